@@ -57,6 +57,7 @@ DEAD_PEER_NS = 10_000_000_000  # no frame for this long: the connection is close
 LEFT_PEER_NS = 3_000_000_000  # the same for a run that can go on at another server
 COMMIT_INTERVAL_NS = 50_000_000  # the server's group commit
 
-EXAMPLES_FIRST = 64
+EXAMPLES_FIRST = 64  # of a kind
 EXAMPLES_LAST = 64
+EXAMPLES_BYTES_MAX = 4 << 20  # of the first of a kind, and of the last: fewer of long records
 SCAN_STALL_S_MIN = 120.0  # a read that returns nothing for this long is abandoned, never counted as loss

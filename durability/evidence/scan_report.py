@@ -175,9 +175,11 @@ class ScanCounts:
 
 class Examples:
     """Keeps, of each kind, the first `EXAMPLES_FIRST` by handing them out at once, and the latest
-    `EXAMPLES_LAST`."""
+    `EXAMPLES_LAST`; of either fewer where those would have more than `EXAMPLES_BYTES_MAX`."""
 
-    def __init__(self) -> None:
+    def __init__(self, record_bytes: int) -> None:
+        fitting = max(1, limits.EXAMPLES_BYTES_MAX // record_bytes)
+        self._first, self._last = min(fitting, limits.EXAMPLES_FIRST), min(fitting, limits.EXAMPLES_LAST)
         self._seen: Counter[str] = Counter()
         self._latest: dict[str, deque[Callable[[], Example]]] = {}
 
@@ -191,10 +193,10 @@ class Examples:
     ) -> Iterator[Example]:
         """As `add`, of `count` examples of a kind: gives those that the caller keeps. `make(number)` is asked
         for few of them, and what it returns is called for those that are kept in the end."""
-        first = min(count, max(0, limits.EXAMPLES_FIRST - self._seen[kind]))
+        first = min(count, max(0, self._first - self._seen[kind]))
         self._seen[kind] += count
-        latest = self._latest.setdefault(kind, deque(maxlen=limits.EXAMPLES_LAST))
-        latest.extend(make(number) for number in range(max(first, count - limits.EXAMPLES_LAST), count))
+        latest = self._latest.setdefault(kind, deque(maxlen=self._last))
+        latest.extend(make(number) for number in range(max(first, count - self._last), count))
         for number in range(first):
             yield make(number)()
 

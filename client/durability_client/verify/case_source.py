@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Protocol
 
 from durability import limits
-from durability.errors import FormatError, RefusedError, SetupError
+from durability.errors import FormatError, PeerError, RefusedError, SetupError
 from durability.evidence.scan_report import Example
 from durability.formats.case import Case, case_from_value
 from durability.formats.documents import from_json, to_value
 from durability.formats.facts import Facts
 from durability.formats.packing import Value
 from durability.protocol.messages import CaseFile, Evidence, Fetch, GiveVerdict, Stored
-from durability.units import format_run
+from durability.units import counted, format_run
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import connect
 
@@ -34,8 +34,9 @@ class CaseSource(Protocol):
         `end`: nothing may be added to the run from now on. Raises PeerError, SetupError.
         """
 
-    async def close(self, run: int, document: dict[str, Value], examples: Sequence[Example]) -> None:
-        """Keep the verdict and the evidence. Raises PeerError."""
+    async def close(self, run: int, document: dict[str, Value], examples: Sequence[Example]) -> str:
+        """Keep the verdict, then the evidence. Returns what of the evidence is not kept and why, "" if all
+        is. Raises PeerError where the verdict is not kept."""
 
 
 class ServerCaseSource:
@@ -55,14 +56,18 @@ class ServerCaseSource:
                 raise
             return None
 
-    async def close(self, run: int, document: dict[str, Value], examples: Sequence[Example]) -> None:
-        """Store the raw bytes of each example, then the verdict, on the server. Raises PeerError."""
+    async def close(self, run: int, document: dict[str, Value], examples: Sequence[Example]) -> str:
+        """Store the verdict on the server, then the raw bytes of each example."""
         with closing(await connect(self._endpoint, "verify")) as connection:
+            await connection.request(GiveVerdict(run=run, document=document), Stored)
             for number, example in enumerate(examples):
                 piece = Evidence(run=run, name=_name_of(number, example), data=example.data)
                 assert len(piece.data) <= limits.EVIDENCE_BYTES_MAX
-                await connection.request(piece, Stored)
-            await connection.request(GiveVerdict(run=run, document=document), Stored)
+                try:
+                    await connection.request(piece, Stored)
+                except PeerError as error:  # which ends the connection
+                    return f"{len(examples) - number} of {counted(len(examples), 'copy', 'copies')}: {error}"
+        return ""
 
 
 class ExportCaseSource:
@@ -83,8 +88,9 @@ class ExportCaseSource:
             raise SetupError(f"{self._path} holds run {case.run}, but run {format_run(run)} was asked for")
         return case
 
-    async def close(self, run: int, document: dict[str, Value], examples: Sequence[Example]) -> None:
+    async def close(self, run: int, document: dict[str, Value], examples: Sequence[Example]) -> str:
         """Store nothing: an export is only read."""
+        return ""
 
 
 def _name_of(number: int, example: Example) -> str:

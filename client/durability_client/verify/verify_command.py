@@ -56,6 +56,8 @@ from durability_client.verify.scan_process import ScanProcess, StalledError
 from durability_client.verify.target_reader import block_bytes_of
 from durability_client.verify.unmountable import UnmountableStorage
 
+_NOT_ALL_STORED = "the server stored this verdict, but not all of the slots as they were found"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyOptions:
@@ -103,9 +105,12 @@ async def verify(
     document = outcome.document()
     if outcome.case is not None:
         try:
-            await case_source.close(outcome.plan.run, document, outcome.examples)
+            unkept = await case_source.close(outcome.plan.run, document, outcome.examples)
         except PeerError as error:
+            unkept = ""
             print(plain_text.as_line(f"warning: {NOT_STORED}: {error}"), file=err)
+        if unkept:
+            print(plain_text.as_line(f"warning: {_NOT_ALL_STORED}: {unkept}"), file=err)
     if options.json:
         print(to_json(document), file=out)
     else:

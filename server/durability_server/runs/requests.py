@@ -276,7 +276,8 @@ class Requests:
                 "bad-request",
                 f"run {past.run} is {head.state}: a verdict is for a run that verify has ended",
             )
-        await self._thread.ask(self._store.require_bytes_left, head.client)
+        is_loss = past.verdict == "loss"
+        await self._thread.ask(self._store.require_bytes_left, head.client, for_loss=is_loss)
         await self._thread.call(self._store.add_verdict, past, message.document)
         self._tell(head, f"verdict: {past.verdict}")
         return messages.Stored()

@@ -15,6 +15,7 @@ from durability_server.store import tables
 
 EVIDENCE_BYTES_TOTAL_MAX = 256 << 20  # per run
 BYTES_OF_CLIENT_MAX = 2 << 30  # the operator's own are not counted
+BYTES_BEYOND_FOR_LOSSES = 64 << 20  # that verdicts of loss may take when all else is refused
 _NAME_MAX = 255  # characters: the column's
 
 _EVIDENCE = tables.evidence.c
@@ -66,9 +67,9 @@ def _numbered(name: str, number: int) -> str:
     return name if number == 1 else f"{name}.{number}"
 
 
-def require_bytes_left(db: Connection, client: str) -> None:
+def require_bytes_left(db: Connection, client: str, *, for_loss: bool) -> None:
     """Raises RefusedError "quota" where the evidence, verdicts and facts of the client's runs take as much as
-    those of one client may."""
+    those of one client may, `for_loss`: as much as they may with losses."""
     if not client:
         return
     runs, verdicts = tables.runs.c, tables.verdicts.c
@@ -79,7 +80,7 @@ def require_bytes_left(db: Connection, client: str) -> None:
         select(func.sum(func.length(runs.armed))).where(runs.client == client),
     )
     total = sum(int(db.execute(part).scalar() or 0) for part in parts)
-    if total >= BYTES_OF_CLIENT_MAX:
+    if total >= BYTES_OF_CLIENT_MAX + (BYTES_BEYOND_FOR_LOSSES if for_loss else 0):
         raise RefusedError(
             "quota",
             f"this client has {total} bytes of evidence, verdicts and facts here, the maximum of one client",

@@ -76,6 +76,7 @@ from durability_server.store.run_rows import (
 from durability_server.store.target_keys import TargetKeys
 
 VERDICTS_MAX = 256  # per run
+LOSSES_BEYOND_MAX = 16  # and losses beyond those: one must be stored however often nothing was found before
 ATTEMPTS_MAX = 16  # later runs that were never armed, of which the plans are told
 RUNS_OF_CLIENT_MAX = 10_000  # the operator's own are not counted
 KEPT_BYTES_MAX = 64 << 20  # of the disk, on which nothing new begins: runs that go on have the rest
@@ -355,7 +356,7 @@ class Store:
             known_row(db, parse_run(past.run), tables.runs.c.run)
             mine = tables.verdicts.c.run == past.run
             count = db.execute(select(func.count(tables.verdicts.c.number)).where(mine)).scalar_one()
-            if count >= VERDICTS_MAX:
+            if count >= VERDICTS_MAX + (LOSSES_BEYOND_MAX if past.verdict == "loss" else 0):
                 raise RefusedError("bad-request", f"run {past.run} has {count} verdicts, the maximum")
             db.execute(
                 insert(tables.verdicts).values(
@@ -370,11 +371,12 @@ class Store:
                 )
             )
 
-    def require_bytes_left(self, client: str) -> None:
-        """Raises RefusedError "quota" where the client has given as much as one client may. Apart from what
-        is added then, because it may take long: what comes at the same time may go a little beyond."""
+    def require_bytes_left(self, client: str, *, for_loss: bool = False) -> None:
+        """Raises RefusedError "quota" where the client has given as much as one client may; `for_loss`: also
+        for losses. Apart from what is added then, because it may take long: what comes at the same time may
+        go a little beyond."""
         with self._database.reading() as db:
-            evidence_rows.require_bytes_left(db, client)
+            evidence_rows.require_bytes_left(db, client, for_loss=for_loss)
 
     def other_evidence(self, run: int, name: str, data: bytes) -> int | None:
         """How many pieces of evidence `name`, `name.2` and so on the run has, where they all have other data;

@@ -160,3 +160,18 @@ def test_first_and_last_examples_are_kept_of_many(make_plan: MakePlan) -> None:
     assert slots == [*range(64), *range(1992 - 64, 1992)]
     assert all(example.data == disk.get(0, example.judgement.slot) for example in examples)
     assert len(slots) == limits.EXAMPLES_FIRST + limits.EXAMPLES_LAST
+
+
+def test_fewer_examples_of_long_records_are_kept(
+    make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first and the last of a kind have so many bytes at most: a server has room for all kinds."""
+    disk = Disk(small(make_plan, slots=200, record_bytes=SECTOR, block_bytes=SECTOR, pattern="sequential"))
+    monkeypatch.setattr(limits, "EXAMPLES_BYTES_MAX", 5 * SECTOR + 1)
+    _, examples, findings = scanned(disk, (192,), set(), one_by_one=False)
+    assert len(findings) == 192
+    slots = [example.judgement.slot for example in examples]
+    assert slots == [*range(5), *range(192 - 5, 192)]
+    monkeypatch.setattr(limits, "EXAMPLES_BYTES_MAX", 1)
+    _, examples, _ = scanned(disk, (192,), set(), one_by_one=False)
+    assert [example.judgement.slot for example in examples] == [0, 191]

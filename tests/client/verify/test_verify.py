@@ -22,6 +22,7 @@ from durability.errors import (
     EXIT_INCONCLUSIVE,
     EXIT_LOSS,
     EXIT_OK,
+    NOT_STORED,
     FormatError,
     RefusedError,
     SetupError,
@@ -46,9 +47,10 @@ from durability_client.verify.mount_probe import MountProbe
 from durability_client.verify.unmountable import UnmountableStorage
 from durability_client.verify.verify_command import VerifyOptions, examine, verify
 from durability_server.server import Server
+from durability_server.store import evidence_rows
 from tests.client.verify.targets import BadStorage, FlickeringStorage, KnownStorage, lay_down, unreadable
 from tests.client.verify.verify_lab import ACKED, Ending, Lab
-from tests.core.evidence.memory_target import Disk, after_power_loss, make_case, small
+from tests.core.evidence.memory_target import SECTOR, Disk, after_power_loss, make_case, small
 from tests.joined import joined
 from tests.sample_facts import drive, facts, host
 
@@ -154,6 +156,23 @@ async def test_names_in_a_file_system_that_does_not_mount_are_absent(
 
     findings = json.loads(out.getvalue())["findings"]
     assert (findings["absent"], findings["truncated"]) == (1024, 2)
+
+
+async def test_evidence_that_is_refused_keeps_no_verdict_from_the_server(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loss is stored before the slots as they were found, of which the server keeps only so many bytes;
+    what it does not keep is said."""
+    monkeypatch.setattr(evidence_rows, "EVIDENCE_BYTES_TOTAL_MAX", 2 * SECTOR)
+    await lab.run()
+    lab.lose(40, 41, 42)
+    document = await lab.verify()
+    assert document["exit"] == EXIT_LOSS
+    shown = await lab.shown()
+    assert (await lab.listed(), len(shown["verdicts"]), len(shown["evidence"])) == ("loss", 1, 2)
+    said = lab.said.getvalue()
+    assert NOT_STORED not in said
+    assert "stored this verdict, but not all of the slots as they were found: 1 of 3 copies: run" in said
 
 
 async def test_later_pass_never_clears_a_loss(lab: Lab) -> None:

@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("no_silence")
 
 VERDICT: dict[str, Value] = {
-    "verdict": "loss",
-    "reasons": [{"code": "findings", "text": "3 lost"}],
+    "verdict": "inconclusive",
+    "reasons": [{"code": "cut-not-shown", "text": "no cut"}],
     "cut": {"class": "power"},
     "at_risk": {"ms1000": 7},
     "filling": "x" * 10_000,
 }
+LOSS = {**VERDICT, "verdict": "loss", "reasons": [{"code": "findings", "text": "3 lost"}]}
 
 
 async def _ended(lab: Lab, address: tuple[str, int], run: int) -> Client:
@@ -41,11 +42,11 @@ async def _ended(lab: Lab, address: tuple[str, int], run: int) -> Client:
     return verifier
 
 
-async def _verdicts(client: Client, run: int, count: int) -> int:
+async def _verdicts(client: Client, run: int, count: int, document: dict[str, Value] | None = None) -> int:
     """Gives so many verdicts, one after the other; how many were taken before one was refused."""
     for number in range(count):
         try:
-            await client.ask(messages.GiveVerdict(run=run, document=VERDICT), messages.Stored)
+            await client.ask(messages.GiveVerdict(run=run, document=document or VERDICT), messages.Stored)
         except RefusedError as error:
             assert error.code == "quota"
             assert "the maximum of one client" in str(error)
@@ -56,14 +57,17 @@ async def _verdicts(client: Client, run: int, count: int) -> int:
 async def test_verdicts_count_in_the_quota_of_a_client(
     lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Documents of verdicts take of the same bytes as evidence; then nothing more is taken of the client, and
-    no run of it begins, while another client and the operator go on."""
+    """Documents of verdicts take of the same bytes as evidence; then nothing more is taken of the client but
+    a few losses, and no run of it begins, while another client and the operator go on."""
     monkeypatch.setattr(evidence_rows, "BYTES_OF_CLIENT_MAX", 40_000)
+    monkeypatch.setattr(evidence_rows, "BYTES_BEYOND_FOR_LOSSES", 20_000)
     running = await lab.start(sqlite_url)
     verifier = await _ended(lab, running.address, 1)
     piece = messages.Evidence(run=1, name="e", data=bytes(10_000))
     await verifier.ask(piece, messages.Stored)
     assert await _verdicts(verifier, 1, 10) == 3
+    verifier = await lab.connect(running.address, "verify")
+    assert await _verdicts(verifier, 1, 10, LOSS) == 2
     verifier = await lab.connect(running.address, "verify")
     with pytest.raises(RefusedError) as refused:
         await verifier.ask(piece, messages.Stored)

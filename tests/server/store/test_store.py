@@ -18,6 +18,7 @@ from durability.formats.case import DriveState, Event, TargetFailure
 from durability.formats.documents import to_value
 from durability.formats.packing import pack
 from durability_server.store import database, run_rows
+from durability_server.store import store as store_module
 from durability_server.store.records import EVENTS_MAX
 from durability_server.store.store import Store
 from durability_server.store.target_keys import target_keys
@@ -369,6 +370,25 @@ def test_the_pieces_of_evidence_of_a_run_are_counted(
         store_fixture.store.add_evidence(1, "f", b"")
     assert refused.value.code == "bad-request"
     store_fixture.store.add_evidence(1, "e", b"\x02")
+
+
+def test_a_loss_is_stored_however_many_verdicts_there_are(
+    store_fixture: StoreFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Passes that found nothing leave room for a few that find a loss."""
+    monkeypatch.setattr(store_module, "VERDICTS_MAX", 3)
+    monkeypatch.setattr(store_module, "LOSSES_BEYOND_MAX", 2)
+    store_fixture.register(1)
+    for verdict in ("durable", "inconclusive", "durable"):
+        store_fixture.judge(1, verdict)
+    with pytest.raises(RefusedError, match="3 verdicts, the maximum"):
+        store_fixture.judge(1, "durable")
+    store_fixture.judge(1, "loss")
+    assert [row["verdict"] for row in store_fixture.store.listing(1, client=None)] == ["loss"]
+    store_fixture.judge(1, "loss")
+    for verdict in ("loss", "durable"):
+        with pytest.raises(RefusedError, match="5 verdicts, the maximum"):
+            store_fixture.judge(1, verdict)
 
 
 def test_a_piece_with_a_name_that_is_too_long_is_refused(store_fixture: StoreFixture) -> None:
