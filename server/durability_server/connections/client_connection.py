@@ -40,6 +40,7 @@ from durability_server.runs.result_requests import REQUESTS as RESULT_REQUESTS
 from durability_server.runs.result_requests import KeptResults
 from durability_server.runs.run import Run
 from durability_server.runs.session import Session
+from durability_server.store.database import UnfitError
 
 INPUT_BYTES_MAX = 1 << 10  # taken from one client before it is the others' turn: a millisecond of receipts
 OUTPUT_BYTES_MAX = 1 << 20  # unsent output with which a client gets nothing more, and is dropped
@@ -376,7 +377,12 @@ class ClientConnection(asyncio.BufferedProtocol):
             code = error.code
         else:
             code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), "internal")
-        self.fail(code, str(error))  # if the protocol refused something, it has queued its own
+        text = str(error)
+        if isinstance(error, errors.StoreError) and not self._local:
+            log.error("%s: %s", self.name, error)  # it may name the database, which is nobody else's business
+            what = "refuses this" if isinstance(error, UnfitError) else "does not work"
+            text = f"the server's store {what}; the server's log says more"
+        self.fail(code, text)  # if the protocol refused something, it has queued its own
 
     def _defect(self) -> None:
         log.exception("%s: a defect of this tool", self.name)

@@ -226,7 +226,7 @@ class Requests:
         self._committer.touch(run)
         if self._committer.failure is not None:
             # After the answer: the protocol allows no notice before it.
-            asyncio.get_running_loop().call_soon(session.notice_outage, self._committer.failure)
+            asyncio.get_running_loop().call_soon(session.notice_outage, True)
         return run.accepted()
 
     async def _arm(self, channel: Channel, message: messages.ArmRun) -> Message:
@@ -366,7 +366,12 @@ def _past_verdict(message: messages.GiveVerdict) -> PastVerdict:
             "cut": {"class": str(cut_class)},
             "at_risk": {"ms1000": int(at_risk)},
             "reasons": list(reasons),
-        } if verdict in get_args(Word) and cut_class in CUT_CLASSES and 0 <= at_risk <= limits.SEQ_MAX:
+        } if (
+            verdict in get_args(Word)
+            and cut_class in CUT_CLASSES
+            and type(at_risk) is int  # True is one as well, but not to every database
+            and 0 <= at_risk <= limits.SEQ_MAX
+        ):
             return PastVerdict(
                 run=format_run(message.run),
                 verdict=verdict,

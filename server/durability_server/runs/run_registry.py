@@ -209,4 +209,4 @@ class Registry:
 
     def _outage(self, failure: str | None) -> None:
         for session in self.sessions:
-            session.notice_outage(failure)
+            session.notice_outage(failure is not None)

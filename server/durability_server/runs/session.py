@@ -40,10 +40,10 @@ class Session:
         """Tells the client what is durable."""
         self.channel.send(Credit(grants=self.run.frontiers.grants))
 
-    def notice_outage(self, failure: str | None) -> None:
-        """Tells the client that the store fails, or with None that it works again."""
+    def notice_outage(self, fails: bool) -> None:
+        """Tells the client that the store fails, or that it works again."""
         code, text = "store-recovered", "the server's store works again"
-        if failure is not None:
+        if fails:
             code = "store-unavailable"
-            text = f"the server cannot save to its store, so writers must wait: {failure}"
+            text = "the server cannot save to its store, so writers must wait; the server's log says more"
         self.channel.send(Notice(code=code, text=text))

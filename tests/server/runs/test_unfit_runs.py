@@ -44,13 +44,10 @@ async def test_statistics_that_cannot_be_kept_are_refused(
     assert case.statistics is None
 
 
-def _refuse_much_control(store_url: str) -> None:
-    """The store takes no run with `REFUSED_CONTROL` from now on, as it refuses what a defect lets through."""
+def _refuse(store_url: str, when: str) -> None:
+    """The store takes no such change from now on, as it refuses what a defect lets through."""
     with closing(sqlite3.connect(store_url.removeprefix("sqlite:///"))) as store, store:
-        store.execute(
-            f"CREATE TRIGGER refuse BEFORE UPDATE ON runs WHEN NEW.control = {REFUSED_CONTROL}"
-            " BEGIN SELECT RAISE(ABORT, 'not kept'); END"
-        )
+        store.execute(f"CREATE TRIGGER refuse BEFORE {when} BEGIN SELECT RAISE(ABORT, 'not kept'); END")
 
 
 async def test_a_run_that_cannot_be_saved_is_set_aside(lab: Lab, sqlite_url: str) -> None:
@@ -58,7 +55,7 @@ async def test_a_run_that_cannot_be_saved_is_set_aside(lab: Lab, sqlite_url: str
     was saved before; who verifies the run need not wait for that client."""
     running = await lab.start(sqlite_url)
     await running.server.stop()
-    _refuse_much_control(sqlite_url)
+    _refuse(sqlite_url, f"UPDATE ON runs WHEN NEW.control = {REFUSED_CONTROL}")
 
     running = await lab.start(sqlite_url)
     facts = lab.facts(serial="S2", uuid="uuid-2")
@@ -84,3 +81,36 @@ async def test_a_run_that_cannot_be_saved_is_set_aside(lab: Lab, sqlite_url: str
     await lab.exported(running.address, 100, lambda case: case.session_end == "rst")
     case = await (await lab.connect(running.address, "verify")).fetch(100, facts, end=True)
     assert (case.state, case.session_end, case.frontiers) == ("ended", "rst", (9, 9))
+
+
+async def test_what_the_store_says_is_for_the_operator(
+    lab: Lab, sqlite_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client is told that the store refuses what it sent; which store that is, and why, is in the log."""
+    running = await lab.start(sqlite_url)
+    await running.server.stop()
+    _refuse(sqlite_url, "INSERT ON runs")
+
+    running = await lab.start(sqlite_url)
+    for local in (False, True):
+        client = await lab.connect(running.address, local=local)
+        with pytest.raises(RefusedError) as refused:
+            await client.register(lab.plan(), lab.facts())
+        assert refused.value.code == "store-unavailable"
+        assert ("not kept" in str(refused.value), sqlite_url in str(refused.value)) == (local, local)
+        assert ("the server's store refuses this" in str(refused.value)) is not local
+        assert "not kept" in caplog.text
+
+
+async def test_a_flag_is_no_number_in_a_verdict(lab: Lab, store_url: str) -> None:
+    """What SQLite takes for 1 PostgreSQL refuses; neither is asked."""
+    running = await lab.start(store_url)
+    client = await lab.connect(running.address)
+    await client.begin(lab.plan(run=1), lab.facts())
+    await client.close()
+    verifier = await lab.connect(running.address, "verify")
+    await verifier.fetch(1, lab.facts(), end=True)
+    document: Any = {"verdict": "loss", "cut": {"class": "power"}, "at_risk": {"ms1000": True}, "reasons": []}
+    with pytest.raises(RefusedError) as refused:
+        await verifier.ask(messages.GiveVerdict(run=1, document=document), messages.Stored)
+    assert refused.value.code == "bad-request"
