@@ -30,10 +30,12 @@ from durability_server.access.caller import Caller
 from durability_server.announcements import Announce, silence
 from durability_server.log_lines import LineLimit
 from durability_server.runs import run_events
+from durability_server.runs.given_bytes import GivenBytes
 from durability_server.runs.leases import run_live
 from durability_server.runs.run import Run
 from durability_server.runs.run_registry import Registry
 from durability_server.runs.session import Channel, Session
+from durability_server.store.evidence_rows import ROW_BYTES
 from durability_server.store.records import MovedError, Registration, RunHead
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
@@ -57,6 +59,7 @@ class Requests:
         self._store = store
         self._thread = thread
         self._registry = registry
+        self._given = GivenBytes(store, thread)
         self._committer = registry.committer
         self.campaign_of: Callable[[int], str] = lambda _: ""  # of a run that a campaign verifies by itself
 
@@ -199,8 +202,9 @@ class Requests:
             wall=clock.wall(),
             writers=plan.writers,
         )
-        await self._thread.ask(self._store.require_bytes_left, registration.client)  # before any prefill
+        await self._given.require_left(registration.client)  # before any prefill
         await self._thread.call(self._store.register, registration, force=message.force)
+        self._given.add(registration.client, _bytes_of(registration))
         async with self._registry.holding(message.run, "resume") as run:
             return self._accept(channel, run)
 
@@ -233,7 +237,7 @@ class Requests:
         session = channel.session
         assert session is not None  # the protocol's tables: no ArmRun before Accepted
         run = session.run
-        await self._thread.ask(self._store.require_bytes_left, run.stored.client)
+        await self._given.require_left(run.stored.client)
         if run.state not in ("registered", "armed") or any(run.frontiers.acked):
             raise ProtocolError(
                 f"ArmRun for run {format_run(run.id)}, which is {run.state} and has acknowledged operations"
@@ -246,7 +250,7 @@ class Requests:
             series=series_key(run.plan, facts),
             snapshot=run.snapshot(timeline=False),
         )
-        await self._thread.call(self._store.arm, stored)
+        self._given.add(stored.client, await self._thread.call(self._store.arm, stored))
         run.arm(clock.now_ns(), stored)
         self._tell(run, run_events.armed(run))
         self._committer.touch(run)
@@ -261,11 +265,12 @@ class Requests:
 
     async def _take_evidence(self, caller: Caller, message: messages.Evidence) -> Message:
         head = await self._owned(caller, message.run)
-        await self._thread.ask(self._store.require_bytes_left, head.client)
+        await self._given.require_left(head.client)
         piece = (message.run, message.name, message.data)
         others = await self._thread.ask(self._store.other_evidence, *piece)
         if others is not None:
             await self._thread.call(self._store.add_evidence, *piece, others=others)
+            self._given.add(head.client, len(message.data) + ROW_BYTES)
         return messages.Stored()
 
     async def _take_verdict(self, caller: Caller, message: messages.GiveVerdict) -> Message:
@@ -276,9 +281,9 @@ class Requests:
                 "bad-request",
                 f"run {past.run} is {head.state}: a verdict is for a run that verify has ended",
             )
-        is_loss = past.verdict == "loss"
-        await self._thread.ask(self._store.require_bytes_left, head.client, for_loss=is_loss)
-        await self._thread.call(self._store.add_verdict, past, message.document)
+        await self._given.require_left(head.client, for_loss=past.verdict == "loss")
+        added = await self._thread.call(self._store.add_verdict, past, message.document)
+        self._given.add(head.client, added)
         self._tell(head, f"verdict: {past.verdict}")
         return messages.Stored()
 
@@ -347,6 +352,12 @@ class Requests:
 def _caller(channel: Channel) -> Caller:
     assert channel.caller is not None  # the protocol's tables: no request before Welcome
     return channel.caller
+
+
+def _bytes_of(new: Registration) -> int:
+    """What a run takes from its registration on."""
+    texts = (new.label, new.path, new.host, new.keys.drive, new.keys.file_system, new.keys.path)
+    return ROW_BYTES + len(new.plan) + sum(map(len, texts))
 
 
 def _fenced(run: int) -> RefusedError:

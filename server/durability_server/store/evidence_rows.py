@@ -7,7 +7,7 @@ only reads, before the one that writes. Within a transaction of the caller's.
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import ColumnElement, Connection, Table, func, insert, literal, select
 
 from durability import limits
 from durability.errors import RefusedError
@@ -15,6 +15,7 @@ from durability_server.store import tables
 
 EVIDENCE_BYTES_TOTAL_MAX = 256 << 20  # per run
 BYTES_OF_CLIENT_MAX = 2 << 30  # the operator's own are not counted
+ROW_BYTES = 100  # of each row, beside what its long columns hold
 BYTES_BEYOND_FOR_LOSSES = 64 << 20  # that verdicts of loss may take when all else is refused
 _NAME_MAX = 255  # characters: the column's
 
@@ -67,21 +68,27 @@ def _numbered(name: str, number: int) -> str:
     return name if number == 1 else f"{name}.{number}"
 
 
-def require_bytes_left(db: Connection, client: str, *, for_loss: bool) -> None:
-    """Raises RefusedError "quota" where the evidence, verdicts and facts of the client's runs take as much as
-    those of one client may, `for_loss`: as much as they may with losses."""
-    if not client:
-        return
-    runs, verdicts = tables.runs.c, tables.verdicts.c
-    mine = select(runs.run).where(runs.client == client)
-    parts = (
-        select(func.sum(_EVIDENCE.bytes)).where(_EVIDENCE.run.in_(mine)),
-        select(func.sum(func.length(verdicts.document))).where(verdicts.run.in_(mine)),
-        select(func.sum(func.length(runs.armed))).where(runs.client == client),
-    )
-    total = sum(int(db.execute(part).scalar() or 0) for part in parts)
-    if total >= BYTES_OF_CLIENT_MAX + (BYTES_BEYOND_FOR_LOSSES if for_loss else 0):
-        raise RefusedError(
-            "quota",
-            f"this client has {total} bytes of evidence, verdicts and facts here, the maximum of one client",
-        )
+def bytes_of(db: Connection, client: str) -> int:
+    """What the client's runs take, and all that was given with them."""
+    mine = select(tables.runs.c.run).where(tables.runs.c.client == client)
+    total = 0
+    for table, sizes in _SIZES.items():
+        size = func.coalesce(func.sum(sum(sizes, literal(ROW_BYTES))), 0)
+        total += int(db.execute(select(size).where(table.c.run.in_(mine))).scalar_one())
+    return total
+
+
+def _lengths(table: Table, *names: str) -> tuple[ColumnElement[int], ...]:
+    return tuple(func.coalesce(func.length(table.c[name]), 0) for name in names)
+
+
+_OF_RUN = "label plan drive_key file_system_key path_key path host armed"
+_SIZES: dict[Table, tuple[ColumnElement[int], ...]] = {
+    tables.runs: _lengths(tables.runs, *_OF_RUN.split()),
+    tables.run_drives: _lengths(tables.run_drives, "model", "serial"),
+    tables.evidence: (_EVIDENCE.bytes,),
+    tables.verdicts: _lengths(tables.verdicts, "document"),
+    tables.frontiers: (),
+    tables.events: _lengths(tables.events, "text"),
+    **{part: _lengths(part, "data") for part in (tables.statistics, tables.timelines, tables.credits)},
+}

@@ -194,11 +194,12 @@ class Store:
             rows = [{"run": format_run(new.run), "writer": writer, "acked": 0} for writer in writers]
             db.execute(insert(tables.frontiers), rows)
 
-    def arm(self, stored: StoredRun) -> None:
-        """The run is armed from now on, with the facts, identities and series that `stored` has. Raises
-        MovedError if another server has taken it, and RefusedError "store-unavailable" where the disk has too
-        little left."""
+    def arm(self, stored: StoredRun) -> int:
+        """The run is armed from now on, with the facts, identities and series that `stored` has; how many
+        bytes the facts take. Raises MovedError if another server has taken it, and RefusedError
+        "store-unavailable" where the disk has too little left."""
         self._require_room()
+        facts = pack(stored.armed)
         taken = {
             "holder": self.leases.me,
             "epoch": stored.snapshot.epoch,
@@ -208,12 +209,13 @@ class Store:
             armed = db.execute(
                 update(tables.runs)
                 .where(tables.runs.c.run == bindparam("key"), _IS_MINE)
-                .values(armed=pack(stored.armed), series=stored.series, **taken, **key_columns(stored.keys)),
+                .values(armed=facts, series=stored.series, **taken, **key_columns(stored.keys)),
                 self._mine(stored.snapshot),
             )
             if not armed.rowcount:
                 raise MovedError(stored.snapshot.run)
             drive_listing.add_drives(db, format_run(stored.snapshot.run), stored.armed)
+        return len(facts)
 
     def save(self, changed: Sequence[RunSnapshot]) -> frozenset[int]:
         """Makes the state of these runs durable, together. Nothing is saved of the runs that it returns,
@@ -348,10 +350,11 @@ class Store:
             attempts=tuple(attempts),
         )
 
-    def add_verdict(self, past: PastVerdict, document: Value) -> None:
-        """Adds a verdict to the earlier ones. Raises RefusedError for an unknown run or too many verdicts,
-        and "store-unavailable" where the disk has too little left."""
+    def add_verdict(self, past: PastVerdict, document: Value) -> int:
+        """Adds a verdict to the earlier ones; how many bytes it takes. Raises RefusedError for an unknown run
+        or too many verdicts, and "store-unavailable" where the disk has too little left."""
         self._require_room()
+        packed = pack(document)
         with self._database.transaction() as db:
             known_row(db, parse_run(past.run), tables.runs.c.run)
             mine = tables.verdicts.c.run == past.run
@@ -367,16 +370,15 @@ class Store:
                     at_risk_ms1000=past.at_risk_ms1000,
                     wall=past.wall,
                     reasons=" ".join(past.reasons),
-                    document=pack(document),
+                    document=packed,
                 )
             )
+        return len(packed)
 
-    def require_bytes_left(self, client: str, *, for_loss: bool = False) -> None:
-        """Raises RefusedError "quota" where the client has given as much as one client may; `for_loss`: also
-        for losses. Apart from what is added then, because it may take long: what comes at the same time may
-        go a little beyond."""
+    def bytes_of(self, client: str) -> int:
+        """What all that the client has given takes. This may take long."""
         with self._database.reading() as db:
-            evidence_rows.require_bytes_left(db, client, for_loss=for_loss)
+            return evidence_rows.bytes_of(db, client)
 
     def other_evidence(self, run: int, name: str, data: bytes) -> int | None:
         """How many pieces of evidence `name`, `name.2` and so on the run has, where they all have other data;

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+import threading
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -11,10 +13,13 @@ from sqlalchemy import make_url
 
 from durability.errors import RefusedError
 from durability.formats.documents import to_value
-from durability.formats.packing import Value, pack
+from durability.formats.packing import Value
+from durability.formats.run_statistics import statistics_to_value
 from durability.protocol import messages
+from durability_server.runs import given_bytes
 from durability_server.store import evidence_rows
 from durability_server.store import store as store_module
+from tests.core.evidence.memory_target import make_statistics
 
 if TYPE_CHECKING:
     from tests.server.conftest import Client, Lab
@@ -87,18 +92,76 @@ async def test_facts_count_in_the_quota_of_a_client(
     lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The facts of armed runs take of it too; a run that was registered before is not armed then."""
-    facts = lab.facts()
-    monkeypatch.setattr(evidence_rows, "BYTES_OF_CLIENT_MAX", 3 * len(pack(to_value(facts))))
+    layers = tuple(f"layer-{number}-{'x' * 100}" for number in range(100))
+    monkeypatch.setattr(evidence_rows, "BYTES_OF_CLIENT_MAX", 30_000)
     running = await lab.start(sqlite_url)
     early = await lab.connect(running.address)
     await early.register(lab.plan(run=9), lab.facts(serial="S9"))
     for run in (1, 2, 3):
         await (await lab.connect(running.address)).begin(
-            lab.plan(run=run), lab.facts(serial=f"S{run}"), force=True
+            lab.plan(run=run), lab.facts(serial=f"S{run}", layers=layers), force=True
         )
     with pytest.raises(RefusedError) as refused:
-        await early.ask(messages.ArmRun(facts=to_value(facts)), messages.Armed)
+        await early.ask(messages.ArmRun(facts=to_value(lab.facts())), messages.Armed)
     assert refused.value.code == "quota"
+
+
+@pytest.mark.parametrize("counted_again", [False, True])
+async def test_registered_runs_count_in_the_quota_of_a_client(
+    lab: Lab, store_url: str, monkeypatch: pytest.MonkeyPatch, counted_again: bool
+) -> None:
+    """A path, and what a target is known by, take of it though the run is never armed; also for a server that
+    has counted nothing yet."""
+    monkeypatch.setattr(evidence_rows, "BYTES_OF_CLIENT_MAX", 20_000)
+    running = await lab.start(store_url)
+    taken = 0
+    with pytest.raises(RefusedError) as refused:
+        for run in range(1, 20):
+            client = await lab.connect(running.address)
+            facts = lab.facts(serial=f"S{run}", path=f"/{run}/{'x' * 4000}")
+            await client.register(lab.plan(run=run), facts)
+            taken += 1
+            if counted_again and taken == 3:
+                await running.server.stop()
+                running = await lab.start(store_url)
+    assert refused.value.code == "quota"
+    assert taken == 5
+
+
+async def test_what_a_run_gives_by_itself_is_counted_now_and_then(
+    lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Statistics come while a run goes on, and are in the next count."""
+    monkeypatch.setattr(given_bytes, "COUNTED_S", 0.0)
+    running = await lab.start(sqlite_url)
+    client = await lab.connect(running.address)
+    await client.begin(lab.plan(run=1), lab.facts())
+    me = lab.members[running.address].client
+    before = running.server._store.bytes_of(me)
+    many: dict[str, int | None] = {f"drive-{number}-{'x' * 100}": 1 for number in range(300)}
+    statistics = statistics_to_value(make_statistics(operations=(1, 1), flushes=many))
+    client.say(messages.Progress(statistics=statistics))
+    await lab.exported(running.address, 1, lambda case: case.statistics is not None)
+    await client.close()
+    await lab.exported(running.address, 1, lambda case: case.session_end == "fin")
+    monkeypatch.setattr(evidence_rows, "BYTES_OF_CLIENT_MAX", before + 30_000)
+    with pytest.raises(RefusedError) as refused:
+        for run in range(2, 20):
+            client = await lab.connect(running.address)
+            await client.register(lab.plan(run=run), lab.facts(serial=f"S{run}"))
+    assert refused.value.code == "quota"
+
+
+async def test_a_run_begins_while_a_long_question_is_answered(lab: Lab, sqlite_url: str) -> None:
+    """How much its client has given is known by then, so it waits for no listing of somebody else."""
+    running = await lab.start(sqlite_url)
+    await (await lab.connect(running.address)).begin(lab.plan(run=1), lab.facts())
+    answered = threading.Event()
+    asked = asyncio.create_task(running.server._thread.ask(answered.wait))
+    await (await lab.connect(running.address)).begin(lab.plan(run=2), lab.facts(serial="S2", uuid="u2"))
+    assert not asked.done()
+    answered.set()
+    await asked
 
 
 async def test_arming_and_verdicts_leave_some_of_the_disk_free(
