@@ -121,8 +121,8 @@ class Case:
     it). `last_receipt_ns`: when the last frame of any kind came, or the kernel of a client that had fallen
     silent last acknowledged something. `tainted` holds the reason why the run cannot be judged durable, or
     "". `superseded_by`: a later run on the same target, or "". `verdicts`: of
-    this run; `series`: the weightiest verdict of each other run of the series (same drives, file system,
-    plan), with the verdict "unverified" for runs that were cut but never verified. `statistics`: the newest
+    this run; `series`: the weightiest verdict of each other run of the series (same stack and plan), with the
+    verdict "unverified" for runs that were cut but never verified. `statistics`: the newest
     that the client sent, None where it sent none. `predecessors`: runs that were registered earlier on the
     same target, whatever their plan, oldest first. `target_error`: None where the client reported none, and
     in exports of releases that did not look at the drives. `power_offs`: the confirmed ones since arming,

@@ -101,6 +101,13 @@ class Facts:
     named: Text = ""
     file_id: str = ""
 
+    @property
+    def layer_kinds(self) -> tuple[str, ...]:
+        """What the layers are that lie between the target and its drives, from the top down, without the
+        kernel's names of today; a partition or a loop device hands all through."""
+        kinds = (layer.partition(" (")[2].removesuffix(")") for layer in self.layers)
+        return tuple(kind for kind in kinds if kind not in ("", "partition", "drive", "loop"))
+
 
 # Fields by which `verify` knows the target again. The first release has none of them, and refuses them.
 RECOGNITION = ("volume", "named", "file_id")

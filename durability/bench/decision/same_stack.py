@@ -61,13 +61,13 @@ def _of_drives(cut: Facts, measured: Facts) -> Iterator[str]:
 def _of_layers(cut: Facts, measured: Facts) -> Iterator[str]:
     theirs, ours = _conditions(cut), _conditions(measured)
     if measured.file_system is None:  # nothing lies between the benchmark and the device
-        theirs &= _WITHHOLDING | _kinds(cut)
+        theirs &= _WITHHOLDING.union(cut.layer_kinds)
     elif cut.file_system is None:
         yield f"on the device, not on {measured.file_system.type}"
-        ours = _kinds(measured)
+        ours = frozenset(measured.layer_kinds)
     elif cut.file_system.type != measured.file_system.type:
         yield f"on {cut.file_system.type}, not on {measured.file_system.type}"
-        theirs, ours = theirs & (_WITHHOLDING | _kinds(cut)), _kinds(measured)
+        theirs, ours = theirs & _WITHHOLDING.union(cut.layer_kinds), frozenset(measured.layer_kinds)
     if theirs - ours:
         yield f"with {','.join(sorted(theirs - ours))}"
     if ours - theirs:
@@ -80,13 +80,7 @@ def _caches(facts: Facts) -> frozenset[str]:
 
 
 def _conditions(facts: Facts) -> frozenset[str]:
-    return _kinds(facts) | guarding(facts.file_system.options if facts.file_system else "")
-
-
-def _kinds(facts: Facts) -> frozenset[str]:
-    """What the layers are that lie between the target and its drives; a partition hands all through."""
-    kinds = (layer.partition(" (")[2].removesuffix(")") for layer in facts.layers)
-    return frozenset(filter(None, kinds)) - {"partition", "drive", "loop"}
+    return guarding(facts.file_system.options if facts.file_system else "").union(facts.layer_kinds)
 
 
 def guarding(options: str) -> frozenset[str]:

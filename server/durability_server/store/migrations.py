@@ -89,8 +89,8 @@ def _clients_and_servers(db: Connection) -> None:
 
 
 def _software_and_drives(db: Connection) -> None:
-    """What is kept of a run's drives comes from the facts of the run; the first stores of format 2 had
-    nothing of them."""
+    """What is kept of a run's drives, and its series, come from the facts of the run; the first stores of
+    format 2 had nothing of the drives."""
     _run(
         db,
         "ALTER TABLE meta ADD COLUMN software TEXT NOT NULL DEFAULT ''",
@@ -104,7 +104,7 @@ def _software_and_drives(db: Connection) -> None:
             " PRIMARY KEY (run, number))",
             "CREATE INDEX run_drives_by_identity ON run_drives (identity)",
         )
-    drive_listing.add_drives_of_all_runs(db)
+    drive_listing.derive_from_facts_of_all_runs(db)
 
 
 STEPS = (

@@ -127,13 +127,19 @@ def _reaches(this: Facts, that: Facts) -> bool:
 
 
 def series_key(plan: Plan, facts: Facts) -> str:
-    """What the cuts of one series share (rule 16): drives and firmware, file system and options, plan. "", no
-    series, if a drive tells no serial: two drives of one model would be one."""
+    """What the cuts of one series share (rule 16): drives with their firmware and write cache, layers, file
+    system and options, hypervisor, plan. "", no series, if a drive tells no serial: two drives of one model
+    would be one."""
     machine = facts.host.machine_id
-    drives = sorted((drive.model, _serial(drive, machine), drive.firmware) for drive in facts.drives)
-    if not drives or not all(serial for _, serial, _ in drives):
+    serials = [_serial(drive, machine) for drive in facts.drives]
+    if not serials or not all(serials):
         return ""
+    drives = sorted(
+        [drive.model, serial, drive.firmware, str(drive.write_cache), str(drive.fua)]
+        for drive, serial in zip(facts.drives, serials, strict=True)
+    )
     own = ("run", "seed", "target")  # of each run, so not the series'
     essentials = {name: value for name, value in asdict(plan).items() if name not in own}
     file_system = [facts.file_system.type, facts.file_system.options] if facts.file_system else None
-    return hashlib.sha256(pack([essentials, drives, file_system])).hexdigest()
+    stack = [drives, list(facts.layer_kinds), file_system, facts.host.virtualisation]
+    return hashlib.sha256(pack([essentials, stack])).hexdigest()

@@ -21,10 +21,12 @@ from durability.errors import StoreError
 from durability.evidence.drive_identity import enumerations
 from durability.formats.documents import from_value
 from durability.formats.facts import Facts
+from durability.formats.plan import Plan
 from durability.units import format_run
 from durability_server.store import migrations
 from durability_server.store.migrations import STORE_FORMAT
 from durability_server.store.store import Store
+from durability_server.store.target_keys import series_key
 from tests.places import TESTS
 from tests.server.store.conftest import make_format_2
 
@@ -71,11 +73,12 @@ def digest(file: Path) -> str:
 
 
 def lost(before: dict[str, list[dict[str, Any]]], after: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """What a store had that it has no more, but for its format."""
+    """What a store had that it has no more, but for its format and what is derived of the facts anew."""
+    changes = {"meta": "format", "runs": "series"}
     found = []
     for table, all_rows in before.items():
         for row in all_rows:
-            kept = row.items() - {("format", row.get("format"))} if table == "meta" else row.items()
+            kept = {item for item in row.items() if item[0] != changes.get(table)}
             if not any(kept <= now.items() for now in after.get(table, ())):
                 found.append(f"{table}: {row}")
     return found
@@ -144,8 +147,8 @@ def test_a_migrated_store_has_the_tables_of_a_new_one(old: Path, tmp_path: Path)
     assert schema(f"sqlite:///{old}") == schema(f"sqlite:///{tmp_path / 'new.sqlite'}")
 
 
-def test_runs_of_an_old_store_have_their_cuts(old: Path) -> None:
-    """Those of their facts, so a series that began before the upgrade counts on."""
+def test_runs_of_an_old_store_have_their_cuts_and_series(old: Path) -> None:
+    """And their series, both by their facts, so one that began before the upgrade goes on."""
     opened(old)
     store = Store(f"sqlite:///{old}")
     store.open()
@@ -157,6 +160,7 @@ def test_runs_of_an_old_store_have_their_cuts(old: Path) -> None:
         if format_run(run.snapshot.run) in given:
             armed = enumerations(from_value(Facts, run.armed))
             assert given[format_run(run.snapshot.run)] == armed
+            assert run.series == series_key(Plan.decode(run.plan), from_value(Facts, run.armed))
 
 
 def test_the_steps_are_numbered_without_a_gap() -> None:

@@ -107,17 +107,32 @@ def test_drives_that_cannot_be_told_apart_have_no_series(lab: Lab) -> None:
 
 
 def test_a_series_is_the_same_test_of_the_same_drives(lab: Lab) -> None:
-    """Within a series only run, seed and path differ; firmware, options or plan make another (rule 16)."""
+    """Within a series only run, seed and path differ, and the kernel's names; another firmware, write cache,
+    layer, option, hypervisor or plan makes another one (rule 16)."""
     plan, facts = lab.plan(), lab.facts()
     series = series_key(plan, facts)
     assert series == series_key(lab.plan(run=9, seed=9, target=9), replace(facts, path="/moved"))
     assert facts.file_system is not None
+    layered = replace(facts, layers=("dm-0 (dm crypt)", "sda1 (partition)", "sda (drive)"))
+    assert series_key(plan, layered) == series_key(
+        plan, replace(layered, layers=("dm-3 (dm crypt)", "sdb (drive)"))
+    )
+    first = facts.drives[0]
+    drives = (
+        replace(first, firmware="G"),
+        replace(first, write_cache="write through"),
+        replace(first, fua=True),
+        replace(first, fua=None),
+    )
     others = (
         (lab.plan(group=2), facts),
-        (plan, replace(facts, drives=(replace(facts.drives[0], firmware="G"),))),
+        *((plan, replace(facts, drives=(drive,))) for drive in drives),
+        (plan, layered),
+        (plan, replace(facts, layers=("dm-0 (dm cache)", "sda1 (partition)", "sda (drive)"))),
+        (plan, replace(facts, host=replace(facts.host, virtualisation="kvm"))),
         (plan, replace(facts, file_system=replace(facts.file_system, options="rw,nobarrier"))),
     )
-    assert series not in {series_key(*other) for other in others}
+    assert len({series, *(series_key(*other) for other in others)}) == 1 + len(others)
 
 
 def _device(offset: int | None, size: int, **changes: Any) -> Facts:

@@ -34,10 +34,11 @@ from durability.formats.case import PastVerdict, SessionEnd
 from durability.formats.documents import from_value
 from durability.formats.facts import Facts
 from durability.formats.packing import Value, pack, unpack
+from durability.formats.plan import Plan
 from durability_server.store import tables
 from durability_server.store.client_store import client_names
 from durability_server.store.run_rows import contains, in_turn, that_fit, unverified, verdicts_of
-from durability_server.store.target_keys import run_drives
+from durability_server.store.target_keys import run_drives, series_key
 
 # The end of a run's session as it stands, by what is stored of it, where it is held, and by whom.
 Seen: TypeAlias = Callable[[str, str | None, str], SessionEnd]
@@ -59,13 +60,17 @@ def add_drives(db: Connection, run: str, armed: Value) -> None:
     db.execute(update(tables.runs).where(_RUNS.run == run).values(enumerations=" ".join(enumerations(facts))))
 
 
-def add_drives_of_all_runs(db: Connection) -> None:
-    """Keep the drives of the runs in a store of an earlier release; one run's facts at a time."""
-    armed = select(_RUNS.run).where(_RUNS.armed.is_not(None))
-    for run in db.execute(armed).scalars().all():
-        facts = db.execute(select(_RUNS.armed).where(_RUNS.run == run)).scalar_one()
+def derive_from_facts_of_all_runs(db: Connection) -> None:
+    """Keep the drives and the series of the runs in a store of an earlier release as this one has them; one
+    run's facts at a time."""
+    armed_runs = select(_RUNS.run).where(_RUNS.armed.is_not(None))
+    for run in db.execute(armed_runs).scalars().all():
+        row = db.execute(select(_RUNS.armed, _RUNS.plan).where(_RUNS.run == run)).one()
         with suppress(FormatError):  # of a release whose facts this one does not read
-            add_drives(db, run, unpack(facts))
+            armed = unpack(row.armed)
+            add_drives(db, run, armed)
+            series = series_key(Plan.decode(row.plan), from_value(Facts, armed))
+            db.execute(update(tables.runs).where(_RUNS.run == run).values(series=series))
 
 
 def on_host(host: str) -> ColumnElement[bool]:
