@@ -74,7 +74,7 @@ class Kinds:
 )
 def test_values_are_of_exactly_their_types(wrong: dict[str, Any]) -> None:
     """A string is not read as a number, nor a number as a flag, at any depth; an integer has 64 bits."""
-    right = {"number": (1 << 64) - 1, "measured": 2, "flag": True}
+    right: dict[str, Any] = {"number": (1 << 64) - 1, "measured": 2, "flag": True}
     assert from_value(Kinds, {"within": [right]}) == Kinds(within=(Kinds(**right),))
     for value in (wrong, {"within": [{"within": [right, wrong]}]}):
         with pytest.raises(FormatError, match=next(iter(wrong))):
