@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import re
 
+OPERATOR = "the operator"  # as whom people are shown what is no client's; no client may have such a name
 _HIDDEN = (
     "\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
     "\u2028-\u202e\u2060-\u206f\u3164\ud800-\uf8ff\ufdd0-\ufdef\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
@@ -77,4 +78,4 @@ def _json_escaped(found: re.Match[str]) -> str:
 
 def owner_label(client: str, name: str) -> str:
     """A client of a server, for people: its name, else its id; the operator for none."""
-    return as_line(name or client) or "the operator"
+    return as_line(name or client) or OPERATOR

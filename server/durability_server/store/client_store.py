@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
 
-from durability import limits
+from durability import limits, plain_text
 from durability.errors import RefusedError
 from durability.formats.packing import Value
 from durability.protocol.auth import Role
@@ -70,8 +70,10 @@ class ClientStore:
             return _open_invitation(db, hash_, now=now)
 
     def invite(self, invitation: Invitation, *, wall: str, now: int) -> None:
-        """Adds an invitation, and forgets those that are long over. Raises RefusedError "too-many"."""
+        """Adds an invitation, and forgets those that are long over. Raises RefusedError "too-many" or
+        "bad-request"."""
         columns = tables.invitations.c
+        name = fit_name(invitation.name) if invitation.name else ""
         with self._database.transaction() as db:
             db.execute(delete(tables.invitations).where(columns.expires < now - _KEPT_S))
             open_ = select(func.count()).where(columns.used == "", columns.expires > now)
@@ -81,7 +83,7 @@ class ClientStore:
                 insert(tables.invitations).values(
                     hash=invitation.hash,
                     role=invitation.role,
-                    name=invitation.name,
+                    name=name,
                     expires=invitation.expires,
                     created=wall,
                 )
@@ -100,8 +102,9 @@ class ClientStore:
         return kept
 
     def rename(self, client: str, name: str) -> None:
-        """Gives the client with this id or name another name. Raises RefusedError "client-unknown" or
-        "name-taken"."""
+        """Gives the client with this id or name another name. Raises RefusedError "client-unknown",
+        "name-taken" or "bad-request"."""
+        name = fit_name(name)
         with self._database.transaction() as db:
             row = _known(db, client)
             if name != row.name and _is_taken(db, name):
@@ -148,6 +151,18 @@ class ClientStore:
         return (*_listed(rows, runs_of), *map(_listed_invitation, waiting))
 
 
+def fit_name(name: str) -> str:
+    """`name` without spaces around it. Raises RefusedError "bad-request" where nothing is left, or what
+    people read as the operator, who has no name."""
+    fit = " ".join(name.split())
+    if not fit or fit.casefold().startswith(plain_text.OPERATOR):
+        raise RefusedError(
+            "bad-request",
+            f"a client cannot be called {name!r}: choose a name, and not one that says it is the operator",
+        )
+    return fit
+
+
 def client_names(db: Connection) -> dict[str, str]:
     """What people call each client that ever joined, by id. One that was revoked and whose name another has
     now is told apart by its id."""
@@ -165,10 +180,10 @@ def client_names(db: Connection) -> dict[str, str]:
 
 def add_client(db: Connection, client: Client, *, wall: str) -> Client:
     """Adds `client`, whose name becomes one that no other has; returns it as it is kept. Raises RefusedError
-    "too-many"."""
+    "too-many" or "bad-request"."""
     if db.execute(select(func.count()).select_from(tables.clients)).scalar_one() >= CLIENTS_MAX:
         raise RefusedError("too-many", f"the server has {CLIENTS_MAX} clients, its maximum")
-    kept = replace(client, name=_free_name(db, client.name))
+    kept = replace(client, name=_free_name(db, fit_name(client.name)))
     row = {"id": kept.id, "name": kept.name, "role": kept.role, "hash": kept.hash, "joined": wall}
     db.execute(insert(tables.clients).values(row))
     return kept

@@ -17,7 +17,7 @@ from durability.errors import RefusedError
 from durability.formats.packing import Value
 from durability.protocol.auth import Role
 from durability_server.store import tables
-from durability_server.store.client_store import INVITATIONS_MAX, Client, add_client
+from durability_server.store.client_store import INVITATIONS_MAX, Client, add_client, fit_name
 from durability_server.store.database import Database
 
 _AGAIN = "type `durability clients invite --machines N` on the server's machine for another"
@@ -47,8 +47,9 @@ class MachineStore:
             return _found(db, hash_, now=now)
 
     def invite(self, code: MachineCode, *, wall: str, now: int) -> None:
-        """Adds a code. Raises RefusedError "too-many"."""
+        """Adds a code. Raises RefusedError "too-many" or "bad-request"."""
         columns = tables.machine_codes.c
+        name = fit_name(code.name) if code.name else ""
         with self._database.transaction() as db:
             open_ = select(func.count()).where(columns.revoked == "", columns.expires > now)
             if db.execute(open_).scalar_one() >= INVITATIONS_MAX:
@@ -57,7 +58,7 @@ class MachineStore:
                 )
             db.execute(
                 insert(tables.machine_codes).values(
-                    hash=code.hash, name=code.name, machines=code.machines, expires=code.expires, created=wall
+                    hash=code.hash, name=name, machines=code.machines, expires=code.expires, created=wall
                 )
             )
 
