@@ -8,11 +8,12 @@ can read, or that another user than root put there.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -83,6 +84,38 @@ def load_credential(path: Path) -> Credential | None:
 
 def save_credential(credential: Credential, path: Path) -> None:
     """Write it, durably, in the place of an earlier one. Raises SetupError."""
+    with _unchanged(path):
+        _replace(credential, path)
+
+
+@contextmanager
+def _unchanged(path: Path) -> Iterator[None]:
+    """No command of this user writes the file `path` during the block. One that does not exist, or cannot be
+    read, has nothing to lose."""
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            yield
+            return
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if _is_at(path, descriptor):
+                yield
+                return
+        finally:
+            os.close(descriptor)
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Whether the open file is the one at `path`, and not one whose place another has taken."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _replace(credential: Credential, path: Path) -> None:
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
@@ -117,13 +150,16 @@ def with_servers(known: Sequence[str], live: Sequence[str]) -> tuple[str, ...]:
     return tuple(every)[: limits.SERVERS_MAX]
 
 
-def remember_servers(path: Path, live: Sequence[str]) -> None:
-    """Adds addresses of servers that live to the credential in the file `path`, so that later commands find
-    one when another is gone; nothing happens where it has them, or is another user's. Raises SetupError and
-    FormatError."""
-    credential = load_credential(path) if _is_own(path) else None
-    if credential is not None and not set(live) <= set(credential.servers):
-        save_credential(replace(credential, servers=with_servers(credential.servers, live)), path)
+def remember_servers(path: Path, live: Sequence[str], *, client: str) -> None:
+    """Adds addresses of servers that live to the credential of `client` in the file `path`, so that later
+    commands find one when another is gone; nothing happens where it has them, or is another user's, or this
+    machine has joined anew since. Raises SetupError and FormatError."""
+    if not _is_own(path):
+        return
+    with _unchanged(path):
+        known = load_credential(path)
+        if known is not None and known.client == client and not set(live) <= set(known.servers):
+            _replace(replace(known, servers=with_servers(known.servers, live)), path)
 
 
 def _open(path: str, flags: int) -> int:

@@ -249,7 +249,7 @@ def _learned(endpoint: Endpoint, address: tuple[str, int], others: Sequence[str]
     live = [format_address(*address), *filter(_is_address, others)]
     if endpoint.credential is not None and len(live) > 1:
         with suppress(SetupError, FormatError):  # the connection is what the command needs
-            remember_servers(endpoint.credential, live)
+            remember_servers(endpoint.credential, live, client=endpoint.client)
     known = with_servers([live[0], *(format_address(*one) for one in endpoint.addresses)], live)
     return replace(endpoint, addresses=tuple(map(parse_address, known)))
 

@@ -6,7 +6,8 @@ import asyncio
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from durability import limits
 from durability.errors import AuthenticationError, FormatError, PeerError, SetupError
 from durability.units import format_address
-from durability_client.link import server_connection
+from durability_client.link import credential, server_connection
 from durability_client.link.credential import (
     SCHEMA,
     Credential,
@@ -110,11 +111,11 @@ def test_new_servers_are_remembered(tmp_path: Path) -> None:
     """The credential is replaced whole, readable for its user alone; what it knows already writes nothing."""
     path = tmp_path / "credential.json"
     save_credential(KNOWN, path)
-    remember_servers(path, ("b:2", "c:3"))
+    remember_servers(path, ("b:2", "c:3"), client=KNOWN.client)
     assert load_credential(path) == replace(KNOWN, servers=("a:1", "b:2", "c:3"))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     before = path.stat()
-    remember_servers(path, ("c:3",))
+    remember_servers(path, ("c:3",), client=KNOWN.client)
     assert path.stat().st_ino == before.st_ino
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
@@ -122,19 +123,40 @@ def test_new_servers_are_remembered(tmp_path: Path) -> None:
 def test_a_file_that_is_not_the_callers_stays_as_it_is(tmp_path: Path) -> None:
     """Neither another user's file nor what a link names is written; a file that is gone is not made."""
     path = tmp_path / "credential.json"
-    remember_servers(path, ("c:3",))
+    remember_servers(path, ("c:3",), client=KNOWN.client)
     assert not path.exists()
     target = tmp_path / "target.json"
     save_credential(KNOWN, target)
     path.symlink_to(target)
-    remember_servers(path, ("c:3",))
+    remember_servers(path, ("c:3",), client=KNOWN.client)
     assert path.is_symlink()
     assert load_credential(target) == KNOWN
     if os.geteuid() == 0:
         before = target.read_bytes()
         os.chown(target, 65534, 65534)
-        remember_servers(target, ("c:3",))
+        remember_servers(target, ("c:3",), client=KNOWN.client)
         assert target.read_bytes() == before
+
+
+def test_a_new_credential_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that remembers addresses writes back no older credential over that of a `join` meanwhile, and
+    gives it no addresses of the server that the machine has left."""
+    path = tmp_path / "credential.json"
+    save_credential(KNOWN, path)
+    anew = replace(KNOWN, client="c2", secret="11", servers=("z:1",))
+    joining = threading.Thread(target=save_credential, args=(anew, path))
+
+    def joined_meanwhile(known: Sequence[str], live: Sequence[str]) -> tuple[str, ...]:
+        joining.start()
+        joining.join(timeout=0.2)
+        return with_servers(known, live)
+
+    monkeypatch.setattr(credential, "with_servers", joined_meanwhile)
+    remember_servers(path, ("c:3",), client=KNOWN.client)
+    joining.join()
+    assert load_credential(path) == anew
+    remember_servers(path, ("c:3",), client=KNOWN.client)
+    assert load_credential(path) == anew
 
 
 @pytest.mark.parametrize("length", [0, 13, 31, 33])
