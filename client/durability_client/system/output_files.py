@@ -45,10 +45,11 @@ def create(path: Path, data: bytes, what: str) -> None:
         _write(place, path, data, what, None)
 
 
-def replace(path: Path, data: bytes, what: str, is_ours: IsOurs) -> None:
+def replace(path: Path, data: bytes, what: str, is_ours: IsOurs, *, follow_last: bool = True) -> None:
     """Make the file `path`, or replace one of the same kind, which keeps its mode. A symbolic link stays, and
-    the file that it names is replaced. Raises SetupError; then what was there still is."""
-    with _place(path, what, follow_last=True) as place:
+    the file that it names is replaced; without `follow_last` it is refused. Raises SetupError; then what was
+    there still is."""
+    with _place(path, what, follow_last=follow_last) as place:
         _write(place, path, data, what, is_ours)
 
 

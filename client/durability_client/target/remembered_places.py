@@ -85,6 +85,10 @@ def _is_same(last: _Known, now: _Known) -> bool:
     return (last.type, last.source) == (now.type, now.source)
 
 
+def _is_ours(head: bytes) -> bool:
+    return _SCHEMA.encode() in head
+
+
 def _file() -> Path:
     return user_state_path(APPLICATION) / "places.json"
 
@@ -115,8 +119,8 @@ def _write(places: Mapping[str, _Known]) -> None:
     file = _file()
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        output_files.replace(
-            file, json.dumps(document, indent=1).encode(), "the list of places", lambda _: True
-        )
+        text = json.dumps(document, indent=1).encode()
+        # No person has named this file, and with sudo the directory may be another user's.
+        output_files.replace(file, text, "the list of places", _is_ours, follow_last=False)
     except (SetupError, OSError) as error:
         print(f"warning: the file system of the target is not remembered: {error}", file=sys.stderr)

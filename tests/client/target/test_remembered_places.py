@@ -196,7 +196,7 @@ def test_a_disk_with_another_name_is_the_same(
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b'{"places": {"/": 1}}', b'{"places": 5}', b"[" * 100_000]
+    "content", [b"", *(b'{"schema": "durability.places/1", ' + rest for rest in (b"", b'"places": 5}'))]
 )
 def test_a_damaged_memory_refuses_nothing(
     environment: dict[str, str], memory_path: Path, content: bytes
@@ -209,6 +209,29 @@ def test_a_damaged_memory_refuses_nothing(
     places.write_bytes(content)
     check(memory_path, memory_path, force=False)
     assert str(memory_path) in places.read_text()
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"places": {"/": 1}}', b"[" * 100_000])
+@pytest.mark.parametrize("linked", [False, True])
+def test_what_is_not_the_memory_is_not_replaced(
+    environment: dict[str, str],
+    memory_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    content: bytes,
+    linked: bool,
+) -> None:
+    """Neither in its place nor where a link in its place leads; it refuses nothing, but that is said."""
+    if discovery.is_on_root(memory_path):
+        pytest.skip("no memory file system here")
+    places = Path(environment["XDG_STATE_HOME"], "durability", "places.json")
+    places.parent.mkdir(parents=True)
+    file = places.with_name("other") if linked else places
+    file.write_bytes(content)
+    if linked:
+        places.symlink_to(file)
+    check(memory_path, memory_path, force=False)
+    assert "warning: the file system of the target is not remembered" in capsys.readouterr().err
+    assert (file.read_bytes(), places.is_symlink()) == (content, linked)
 
 
 def test_a_state_directory_that_cannot_be_written_refuses_nothing(
