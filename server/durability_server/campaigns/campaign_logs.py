@@ -8,6 +8,7 @@ ask for: of that the store of several servers has a count alone, since their clo
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -24,6 +25,7 @@ from durability.campaign.assignments import (
 )
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.happenings import (
+    DriveReported,
     Entry,
     Happening,
     Instant,
@@ -43,6 +45,8 @@ from durability_server.store.store_thread import StoreThread
 _S = 1_000_000_000
 SIGN_NS = _S
 _RUN = re.compile(r"[0-9a-f]{16}")
+
+log = logging.getLogger(__name__)
 
 
 class CampaignLog:
@@ -118,7 +122,16 @@ class CampaignLog:
         if news and not self._allowance(machine).take(len(news), now_ns):
             return answer_to(self.state, machine, status, speaker)  # the agent will say it again
         if news or self.state.number == 0:
-            await self.add(lambda state: hear(state, machine, status, now, speaker))
+            room = await self._thread.look_up(self._store.has_room)
+            if not room:
+                log.warning("campaign %s: the disk has no room for what agents report of drives", self.name)
+            await self.add(
+                lambda state: (
+                    one
+                    for one in hear(state, machine, status, now, speaker)
+                    if room or not isinstance(one, DriveReported)  # the agent will say it again
+                )
+            )
         return answer_to(self.state, machine, status, speaker)
 
     def _allowance(self, machine: str) -> Allowance:

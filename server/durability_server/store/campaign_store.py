@@ -7,7 +7,7 @@ that lives. All calls block and belong to the store's thread. Refuses to know wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Select, func, insert, or_, select, update
@@ -26,11 +26,21 @@ _MAX = limits.CAMPAIGNS_MAX
 
 
 class CampaignStore:
-    """The campaigns in `database`, for the server with these leases."""
+    """The campaigns in `database`, for the server with these leases. `require_room` raises RefusedError
+    "store-unavailable" where its disk has too little left for anything new."""
 
-    def __init__(self, database: Database, leases: LeaseStore) -> None:
+    def __init__(self, database: Database, leases: LeaseStore, *, require_room: Callable[[], None]) -> None:
         self._database = database
         self._leases = leases
+        self._require_room = require_room
+
+    def has_room(self) -> bool:
+        """Whether the disk has room for more than what a campaign that goes on cannot do without."""
+        try:
+            self._require_room()
+        except RefusedError:
+            return False
+        return True
 
     def names(self) -> tuple[str, ...]:
         """Of all campaigns, in the order in which they began."""
@@ -54,7 +64,9 @@ class CampaignStore:
     def begin(self, name: str, entry: Value, *, number: int, home: str, after: int) -> bool:
         """Adds the entry `number`, with which a campaign begins, or begins again after its check, as the
         newest one; the machine `home` reaches its switches. Returns whether it did: not if another campaign
-        began since `after` was the newest, or another entry came. Raises RefusedError "too-many"."""
+        began since `after` was the newest, or another entry came. Raises RefusedError "too-many" and
+        "store-unavailable"."""
+        self._require_room()
         columns = tables.campaigns.c
         with self._database.transaction() as db:
             if _newest(db) != after or _last_entry(db, name) != number - 1:

@@ -94,7 +94,7 @@ class Store:
         self.clients = ClientStore(self._database)
         self.machines = MachineStore(self._database)
         self.leases = LeaseStore(self._database)
-        self.campaigns = CampaignStore(self._database, self.leases)
+        self.campaigns = CampaignStore(self._database, self.leases, require_room=self._require_room)
         self.results = ResultStore(self._database)
         self._marked = False  # whether what an earlier server left live is stored as `server-down`
 
