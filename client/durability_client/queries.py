@@ -103,9 +103,10 @@ def _client(drive: Row) -> tuple[str, str]:
 def _below(drives: Sequence[Row]) -> str:
     """What the columns say, and where the runs are."""
     count = sum(drive["runs"] for drive in drives)
+    places = counted(len(drives), "drive or set of drives", "drives or sets of drives")
     return (
-        f'{counted(count, "run")} on {counted(len(drives), "drive")}. "at most": this share of cuts may lose'
-        " data (95 % confidence). `durability runs --all` lists the runs."
+        f'{counted(count, "run")} on {places}. "at most": this share of cuts may lose data (95 % confidence).'
+        " `durability runs --all` lists the runs."
     )
 
 

@@ -94,6 +94,7 @@ def _software_and_drives(db: Connection) -> None:
     _run(
         db,
         "ALTER TABLE meta ADD COLUMN software TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE runs ADD COLUMN drive_set VARCHAR(64) NOT NULL DEFAULT ''",
         "ALTER TABLE runs ADD COLUMN enumerations TEXT NOT NULL DEFAULT ''",
     )
     if not inspect(db).has_table("run_drives"):

@@ -126,6 +126,7 @@ runs = Table(
     _text("registered_wall"),
     Column("armed", LargeBinary, nullable=True),
     Column("series", String(64), nullable=False, default=""),
+    Column("drive_set", String(64), nullable=False, default=""),  # a hash of the identities in `run_drives`
     _text("enumerations"),  # of its drives: two runs that share one met the same cut
     _text("finish"),
     _text("session_end"),

@@ -78,7 +78,11 @@ class StoreFixture:
 
 def make_format_2(db: Connection) -> None:
     """Take from the store what a step added to its tables, as if a release before had made it."""
-    for column in ("meta DROP COLUMN software", "runs DROP COLUMN enumerations"):
+    for column in (
+        "meta DROP COLUMN software",
+        "runs DROP COLUMN enumerations",
+        "runs DROP COLUMN drive_set",
+    ):
         db.execute(text(f"ALTER TABLE {column}"))
     db.execute(text("UPDATE meta SET format = 2"))
 

@@ -1,8 +1,9 @@
-"""What the store has of each drive that runs were made on: its cuts, and what their verdicts say.
+"""What the store has of the drives that runs were made on: their cuts, and what their verdicts say.
 
-A run counts for each drive below its target. A drive is known by its serial; one without, by its model on its
-machine. Refuses to judge: it counts the verdicts that stand, as a series is counted. Refuses to pool clients:
-each names its drives itself, so one drive of two clients is two.
+A run counts for all drives below its target together, since a mirror keeps what one of them lost. A drive is
+known by its serial; one without, by its model on its machine. Refuses to judge: it counts the verdicts that
+stand, as a series is counted. Refuses to pool clients: each names its drives itself, so one drive of two
+clients is two.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from durability.formats.plan import Plan
 from durability_server.store import tables
 from durability_server.store.client_store import client_names
 from durability_server.store.run_rows import contains, in_turn, that_fit, unverified, verdicts_of
-from durability_server.store.target_keys import run_drives, series_key
+from durability_server.store.target_keys import identity_of, run_drives, series_key
 
 # The end of a run's session as it stands, by what is stored of it, where it is held, and by whom.
 Seen: TypeAlias = Callable[[str, str | None, str], SessionEnd]
@@ -57,7 +58,11 @@ def add_drives(db: Connection, run: str, armed: Value) -> None:
     ]
     db.execute(delete(tables.run_drives).where(_DRIVES.run == run))
     db.execute(insert(tables.run_drives), rows)
-    db.execute(update(tables.runs).where(_RUNS.run == run).values(enumerations=" ".join(enumerations(facts))))
+    of_run = {
+        "drive_set": identity_of(" ".join(one.identity for one in drives)),
+        "enumerations": " ".join(enumerations(facts)),
+    }
+    db.execute(update(tables.runs).where(_RUNS.run == run).values(**of_run))
 
 
 def derive_from_facts_of_all_runs(db: Connection) -> None:
@@ -111,41 +116,59 @@ def drives(
     held_at: ColumnElement[Any],
     seen: Seen,
 ) -> tuple[dict[str, Value], ...]:
-    """The drives with the newest of the chosen runs, with what all chosen runs of one client on each say.
-    `limits`: how many of all clients, and of each; where the first, or the room of an answer, leaves some
-    out, each client has its share. `drive`: a part of the drive's model or serial. `held_at`: where another
-    server holds a run; `seen`: how its session ended."""
+    """The drives with the newest of the chosen runs, with what all chosen runs of one client on each say; the
+    drives of one target are listed as one. `limits`: how many of all clients, and of each; where the first,
+    or the room of an answer, leaves some out, each client has its share. `drive`: a part of a drive's model
+    or serial. `held_at`: where another server holds a run; `seen`: how its session ended."""
     limit, of_one = limits
-    chosen = (*chosen, _is_named(drive))
-    both = tables.run_drives.join(tables.runs, _DRIVES.run == _RUNS.run)
+    chosen = (*chosen, on_drive(drive), _RUNS.drive_set != "")
     newest = func.max(_RUNS.number).label("newest")
-    each = select(_RUNS.client, _DRIVES.identity, newest).select_from(both).where(*chosen)
-    of_each = each.group_by(_RUNS.client, _DRIVES.identity).subquery().c
+    each = select(_RUNS.client, _RUNS.drive_set, newest).where(*chosen)
+    of_each = each.group_by(_RUNS.client, _RUNS.drive_set).subquery().c
     place, newest_first = in_turn(of_each.client, of_each.newest)
-    placed = select(of_each.client, of_each.identity, of_each.newest, place.label("place"))
+    placed = select(of_each.client, of_each.drive_set, of_each.newest, place.label("place"))
     ranked = placed.order_by(place, newest_first).limit(limit).subquery().c
-    wanted = select(ranked.client, ranked.identity, ranked.newest, ranked.place)
+    wanted = select(ranked.client, ranked.drive_set, ranked.newest, ranked.place)
     wanted = wanted.where(ranked.place <= of_one)
     found = sorted(db.execute(wanted).all(), key=lambda row: (row.place, -row.newest))
     listed = wanted.subquery()
-    is_listed = and_(listed.c.client == _RUNS.client, listed.c.identity == _DRIVES.identity)
-    these = both.join(listed, is_listed)
-    rows: Select[Any] = select(*_OF_RUN, held_at).add_columns(_DRIVES.identity, _DRIVES.model, _DRIVES.serial)
-    rows = rows.select_from(these)
+    is_listed = and_(listed.c.client == _RUNS.client, listed.c.drive_set == _RUNS.drive_set)
+    these = tables.runs.join(listed, is_listed)
+    rows: Select[Any] = select(*_OF_RUN, held_at).select_from(these)
     runs: defaultdict[tuple[str, str], list[Row[Any]]] = defaultdict(list)
     for row in db.execute(rows.where(*chosen).order_by(_RUNS.number)):
-        runs[row.client, row.identity].append(row)
+        runs[row.client, row.drive_set].append(row)
     given = verdicts_of(db, select(_RUNS.run).select_from(these).where(*chosen))
+    named = _names(db, select(_RUNS.run).where(_RUNS.number.in_(select(listed.c.newest))))
     names = client_names(db)
-    each_drive = ((row.newest, _drive(runs[row.client, row.identity], given, names, seen)) for row in found)
+    each_drive = (
+        (row.newest, named[mine[-1].run] | _drive(mine, given, names, seen))
+        for row, mine in ((row, runs[row.client, row.drive_set]) for row in found)
+    )
     kept = that_fit(each_drive, lambda one: len(pack(one[1])))
     return tuple(drive for _, drive in sorted(kept, key=lambda one: -one[0]))
 
 
 _OF_RUN = (
     *(_RUNS.run, _RUNS.client, _RUNS.host, _RUNS.session_end, _RUNS.receipt_wall),
-    *(_RUNS.registered_wall, _RUNS.holder),
+    *(_RUNS.registered_wall, _RUNS.holder, _RUNS.drive_set),
 )
+
+
+def _names(db: Connection, runs: Select[Any]) -> dict[str, dict[str, Value]]:
+    """For each of these runs the models and the serials of its drives."""
+    drives: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+    for row in db.execute(select(_DRIVES.run, _DRIVES.serial, _DRIVES.model).where(_DRIVES.run.in_(runs))):
+        drives[row.run].append((row.serial, row.model))
+    named: dict[str, dict[str, Value]] = {}
+    for run, mine in drives.items():
+        serials, models = zip(*sorted(mine), strict=True)
+        named[run] = {"model": _together(models), "serial": _together(serials)}
+    return named
+
+
+def _together(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else " + ".join(name or "?" for name in names)
 
 
 def said(standing: Sequence[PastVerdict]) -> dict[str, Value]:
@@ -163,12 +186,10 @@ def said(standing: Sequence[PastVerdict]) -> dict[str, Value]:
 def _drive(
     runs: list[Row[Any]], given: dict[str, list[PastVerdict]], names: Mapping[str, str], seen: Seen
 ) -> dict[str, Value]:
-    """What listings have of a drive; `runs`: those of one client on it, oldest first."""
+    """What listings have of a drive beside its names; `runs`: those of one client on it, oldest first."""
     standing = standing_of(runs, given, seen)
     newest = runs[-1]
     return {
-        "model": newest.model,
-        "serial": newest.serial,
         "host": newest.host,
         "runs": len(runs),
         **said(standing),
