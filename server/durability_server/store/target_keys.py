@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from durability import limits, plain_text
 from durability.evidence.drive_identity import serial_on
 from durability.formats.facts import Drive, Facts
-from durability.formats.packing import pack
+from durability.formats.packing import Value, pack
 from durability.formats.plan import Plan
 
 KEY_BYTES_MAX = 1000  # of what is kept as it is: databases have no index of much longer ones
@@ -135,11 +135,11 @@ def series_key(plan: Plan, facts: Facts) -> str:
     if not serials or not all(serials):
         return ""
     drives = sorted(
-        [drive.model, serial, drive.firmware, str(drive.write_cache), str(drive.fua)]
+        (drive.model, serial, drive.firmware, str(drive.write_cache), str(drive.fua))
         for drive, serial in zip(facts.drives, serials, strict=True)
     )
     own = ("run", "seed", "target")  # of each run, so not the series'
     essentials = {name: value for name, value in asdict(plan).items() if name not in own}
     file_system = [facts.file_system.type, facts.file_system.options] if facts.file_system else None
-    stack = [drives, list(facts.layer_kinds), file_system, facts.host.virtualisation]
+    stack: list[Value] = [*drives, list(facts.layer_kinds), file_system, facts.host.virtualisation]
     return hashlib.sha256(pack([essentials, stack])).hexdigest()

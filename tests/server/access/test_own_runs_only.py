@@ -119,8 +119,8 @@ async def test_accept_goes_by_the_client_that_kept_the_result(
     assert [one.source for one in evidence.proofs] == [f"run {format_run(1)}"]
     document, err = await _accepted(lab, honest, tmp_path, kept)
     (not_proven,) = (one for one in document["drives"][0]["not_proven"] if "mallory" in one)
-    assert "the runs of b1 count, and those of mallory (2 runs, 2 losses) are left out" in not_proven
-    assert "mallory (2 runs, 2 losses)" in err
+    assert "the runs of b1 count, and those of mallory (2 runs, 1 loss) are left out" in not_proven
+    assert "mallory (2 runs, 1 loss)" in err
     await honest.cut(4, facts, "loss")
     (evidence,) = await gather(
         operator_of(lab, honest.running),
