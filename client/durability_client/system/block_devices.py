@@ -59,11 +59,12 @@ def name_of(device_number: tuple[int, int], *, sys: Path = SYS) -> str | None:
     return link.resolve().name if link.exists() else None
 
 
-def stack_of(names: tuple[str, ...], *, sys: Path = SYS) -> Stack:
-    """What lies below the block devices `names`, which together hold one file system or target."""
+def stack_of(names: tuple[str, ...], *, beside: tuple[str, ...] = (), sys: Path = SYS) -> Stack:
+    """What lies below the block devices `names`, which together hold one file system or target, and below
+    those `beside` them, which hold its log."""
     layers: list[str] = []
     leaves: list[str] = []
-    pending = list(names)
+    pending = [*names, *beside]
     while pending:
         name = pending.pop(0)
         below = _below(name, sys)

@@ -21,7 +21,8 @@ from pathlib import Path
 from durability.formats.documents import escaped
 from durability.formats.facts import Facts, FileSystem, Host
 from durability.formats.plan import TargetKind
-from durability_client.system import block_devices
+from durability_client.system import block_devices, log_devices
+from durability_client.system.block_devices import Stack
 from durability_client.system.mounts import Mount, mount_of
 from durability_client.system.programs import output_of
 from durability_client.target.storage import PresentDrive
@@ -48,7 +49,7 @@ def collect(path: Path, kind: TargetKind, *, typed: Path | None = None) -> Facts
     """
     mount = None if kind == "device" else mount_of(path)
     names = _names_of_device(path) if mount is None else _names_below(mount)
-    stack = block_devices.stack_of(names)
+    stack, is_whole = _stack_below(mount, names)
     drives = tuple(block_devices.drive(name) for name in stack.leaves)
     file_system = None if mount is None else _file_system(mount, names)
     host = host_now()
@@ -68,6 +69,7 @@ def collect(path: Path, kind: TargetKind, *, typed: Path | None = None) -> Facts
             layers=stack.layers,
             drives=drives,
             virtualisation=host.virtualisation,
+            is_whole=is_whole,
         ),
         volume=stack.volume,
         named=_named(path, kind, typed),
@@ -126,7 +128,7 @@ def is_on_root(path: Path) -> bool:
 def drives_below(path: Path) -> tuple[str, ...]:
     """The kernel's names of the drives under the file system that holds `path`; () where it has none."""
     mount = mount_of(path)
-    return () if mount is None else block_devices.stack_of(_names_below(mount)).leaves
+    return () if mount is None else _stack_below(mount, _names_below(mount))[0].leaves
 
 
 def drive_states(path: Path, kind: TargetKind) -> tuple[PresentDrive, ...]:
@@ -137,7 +139,7 @@ def drive_states(path: Path, kind: TargetKind) -> tuple[PresentDrive, ...]:
         PresentDrive(
             name=name, size_bytes=block_devices.size_of(name), diskseq=block_devices.diskseq_of(name)
         )
-        for name in block_devices.stack_of(names).leaves
+        for name in _stack_below(mount, names)[0].leaves
     )
 
 
@@ -148,6 +150,13 @@ def _names_of_device(path: Path) -> tuple[str, ...]:
         return ()
     name = block_devices.name_of((os.major(number), os.minor(number)))
     return () if name is None else (name,)
+
+
+def _stack_below(mount: Mount | None, names: tuple[str, ...]) -> tuple[Stack, bool]:
+    """What lies below the devices `names`, which hold the target or its file system, and below an external
+    log of that; and whether all of it is known."""
+    others, is_whole = log_devices.beside(mount, names) if mount is not None else ((), True)
+    return block_devices.stack_of(names, beside=others), is_whole
 
 
 def _names_below(mount: Mount) -> tuple[str, ...]:

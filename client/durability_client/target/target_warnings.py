@@ -38,8 +38,10 @@ def target_warnings(
     layers: tuple[str, ...],
     drives: tuple[Drive, ...],
     virtualisation: str,
+    is_whole: bool = True,
 ) -> tuple[TargetWarning, ...]:
-    """All warnings that these facts and this process's environment give rise to."""
+    """All warnings that these facts and this process's environment give rise to. `is_whole`: whether all
+    devices of the file system are known."""
     found: list[tuple[str, str]] = []
     if file_system is not None:
         found.extend(_of_file_system(file_system))
@@ -59,6 +61,14 @@ def target_warnings(
             (
                 "drives-unknown",
                 "no drive was found below the target: neither a cut nor the drive can be proven",
+            )
+        )
+    if not is_whole:
+        found.append(
+            (
+                "log-unknown",
+                "the file system has a log or realtime device of its own that was not found: its drive is not"
+                " among the drives, and a cut that the others show may not have been its own",
             )
         )
     if virtualisation != "none":

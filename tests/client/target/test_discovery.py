@@ -13,8 +13,8 @@ import pytest
 
 from durability.formats.documents import from_value, to_value
 from durability.formats.facts import Drive, Facts, FileSystem
-from durability_client.system import block_devices
-from durability_client.system.mounts import mount_of, parse_mount
+from durability_client.system import block_devices, log_devices
+from durability_client.system.mounts import Mount, mount_of, parse_mount
 from durability_client.system.smart import counter_in
 from durability_client.target.discovery import collect
 from durability_client.target.kernel_storage import KernelStorage
@@ -255,6 +255,68 @@ def test_a_mirror_under_a_logical_volume_resolves_to_both_drives(tmp_path: Path)
     assert stack.offset_bytes is None
     assert [block_devices.drive(name, sys=tmp_path).serial for name in stack.leaves] == ["A", "B"]
     assert "layers" in _codes(layers=stack.layers)
+
+
+def test_an_external_log_adds_its_drive(tmp_path: Path) -> None:
+    """A log on another drive makes that one of the target's, and its place on either meaningless; one on the
+    same drive does not."""
+    _nvme(tmp_path, "nvme0n1", "A")
+    _nvme(tmp_path, "nvme1n1", "B")
+    stack = block_devices.stack_of(("nvme0n1p1",), beside=("nvme1n1p1",), sys=tmp_path)
+    assert stack.leaves == ("nvme0n1", "nvme1n1")
+    assert (stack.offset_bytes, stack.volume) == (None, "")
+    assert "nvme1n1p1 (partition)" in stack.layers
+    same = block_devices.stack_of(("nvme0n1p1",), beside=("nvme0n1",), sys=tmp_path)
+    assert (same.leaves, same.offset_bytes) == (("nvme0n1",), 2048 * 512)
+
+
+def _mounted(file_system: str, options: str = "rw") -> Mount:
+    return Mount(
+        id=1, device_number=(8, 1), root="/", mount_point="/m", type=file_system, source="", options=options
+    )
+
+
+def test_the_log_and_realtime_devices_of_xfs_are_in_its_options(tmp_path: Path) -> None:
+    """By any path that leads to them; one that leads nowhere is not known."""
+    number = Path("/dev/null").stat().st_rdev
+    (tmp_path / "devices/sdb1").mkdir(parents=True)
+    (tmp_path / "dev/block").mkdir(parents=True)
+    (tmp_path / f"dev/block/{os.major(number)}:{os.minor(number)}").symlink_to(tmp_path / "devices/sdb1")
+
+    def beside(options: str, file_system: str = "xfs") -> tuple[tuple[str, ...], bool]:
+        return log_devices.beside(_mounted(file_system, options), ("sda1",), sys=tmp_path, proc=tmp_path)
+
+    assert beside("rw,logbufs=8,logbsize=32k") == ((), True)
+    assert beside("rw,logdev=/dev/null,noquota") == (("sdb1",), True)
+    assert beside("rw,logdev=/dev/null,rtdev=/nowhere") == (("sdb1",), False)
+    assert beside("rw,logdev=/dev/null", "btrfs") == ((), True)
+
+
+@pytest.mark.parametrize(
+    ("journals", "task", "thread", "expected"),
+    [
+        (("sda1-8", "sdc1"), "7", "jbd2/sda1-8", ((), True)),
+        (("sdb1", "sdb10-8", "sdc1-8"), "7", "jbd2/sdb1", (("sdb1",), True)),
+        (("nvme10n1p12", "sdc1-8"), "7", "jbd2/nvme10n1p", (("nvme10n1p12",), True)),
+        (("nvme10n1p12", "nvme10n1p13"), "7", "jbd2/nvme10n1p", ((), False)),
+        (("sdb1",), "7", "bash", ((), False)),
+        (("sdb1",), "8", "jbd2/sdb1", ((), False)),
+        (("sdb1",), "<none>", "", ((), True)),
+        ((), None, "", ((), True)),
+    ],
+)
+def test_the_external_journal_of_ext4_is_that_of_its_thread(
+    tmp_path: Path, journals: tuple[str, ...], task: str | None, thread: str, expected: object
+) -> None:
+    """The names of journals and of the thread are the kernel's; older ones cut the latter. What cannot be
+    found is not known; a kernel that says nothing has no external journal."""
+    for name in ("sda1", "sdb1", "nvme10n1p12", "nvme10n1p13"):
+        (tmp_path / "class/block" / name).mkdir(parents=True)
+    for name in journals:
+        (tmp_path / "fs/jbd2" / name).mkdir(parents=True)
+    _tree(tmp_path, {"7/comm": thread} | ({"fs/ext4/sda1/journal_task": task} if task else {}))
+    found = log_devices.beside(_mounted("ext4"), ("sda1",), sys=tmp_path, proc=tmp_path)
+    assert found == expected
 
 
 @pytest.mark.parametrize(
@@ -500,8 +562,10 @@ def test_drives_that_weaken_a_verdict_are_named(change: dict[str, object], code:
 
 def test_virtual_machines_and_unknown_drives_are_named() -> None:
     """A hypervisor, and a target below which no drive was found, give their warnings."""
-    found = target_warnings(path="", file_system=None, layers=(), drives=(), virtualisation="kvm")
-    assert [warning.code for warning in found] == ["drives-unknown", "virtual-machine"]
+    found = target_warnings(
+        path="", file_system=None, layers=(), drives=(), virtualisation="kvm", is_whole=False
+    )
+    assert [warning.code for warning in found] == ["drives-unknown", "log-unknown", "virtual-machine"]
 
 
 def test_eatmydata_in_the_environment_is_seen() -> None:
