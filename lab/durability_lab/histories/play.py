@@ -132,6 +132,8 @@ def _keep(world: Playable, answer: VerifyAnswer) -> None:
         world.unanswered.add(run)  # it may not have been stored
         return
     before, codes = world.standing.get(run, ""), {reason["code"] for reason in answer.document["reasons"]}
+    if "no-server-log" in codes:
+        return  # the server does not know the run
     if word == "loss" and ("unreadable-only" in codes or codes == {"earlier-loss"}):
         word = LOSS_BY_READS
     if "loss-withdrawn" in codes and before == LOSS_BY_READS:
