@@ -99,7 +99,7 @@ class Facts:
     warnings: Annotated[tuple[TargetWarning, ...], at_most(limits.FACTS_WARNINGS_MAX)]
     volume: Text = ""
     named: Text = ""
-    file_id: str = ""
+    file_id: Name = ""
 
     @property
     def layer_kinds(self) -> tuple[str, ...]:
