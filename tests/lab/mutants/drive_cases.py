@@ -113,7 +113,7 @@ def drive_that_flips_bits_of_neighbours() -> str:
     return simulated("seed=1 model=neighbour-flip record_bytes=1024")
 
 
-@lab_case("loss: unreadable-only; unreadable, damaged in flight")
+@lab_case("loss: unreadable-only; unreadable")
 def drive_that_cannot_read_its_pages() -> str:
     """A drive of which a part answers with EIO."""
     return simulated("seed=1 model=unreadable:share=0.1")
@@ -209,7 +209,7 @@ def name_that_no_removal_explains() -> str:
     return judged(disk, make_case(plan, (180,)))
 
 
-@lab_case("inconclusive: not-armed, cut-not-shown, nothing-at-risk; 21 corrupt, 3 damaged in flight")
+@lab_case("inconclusive: not-armed, cut-not-shown, nothing-at-risk; 24 corrupt")
 def cut_during_the_prefill() -> str:
     """The plug was pulled during the prefill: the last 24 slots are empty, and nothing was acknowledged."""
     plan = plan_of()
