@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Literal
 
 from durability.errors import FormatError
@@ -263,12 +262,15 @@ def emptied_at_boot(path: str, file_system: FileSystem | None) -> str:
     What is mounted below it they leave alone."""
     if file_system is None or not file_system.mount_point:
         return ""
-    for directory in map(PurePosixPath, _EMPTIED):
-        if PurePosixPath(path).is_relative_to(directory) and directory.is_relative_to(
-            file_system.mount_point
-        ):
-            return str(directory)
+    for directory in _EMPTIED:
+        if _lies_in(path, directory) and _lies_in(directory, file_system.mount_point):
+            return directory
     return ""
+
+
+def _lies_in(path: str, directory: str) -> bool:
+    """Whether an absolute path is a directory, or lies in it at any depth."""
+    return f"{path}/".startswith(directory.rstrip("/") + "/")
 
 
 def _emptied(armed: Facts | None, now: Facts | None) -> str:
