@@ -153,7 +153,7 @@ def test_a_drive_that_stays_busy_is_measured_after_the_time_given(memory_drive: 
     where, meter = KernelStorage(memory_drive).facts(), Meter([memory_drive.name])
     try:
         ear, silent = Ear(noise.mark), Ear()
-        settled = noise.heard(lambda: wait_until_idle(meter, where, ear, idle_s=0.3, wait_s=0.5))
+        settled = noise.heard(lambda: wait_until_idle(meter, where, ear, idle_s=0.3, wait_s=6))
         at_once = noise.heard(lambda: wait_until_idle(meter, where, silent, idle_s=0.3, wait_s=0))
     finally:
         noise.stop()
