@@ -103,9 +103,9 @@ def _client(drive: Row) -> tuple[str, str]:
 def _below(drives: Sequence[Row]) -> str:
     """What the columns say, and where the runs are."""
     count = sum(drive["runs"] for drive in drives)
-    places = counted(len(drives), "drive or set of drives", "drives or sets of drives")
     return (
-        f'{counted(count, "run")} on {places}. "at most": this share of cuts may lose data (95 % confidence).'
+        f"{counted(count, 'run')}; a row is a drive, or all drives below one target."
+        ' "at most": this share of cuts may lose data (95 % confidence).'
         " `durability runs --all` lists the runs."
     )
 

@@ -320,9 +320,8 @@ class CycleState:
             self._begin("on", entry)
         if asked.operation == "on":
             self.asked_on.append((asked.switch, entry))
-        if (
-            asked.operation == "off" and asked.switch not in self.involved
-        ):  # by an earlier release: what went off must go on again
+        # What a server of an earlier release asked to go off must go on again.
+        if asked.operation == "off" and asked.switch not in self.involved:
             self.involved = tuple(sorted((*self.involved, asked.switch)))
         self.switches[asked.switch].asked = asked.operation
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 
 from durability import limits, plain_text
 from durability.evidence.drive_identity import serial_on
-from durability.formats.facts import Drive, Facts
+from durability.formats.facts import Facts
 from durability.formats.packing import Value, pack
 from durability.formats.plan import Plan
 
@@ -35,7 +35,7 @@ def target_keys(facts: Facts) -> TargetKeys:
     uuid = facts.file_system.uuid if facts.file_system else ""
     file = _short(facts.path_in_file_system)
     in_file_system = f"fs={uuid} file={file}" if facts.kind == "file" else "device"
-    serials = sorted(_serial(drive, facts.host.machine_id) for drive in facts.drives)
+    serials = sorted(serial_on(drive, facts.host.machine_id) for drive in facts.drives)
     volume = facts.volume if facts.kind == "device" else ""
     placed = facts.kind == "file" or facts.offset_bytes is not None or bool(volume)
     identified = bool(serials) and all(serials) and placed
@@ -67,7 +67,7 @@ def run_drives(facts: Facts) -> tuple[RunDrive, ...]:
     machine = facts.host.machine_id
     drives = {
         RunDrive(
-            identity=identity_of(_serial(drive, machine) or f"machine={machine} model={drive.model}"),
+            identity=identity_of(serial_on(drive, machine) or f"machine={machine} model={drive.model}"),
             model=plain_text.as_line(drive.model)[: limits.DRIVE_NAME_MAX],
             serial=plain_text.as_line(drive.serial)[: limits.DRIVE_NAME_MAX],
         )
@@ -87,11 +87,6 @@ def identity_of(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
-def _serial(drive: Drive, machine_id: str) -> str:
-    """A serial that is one drive's alone: hypervisors and loop devices give the same one on every machine."""
-    return serial_on(drive, machine_id)
-
-
 def overlap(one: Facts, other: Facts) -> bool:
     """Whether what was written to the one target may lie where the other one does, though they are not the
     same: a whole drive, a partition of it, a file on a file system of either. Two files of one file system
@@ -109,7 +104,7 @@ def overlap(one: Facts, other: Facts) -> bool:
 
 
 def _serials(facts: Facts) -> set[str]:
-    return {_serial(drive, facts.host.machine_id) for drive in facts.drives} - {""}
+    return {serial_on(drive, facts.host.machine_id) for drive in facts.drives} - {""}
 
 
 def _is_whole_drive(facts: Facts) -> bool:
@@ -131,7 +126,7 @@ def series_key(plan: Plan, facts: Facts) -> str:
     system and options, hypervisor, plan. "", no series, if a drive tells no serial: two drives of one model
     would be one."""
     machine = facts.host.machine_id
-    serials = [_serial(drive, machine) for drive in facts.drives]
+    serials = [serial_on(drive, machine) for drive in facts.drives]
     if not serials or not all(serials):
         return ""
     drives = sorted(

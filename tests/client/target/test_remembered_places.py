@@ -187,11 +187,13 @@ def test_a_disk_with_another_name_is_the_same(
     """After a boot a drive may have another name: its file system's UUID counts."""
     directory = tmp_path / "mount"
     directory.mkdir()
-    first, second = _format(make_loop()), make_loop()
+    first, second, other = _format(make_loop()), make_loop(), _format(make_loop())
     with _disk(first, directory):
         check(directory, directory, force=False)
     second.write_bytes(first.read_bytes())
     with _disk(second, directory):
+        check(directory, directory, force=False)
+    with _disk(other, directory), pytest.raises(TargetError, match="on another file system than last time"):
         check(directory, directory, force=False)
 
 

@@ -65,14 +65,20 @@ def test_drives_that_are_cut_alone_are_cut_together() -> None:
     assert asked == [0, 1]
 
 
-def first_is_back(unsafe: int) -> ToldCampaign:
-    """A check of two machines, of which the first was cut and is examined again, with this count."""
+def both_examined() -> ToldCampaign:
+    """A check of two machines with a drive and a switch each, before any power goes."""
     told = ToldCampaign()
     told.begin(told_settings(machines=("b", "c"), devices=("/dev/sdb", "/dev/sdc")), check_only=True)
     told.note()
     for machine, drive in (("b", "d0"), ("c", "d1")):
         told.say(machine=machine)
         told.say(part("done", drive=drive, found=condition(drive)), machine=machine)
+    return told
+
+
+def first_is_back(unsafe: int) -> ToldCampaign:
+    """A check of two machines, of which the first was cut and is examined again, with this count."""
+    told = both_examined()
     told.cut(0)
     told.say(boot="boot-2")
     told.say(part("done", found=condition("d0", unsafe=unsafe)), boot="boot-2")
@@ -91,12 +97,7 @@ def test_second_machine_is_not_cut_after_a_problem_of_the_first() -> None:
 @pytest.mark.parametrize("silent_s", [0.0, 200.0])
 def test_machine_whose_turn_comes_is_heard_meanwhile(silent_s: float) -> None:
     """It is not missing, since it was not cut; if it falls silent, people must look before its power goes."""
-    told = ToldCampaign()
-    told.begin(told_settings(machines=("b", "c"), devices=("/dev/sdb", "/dev/sdc")), check_only=True)
-    told.note()
-    for machine, drive in (("b", "d0"), ("c", "d1")):
-        told.say(machine=machine)
-        told.say(part("done", drive=drive, found=condition(drive)), machine=machine)
+    told = both_examined()
     for switch in (0, 1):
         on = PowerAnswered(
             switch=switch,

@@ -49,13 +49,16 @@ async def test_long_questions_leave_turns_for_other_requests() -> None:
     """However many long questions of a client wait, its verify goes on."""
     turns = Turns()
     over = asyncio.Event()
+    begun: list[int] = []
 
-    async def question() -> None:
+    async def question(number: int) -> None:
         async with turns.turn("b", messages.List):
+            begun.append(number)
             await over.wait()
 
-    questions = [asyncio.create_task(question()) for _ in range(3 * UNDER_WAY_MAX)]
+    questions = [asyncio.create_task(question(number)) for number in range(3 * UNDER_WAY_MAX)]
     await asyncio.sleep(0)
     async with asyncio.timeout(DEADLINE_S), turns.turn("b", messages.GiveVerdict):
+        assert 0 < len(begun) < UNDER_WAY_MAX, "the others wait"
         over.set()
     await asyncio.gather(*questions)
