@@ -39,10 +39,12 @@ WAIT = Task(kind="wait", number=0, campaign="", cycle=0, drives=(), ready_within
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speaker:
     """Who speaks for a machine. `client`: the id with which it joined. `is_server`: it runs in the server's
-    own boot, so a cut of its machine would end the server."""
+    own boot, so a cut of its machine would end the server. `answered`: the number of the campaign's newest
+    entry when it got its last answer, 0 before its first."""
 
     client: str = ""
     is_server: bool = False
+    answered: int = 0
 
 
 def label_of(plan: Settings, cycle: int) -> str:
@@ -64,7 +66,7 @@ def answer_to(state: CampaignState, machine: str, status: Status, speaker: Speak
 def is_heard(state: CampaignState, machine: str, status: Status, speaker: Speaker) -> bool:
     """Whether it is the newest boot of the machine itself that says `status`: whoever else does is no sign of
     its life."""
-    outdated = _is_outdated(state, machine, status)
+    outdated = _is_outdated(state, machine, status) or _may_be_late(state, machine, status, speaker)
     return not outdated and not stranger(state, machine, status, speaker)
 
 
@@ -213,6 +215,8 @@ def hear(
         if why not in state.strangers.get(machine, ()):
             yield StrangerHeard(machine=machine, text=why)
         return
+    if _may_be_late(state, machine, status, speaker):
+        return
     if why := _without_power(state, machine, status, now):
         yield StillThere(machine=machine, text=f"machine {machine} {why}")
     me = (status.boot_id, status.machine_id, speaker.client)
@@ -251,6 +255,17 @@ def _is_outdated(state: CampaignState, machine: str, status: Status) -> bool:
     """Whether a status is from before the machine started anew, and came late."""
     known = state.machines.get(machine)
     return known is not None and known.boot_id != status.boot_id and status.boot_id in state.boots[machine]
+
+
+def _may_be_late(state: CampaignState, machine: str, status: Status, speaker: Speaker) -> bool:
+    """Whether a status is of a boot that may have ended before the newest one began. A machine has one boot
+    at a time: who speaks after an answer that was given when the newest boot was known is a newer one."""
+    seen = state.seen.get(machine)
+    return (
+        seen is not None
+        and state.machines[machine].boot_id != status.boot_id
+        and speaker.answered < seen.number
+    )
 
 
 def _is_news(before: DriveStatus | None, now: DriveStatus) -> bool:

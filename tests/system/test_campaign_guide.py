@@ -93,14 +93,15 @@ def _not_back() -> GuideCampaign:
 
 def _not_heard() -> GuideCampaign:
     played = _not_asked()
-    played.server.hear("b", replace(played.machine.said[-1], machine_id="another", boot_id="another"))
+    played.server.hear("b", replace(played.machine.said[-1][0], machine_id="another", boot_id="another"))
     return played
 
 
 def _restarts() -> GuideCampaign:
     played = _played("back")
     while played.state.state == "running":
-        played.agenda.step()
+        heard = played.state.machines["b"]
+        played.until(lambda state, heard=heard: state.state != "running" or state.machines["b"] != heard)
         played.machine.crash()
     return played
 

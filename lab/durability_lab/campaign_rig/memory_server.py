@@ -116,13 +116,14 @@ class MemoryServer:
         if self.up and self.state.state == "paused":
             self.add([Resumed()])
 
-    def hear(self, machine: str, status: Status) -> Task | None:
-        """The answer to the status of an agent, None if the server is not there."""
+    def hear(self, machine: str, status: Status, *, answered: int = 0) -> Task | None:
+        """The answer to the status of an agent, None if the server is not there. `answered`: as `Speaker` has
+        it."""
         if not self.up:
             return None
         if self.state.settings is None:
             return WAIT
-        speaker = Speaker(client=machine)
+        speaker = Speaker(client=machine, answered=answered)
         if is_heard(self.state, machine, status, speaker):
             self._heard_ns[machine] = self._agenda.now_ns
         now = Instant(at_ns=self._agenda.now_ns, boot_id=self.boot_id, wall=self._wall())

@@ -56,7 +56,7 @@ class Drives(Protocol):
 
 class PlayedMachine:
     """A machine called `name`. It has power from the beginning. `boots` counts them. `tasks`: as they came,
-    each once; `said`: its last statuses."""
+    each once; `said`: its last statuses, each with the number of the newest entry at the answer before it."""
 
     def __init__(
         self,
@@ -85,8 +85,9 @@ class PlayedMachine:
         self._begun: set[tuple[str, int]] = set()  # in this boot
         self._task: Task | None = None
         self._statuses: dict[str, DriveStatus] = {}
-        self.said: list[Status] = []
+        self.said: list[tuple[Status, int]] = []
         self._said_to = ""
+        self._answered = 0  # see `Speaker`
         self._calm = 0
 
     @property
@@ -142,7 +143,8 @@ class PlayedMachine:
         boot of the server that its connection led to."""
         self._forget_said()
         if self.said:
-            self._server.hear(self.name, self.said[-1 - back % len(self.said)])
+            status, answered = self.said[-1 - back % len(self.said)]
+            self._server.hear(self.name, status, answered=answered)
 
     def tell(self) -> None:
         """Say how things are, and do what is answered."""
@@ -150,10 +152,12 @@ class PlayedMachine:
             return
         status = self._status()
         self._forget_said()
-        self.said = [*self.said[-20:], status]
-        task = self._server.hear(self.name, status)
-        if task is not None and self._alive:
-            self._take(task)
+        self.said = [*self.said[-20:], (status, self._answered)]
+        task = self._server.hear(self.name, status, answered=self._answered)
+        if task is not None:
+            self._answered = self._server.state.number
+            if self._alive:
+                self._take(task)
 
     def _forget_said(self) -> None:
         if self._said_to != self._server.boot_id:
@@ -187,7 +191,7 @@ class PlayedMachine:
 
     def _end_agent(self) -> None:
         self._life += 1
-        self._alive, self._task, self._statuses = False, None, {}
+        self._alive, self._task, self._statuses, self._answered = False, None, {}, 0
 
     def _tick(self) -> None:
         self._calm += 1

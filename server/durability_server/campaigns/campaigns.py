@@ -117,12 +117,14 @@ class Campaigns:
 
     # Requests.
 
-    async def answer(self, caller: Caller, message: Message) -> Message:
-        """The answer to a request. Raises RefusedError, FormatError or StoreError."""
+    async def answer(self, caller: Caller, message: Message, answered: dict[str, int]) -> Message:
+        """The answer to a request. `answered`, which stays with the connection: by campaign, the number of
+        its newest entry when the agent got its last answer. Raises RefusedError, FormatError or
+        StoreError."""
         match message:
             case messages.AgentStatus():
                 status = bounded(from_value(Status, message.status))
-                return messages.AgentTask(task=to_value(await self._task(caller, status)))
+                return messages.AgentTask(task=to_value(await self._task(caller, status, answered)))
             case messages.ListCampaigns():
                 _require_not_client(caller)
                 return messages.CampaignNames(names=await self._thread.ask(self._store.names))
@@ -137,7 +139,7 @@ class Campaigns:
                 raise ProtocolError(f"{type(message).__name__} is not a request")
         return messages.Stored()
 
-    async def _task(self, caller: Caller, status: Status) -> Task:
+    async def _task(self, caller: Caller, status: Status, answered: dict[str, int]) -> Task:
         """What the agent of the machine `caller` is to do."""
         mine = None
         for known in await self._newest_logs():
@@ -147,8 +149,14 @@ class Campaigns:
                 mine = known if over or state.state != "ended" else mine
         if mine is None:
             return WAIT
-        speaker = Speaker(client=caller.client, is_server=status.boot_id == self._boot_id)
-        return await mine.hear(caller.name, status, speaker)
+        speaker = Speaker(
+            client=caller.client,
+            is_server=status.boot_id == self._boot_id,
+            answered=answered.get(mine.name, 0),
+        )
+        task = await mine.hear(caller.name, status, speaker)
+        answered[mine.name] = mine.state.number
+        return task
 
     async def _show(self, message: messages.ShowCampaign) -> Message:
         log = await self._known(message.name)

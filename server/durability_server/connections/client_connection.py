@@ -115,6 +115,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._answers: set[asyncio.Task[None]] = set()
         self._silent: SilentPeer | None = None  # from when nothing comes of the session
         self._turn = asyncio.Lock()
+        self._agent_answered: dict[str, int] = {}  # see `Campaigns.answer`
         self._closing_ns = 0  # when the connection was refused; what comes after is thrown away
         self._accepted_ns: int | None = None  # when it was told that it speaks for its run
         self._heard_ns = self._answered_ns = clock.now_ns()
@@ -358,7 +359,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     async def _answer(self, caller: Caller, message: Message) -> Message:
         if isinstance(message, CAMPAIGN_REQUESTS):
-            return await self._services.campaigns.answer(caller, message)
+            return await self._services.campaigns.answer(caller, message, self._agent_answered)
         if isinstance(message, RESULT_REQUESTS):
             return await self._services.kept_results.answer(caller, message)
         if self._protocol.purpose in ("join", "operate"):

@@ -257,12 +257,12 @@ def test_run_that_is_armed_after_the_off_was_not_cut() -> None:
     until_phase(world, "rest")
     world.gone.clear()
     machine = world.machines["b"]
-    run = next(one for one in machine.said[-1].drives if one.drive == "d0")
+    run = next(one for one in machine.said[-1][0].drives if one.drive == "d0")
     late = replace(run, drive="d1", run="00000000000000aa", state="armed", trouble="")
     world.verdicts[late.run] = replace(world.nothing("d1", late.run), verdict="durable", cut_class="power")
     world.on_drive["d1"] = late.run
     world.runs[late.run] = RunTruth("d1")
-    world.server.hear("b", replace(machine.said[-1], drives=(late,)))
+    world.server.hear("b", replace(machine.said[-1][0], drives=(late,)))
     until(world, CycleEnded, 2)
     assert words(world) == [["durable", "nothing"]]
 
@@ -345,11 +345,40 @@ def test_earlier_boot_that_goes_on_asking_is_no_sign_of_life() -> None:
     until_phase(world, "run")
     machine = world.machines["b"]
     machine.cut_off = True
-    copy = replace(machine.said[-1], boot_id="b-1", task=0, drives=())
+    copy = replace(machine.said[-1][0], boot_id="b-1", task=0, drives=())
     for _ in range(20):
         world.server.hear("b", copy)
         world.advance(10.0)
     assert world.server.state.reason.startswith("machine b has not asked for its task for 120 s")
+
+
+def test_first_status_of_an_earlier_boot_that_comes_late_is_not_a_start() -> None:
+    """A machine boots twice. What it said first in its first boot reaches a server that stood still only when
+    it has asked in its second boot, in which it goes on to be heard."""
+    told = ToldCampaign()
+    told.begin(told_settings())
+    told.note()
+    told.say()
+    heard = told.state.number
+    told.cut()
+    assert told.say(boot="boot-3").kind == "examine"
+    seen = told.state.machines["b"]
+    assert told.say(boot="boot-2", answered=0).kind == "wait"
+    assert told.say(boot="boot-2", answered=heard).kind == "wait"
+    assert told.state.machines["b"] == seen
+    assert told.say(boot="boot-3").kind == "examine"
+
+
+def test_boot_is_heard_once_its_agent_was_answered() -> None:
+    """The first status of a machine that started anew may be of any time; the second follows an answer."""
+    told = ToldCampaign()
+    told.begin(told_settings())
+    told.note()
+    told.say()
+    told.cut()
+    assert told.say(boot="boot-2", answered=0).kind == "wait"
+    assert told.state.machines["b"].boot_id == "boot-1"
+    assert told.say(boot="boot-2").kind == "examine"
 
 
 def test_pause_in_a_long_rest_switches_on() -> None:

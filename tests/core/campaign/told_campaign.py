@@ -182,9 +182,11 @@ class ToldCampaign:
         task: int | None = None,
         campaign: str | None = None,
         up_s: float = 0.0,
+        answered: int | None = None,
     ) -> Task:
         """An agent says how far it is with its task, unless another one is named; the task that it gets.
-        `up_s`: for how long its boot had been running when it said its first word."""
+        `up_s`: for how long its boot had been running when it said its first word. `answered`: None for the
+        newest entry."""
         booted_ns = self.booted_ns.setdefault((machine, boot), self.now_ns - int(up_s * S))
         ours = self.task(machine)
         status = Status(
@@ -198,6 +200,9 @@ class ToldCampaign:
             campaign=ours.campaign if campaign is None else campaign,
         )
         me = speaker or Speaker(client=f"client-{machine}")
+        if answered is None:
+            answered = self.state.number
+        me = replace(me, answered=answered)
         now = Instant(at_ns=self.now_ns, boot_id="server", wall=self.wall)
         self.add(*hear(self.state, machine, status, now, me))
         return answer_to(self.state, machine, status, me)

@@ -208,6 +208,21 @@ async def test_a_machine_that_flutters_fills_no_log(
     assert len(said) <= 1 + took_s / (allowance.REFILL_S * allowance.BURST / 2)
 
 
+async def test_another_boot_is_heard_with_its_second_status(lab: Lab, sqlite_url: str, power: Path) -> None:
+    """A first status may have waited for this server since before the newest boot; a second one on the same
+    connection has not, and not one on another."""
+    running = await lab.start(sqlite_url)
+    await begin_cycle(lab, running, power)
+    first, late, newest = [await lab.connect(running.address, "agent") for _ in range(3)]
+    assert (await say(first, status(boot_id="boot-1"))).kind == "examine"
+    assert (await say(newest, status(boot_id="boot-3"))).kind == "wait"
+    assert (await say(late, status(boot_id="boot-2"))).kind == "wait"
+    assert (await say(newest, status(boot_id="boot-3"))).kind == "examine"
+    assert (await say(late, status(boot_id="boot-2"))).kind == "wait"
+    entries = [entry.happening for entry in await entries_of(lab, running)]
+    assert [one.boot_id for one in entries if isinstance(one, MachineSeen)] == ["boot-1", "boot-3"]
+
+
 async def test_the_servers_own_machine_is_not_cut(lab: Lab, sqlite_url: str, power: Path) -> None:
     """An agent in the server's own boot is told nothing, and the log says why, once."""
     running = await lab.start(sqlite_url)
