@@ -142,6 +142,7 @@ class Drive:
         self.cuts = cuts
         self.now_s = clock
         self.due_s: float | None = None
+        self.woke_s: float  # when it last got its power
         self.cache: OrderedDict[int, bytes] = OrderedDict()  # by sector; the longest waiting first
         self.held: dict[int, bytes] = {}  # by sector
         # Of `random` only random() is used: its sequence from an integer seed is documented as stable.
@@ -313,6 +314,7 @@ class Drive:
             self.model.tick(self)
 
     def _wake(self) -> None:
+        self.woke_s = self.now_s()
         self.size_bytes = self.model.capacity_bytes(self.media.size_bytes, cuts=self.cuts)
         if self.cuts:
             self.model.wake(self)

@@ -23,6 +23,8 @@ from durability_lab.drive.flash_pages import PAGE_BYTES, TEAR_BYTES, page_nearby
 
 _MOST_BYTES = 1 << 40
 _MOST_MS = 86_400_000.0
+_ZONE_BYTES = 64 << 10  # of `PartialFlush`; whole pages
+_FIRST_CUT = 1
 
 
 def _bytes(default: int, least: int = 0) -> int:
@@ -39,6 +41,11 @@ def _chance(default: float) -> float:
 
 def _ms(default: float) -> float:
     return field(default=default, metadata={"least": 0.0, "most": _MOST_MS})
+
+
+def _chosen(drive: Drive, cuts: int, region: int, *, share: float) -> bool:
+    """Whether `region` is one of those that make up a `share` of the drive, drawn anew for each `cuts`."""
+    return mixed(drive.seed, cuts, region) < share * 2**64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +211,33 @@ class FlushSkipped(Cached):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartialFlush(Cached):
+    """A flush returns success and leaves one of the `parts` parts of the cache as it is; FUA is honoured.
+
+    A controller with several channels or cores has a cache for each. The part that no flush reaches is that
+    of every `parts`-th zone of 64 KiB; it writes back the oldest sectors when it is full. No published case
+    is known.
+    """
+
+    name: ClassVar[str] = "partial-flush"
+
+    cache_bytes: int = _bytes(1 << 20)
+    parts: int = _count(4)
+
+    def _cache(self, drive: Drive, offset: int, data: bytes, *, torn: bool) -> None:
+        """What no flush reaches is held, and leaves when there is more than its part of `cache_bytes`."""
+        for start, part in pages(offset, data):
+            if start // _ZONE_BYTES % self.parts:
+                Cached._cache(self, drive, start, part, torn=torn)
+            else:
+                drive.hold(start, part)
+        size = drive.sector_bytes
+        while len(drive.held) * size * self.parts > self.cache_bytes:
+            sector = next(iter(drive.held))
+            drive.put(sector * size, drive.held[sector])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FuaIgnored(Cached):
     """A FUA write goes to the volatile cache like any other; flush is honoured.
 
@@ -328,10 +362,35 @@ class Rollback(Cached):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartialRollback(Rollback):
+    """As `rollback`, of about a `share` of the drive, in regions of `region_bytes`: all else is as promised.
+
+    Unserializable writes, the most common failure: 8 of 15 SSDs (Zheng et al., FAST 2013). Newer writes are
+    there and older ones are not, so no order of all writes explains what a cut leaves. A mapping table is
+    saved in parts.
+    """
+
+    name: ClassVar[str] = "partial-rollback"
+
+    share: float = _chance(0.25)
+    region_bytes: int = _bytes(65536, least=PAGE_BYTES)
+
+    def destage(self, drive: Drive, offset: int, data: bytes) -> None:
+        """Hold back what lies in such a region, until the next commit of the mapping; write the rest."""
+        for start, part in pages(offset, data):
+            if _chosen(drive, drive.cuts, start // self.region_bytes, share=self.share):
+                Rollback.destage(self, drive, start, part)
+            else:
+                drive.put(start, part)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Regional(Cached):
     """A drive that has regions of `region_bytes` which a cut makes fail, about a `share` of them.
 
-    Which, follows from the drive's seed and the number of cuts. A sector that is written again is healed.
+    Which, follows from the drive's seed: they are the same after each cut, as cells that are worn. So a
+    sector that fails goes on to fail over any number of cuts; one that is written again is good until the
+    next.
     """
 
     share: float = _chance(0.01)
@@ -349,7 +408,7 @@ class Regional(Cached):
         if not drive.cuts or not length:
             return None
         for region in range(offset // self.region_bytes, (offset + length - 1) // self.region_bytes + 1):
-            if mixed(drive.seed, drive.cuts, region) >= self.share * 2**64:
+            if not _chosen(drive, _FIRST_CUT, region, share=self.share):
                 continue
             first = max(offset, region * self.region_bytes)
             end = min(offset + length, (region + 1) * self.region_bytes)
@@ -363,14 +422,18 @@ class Regional(Cached):
 class Unreadable(Regional):
     """After a cut, regions of the drive answer reads with an I/O error until they are written again.
 
-    Pages whose programming a cut interrupts fail their error correction; one of 15 SSDs was dead after its
-    cuts (Zheng et al., FAST 2013).
+    Pages whose programming a cut interrupts fail their error correction. With `recovery_ms` the errors are
+    transient: that long after power on the drive has rebuilt its tables, and gives back what it had promised.
     """
 
     name: ClassVar[str] = "unreadable"
 
+    recovery_ms: float = _ms(0.0)
+
     def check_read(self, drive: Drive, offset: int, length: int) -> None:
         """Raises OSError with EIO where a sector of the range is bad."""
+        if self.recovery_ms and drive.now_s() >= drive.woke_s + self.recovery_ms / 1000:
+            return
         if (sector := self.failing(drive, offset, length)) is not None:
             raise OSError(errno.EIO, f"the sector at {sector} cannot be read")
 
@@ -424,6 +487,35 @@ class Empty(Cached):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Dead(Cached):
+    """After a cut every request fails with an I/O error, and goes on to fail.
+
+    One of 15 SSDs was dead after its cuts (Zheng et al., FAST 2013). To a host it is a drive without its
+    cable: what it holds nobody knows.
+    """
+
+    name: ClassVar[str] = "dead"
+
+    def accept(self, drive: Drive, offset: int, data: bytes, *, fua: bool) -> None:
+        """As any cached drive, until the first cut. Raises OSError with EIO."""
+        self._require_life(drive)
+        Cached.accept(self, drive, offset, data, fua=fua)
+
+    def flush(self, drive: Drive) -> None:
+        """As any cached drive, until the first cut. Raises OSError with EIO."""
+        self._require_life(drive)
+        Cached.flush(self, drive)
+
+    def check_read(self, drive: Drive, offset: int, length: int) -> None:
+        """Raises OSError with EIO after a cut."""
+        self._require_life(drive)
+
+    def _require_life(self, drive: Drive) -> None:
+        if drive.cuts:
+            raise OSError(errno.EIO, "the drive is dead")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FlushBelow(Cached):
     """Honours flush and FUA up to `cache_bytes` of dirty data; with more it only acknowledges them.
 
@@ -453,16 +545,19 @@ CATALOGUE: Final[dict[str, type[Model]]] = {
         FlushIgnored,
         EarlyAck,
         FlushSkipped,
+        PartialFlush,
         FuaIgnored,
         FlushBelow,
         Shorn,
         Misdirected,
         NeighbourFlip,
         Rollback,
+        PartialRollback,
         Unreadable,
         Hanging,
         Smaller,
         Empty,
+        Dead,
     )
 }
 

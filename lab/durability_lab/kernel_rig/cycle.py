@@ -37,7 +37,7 @@ from durability_lab.support.command_line import COMMAND
 from durability_lab.support.loads import Load, run_options
 from durability_lab.support.local_server import LocalServer
 from durability_lab.truth.comparison import Claims, LogAlone, Truth, compare
-from durability_lab.truth.expected_verdict import is_honest
+from durability_lab.truth.expected_verdict import UNREAD, is_honest
 from durability_lab.truth.reference_judge import ReferenceJudge
 
 ATTESTATION = "the lab killed the drive's process with SIGKILL and attached the drive anew"
@@ -176,7 +176,7 @@ async def cycle(
         answer = await verify(lab, rig.target, *options)
         truth = None
         if drive_check is not None and answer.document:
-            readable = (mounted or not rig.file_system) and drive.partition(":")[0] != "hanging"
+            readable = (mounted or not rig.file_system) and drive.partition(":")[0] not in UNREAD
             target = KernelStorage(rig.target) if readable else None
             truth = await _truth(await _case(lab, client.run, rig), target, answer, drive_check)
     return CycleResult(

@@ -108,9 +108,9 @@ def _liars(cells: Sequence[MatrixCell], graded_cuts: Sequence[GradedCut]) -> lis
         """
             *Broke*: cuts after which a promise of the drive was broken, even outside the run's data; unknown
             for nbdkit's filter. *Caught*: cuts with the verdict that the drive deserves, which is loss, or
-            inconclusive for `hanging`; as a share of all cuts and of the cuts that broke a promise.
-            *Smallest loss*: the fewest places of a loss, and the fewest operations and the shortest time
-            before the cut that a loss reached back. Each of the three is the minimum over all cuts.
+            inconclusive for `hanging` and `dead`; as a share of all cuts and of the cuts that broke a
+            promise. *Smallest loss*: the fewest places of a loss, and the fewest operations and the shortest
+            time before the cut that a loss reached back. Each of the three is the minimum over all cuts.
             *Compared*: places compared with the truth one by one, the base of precision and recall. *Not
             compared*: other claimed places. Places cannot be compared on rig C, under nbdkit's filter, and
             if the target can no longer be read.

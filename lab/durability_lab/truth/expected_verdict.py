@@ -5,6 +5,7 @@ from __future__ import annotations
 from durability.evidence.verdict import Word
 from durability_lab.drive import faults
 
+UNREAD = ("hanging", "dead")  # models whose drives nobody can read to the end after a cut
 FILTERS = {"filter-honest": "writeback", "filter-amnesiac": "unsafe"}  # modes of nbdkit's cache filter
 
 
@@ -15,8 +16,8 @@ def is_honest(drive: str) -> bool:
 
 
 def expected_of(drive: str) -> Word:
-    """The verdict that a drive deserves. One whose reads hang is never read to its end: what it lost it does
-    not tell, and what it kept neither."""
+    """The verdict that a drive deserves. One that is never read to its end does not tell what it lost, and
+    what it kept neither."""
     if is_honest(drive):
         return "durable"
-    return "inconclusive" if drive.partition(":")[0] == "hanging" else "loss"
+    return "inconclusive" if drive.partition(":")[0] in UNREAD else "loss"

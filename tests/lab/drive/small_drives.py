@@ -17,16 +17,19 @@ LIARS = (
     "flush-ignored:cache_bytes=8192",
     "early-ack:delay_ms=5",
     "flush-skipped",
+    "partial-flush:cache_bytes=65536,parts=2",
     "fua-ignored",
     "flush-below:cache_bytes=16384",
     "shorn:chance=0.5",
     "misdirected:chance=0.3",
     "neighbour-flip",
     "rollback:interval_ms=20",
+    "partial-rollback:interval_ms=20,share=0.5",
     "unreadable:share=0.3,region_bytes=1024",
     "hanging:share=0.3,region_bytes=1024",
     "smaller:share=0.5",
     "empty",
+    "dead",
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import re
 from collections import Counter
@@ -24,20 +25,24 @@ TARGET_BYTES = 4 << 20
 TARGET_OFFSET = 1 << 20
 RATE = 4000  # synced writes a second
 CUTS = 5
+ZONE = 128  # sectors, of `partial-flush`
 KINDS = {  # what each liar leaves where something was promised; of a target that was zeros at first
     "flush-ignored": {"older"},
     "early-ack": {"older"},
     "flush-skipped:one_in=1": {"older", "blank"},
+    "partial-flush": {"older"},
     "fua-ignored": {"older"},
     "flush-below": {"older"},
     "shorn": {"older", "blank"},
     "misdirected": {"older", "blank", "elsewhere"},
     "neighbour-flip": {"garbage"},
     "rollback": {"older"},
+    "partial-rollback": {"older"},
     "unreadable": {"unreadable"},
     "hanging": {"unreadable"},
     "smaller": {"gone"},
     "empty": {"blank"},
+    "dead": {"unreadable"},
 }
 
 
@@ -194,7 +199,7 @@ def test_honest_drive_breaks_none(spec: str, fua: bool) -> None:
         assert not synced_load(spec, seed, 512, fua=fua), f"seed {seed}"
 
 
-@pytest.mark.parametrize("spec", [spec for spec in LIARS if spec not in {"hanging", "smaller:share=0.5"}])
+@pytest.mark.parametrize("spec", [spec for spec in LIARS if spec not in {"dead", "smaller:share=0.5"}])
 def test_book_and_account_agree_on_what_is_broken(spec: str) -> None:
     """By the log exactly those sectors are broken that were ever promised and hold what they must not."""
     for seed in range(5):
@@ -289,6 +294,22 @@ def test_flush_below_lies_above_its_limit_only() -> None:
     assert after_cut(drive)[: 17 * SECTOR] == fill(1, 8) + bytes(9 * SECTOR)
 
 
+def test_partial_flush_leaves_one_part_of_the_cache() -> None:
+    """A flush brings every zone to media but each fourth; FUA reaches those too, and want of room."""
+    drive = drive_of("partial-flush:kept=0,torn=0", sectors=8 * ZONE)
+    drive.write(0, fill(1, 8 * ZONE))
+    drive.flush()
+    drive.write(4 * ZONE * SECTOR, fill(2), fua=True)
+    found = after_cut(drive)
+    left = [number for number in range(8) if not any(found[(number + 1) * ZONE * SECTOR - SECTOR :][:SECTOR])]
+    assert left == [0, 4]
+    assert found[4 * ZONE * SECTOR :].startswith(fill(2) + bytes(SECTOR))
+    small = drive_of("partial-flush:kept=0,torn=0,cache_bytes=4096", sectors=ZONE)
+    small.write(0, fill(1, 3))
+    small.flush()
+    assert after_cut(small)[: 3 * SECTOR] == fill(1) + bytes(2 * SECTOR)
+
+
 @pytest.mark.parametrize("sector_bytes", [512, 4096])
 def test_shorn_page_ends_at_a_multiple_of_512(sector_bytes: int) -> None:
     """Of each page the first part is new and the rest old, at least 512 bytes of each, with either sector."""
@@ -369,6 +390,22 @@ def test_rollback_returns_the_whole_drive_to_one_moment() -> None:
     assert newest < 5
 
 
+def test_partial_rollback_returns_regions_and_no_more() -> None:
+    """After the cut about a share of the regions is what it was at the last checkpoint; all else is new."""
+    region, regions = 65536 // SECTOR, 64
+    drive = drive_of("partial-rollback:kept=0,torn=0", sectors=region * regions)
+    for number in (1, 2):
+        drive.write(0, fill(number, region * regions))
+        drive.flush()
+        if number == 1:
+            drive.tick()
+            drive.model.tick(drive)
+    found = after_cut(drive)
+    held = [found[start : start + region * SECTOR] for start in range(0, len(found), region * SECTOR)]
+    assert set(held) == {fill(1, region), fill(2, region)}
+    assert 6 <= held.count(fill(1, region)) <= 26
+
+
 @pytest.mark.parametrize("spec", ["unreadable:share=0.25", "hanging:share=0.25"])
 def test_regions_fail_until_they_are_written_again(spec: str) -> None:
     """Before a cut none fails; after it about their share, whole regions, and a write heals a sector."""
@@ -396,7 +433,65 @@ def test_regions_fail_until_they_are_written_again(spec: str) -> None:
     assert failing() == first - {place}
     drive.cut()
     drive.power_on()
-    assert failing() != first
+    assert failing() == first
+
+
+def unreadable_pages(drive: Drive) -> set[int]:
+    found = set()
+    for page in range(drive.size_bytes // PAGE_BYTES):
+        try:
+            drive.read(page * PAGE_BYTES, PAGE_BYTES)
+        except OSError:
+            found.add(page)
+    return found
+
+
+def test_a_sector_stays_unreadable_over_any_number_of_cuts() -> None:
+    """Nothing but a write makes it good, in this process and in each that opens the drive after a kill."""
+    drive = drive_of("unreadable:share=0.5", sectors=8 * 128)
+    drive.cut()
+    drive.power_on()
+    first = unreadable_pages(drive)
+    assert 0 < len(first) < 128
+    for cuts in (2, 3):
+        drive.cut()
+        drive.power_on()
+        opened = Drive(drive.media, drive.model, seed=1, cuts=cuts)
+        assert unreadable_pages(drive) == unreadable_pages(opened) == first
+    page = min(first)
+    drive.write(page * PAGE_BYTES, fill(2, 8))
+    assert drive.read(page * PAGE_BYTES, PAGE_BYTES) == fill(2, 8)
+    assert unreadable_pages(drive) == first - {page}
+
+
+def test_transient_errors_end_after_their_time() -> None:
+    """A drive that recovers fails reads for so long after each power on, and then gives back all."""
+    clock = Clock()
+    drive = drive_of("unreadable:share=1.0,recovery_ms=500", clock=clock)
+    drive.write(0, fill(1), fua=True)
+    for _ in range(2):
+        drive.cut()
+        clock.now_s += 60
+        drive.power_on()
+        clock.now_s += 0.499
+        with pytest.raises(OSError, match="cannot be read"):
+            drive.read(0, SECTOR)
+        clock.now_s += 0.002
+        assert drive.read(0, SECTOR) == fill(1)
+
+
+def test_dead_drive_answers_nothing_after_its_cut() -> None:
+    """Each request fails, after this cut and any other."""
+    drive = drive_of("dead")
+    drive.write(0, fill(1), fua=True)
+    assert drive.read(0, SECTOR) == fill(1)
+    for _ in range(2):
+        drive.cut()
+        drive.power_on()
+        for request in (lambda: drive.read(0, 1), lambda: drive.write(0, fill(1)), drive.flush):
+            with pytest.raises(OSError, match="the drive is dead") as caught:
+                request()
+            assert caught.value.errno == errno.EIO
 
 
 def test_smaller_drive_has_no_sector_beyond_its_new_end() -> None:

@@ -26,6 +26,7 @@ SECTOR = 512
 TIMELESS = {
     "early-ack:delay_ms=5": "early-ack:delay_ms=6e6",
     "rollback:interval_ms=20": "rollback:interval_ms=6e6",
+    "partial-rollback:interval_ms=20,share=0.5": "partial-rollback:interval_ms=6e6,share=0.5",
 }
 SPECS = tuple(TIMELESS.get(spec, spec) for spec in HONEST + LIARS)
 
