@@ -130,6 +130,8 @@ class DriveWork:
         kind = work.drive.file_system
         if kind and find_tool(f"mkfs.{kind}") is None:
             raise DriveError("agent", f"mkfs.{kind} is not installed on this machine")
+        before = work.task.drives[: work.task.drives.index(work.mine)]
+        await in_thread(partial(drives.check_named_once, found, before))
         work.condition = await in_thread(partial(condition_of, found, ready_s=None))
         trouble: DriveError | None = None
         if found.device is None:

@@ -10,13 +10,13 @@ import os
 import re
 import stat
 import sys as python
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from durability import plain_text
 from durability.campaign.definition.settings import DriveUnderTest
-from durability.campaign.tasks import Trouble
+from durability.campaign.tasks import DriveTask, Trouble
 from durability.errors import SetupError, TargetBusyError, TargetError
 from durability.units import parse_size
 from durability_client.system import block_devices, device_users
@@ -141,6 +141,21 @@ def check_target(path: Path) -> None:
         raise DriveError("in-use", str(error)) from error
     except SetupError as error:
         raise DriveError("not-begun", str(error)) from error
+
+
+def check_named_once(found: FoundDrive, others: Iterable[DriveTask]) -> None:
+    """Raises DriveError if one of the campaign's `others` lies on the same drive: they would write over each
+    other, each one's flush would cover the other's, and each cut would count twice."""
+    for other in others:
+        try:
+            there = find(other.drive, other.serial)
+        except DriveError:
+            continue  # its own part says so
+        if shared := sorted({*found.leaves} & {*there.leaves}):
+            name = other.drive.name
+            raise DriveError(
+                "in-use", f"this drive ({shared[0]}) is [[drive]] {name} too: name each drive once"
+            )
 
 
 def check_size(found: FoundDrive, drive: DriveUnderTest) -> None:

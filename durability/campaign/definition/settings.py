@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 from typing import Literal, TypeAlias
 
 from durability.campaign.definition import plain_secrets
@@ -190,6 +191,7 @@ def check(settings: Settings) -> Settings:
         _check_power(settings, switch)
     for drive in settings.drives:
         _check_drive(settings, drive)
+    _check_places(settings)
     for machine in settings.machines:
         _require(bool(settings.drives_of(machine)), f"machine {machine!r} has no [[drive]]")
         _require(
@@ -280,6 +282,18 @@ def _check_drive(settings: Settings, drive: DriveUnderTest) -> None:
     _require(
         not drive.device or drive.device.startswith("/dev/"), f"{where} {drive.device!r} is not below /dev"
     )
+
+
+def _check_places(settings: Settings) -> None:
+    """Whether each drive has a path of its own; other paths of one drive only its machine can know."""
+    known: dict[tuple[str, str], str] = {}
+    for drive in settings.drives:
+        path = str(PurePosixPath(drive.device or drive.target))
+        first = known.setdefault((drive.machine, path), drive.name)
+        _require(
+            first == drive.name,
+            f"[[drive]] {drive.name}: {path} is the path of [[drive]] {first} too: name each drive once",
+        )
 
 
 def _check_arm(settings: Settings, arm: Arm) -> None:

@@ -15,7 +15,7 @@ import pytest
 from durability.campaign.tasks import DriveStatus
 from durability_client.agent import drives, file_systems
 from durability_client.agent.abandonable_calls import Children
-from durability_client.agent.drives import DriveError, find
+from durability_client.agent.drives import DriveError, check_named_once, find
 from durability_client.agent.file_systems import KernelLog
 from durability_client.target import discovery
 from tests.client.agent.task_server import (
@@ -151,6 +151,35 @@ async def test_the_drive_of_the_root_file_system_is_the_systems(server: TaskServ
     tasks = Tasks((file_on(place / "durability-none"),), number=5)
     status = await server.do(tasks.make("examine"))
     assert (status.state, status.trouble) == ("done", "system-disk"), status
+
+
+def test_a_drive_that_is_named_twice_is_known(tmp_path: Path) -> None:
+    """By a link, by a partition, and by a file on it."""
+    place = Path("/var/tmp")
+    leaves = discovery.drives_below(place)
+    if len(leaves) != 1:
+        pytest.skip("/var/tmp of this machine is not on one drive that it sees")
+    link = tmp_path / "link"
+    link.symlink_to(f"/dev/{leaves[0]}")
+    partitions = (f"/dev/{path.parent.name}" for path in Path("/sys/block", leaves[0]).glob("*/partition"))
+    drive = find(drive_on(f"/dev/{leaves[0]}"), "")
+    for other in (*map(drive_on, (link, *partitions)), file_on(place / "t")):
+        with pytest.raises(DriveError, match="name each drive once"):
+            check_named_once(drive, Tasks((other,)).make("examine").drives)
+    check_named_once(drive, Tasks((drive_on("/dev/durability-none"),)).make("examine").drives)
+
+
+async def test_of_two_targets_on_one_drive_the_second_is_refused(tmp_path: Path) -> None:
+    """One flush would cover both, so the check fails."""
+    place = Path("/var/tmp")
+    if not discovery.drives_below(place):
+        pytest.skip("/var/tmp of this machine is on no drive that it sees")
+    async with task_server(tmp_path) as server, agent_process(tmp_path):
+        tasks = Tasks((file_on(place / "durability-a"), file_on(place / "durability-b", name="d2")))
+        assert (await server.do(tasks.make("examine"))).state == "done"
+        second = await server.drive("done failed", "d2")
+    assert (second.state, second.trouble) == ("failed", "in-use"), second
+    assert "is [[drive]] d1 too" in second.text
 
 
 async def test_what_a_drive_holds_is_said(server: TaskServer, make_loop: MakeLoop) -> None:

@@ -119,6 +119,13 @@ REFUSED = {
         FILE_SYSTEM + FILE_SYSTEM[FILE_SYSTEM.index("[[drive]]") :],
         "two have the name 'nvme-EXAMPLE'",
     ),
+    "path of two drives": (
+        FILE_SYSTEM
+        + FILE_SYSTEM[FILE_SYSTEM.index("[[drive]]") :].replace("/dev/", '/dev/./').replace(
+            "[[drive]]", '[[drive]]\nname = "again"'
+        ),
+        "is the path of [[drive]] nvme-EXAMPLE too",
+    ),
     "drive and target": (FILE_SYSTEM + 'target = "/mnt/t"\n', "either device or target"),
     "neither": (changed('device = "/dev/disk/by-id/nvme-EXAMPLE"\n', ""), "either device or target"),
     "device elsewhere": (changed("/dev/disk", "/home/disk"), "not below /dev"),
