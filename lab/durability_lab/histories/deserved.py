@@ -189,7 +189,9 @@ def _unfounded(world: KnownTruth, answer: VerifyAnswer, run: int, damage: _Damag
         if astray:
             return f"findings where no promise was broken: {sorted(astray)[:3]}"
     reference = _second_reading(world, answer, run)
-    if reference is None or not claims.finished:
+    if reference is not None and reference.read_nothing:
+        return "findings on a drive that gives nothing back"
+    if reference is None or not claims.finished or answer.recovered:
         return ""
     there = Counter(one.finding for one in reference.wrong.values())
     if there != +claims.counts:
@@ -239,9 +241,10 @@ def _superseded(world: KnownTruth, run: int) -> bool:
 
 
 def _damaged(world: KnownTruth, answer: VerifyAnswer, run: int) -> str:
-    """What a plain second reading finds wrong with the target of the run, "" for nothing."""
+    """What a plain second reading finds wrong with the target of the run, "" for nothing. Of a drive that gives
+    nothing back nothing is known."""
     reference = _second_reading(world, answer, run)
-    if reference is None:
+    if reference is None or reference.read_nothing:
         return ""
     return ", ".join(f"{place} {wrong.finding}" for place, wrong in list(reference.wrong.items())[:3])
 

@@ -117,6 +117,13 @@ class EventfulDrive(Drive):
         self.begun_ns.setdefault(run, self._loop.now_ns)
 
     @property
+    def recovering(self) -> bool:
+        """Whether reads may fail now of what it gives back later by itself."""
+        model = self.model
+        recovery_ms = model.recovery_ms if isinstance(model, faults.Unreadable) else 0.0
+        return self._powered and self.cuts > 0 and self.now_s() < self.woke_s + recovery_ms / 1000
+
+    @property
     def shown_bytes(self) -> int:
         """The size that a system shows of it; without power only of a node that stays."""
         return self.size_bytes if self._powered or self.node == "stays" else 0
@@ -224,6 +231,11 @@ class HistoryStorage(SimulatedStorage):
     """The drive as a target, in a machine that `host` describes. `counters`: it counts unsafe shutdowns."""
 
     _drive: EventfulDrive
+
+    @property
+    def mounted(self) -> bool:
+        """Whether nothing needs to be mounted."""
+        return True
 
     def mount(self) -> None:
         """The drive has its power again, or its machine has started."""

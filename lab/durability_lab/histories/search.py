@@ -31,13 +31,17 @@ DRIVES = (
     "early-ack:delay_ms=3000",
     "early-ack:delay_ms=100",
     "rollback:interval_ms=300",
+    "partial-rollback:interval_ms=300",
     "flush-skipped",
+    "partial-flush:cache_bytes=65536",
     "fua-ignored",
     "shorn",
     "misdirected",
     "unreadable:share=0.05",
+    "unreadable:share=0.05,recovery_ms=3000",
     "smaller:share=0.5",
     "empty",
+    "dead",
 )
 # Of each kind of step, how often it is drawn beside the others.
 WEIGHTS = {"run": 3, "pass": 6, "cut": 3, "boot": 2, "verify": 3, "network": 2, "server": 2}

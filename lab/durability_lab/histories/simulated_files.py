@@ -289,6 +289,11 @@ class HistoryFileStorage(HistoryStorage):
         self._files.make()
         self._files.mount()
 
+    @property
+    def mounted(self) -> bool:
+        """Whether the file system is mounted."""
+        return self._files.mounted
+
     def mount(self) -> None:
         """Mount what is on the drive; nothing is mounted if that cannot be done."""
         try:

@@ -81,7 +81,8 @@ class VerifyAnswer:
     `case`: the log that it judged by; `older`: the operator asked for an older run by name, or
     for that of an export; `exported`: it was read from one, so the answer was not stored. `smaller`: the runs
     for which the drive was smaller than it had been, when verify began. `interrupted`: something happened
-    while it went on. `beside`: what another `verify` said, which was begun meanwhile."""
+    while it went on. `recovered`: so did the drive, which gave back meanwhile what could not be read at
+    first. `beside`: what another `verify` said, which was begun meanwhile."""
 
     step: Step
     at_ns: int
@@ -93,6 +94,7 @@ class VerifyAnswer:
     exported: bool
     smaller: frozenset[int]
     interrupted: bool = False
+    recovered: bool = False
     beside: VerifyAnswer | None = None
 
 
@@ -603,9 +605,16 @@ class World:
                 exported=exported,
                 smaller=smaller,
                 interrupted=self._interrupted,
+                recovered=recovered,
             )
 
+        if not self.storage.mounted:
+            self.storage.mount()  # a drive that had not recovered may have by now
+        drive = self.storage.drive
+        unread = drive.broken(self.storage.log) if drive.recovering else []
         first, second = await self._verified(step, options)
+        recovered = bool(unread) and not drive.recovering
+        self.broken_before += unread if recovered else []
         answer = await answered(first)
         return (
             answer

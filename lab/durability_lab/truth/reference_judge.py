@@ -141,6 +141,12 @@ class ReferenceJudge:
         """A' of each writer."""
         return tuple(self._frontiers)
 
+    @property
+    def read_nothing(self) -> bool:
+        """Whether there are slots, and no sector of any can be read."""
+        held = [one for slot in self._held.values() for one in slot]
+        return bool(held) and all(one.state == "unreadable" for one in held)
+
     def expected(self, place: Place) -> int:
         """The newest operation on a writer's slot that is proven to have been acknowledged, 0 for none."""
         return self._newest(place, self._frontiers[place[0]])

@@ -206,14 +206,50 @@ def test_a_client_whose_end_is_lost_with_the_network_is_a_known_limit() -> None:
 
 
 def test_a_loss_by_reads_alone_may_be_withdrawn() -> None:
-    """A drive that gives EIO after one cut, and all after the next: `runs` shows what stands since."""
-    lines = ("run workload=unlink", "pass ms=1500", "freeze", "pass", "cut", "run", "boot", "verify", "error")
-    on = {"drive": "unreadable:share=0.05", "seed": 718, "target": "file"}
-    found = played(*lines, "pass", "cut", **on)  # type: ignore[arg-type]
+    """A drive that gives EIO for three seconds, and then everything: `runs` shows what stands since."""
+    lines = (*LOADED, "cut", "boot", "verify", "pass ms=4000", "verify")
+    drive = "unreadable:share=0.05,recovery_ms=3000"
+    found = played(*lines, drive=drive)
     assert found.wrong == ()
-    assert [grade.word for grade in found.grades] == ["loss", "durable"]
+    assert [grade.word for grade in found.grades] == ["loss", "durable", "durable"]
+    assert [grade.reasons for grade in found.grades][0::2] == [
+        ("findings", "unreadable-only"),
+        ("loss-withdrawn",),
+    ]
     with answering(strength.weightiest, "return given[0] if given else None")():
-        assert any("`runs` shows loss" in one for one in played(*lines, "pass", "cut", **on).wrong)  # type: ignore[arg-type]
+        assert any("`runs` shows loss" in one for one in played(*lines, drive=drive).wrong)
+
+
+@pytest.mark.parametrize("target", ["device", "file"])
+def test_a_sector_that_stays_unreadable_stays_a_loss(target: str) -> None:
+    """Another cut heals nothing: the second verify finds what the first one found."""
+    lines = (*LOADED, "cut", "boot", "verify", "cut", "boot", "verify")
+    found = played(*lines, drive="unreadable:share=0.05", target=target)
+    assert found.wrong == ()
+    assert [grade.word for grade in found.grades] == ["loss"] * 3
+    assert "loss-withdrawn" not in {code for grade in found.grades for code in grade.reasons}
+
+
+@pytest.mark.parametrize("target", ["device", "file"])
+def test_a_drive_may_recover_while_it_is_verified(target: str) -> None:
+    """Whenever it recovers, no verdict is wrong, and a pass that reads everything is durable."""
+    lines = (*LOADED, "cut", "boot", "verify", "pass ms=4000", "verify")
+    first = set()
+    for tenths in range(0, 40, 3):  # of a ms, about the moment at which verify begins and ends
+        drive = f"unreadable:share=0.05,recovery_ms={2001 + tenths / 10}"
+        found = played(*lines, drive=drive, target=target)
+        assert found.wrong == (), drive
+        assert found.grades[-1].word == "durable", found.told
+        first.add(found.grades[0].word)
+    assert first == {"loss", "durable"}
+
+
+def test_a_dead_drive_has_no_verdict_but_inconclusive() -> None:
+    """A drive that answers nothing after its cut is not read, and what it keeps is not known."""
+    found = played(*LOADED, "cut", "boot", "verify", drive="dead")
+    assert found.wrong == ()
+    assert [grade.word for grade in found.grades] == ["inconclusive", "inconclusive"]
+    assert "scan-unfinished" in found.grades[0].reasons
 
 
 def test_a_client_that_is_killed_in_a_dead_network_is_a_known_limit() -> None:
