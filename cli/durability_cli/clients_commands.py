@@ -81,4 +81,4 @@ def revoke(context: typer.Context, client: options.ClientName) -> None:
     """
     from durability_client import clients_command
 
-    asyncio.run(clients_command.revoke(options.operator_endpoint(context), client))
+    asyncio.run(clients_command.revoke(options.operator_endpoint(context), client, out=sys.stdout))

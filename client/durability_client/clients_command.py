@@ -15,6 +15,7 @@ from durability.protocol.messages import (
     ListClients,
     Rename,
     Revoke,
+    Revoked,
     Stored,
 )
 from durability.units import counted
@@ -67,10 +68,18 @@ async def rename(endpoint: Endpoint, client: str, name: str) -> None:
         await connection.request(Rename(client=client, name=name), Stored)
 
 
-async def revoke(endpoint: Endpoint, client: str) -> None:
-    """Have the server forget a client or an open invitation. Raises as `rename`."""
+async def revoke(endpoint: Endpoint, client: str, *, out: TextIO) -> None:
+    """Have the server forget a client or an open invitation, and write to `out` which campaigns have it: a
+    server of an earlier release does not say. Raises as `rename`."""
     with closing(await connect(endpoint, "operate")) as connection:
-        await connection.request(Revoke(client=client), Stored)
+        connection.send(Revoke(client=client))
+        answer = await connection.receive()
+    for campaign in answer.campaigns if isinstance(answer, Revoked) else ():
+        print(
+            f"campaign {campaign} is not over, and does not hear this client any more: it will pause. Stop it"
+            f" with `durability campaign stop {campaign}`",
+            file=out,
+        )
 
 
 def _shown(row: Mapping[str, Any]) -> Mapping[str, Any]:

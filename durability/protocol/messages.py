@@ -586,6 +586,15 @@ class InviteMachines(ClientMessage):
     valid_s: Annotated[int, wire.integer(1, limits.MACHINE_CODE_S_MAX)]
 
 
+@_wire(0x49, since=4)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revoked(ServerMessage):
+    """A client, or an invitation, is no longer known. `campaigns`: those that are not over and have a machine
+    that was revoked."""
+
+    campaigns: Names
+
+
 # Purpose `join`.
 
 

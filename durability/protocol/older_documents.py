@@ -28,6 +28,8 @@ def as_known(message: Message, version: int) -> Message:
             return replace(message, case=_case(message.case))
         case messages.Shown():
             return replace(message, document=_changed(message.document, "case", _case))
+        case messages.Revoked():
+            return messages.Stored()
     return message
 
 

@@ -105,13 +105,14 @@ PURPOSES: Mapping[str, Table] = {
             messages.Invite: "inviting",
             messages.InviteMachines: "inviting",
             messages.Rename: "changing",
-            messages.Revoke: "changing",
+            messages.Revoke: "revoking",
             messages.StartCampaign: "changing",
             messages.SteerCampaign: "changing",
         },
         "listing": {messages.Clients: READY},
         "inviting": {messages.Invited: READY},
         "changing": {messages.Stored: READY},
+        "revoking": {messages.Revoked: READY, messages.Stored: READY},  # that of an earlier release
     },
     "join": {
         READY: {messages.Join: "joining", messages.JoinMachine: "joining"},

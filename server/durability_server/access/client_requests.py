@@ -48,10 +48,9 @@ class ClientRequests:
     async def answer(self, caller: Caller, message: Message) -> Message:
         """The answer to a request. Raises RefusedError or StoreError."""
         match message:
-            case messages.Join():
-                return await self._join(caller, message.name)
-            case messages.JoinMachine():
-                return await self._join(caller, message.name, machine=message.machine)
+            case messages.Join() | messages.JoinMachine():
+                machine = message.machine if isinstance(message, messages.JoinMachine) else ""
+                return await self._join(caller, message.name, machine=machine)
             case messages.Invite():
                 return await self.invite(message.role, message.name)
             case messages.InviteMachines():
@@ -63,7 +62,7 @@ class ClientRequests:
             case messages.Rename():
                 await self._rename(message.client, message.name)
             case messages.Revoke():
-                await self._revoke(message.client)
+                return await self._revoke(message.client)
             case _:
                 raise ProtocolError(f"{type(message).__name__} is not a request")
         return messages.Stored()
@@ -117,9 +116,10 @@ class ClientRequests:
         rows = await self._thread.ask(self._clients.listing, now=_now())
         return {str(row["client"]): str(row["name"]) for row in rows if row["state"] == "joined"}
 
-    async def _revoke(self, client: str) -> None:
+    async def _revoke(self, client: str) -> messages.Revoked:
         """A code for machines goes with all machines that joined by it. Also within a campaign: somebody else
         may have the machine's credential."""
+        campaigns: list[str] = []
         now, wall = _now(), clock.wall()
         names = await self._names()
         machines = await self._thread.call(self._machines.revoke, client, wall=wall, now=now)
@@ -132,8 +132,10 @@ class ClientRequests:
                     f"its machine {names[revoked]} was revoked, and is not heard any more: stop the campaign"
                 )
                 self._announce(f"campaign {campaign}", text)
+                campaigns.append(campaign)
+        return messages.Revoked(campaigns=tuple(dict.fromkeys(campaigns)))
 
-    async def _join(self, caller: Caller, name: str, *, machine: str = "") -> messages.Joined:
+    async def _join(self, caller: Caller, name: str, *, machine: str) -> messages.Joined:
         secret = secrets.token_bytes(auth.SECRET_BYTES)
         client = Client(
             id=secrets.token_hex(_ID_BYTES),

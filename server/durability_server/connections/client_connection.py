@@ -352,7 +352,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.send(self.session.run.accepted())  # a commit may have come meanwhile
             self._accepted_ns = clock.now_ns()
         elif not body:
-            self.send(answer)
+            self.send(known)
         elif not self._closing_ns:
             self._protocol.send_encoded(type(answer), body)
             self._write()

@@ -76,6 +76,7 @@ SAMPLES: tuple[Message, ...] = (
     messages.StartCampaign(settings={"name": "ssd"}, check_only=True),
     messages.SteerCampaign(name="ssd", action="pause"),
     messages.InviteMachines(name="shelf", machines=16, valid_s=86_400),
+    messages.Revoked(campaigns=("ssd",)),
     messages.Join(name="b7"),
     messages.JoinMachine(name="live-3", machine="0123456789abcdef"),
     messages.Joined(client="c1", secret=bytes(32), name="b7", role="client"),

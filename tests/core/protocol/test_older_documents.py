@@ -6,7 +6,7 @@ from durability.formats.case import NEWER_OF_VERDICTS, PastVerdict
 from durability.formats.documents import to_value
 from durability.formats.facts import RECOGNITION
 from durability.formats.packing import Value
-from durability.protocol.messages import ArmRun, CaseFile, Fetch, Message, Register, Shown
+from durability.protocol.messages import ArmRun, CaseFile, Fetch, Message, Register, Revoked, Shown, Stored
 from durability.protocol.older_documents import as_known
 from tests.sample_facts import facts
 
@@ -34,6 +34,12 @@ def test_newer_fields_are_left_out_for_an_older_peer() -> None:
         assert repr(older).count("at_risk_ms1000") == repr(message).count("at_risk_ms1000")
         assert "file_system" in repr(older)
         assert as_known(message, 4) == message
+
+
+def test_an_older_peer_gets_the_answer_that_it_knows() -> None:
+    """That of a message which is newer than its release."""
+    assert as_known(Revoked(campaigns=("ssd",)), 3) == Stored()
+    assert as_known(Revoked(campaigns=("ssd",)), 4) == Revoked(campaigns=("ssd",))
 
 
 def test_what_is_no_such_document_is_left_alone() -> None:

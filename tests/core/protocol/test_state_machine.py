@@ -111,7 +111,7 @@ SCRIPTS: dict[str, list[type[Message]]] = {
         messages.Rename,
         messages.Stored,
         messages.Revoke,
-        messages.Stored,
+        messages.Revoked,
         messages.StartCampaign,
         messages.Stored,
         messages.SteerCampaign,

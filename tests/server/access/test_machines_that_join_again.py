@@ -76,7 +76,7 @@ async def test_a_revoked_machine_does_not_come_back(lab: Lab, store_url: str) ->
     line = await invited(lab, running, machines=3)
     lost = await lab.join(running.address, line, machine="m1")
     operator = await lab.connect(running.address, "operate", local=True)
-    await operator.ask(messages.Revoke(client=lost.client), messages.Stored)
+    await operator.ask(messages.Revoke(client=lost.client), messages.Revoked)
     with pytest.raises(RefusedError, match="was revoked at"):
         await lab.join(running.address, line, machine="m1")
     await lab.join(running.address, line, machine="m2")
@@ -91,7 +91,7 @@ async def test_a_revoked_code_ends_with_its_machines(lab: Lab, store_url: str) -
     operator = await lab.connect(running.address, "operate", local=True)
     listed = (await operator.ask(messages.ListClients(), messages.Clients)).rows
     (code,) = (row["client"] for row in listed if row["state"] == "code, 2 of 2 machines")
-    await operator.ask(messages.Revoke(client=str(code)), messages.Stored)
+    await operator.ask(messages.Revoke(client=str(code)), messages.Revoked)
     with pytest.raises(RefusedError, match="code for machines was revoked"):
         await lab.join(running.address, line, machine="m1")
     for machine in machines:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,10 @@ from durability.campaign.tasks import DriveStatus, Status, Task
 from durability.errors import PeerError, RefusedError
 from durability.formats.documents import from_value, to_value
 from durability.protocol import messages
+from durability.protocol.local_address import socket_name
 from durability.units import format_run
+from durability_client import clients_command
+from durability_client.link.endpoint import Endpoint
 from durability_server import clock
 from durability_server.campaigns import allowance
 from tests.server.campaigns.played_machine import Machine
@@ -247,7 +251,7 @@ async def test_another_client_of_the_same_name_is_a_stranger(lab: Lab, sqlite_ur
     await begin_cycle(lab, running, power)
     moved = await lab.connect(running.address, "agent")
     assert (await say(moved, status(boot_id="new", machine_id="machine-2"))).kind == "wait"
-    await operator.ask(messages.Revoke(client="test"), messages.Stored)
+    await operator.ask(messages.Revoke(client="test"), messages.Revoked)
     invited = await operator.ask(messages.Invite(role="client", name="test"), messages.Invited)
     heir = await lab.connect(
         running.address, "agent", member=await lab.join(running.address, invited.line, name="test")
@@ -353,14 +357,17 @@ async def test_machine_of_a_campaign_keeps_its_name(lab: Lab, sqlite_url: str, p
         await rename("test", "other")
 
 
-async def test_machine_of_a_campaign_is_revoked_and_serve_says_so(
+async def test_machine_of_a_campaign_is_revoked_and_its_operator_is_told(
     lab: Lab, sqlite_url: str, power: Path
 ) -> None:
-    """Somebody may have its credential, so this does not wait for the campaign."""
+    """Somebody may have its credential, so this does not wait for the campaign; `serve` and the command name
+    it."""
     said: list[tuple[str, str]] = []
     running = await lab.start(sqlite_url, announce=lambda who, what: said.append((who, what)))
-    operator = await lab.connect(running.address, "operate", local=True)
     await begin(lab, running, settings_of(power, cuts=1))
-    await operator.ask(messages.Revoke(client="test"), messages.Stored)
+    server = Endpoint(local=lab.directory / socket_name(running.address[1]))
+    out = io.StringIO()
+    await clients_command.revoke(server, "test", out=out)
+    assert "campaign trial is not over, and does not hear this client any more" in out.getvalue()
     text = "its machine test was revoked, and is not heard any more: stop the campaign"
     assert ("campaign trial", text) in said

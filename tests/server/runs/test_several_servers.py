@@ -316,7 +316,7 @@ async def test_a_revoked_client_is_cut_off_everywhere(
     line = (await operator.ask(messages.Invite(role="client", name="b"), messages.Invited)).line
     member = await lab.join(second.address, line)
     (connected) = await lab.connect(second.address, member=member)
-    await operator.ask(messages.Revoke(client="b"), messages.Stored)
+    await operator.ask(messages.Revoke(client="b"), messages.Revoked)
     async with asyncio.timeout(DEADLINE_S):
         assert isinstance(await connected.ended(), AuthenticationError)
     with pytest.raises(AuthenticationError):

@@ -56,7 +56,7 @@ async def test_beyond_loopback_only_viewers_over_tls(lab: Lab, store_url: str, s
     stream = await page.stream(authorization=_basic(viewer))
     assert await stream.status() == 200
     asks = await lab.connect(running.address, "operate", local=True)
-    await asks.ask(messages.Revoke(client=viewer.client), messages.Stored)
+    await asks.ask(messages.Revoke(client=viewer.client), messages.Revoked)
     assert await _status(page, Authorization=_basic(viewer)) == 401
     with suppress(asyncio.IncompleteReadError):
         while True:
