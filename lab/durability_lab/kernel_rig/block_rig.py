@@ -36,6 +36,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -226,6 +227,8 @@ class BlockRig:
         self._nbdfuse.wait_for(
             lambda: self._device_file.stat().st_dev != self._directory.stat().st_dev, "to show the drive"
         )
+        assert self._nbdkit is not None, "no drive to attach: power_on first"
+        self._nbdfuse.end_with(self._nbdkit)
         # Direct, or a page cache below the block device would answer reads after the cut.
         options = ("--direct-io=on", f"--sector-size={self.sector_bytes}")
         self.loop = _run("losetup", "--find", "--show", *options, str(self._device_file)).strip()
@@ -269,6 +272,8 @@ class BlockRig:
         assert self._nbdkit is not None, "no drive to cut: power_on first"
         self._nbdkit.kill()
         self._nbdkit = None
+        if self._nbdfuse is not None:
+            self._nbdfuse.kill()
 
     @contextmanager
     def failing(self) -> Iterator[None]:
@@ -425,6 +430,16 @@ class _Program:
     def runs(self) -> bool:
         """Whether it has not ended."""
         return self._process.poll() is None
+
+    def end_with(self, drive: Self) -> None:
+        """End it once `drive` has ended, also by itself. nbdfuse mostly dies of that; one that lives fails
+        requests with EINVAL, where a kernel answers EIO for a drive without power."""
+
+        def end() -> None:
+            drive._process.wait()
+            self._process.kill()
+
+        threading.Thread(target=end, daemon=True).start()
 
     def kill(self) -> None:
         """End it as a power cut does, and wait until it is gone."""

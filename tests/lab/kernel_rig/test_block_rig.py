@@ -6,7 +6,6 @@ import errno
 import mmap
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -18,7 +17,6 @@ import pytest
 from durability.errors import SetupError
 from durability_lab.kernel_rig import block_rig
 from durability_lab.kernel_rig.block_rig import BlockRig
-from durability_lab.support.cleanup import PID_SUFFIX
 from durability_lab.support.loads import FileSystemName
 from tests.lab.support.processes import naming
 from tests.waiting import wait_for
@@ -182,7 +180,6 @@ def test_file_system_is_made_beside_a_rig_that_is_dead(file_system: FileSystemNa
     """Another rig's file system, mounted on a loop device whose backing file nobody serves, is in no way."""
     with BlockRig("honest", "ext4", seed=3) as dead:
         dead.cut()
-        os.kill(int((dead.mount_point.parent / f"nbdfuse{PID_SUFFIX}").read_text()), signal.SIGKILL)
         with BlockRig("honest", file_system, seed=4) as rig:
             prepare(rig.target)
             assert rig.target.stat().st_size > 0
