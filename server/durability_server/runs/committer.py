@@ -4,7 +4,8 @@ A commit follows the one before it after `limits.COMMIT_INTERVAL_NS`, or at once
 half of its credit, so that small targets are not slowed to the interval. When the database fails, nothing is
 granted and nothing is given up: the frontiers stay in memory, the clients are told, and the commit is tried
 again until it succeeds. Of a run that another server has taken, nothing is saved and nothing granted. A run
-that cannot be saved keeps no other from its credit: it is set aside, and the others are saved without it.
+that cannot be saved keeps no other from its credit: it is set aside, and the others are saved without it. But
+what keeps every run from being saved is no run's fault, and counts as a failure of the store.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import ParamSpec
 
 from durability import limits
@@ -35,6 +37,15 @@ GRANTS_AT_ONCE = 16
 TIMELINE_BUDGET_NS = 2_000_000  # of the event loop's time, in one commit
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What came of a commit, by run."""
+
+    saved: set[int] = field(default_factory=set)
+    lost: set[int] = field(default_factory=set)
+    unfit: dict[int, Exception] = field(default_factory=dict)
 
 
 class Committer:
@@ -140,23 +151,29 @@ class Committer:
         if not self._saving and self.failure is None:
             return
         began_ns = clock.now_ns()
+        outcome = _Outcome()
         try:
-            snapshots = _snapshots(self._saving)
-            lost, unfit = await self._save([one for one in snapshots.values() if one is not None])
+            snapshots = _snapshots(self._saving, outcome)
+            await self._save(list(snapshots.values()), outcome)
+            await self._require_at_fault(outcome)
         except Exception as error:
-            if not isinstance(error, StoreError):
-                log.exception("a defect of this tool")
-            self._failed(waiting, StoreError(str(error)))
+            self._give_up_all(outcome.lost)
+            if not isinstance(error, StoreError) and self.failure is None:
+                log.error("a defect of this tool", exc_info=error)
+            why = str(error) if isinstance(error, StoreError) else f"a defect of this tool: {error!r}"
+            self._failed(waiting, StoreError(why))
             await asyncio.sleep(0 if self._closing else RETRY_S)
             return
         self.commits += 1
         self.commits_ns += clock.now_ns() - began_ns
         self._not_before_s = asyncio.get_running_loop().time() + limits.COMMIT_INTERVAL_NS / 1e9
-        for number, (run, snapshot) in enumerate(snapshots.items(), 1):
+        for number, run in enumerate(list(self._saving), 1):
+            snapshot = snapshots.get(run)
             del self._saving[run]
-            if snapshot is None or run.id in unfit:
+            if snapshot is None or run.id in outcome.unfit:
+                log.error("run %s cannot be saved", format_run(run.id), exc_info=outcome.unfit[run.id])
                 self._give_up(run, self._unfit)
-            elif run.id in lost:
+            elif run.id in outcome.lost:
                 self._give_up(run, self._lost)
             else:
                 _tell(self._saved, run, run.saved(snapshot, clock.now_ns()))
@@ -172,22 +189,40 @@ class Committer:
             log.info("store %s: works again", self._store.name)
             _tell(self._outage, None)
 
-    async def _save(self, snapshots: Sequence[RunSnapshot]) -> tuple[frozenset[int], frozenset[int]]:
-        """Saves these together, or in halves where one of them cannot be saved. The runs that other servers
-        have taken, and those that cannot be saved. Raises StoreError."""
+    async def _save(self, snapshots: Sequence[RunSnapshot], outcome: _Outcome) -> None:
+        """Saves these together, or in halves where one of them cannot be saved. Raises StoreError."""
         try:
-            return await self._thread.call(self._store.save, snapshots), frozenset()
+            lost = await self._thread.call(self._store.save, snapshots)
         except Exception as error:
             if not snapshots or (isinstance(error, StoreError) and not isinstance(error, UnfitError)):
                 raise
             if len(snapshots) == 1:
-                run = snapshots[0].run
-                log.exception("run %s cannot be saved", format_run(run))
-                return frozenset(), frozenset({run})
-        middle = len(snapshots) // 2
-        lost, unfit = await self._save(snapshots[:middle])
-        more_lost, more_unfit = await self._save(snapshots[middle:])
-        return lost | more_lost, unfit | more_unfit
+                outcome.unfit[snapshots[0].run] = error
+                return
+            middle = len(snapshots) // 2
+            await self._save(snapshots[:middle], outcome)
+            await self._save(snapshots[middle:], outcome)
+        else:
+            outcome.lost |= lost
+            outcome.saved |= {one.run for one in snapshots} - lost
+
+    async def _require_at_fault(self, outcome: _Outcome) -> None:
+        """A run that cannot be saved is at fault if another one was saved, and if it is alone and the store
+        would take once more what it has of it. Raises its error otherwise: perhaps no run can be saved."""
+        if not outcome.unfit or outcome.saved:
+            return
+        ((run, error), *others) = outcome.unfit.items()
+        if not others:
+            with suppress(Exception):
+                await self._thread.call(self._store.try_again, run)
+                return
+        raise error
+
+    def _give_up_all(self, lost: Container[int]) -> None:
+        """Of a commit that failed: these runs are another server's all the same."""
+        for run in [run for run in self._saving if run.id in lost]:
+            del self._saving[run]
+            self._give_up(run, self._lost)
 
     def _give_up(self, run: Run, tell: Callable[[Run], None]) -> None:
         self._dirty.pop(run, None)
@@ -215,17 +250,16 @@ def _tell(told: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         log.exception("a defect of this tool")
 
 
-def _snapshots(batch: Iterable[Run]) -> dict[Run, RunSnapshot | None]:
-    """Each run as it is now, None where that cannot be told, with the timelines that are wanted and as many
-    due ones as fit the budget."""
+def _snapshots(batch: Iterable[Run], outcome: _Outcome) -> dict[Run, RunSnapshot]:
+    """Each run as it is now, unless that cannot be told, with the timelines that are wanted and as many due
+    ones as fit the budget."""
     now = clock.now_ns()
-    snapshots: dict[Run, RunSnapshot | None] = {}
+    snapshots: dict[Run, RunSnapshot] = {}
     for run in sorted(batch, key=lambda run: run.timeline_saved_ns):
         due = run.timeline_changed and now - run.timeline_saved_ns >= TIMELINE_INTERVAL_NS
         affordable = clock.now_ns() - now < TIMELINE_BUDGET_NS
         try:
             snapshots[run] = run.snapshot(timeline=run.timeline_wanted or (due and affordable))
-        except Exception:
-            log.exception("run %s cannot be saved", format_run(run.id))
-            snapshots[run] = None
+        except Exception as error:
+            outcome.unfit[run.id] = error
     return snapshots

@@ -10,7 +10,7 @@ taken since.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any, cast
 
@@ -82,6 +82,10 @@ RUNS_OF_CLIENT_MAX = 10_000  # the operator's own are not counted
 KEPT_BYTES_MAX = 64 << 20  # of the disk, on which nothing new begins: runs that go on have the rest
 KEPT_SHARE = 20  # but not more than this part of a small disk
 SHOWN_BYTES_MAX = 8 << 20  # of verdict documents in one answer
+
+
+class _UndoneError(Exception):
+    """Undoes a transaction."""
 
 
 class Store:
@@ -228,6 +232,14 @@ class Store:
                 self._mark_left_live(db)
         self._marked = True
         return lost
+
+    def try_again(self, run: int) -> None:
+        """Saves what the store has of a run once more, and undoes it. Raises what keeps that from being
+        saved."""
+        stored = self.load(run).snapshot
+        with suppress(_UndoneError), self._database.transaction(alone=False) as db:
+            self._save(db, (stored,))
+            raise _UndoneError
 
     def _mark_left_live(self, db: Connection) -> None:
         """Begins with a write that is always made, so that a store which cannot be written is known at

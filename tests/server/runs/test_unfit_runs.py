@@ -83,6 +83,32 @@ async def test_a_run_that_cannot_be_saved_is_set_aside(lab: Lab, sqlite_url: str
     assert (case.state, case.session_end, case.frontiers) == ("ended", "rst", (9, 9))
 
 
+@pytest.mark.parametrize("count", [1, 3])
+async def test_what_keeps_every_run_from_being_saved_is_no_runs_fault(
+    lab: Lab, sqlite_url: str, count: int
+) -> None:
+    """No run is set aside, also not one that is alone. Writers wait, are told, and go on once runs can be
+    saved. Here that is as long as no client has a certain name."""
+    running = await lab.start(sqlite_url)
+    await running.server.stop()
+    _refuse(sqlite_url, "UPDATE ON runs WHEN EXISTS (SELECT 1 FROM clients WHERE name = 'broken')")
+
+    running = await lab.start(sqlite_url)
+    clients = [await lab.connect(running.address) for _ in range(count)]
+    for number, client in enumerate(clients):
+        await client.begin(lab.plan(run=1 + number), lab.facts(serial=f"T{number}", uuid=f"uuid-{number}"))
+    operator = await lab.connect(running.address, "operate", local=True)
+    await operator.ask(messages.Rename(client="test", name="broken"), messages.Stored)
+    for client in clients:
+        client.say(messages.Ack(frontiers=(5, 5), control=0))
+    for client in clients:
+        assert (await client.get(messages.Notice)).code == "store-unavailable"
+    await operator.ask(messages.Rename(client="broken", name="test"), messages.Stored)
+    for client in clients:
+        while (await client.get(messages.Credit)).grants != (5, 5):
+            pass
+
+
 async def test_what_the_store_says_is_for_the_operator(
     lab: Lab, sqlite_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
