@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from durability.formats.plan import Plan
@@ -24,12 +24,17 @@ from durability.units import parse_run
 from durability_client.target.storage import Storage
 from durability_client.verify.target_reader import block_bytes_of
 from durability_lab.drive.drive_log import Broken
+from durability_lab.histories.figures import FigureTruth, PromisedOperations, untrue
 from durability_lab.histories.steps import History
 from durability_lab.histories.world import CUT_SUBJECTS, PlayedCut, VerifyAnswer
 from durability_lab.truth.comparison import Claims
-from durability_lab.truth.reference_judge import Label, Place, ReferenceJudge
+from durability_lab.truth.reference_judge import SUPERBLOCK, Label, Place, ReferenceJudge
 
 _AT_RISK_NS = 1_000_000_000  # what the judge calls at risk
+# Reasons that say that findings, or the lack of them, are not to be had in full.
+_EXPLAINED = frozenset(
+    {"log-behind", "superseded", "not-armed", "no-server-log", "tainted", "nothing-checked"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +82,9 @@ class KnownTruth(Protocol):
     def promised_ns(self) -> Mapping[int, int]:
         """By run, when the drive last promised an operation."""
 
+    def promised(self, run: int) -> PromisedOperations | None:
+        """What the drive promised of the run, and when; None where nobody noted it."""
+
     def broken(self) -> Sequence[Broken]:
         """The promises that the drive does not keep, or did not."""
 
@@ -95,6 +103,8 @@ def grade(world: KnownTruth, answer: VerifyAnswer) -> Grade:
     broken = world.broken()
     damage = {run: _Damage.of(world, plan, broken) for run, plan in world.plans.items()}
     found = _grade(world, answer, damage)
+    if not found.wrong and (figures := _untrue_figures(world, answer, found, damage)):
+        found = replace(found, wrong=figures)
     world.lossy |= {run for run, one in damage.items() if one.any or run in answer.smaller}
     return found
 
@@ -138,10 +148,11 @@ def _grade(world: KnownTruth, answer: VerifyAnswer, damage: Mapping[int, _Damage
 
 @dataclass(frozen=True, slots=True)
 class _Damage:
-    """What the drive broke of a run: `places` with a promise to the run, and whether anything of the file
-    `system` that it rests on."""
+    """What the drive broke of a run: `places` with a promise to the run, how many `slots` of them had one of
+    an operation, and whether anything of the file `system` that it rests on."""
 
     places: frozenset[Place]
+    slots: int
     system: bool
 
     @property
@@ -150,9 +161,14 @@ class _Damage:
 
     @classmethod
     def of(cls, world: KnownTruth, plan: Plan, broken: Sequence[Broken]) -> _Damage:
-        places = {Label.of(one.promised).place(plan) for one in broken if one.promised}
+        labels = [Label.of(one.promised) for one in broken if one.promised]
+        named = ((label.place(plan), label.seq) for label in labels)
+        places = {
+            (place, seq > 0) for place, seq in named if place is not None and place[0] != plan.control_writer
+        }
         return cls(
-            places=frozenset(one for one in places if one is not None and one[0] != plan.control_writer),
+            places=frozenset(place for place, _ in places),
+            slots=sum(operation and place[0] != SUPERBLOCK for place, operation in places),
             system=world.metadata_broken(plan.run),
         )
 
@@ -199,6 +215,33 @@ def _unfounded(world: KnownTruth, answer: VerifyAnswer, run: int, damage: _Damag
     return ""
 
 
+def _untrue_figures(
+    world: KnownTruth, answer: VerifyAnswer, grade: Grade, damage: Mapping[int, _Damage]
+) -> str:
+    """What is not true of the figures beside the verdict on the newest run of the drive; "" for nothing."""
+    document = answer.document
+    run = parse_run(document["run"]) if document is not None else 0
+    if document is None or run != _newest(world):
+        return ""
+    plan, one = world.plans[run], damage[run]
+    explained = not _EXPLAINED.isdisjoint(grade.reasons)
+    finished = "scan-unfinished" not in grade.reasons and not answer.recovered
+    reference = _second_reading(world, answer, run) if finished and not explained else None
+    elsewhere = one.system or run in answer.smaller or world.smaller(run)  # more is lost than its promises
+    durable = grade.word == "durable" and not grade.limit
+    met = [cut for cut in world.cuts if run in cut.promised_ns]
+    truth = FigureTruth(
+        plan=plan,
+        promised=world.promised(run),
+        reference=reference if reference is None or not reference.read_nothing else None,
+        broken=None if explained or elsewhere or answer.recovered else one.slots,
+        cuts=len(world.cuts) + sum(step.kind == "resize" for step in world.history.steps),
+        cuts_ns=[cut.at_ns for cut in met if cut.what in CUT_SUBJECTS["os"]] if durable else (),
+        sound_ns=met[0].at_ns if met and run in world.sound else None,
+    )
+    return "; ".join(untrue(document, truth))
+
+
 def _due(world: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[int, _Damage]) -> str:
     """The only right answer, "" where several are: the floor below which no tester may fall."""
     plain = answer.step["min_cuts"] == "1" and not answer.older and not answer.interrupted
@@ -241,8 +284,8 @@ def _superseded(world: KnownTruth, run: int) -> bool:
 
 
 def _damaged(world: KnownTruth, answer: VerifyAnswer, run: int) -> str:
-    """What a plain second reading finds wrong with the target of the run, "" for nothing. Of a drive that gives
-    nothing back nothing is known."""
+    """What a plain second reading finds wrong with the target of the run, "" for nothing. Of a drive that
+    gives nothing back nothing is known."""
     reference = _second_reading(world, answer, run)
     if reference is None or reference.read_nothing:
         return ""

@@ -23,7 +23,8 @@ from durability.formats.record import KIND_RECORD, read_superblock
 from durability_client.target.storage import DriveLook, DriveWatch, PresentDrive, WritableBuffer
 from durability_lab.drive import faults
 from durability_lab.drive.drive import Drive
-from durability_lab.drive.drive_log import LABEL_BYTES, Broken, DriveLog
+from durability_lab.drive.drive_log import LABEL_BYTES, SECTOR_BYTES, Broken, DriveLog
+from durability_lab.histories.figures import PromisedOperations
 from durability_lab.histories.virtual_loop import VirtualLoop, current_fiber
 from durability_lab.simulated_rig.simulated_storage import SimulatedFile, SimulatedStorage
 from durability_lab.truth.reference_judge import Label
@@ -40,8 +41,9 @@ class EventfulDrive(Drive):
     `failing`: "", "once" or "lasting". `reads_left`: after so many reads `on_read` is called; None: never.
     `node`: what a system shows of it without power (`steps`).
     `plans`: of every run whose superblock was written to it, in order; `sizes`: its own then. `promised_ns`:
-    by run, when it last promised an operation, and `begun_ns` when it first did. `nameless_bytes`: by run,
-    how far that reached system, reached while that run was the newest; 0 is before the first.
+    by run, when it last promised an operation, and `begun_ns` when it first did; `operations`: by run, each
+    one. `nameless_bytes`: by run, how far what is no record reached, such as a file system's, while that run
+    was the newest; 0 is before the first.
     """
 
     def __init__(
@@ -64,6 +66,8 @@ class EventfulDrive(Drive):
         self.promised_ns: dict[int, int] = {}
         self.begun_ns: dict[int, int] = {}
         self.nameless_bytes: dict[int, int] = {}
+        self.operations: dict[int, PromisedOperations] = {}
+        self._unflushed: set[Label] = set()
         super().__init__(*arguments, **named)
 
     @property
@@ -91,7 +95,13 @@ class EventfulDrive(Drive):
         finally:
             self._under_way.pop(key, None)
         super().write(offset, whole, fua=fua)
-        run = _run_of(whole)
+        run, records = _run_of(whole), _records_of(whole)
+        for one in records:
+            self.operations.setdefault(one.run, PromisedOperations()).accept(one.writer, one.seq)
+        if fua:
+            self._promise_records(records)
+        else:
+            self._unflushed |= records
         if len(whole) >= limits.SUPERBLOCK_BYTES and (plan := read_superblock(whole)) is not None:
             self.plans.setdefault(plan.run, plan)
             self.sizes.setdefault(plan.run, self.size_bytes)
@@ -111,6 +121,12 @@ class EventfulDrive(Drive):
         for run in self._unpromised:
             self._promise(run)
         self._unpromised.clear()
+        self._promise_records(self._unflushed)
+        self._unflushed.clear()
+
+    def _promise_records(self, records: set[Label]) -> None:
+        for one in records:
+            self.operations[one.run].promise(one.writer, one.slot, one.seq, self._loop.now_ns)
 
     def _promise(self, run: int) -> None:
         self.promised_ns[run] = self._loop.now_ns
@@ -140,6 +156,7 @@ class EventfulDrive(Drive):
                 super().write(offset, data)
         self._under_way.clear()
         self._unpromised.clear()
+        self._unflushed.clear()
         self.failing, self.hung, self.reads_left = "", False, None
         super().cut()
 
@@ -181,6 +198,15 @@ def _run_of(data: bytes) -> int:
         return 0
     label = Label.of(data[:LABEL_BYTES])
     return label.run if label.kind == KIND_RECORD and label.seq else 0
+
+
+def _records_of(data: bytes) -> set[Label]:
+    """The operations that `data` has sectors of, by the label of one of them; the prefill is none."""
+    if not _run_of(data):
+        return set()
+    labels = (Label.of(data[at : at + LABEL_BYTES]) for at in range(0, len(data), SECTOR_BYTES))
+    found = {(one.run, one.writer, one.seq): one for one in labels if one.kind == KIND_RECORD and one.seq}
+    return set(found.values())
 
 
 class HistoryDriveWatch:

@@ -34,6 +34,7 @@ from durability_client.run.run_command import run
 from durability_client.verify.verify_command import VerifyOptions, verify
 from durability_lab.drive.drive_log import Broken
 from durability_lab.histories.eventful_drive import SIZE_BYTES, HistoryStorage
+from durability_lab.histories.figures import PromisedOperations
 from durability_lab.histories.simulated_files import HistoryFileStorage
 from durability_lab.histories.steps import History, Step
 from durability_lab.histories.virtual_loop import VirtualLoop
@@ -184,6 +185,10 @@ class World:
     def promised_ns(self) -> dict[int, int]:
         """By run, when the drive last promised an operation."""
         return self.storage.drive.promised_ns
+
+    def promised(self, run: int) -> PromisedOperations | None:
+        """What the drive promised of the run, and when."""
+        return self.storage.drive.operations.get(run, PromisedOperations())
 
     def broken(self) -> list[Broken]:
         """The promises that the drive did not keep at one of its cuts, or does not keep now. What a later run

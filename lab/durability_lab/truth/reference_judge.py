@@ -151,6 +151,31 @@ class ReferenceJudge:
         """The newest operation on a writer's slot that is proven to have been acknowledged, 0 for none."""
         return self._newest(place, self._frontiers[place[0]])
 
+    def losses(self) -> Iterator[tuple[Place, int, Wrong]]:
+        """Of each slot that lost an acknowledged operation: the first one after what is there, which is known
+        to be lost."""
+        for place, wrong in self.wrong.items():
+            if place[0] == SUPERBLOCK or not wrong.expected or wrong.finding == "resurrected":
+                continue
+            found = wrong.expected - 1 if wrong.found is None else wrong.found
+            yield place, next(seq for seq in self._events_of(place) if seq > found), wrong
+
+    def control_lost(self, completed: int) -> int:
+        """How many of the control arm's slots lack the newest of its first `completed` writes, and have no
+        later one."""
+        plan = self._plan
+        if not completed or not plan.control_slots:
+            return 0
+        writer, extent = plan.control_writer, plan.extent(plan.control_writer)
+        slots = plan.schedule(writer).slot_of(np.arange(1, completed + 1, dtype=U64)).tolist()
+        newest = {slot: seq for seq, slot in enumerate(slots, 1)}
+        file = self._read(extent.suffix, extent.offset_bytes, extent.slots * extent.record_bytes)
+        held = {slot: [*self._sectors(extent, slot, file)] for slot in newest}
+        kept = [
+            all(one.state == "version" and one.seq >= newest[slot] for one in held[slot]) for slot in newest
+        ]
+        return kept.count(False)
+
     def under_way(self, place: Place) -> list[int]:
         """The operations on a writer's slot that are not, and may have been issued."""
         events = self._events_of(place)

@@ -32,6 +32,7 @@ from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import Storage
 from durability_lab.drive.drive_events import LASTING, ONCE
 from durability_lab.drive.drive_log import Broken
+from durability_lab.histories.figures import PromisedOperations
 from durability_lab.histories.kernel.kernel_processes import BegunCommand, KernelMachine, ServerProcess, until
 from durability_lab.histories.kernel.real_network import RealNetwork
 from durability_lab.histories.steps import History, Step
@@ -127,6 +128,10 @@ class KernelWorld:
             if ended_ns is not None and run in found:
                 found[run] = min(found[run], ended_ns)
         return found
+
+    def promised(self, run: int) -> PromisedOperations | None:
+        """Nobody notes each operation here."""
+        return None
 
     def broken(self) -> list[Broken]:
         """The promises that the drive has broken at any cut."""
