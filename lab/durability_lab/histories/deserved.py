@@ -54,7 +54,7 @@ class KnownTruth(Protocol):
     `known`: those that the store has as it is now;
     `ended_unheard`: those that stopped writing in a dead network; `failed_with_power`: those whose drive
     failed everything, with power; `frozen_shortly`: those whose client was frozen just before a cut, or
-    before the server's end; `renamed`: someone gave the target another name; `sound`: the runs that
+    before the server's end; `renamed`: the target, or its drive, has another name; `sound`: the runs that
     nothing happened to but one cut of the power under load, and what follows it; `lossy`: those of which an
     earlier verify may have found a loss rightly. `unheard_ns`: the most that may lie between a promise and
     the receipt of its acknowledgement, and between the last frame and the cut, together."""

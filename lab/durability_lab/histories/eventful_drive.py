@@ -318,6 +318,10 @@ class HistoryStorage(SimulatedStorage):
         self._loop = loop
         self._serial = f"serial-{seed}"
 
+    def renumber(self) -> None:
+        """The drive shows another serial."""
+        self._serial += "?"
+
     @property
     def drive(self) -> EventfulDrive:
         """The drive itself."""

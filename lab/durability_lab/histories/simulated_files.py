@@ -285,6 +285,7 @@ class HistoryFileStorage(HistoryStorage):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.path = Path("/mnt/target")
+        self._uuid = f"uuid-{self._serial}"
         self._files = SimulatedFileSystem(self._drive)
         self._files.make()
         self._files.mount()
@@ -313,7 +314,7 @@ class HistoryFileStorage(HistoryStorage):
             raise TargetError(f"{self.path}: its file system is not mounted")
         file_system = facts.FileSystem(
             type="ext4",
-            uuid=f"uuid-{self._serial}",
+            uuid=self._uuid,
             source="/dev/simulated",
             mount_point="/mnt",
             options="rw",

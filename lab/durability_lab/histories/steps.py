@@ -79,6 +79,9 @@ KINDS: Final[Mapping[str, StepKind]] = {
         does="someone makes the drive smaller, or larger, in percent", words={"percent": ("50", "150")}
     ),
     "replace": StepKind(does="another drive of the kind takes the place of this one"),
+    "renumber": StepKind(
+        does="the drive shows another serial from now on, as one whose firmware lost its own"
+    ),
     "verify": StepKind(
         does="the operator verifies the target",
         words={

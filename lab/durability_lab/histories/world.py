@@ -474,6 +474,11 @@ class World:
             self.broken_before = []
             self.armed = []
 
+    async def _renumber(self, step: Step) -> None:
+        if not self.client_alive:
+            self.renamed = True
+            self.storage.renumber()
+
     # The server.
 
     async def start(self) -> None:

@@ -266,3 +266,22 @@ def test_a_run_that_a_restarted_server_arms_is_known_by_its_size() -> None:
     """It is armed and over within the steps that follow; then someone makes the drive smaller: a loss."""
     found = played("run next=8", "server how=restarted", "reboot", "resize", seed=0)
     assert (found.wrong, [grade.word for grade in found.grades]) == ((), ["loss"])
+
+
+@pytest.mark.parametrize(
+    ("drive", "target", "answer"),
+    [
+        ("honest", "device", "inconclusive (drive-changed)"),
+        ("early-ack:delay_ms=100", "device", "inconclusive (drive-changed)"),
+        ("honest", "file", "inconclusive (drive-changed)"),
+        ("empty", "device", "no verdict: RefusedError: the target holds no superblock of a run"),
+        ("empty", "file", "no verdict: TargetError: /mnt/target: its file system is not mounted"),
+    ],
+)
+def test_a_drive_with_another_serial_is_another_drive(drive: str, target: str, answer: str) -> None:
+    """Nothing shows that it is the drive that lost its power: no loss and no durable, as limits.md says."""
+    found = played(*LOADED, "cut", "renumber", "boot", "verify", drive=drive, target=target)
+    assert found.wrong == ()
+    assert len(found.grades) == 2
+    assert all(answer in line for line in found.told if "verdict" in line or ": inconclusive" in line)
+    assert not {"loss", "durable"} & {grade.word for grade in found.grades}
