@@ -103,13 +103,15 @@ def is_withheld(cut: Facts, measured: Sequence[Facts]) -> bool:
 
 def same_drives(theirs: Facts, ours: Facts, *, named: bool) -> bool:
     """Whether both are of the same drives. `named`: the user said so, which is enough for drives without a
-    serial if machine, name, model and size agree."""
+    serial of their own if machine, name, model, size and what they have as a serial agree."""
     if not ours.drives or len(theirs.drives) != len(ours.drives):
         return False
-    if all(drive.serial for drive in (*theirs.drives, *ours.drives)):
-        return marks_of(theirs) == marks_of(ours)
-    if any(drive.serial for drive in (*theirs.drives, *ours.drives)) or not named:
-        return False
-    return hashed(theirs.host.machine_id) == hashed(ours.host.machine_id) and {
-        (drive.name, drive.model, drive.size_bytes) for drive in theirs.drives
-    } == {(drive.name, drive.model, drive.size_bytes) for drive in ours.drives}
+    marks, others = marks_of(ours), marks_of(theirs)
+    if marks and others:
+        return marks == others
+    return named and _as_named(theirs) == _as_named(ours)
+
+
+def _as_named(facts: Facts) -> tuple[str, frozenset[tuple[str, str, int, str]]]:
+    drives = ((drive.name, drive.model, drive.size_bytes, hashed(drive.serial)) for drive in facts.drives)
+    return hashed(facts.host.machine_id), frozenset(drives)

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from durability.bench.result import Result
 from durability.formats.documents import from_value, to_value
+from durability.formats.drive_serials import is_nobodys, is_shared
 from durability.formats.facts import Facts
 from durability.formats.packing import Value
 
@@ -80,15 +81,13 @@ def mark(serial: str, machine_id: str) -> str:
 
 
 def marks_of(facts: Facts) -> frozenset[str]:
-    """The marks of the drives in `facts`; none if one of them has no serial. Hypervisors and loop devices
-    give the same serial on every machine."""
-    if not all(drive.serial for drive in facts.drives):
-        return frozenset()
+    """The marks of the drives in `facts`; none if one of them has no serial of its own, also not together
+    with its machine. A serial that is hidden counts as one."""
     machine = facts.host.machine_id
-    return frozenset(
-        mark(drive.serial, machine if drive.emulated or drive.name.startswith("loop") else "")
-        for drive in facts.drives
-    )
+    for drive in facts.drives:
+        if is_nobodys(drive.serial) or (is_shared(drive) and not machine):
+            return frozenset()
+    return frozenset(mark(drive.serial, machine if is_shared(drive) else "") for drive in facts.drives)
 
 
 def _hash(secret: str) -> str:

@@ -1,23 +1,17 @@
 """What tells a drive from every other one: its serial, as far as that is its own.
 
-Loop devices and hypervisors give one serial on many machines, so such a serial is a drive's only together
-with its machine. Some hypervisors number their drives where nobody names them; such a number is no serial.
-Refuses to take one drive for another by its name.
+A serial that several machines have is a drive's only together with its machine. One that is given to any
+drive is no serial. Refuses to take one drive for another by its name.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable
 
+from durability.formats.drive_serials import is_nobodys, is_shared
 from durability.formats.facts import Drive, Facts, Host
 from durability.formats.packing import pack
-
-# What QEMU, VMware and VirtualBox give of themselves. By its WWID a drive of QEMU has its model before that.
-_GIVEN_TO_ANY = re.compile(
-    r"(.*\s)?(QM\d{5}|drive-[a-z]+\d+(-\d+)*)|VMware NVMe_\d{4}|VB1234-56789|0+", re.DOTALL
-)
 
 _HASH_DIGITS = 16
 
@@ -25,14 +19,14 @@ _HASH_DIGITS = 16
 def serial_on(drive: Drive, machine_id: str) -> str:
     """The serial, with the machine where other machines have drives with the same one; "" if there is
     none."""
-    return f"{machine_id}:{drive.serial}" if _is_shared(drive) else drive.serial
+    return f"{machine_id}:{drive.serial}" if is_shared(drive) else drive.serial
 
 
 def own_serial(drive: Drive, machine_id: str) -> str:
     """What no other drive has; "" where nothing is known that it alone has."""
-    if not drive.serial or _GIVEN_TO_ANY.fullmatch(drive.serial):
+    if is_nobodys(drive.serial):
         return ""
-    if not _is_shared(drive):
+    if not is_shared(drive):
         return drive.serial
     return f"{machine_id}:{drive.model}:{drive.serial}" if machine_id else ""
 
@@ -42,10 +36,6 @@ def own_serials(drives: Iterable[Drive], machine_id: str) -> frozenset[str] | No
     one of them has none."""
     known = {own_serial(drive, machine_id) for drive in drives}
     return frozenset(known) if known and "" not in known else None
-
-
-def _is_shared(drive: Drive) -> bool:
-    return bool(drive.serial) and (drive.emulated or drive.serial.startswith("loop:"))
 
 
 def same_kernel(one: Host, other: Host) -> bool:

@@ -11,14 +11,14 @@ import shutil
 import subprocess
 
 from durability.errors import TargetError
+from durability.program_places import PROGRAM_PLACES
 
-_PLACES = "/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin"
 _TIMEOUT_S = 30.0
 
 
 def find_tool(name: str) -> str | None:
     """The program's path, None where it is not installed."""
-    return shutil.which(name, path=_PLACES)
+    return shutil.which(name, path=PROGRAM_PLACES)
 
 
 def run_tool(*command: str, timeout_s: float = _TIMEOUT_S) -> subprocess.CompletedProcess[str]:

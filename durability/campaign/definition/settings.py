@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
 from typing import Literal, TypeAlias
 
 from durability.campaign.definition import plain_secrets
@@ -288,11 +287,11 @@ def _check_places(settings: Settings) -> None:
     """Whether each drive has a path of its own; other paths of one drive only its machine can know."""
     known: dict[tuple[str, str], str] = {}
     for drive in settings.drives:
-        path = str(PurePosixPath(drive.device or drive.target))
+        path = "/".join(part for part in (drive.device or drive.target).split("/") if part not in ("", "."))
         first = known.setdefault((drive.machine, path), drive.name)
         _require(
             first == drive.name,
-            f"[[drive]] {drive.name}: {path} is the path of [[drive]] {first} too: name each drive once",
+            f"[[drive]] {drive.name}: /{path} is the path of [[drive]] {first} too: name each drive once",
         )
 
 

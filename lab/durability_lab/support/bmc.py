@@ -6,7 +6,6 @@ Refuses to be secure: its user is `operator`, and it listens on 127.0.0.1 only.
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
 import socket
@@ -18,6 +17,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from durability.errors import SetupError
+from durability_server.power.switch_programs import search_path
 
 USERNAME: Final = "operator"
 CIPHER: Final = "3"  # without it ipmitool tries others first, which may take 14 s
@@ -161,4 +161,4 @@ def _free_port() -> int:
 
 
 def _find(program: str) -> str | None:
-    return shutil.which(program, path=f"/usr/sbin:/usr/bin:{os.environ.get('PATH', '')}")
+    return shutil.which(program, path=search_path())

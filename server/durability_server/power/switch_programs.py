@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from durability.errors import SetupError
+from durability.program_places import PROGRAM_PLACES
 from durability_server import clock
 
 OUTPUT_BYTES_MAX = 64 << 10
 GIVEN_BYTES_MAX = 16 << 10  # what fits into a pipe that is not being read
-_PLACES = "/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin"
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -53,7 +53,7 @@ class EndedProgram:
 
 def search_path() -> str:
     """Where programs are looked for: the server's PATH, then where systems keep them."""
-    return f"{os.environ.get('PATH', '')}:{_PLACES}".lstrip(":")
+    return f"{os.environ.get('PATH', '')}:{PROGRAM_PLACES}".lstrip(":")
 
 
 def become_subreaper() -> None:

@@ -31,9 +31,20 @@ def test_a_serial_is_the_drive_wherever_it_is() -> None:
 
 def test_a_virtual_serial_is_a_drive_of_its_machine() -> None:
     """Hypervisors and loop devices give the same serial on every machine."""
-    for same in ({"emulated": True, "serial": "QM00001"}, {"name": "loop0", "serial": "loop:/d.img"}):
+    for same in ({"emulated": True, "serial": "disk-1"}, {"name": "loop0", "serial": "loop:/d.img"}):
         assert same_drives(on("a", **same), hidden(on("a", **same)), named=False)
         assert not same_drives(on("a", **same), hidden(on("b", **same)), named=True)
+
+
+def test_a_serial_that_any_drive_may_have_is_none() -> None:
+    """A hypervisor's number, and zeros, tell no drive from another: it must be named, as one without."""
+    for given in ({"emulated": True, "serial": "QM00001"}, {"serial": "00000000"}):
+        assert not same_drives(on("a", **given), on("a", **given), named=False)
+        assert same_drives(on("a", **given), on("a", **given), named=True)
+        assert same_drives(on("a", **given), hidden(on("a", **given)), named=True)
+        assert not same_drives(on("a", **given), on("b", **given), named=True)
+    shared = {"emulated": True, "serial": "disk-1"}
+    assert not same_drives(on("", **shared), on("", **shared), named=False)
 
 
 def test_a_drive_without_a_serial_must_be_named() -> None:

@@ -8,7 +8,7 @@ from durability.evidence.observation import Observer
 from durability.evidence.proven_operations import ProvenOperations
 from durability.evidence.scan_report import ScanReport
 from durability.evidence.slot_oracle import SlotOracle
-from durability.formats import record
+from durability.formats import drive_serials, record
 from durability_client.verify.canary import Canary
 from durability_client.verify.name_scan import NameScan
 from durability_client.verify.scan_base import ScanBase
@@ -377,14 +377,14 @@ JUDGING = (
         rule=9,
         taken_away="a guest's disk with the same serial on another machine is the same drive",
         noticed_by=("image-on-another-guest-whose-disk-has-the-same-serial",),
-        change=answering(drive_identity._is_shared, "return False"),
+        change=answering(drive_serials.is_shared, "return False"),
     ),
     Mutant(
         name="numbers of hypervisors are serials",
         rule=9,
         taken_away="a number that a hypervisor gives its drives by itself identifies one",
         noticed_by=("another-disk-that-the-hypervisor-gave-the-same-number",),
-        change=without(drive_identity.own_serial, " or _GIVEN_TO_ANY.fullmatch(drive.serial)", ""),
+        change=without(drive_identity.own_serial, "is_nobodys(drive.serial)", "not drive.serial"),
     ),
     Mutant(
         name="targets that lack a drive are copies",

@@ -19,6 +19,7 @@ from durability.bench.serials import mark, marks_of
 from durability.errors import FormatError
 from durability.formats.case import PastVerdict
 from durability.formats.documents import from_value
+from durability.formats.drive_serials import is_nobodys
 from durability.formats.facts import Facts
 from durability.formats.packing import Value, unpack
 from durability_server.store import tables
@@ -85,12 +86,14 @@ def _claim(runs: list[Row[Any]], given: dict[str, list[PastVerdict]], seen: Seen
 
 
 def _marks(db: Connection, chosen: ColumnElement[bool]) -> Iterator[tuple[str, str]]:
-    """The identity of each drive with a serial, and its mark."""
+    """The identity of each drive with a serial of its own, and its mark."""
     keys = (_RUNS.client, _DRIVES.identity, _DRIVES.serial)
     paths, newest = func.min(_RUNS.path_key).label("path_key"), func.max(_RUNS.number).label("newest")
     drives = select(*keys, paths, newest).select_from(_BOTH).where(chosen, _DRIVES.serial != "")
     left: Counter[str] = Counter()
     for row in db.execute(drives.group_by(*keys).order_by(newest.desc())).all():
+        if is_nobodys(row.serial):
+            continue
         machine = machine_of_path(row.path_key)
         if row.identity == identity_of(row.serial):
             yield row.identity, mark(row.serial, "")

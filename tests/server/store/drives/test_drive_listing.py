@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import create_engine, insert, select
 
-from durability.bench.serials import marks_of
+from durability.bench.serials import mark, marks_of
 from durability.formats.facts import Drive, Facts
 from durability_server.store import tables
 from durability_server.store.store import RUNS_OF_CLIENT_MAX, Store
@@ -247,6 +247,13 @@ def test_claims_are_of_exactly_the_drives_asked_for(
     assert (row["runs"], row["losses"]) == ((1, 0) if emulated else (2, 1))
     assert store_fixture.store.claims(tuple(marks_of(on(drive(serial="S9")))), client=None) == ()
     assert store_fixture.store.claims((), client=None) == ()
+
+
+def test_a_serial_that_any_drive_may_have_claims_nothing(store_fixture: StoreFixture) -> None:
+    """A hidden one is asked for like any other."""
+    cut(store_fixture, 1, on(drive(serial="00000000")), "loss")
+    assert marks_of(on(drive(serial="00000000"))) == frozenset()
+    assert store_fixture.store.claims((mark("00000000", ""),), client=None) == ()
 
 
 def test_a_store_of_before_gets_its_drives(store_fixture: StoreFixture, store_url: str) -> None:
