@@ -13,6 +13,9 @@ from durability import limits
 from durability.formats.documents import Finite, Name, Natural, Text, at_most
 from durability.formats.plan import TargetKind
 
+# Mount options that name a device, such as an external log, by what the kernel calls it today.
+_OF_DEVICES = ("logdev=", "rtdev=", "journal_path=", "journal_dev=", "device=")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drive:
@@ -52,6 +55,11 @@ class FileSystem:
     mount_point: Text
     options: Annotated[str, at_most(limits.MOUNT_OPTIONS_MAX)]
     block_bytes: Natural
+
+    @property
+    def lasting_options(self) -> str:
+        """The options without those that name a device, whose drive is among those of the facts."""
+        return ",".join(one for one in self.options.split(",") if not one.startswith(_OF_DEVICES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,7 +80,7 @@ def _caches(facts: Facts) -> frozenset[str]:
 
 
 def _conditions(facts: Facts) -> frozenset[str]:
-    return guarding(facts.file_system.options if facts.file_system else "").union(facts.layer_kinds)
+    return guarding(facts.file_system.lasting_options if facts.file_system else "").union(facts.layer_kinds)
 
 
 def guarding(options: str) -> frozenset[str]:

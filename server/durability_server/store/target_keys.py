@@ -135,6 +135,7 @@ def series_key(plan: Plan, facts: Facts) -> str:
     )
     own = ("run", "seed", "target")  # of each run, so not the series'
     essentials = {name: value for name, value in asdict(plan).items() if name not in own}
-    file_system = [facts.file_system.type, facts.file_system.options] if facts.file_system else None
+    mounted = facts.file_system
+    file_system = [mounted.type, mounted.lasting_options] if mounted else None
     stack: list[Value] = [*drives, list(facts.layer_kinds), file_system, facts.host.virtualisation]
     return hashlib.sha256(pack([essentials, stack])).hexdigest()

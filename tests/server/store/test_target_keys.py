@@ -117,6 +117,9 @@ def test_a_series_is_the_same_test_of_the_same_drives(lab: Lab) -> None:
     assert series_key(plan, layered) == series_key(
         plan, replace(layered, layers=("dm-3 (dm crypt)", "sdb (drive)"))
     )
+    for option in ("logdev=/dev/sdb1", "rtdev=/dev/sdb2", "journal_path=/dev/sdb1", "journal_dev=0x811"):
+        mounted = replace(facts.file_system, options=f"{option},{facts.file_system.options}")
+        assert series == series_key(plan, replace(facts, file_system=mounted))
     first = facts.drives[0]
     drives = (
         replace(first, firmware="G"),

@@ -50,6 +50,8 @@ OFF = on(write_cache="write through")
         (on("rw,nobarrier"), on(kind="xfs"), "on ext4, not on xfs and with nobarrier"),
         (on("rw,nobarrier"), on(kind=""), "with nobarrier"),
         (on("rw,data=journal"), on(kind=""), ""),
+        (on("rw,logdev=/dev/sdb1", kind="xfs"), on("rw,logdev=/dev/sdc1,rtdev=/dev/sdd", kind="xfs"), ""),
+        (on("rw,journal_path=/dev/sdb1"), on("rw,journal_dev=0x811"), ""),
     ],
 )
 def test_what_differs_is_said(cut: Facts, measured: Facts, words: str) -> None:
