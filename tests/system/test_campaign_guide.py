@@ -6,10 +6,12 @@ import re
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from durability.campaign import between_cycles, delays
+from durability.campaign.campaign_state import CampaignState
 from durability.campaign.definition import campaign_file
 from durability.campaign.definition.campaign_file import read_campaign
 from durability.campaign.progress import expected_cycle_s
@@ -97,11 +99,15 @@ def _not_heard() -> GuideCampaign:
     return played
 
 
+def _is_heard_anew(boot_id: str, state: CampaignState) -> bool:
+    return state.state != "running" or state.machines["b"].boot_id != boot_id
+
+
 def _restarts() -> GuideCampaign:
     played = _played("back")
     while played.state.state == "running":
-        heard = played.state.machines["b"]
-        played.until(lambda state, heard=heard: state.state != "running" or state.machines["b"] != heard)
+        newest = played.state.machines["b"].boot_id
+        played.until(partial(_is_heard_anew, newest))
         played.machine.crash()
     return played
 

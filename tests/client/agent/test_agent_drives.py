@@ -163,7 +163,7 @@ def test_a_drive_that_is_named_twice_is_known(tmp_path: Path) -> None:
     link.symlink_to(f"/dev/{leaves[0]}")
     partitions = (f"/dev/{path.parent.name}" for path in Path("/sys/block", leaves[0]).glob("*/partition"))
     drive = find(drive_on(f"/dev/{leaves[0]}"), "")
-    for other in (*map(drive_on, (link, *partitions)), file_on(place / "t")):
+    for other in (drive_on(link), *(drive_on(one) for one in partitions), file_on(place / "t")):
         with pytest.raises(DriveError, match="name each drive once"):
             check_named_once(drive, Tasks((other,)).make("examine").drives)
     check_named_once(drive, Tasks((drive_on("/dev/durability-none"),)).make("examine").drives)
