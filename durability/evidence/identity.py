@@ -236,14 +236,23 @@ def _drives_differ(armed: Facts | None, now: Facts | None) -> bool:
 
 def _missing(armed: Facts, now: Facts) -> tuple[str, ...]:
     """The drives that are gone from below a target that still lies where it did, on the others. The half of a
-    mirror by itself lies elsewhere: it may have left the mirror long ago."""
+    mirror by itself lies elsewhere."""
     wanted, present = _serials(armed, now)
-    in_place = (armed.kind, armed.volume, armed.offset_bytes) == (now.kind, now.volume, now.offset_bytes)
-    if wanted is None or not present or not present < wanted or not in_place:
+    if wanted is None or not present or not present < wanted or not _in_place(armed, now):
         return ()
     then_on, _ = machine_ids(armed.host, now.host)
     gone = (drive for drive in armed.drives if own_serial(drive, then_on) not in present)
     return tuple(f"{drive.model or drive.name} serial {drive.serial}" for drive in gone)
+
+
+def _in_place(armed: Facts, now: Facts) -> bool:
+    """Whether the target lies where it did. Of a file the place need not be known: its file system tells."""
+    same = (armed.kind, armed.volume, armed.offset_bytes) == (now.kind, now.volume, now.offset_bytes)
+    return same and (armed.kind == "file" or _has_place(armed))
+
+
+def _has_place(facts: Facts) -> bool:
+    return bool(facts.volume) or facts.offset_bytes is not None
 
 
 def _drives_are_known(armed: Facts | None, now: Facts | None) -> bool:

@@ -66,7 +66,8 @@ REASONS: Mapping[str, str] = {
 }
 # These explain findings by something that is not the drive, so they keep a finding from being a loss.
 EXPLAIN_FINDINGS = frozenset(
-    {"not-armed", "superseded", "tainted", "log-behind", "drive-changed", "copied", "emptied-at-boot"}
+    {"not-armed", "superseded", "tainted", "log-behind"}
+    | {"drive-changed", "copied", "emptied-at-boot", "drive-missing"}
 )
 # These are told beside a loss that may be withdrawn: they stand then.
 _OUTLAST_A_LOSS = frozenset({"unstable", "earlier-unstable"})
@@ -130,8 +131,8 @@ def decide(
         *_earlier_reasons(case),
     ]
     explained = any(reason.code in EXPLAIN_FINDINGS for reason in missing)
-    elsewhere = explained or identity.missing or identity.perhaps_smaller
-    earlier = _earlier_losses(case, complete=_reads_everything(scan) and not elsewhere)
+    on_its_own_drives = not (explained or identity.perhaps_smaller)
+    earlier = _earlier_losses(case, complete=_reads_everything(scan) and on_its_own_drives)
     loss = _loss_reasons(earlier.standing, identity, scan, explained=explained)
     withdrawn = [_reason("loss-withdrawn")] if earlier.withdrawn and not loss else []
     word: Word = "loss" if loss else "inconclusive" if missing else "durable"

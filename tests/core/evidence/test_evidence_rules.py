@@ -165,6 +165,12 @@ def test_rule_9_identity_before_loss(plan: Plan, disk: Disk) -> None:
     reused = Disk(dataclasses.replace(plan, run=77))
     verdict = judged(case, plan, scan(reused, (ACKED,)), superblock=reused.plan).verdict
     assert (verdict.word, codes(verdict)) == ("inconclusive", ["superseded"])
+    mirror = facts(drives=(drive(), drive(name="sdb", serial="S2")), offset_bytes=None, volume="md-a")
+    half = facts(boot="boot-2", uptime_s=30, drives=mirror.drives[:1], offset_bytes=None, volume="md-a")
+    old = Disk(plan)
+    old.write_to(0, ACKED - 20)
+    verdict = judged(make_case(plan, (ACKED,), armed=mirror), plan, scan(old, (ACKED,)), now=half).verdict
+    assert (verdict.word, codes(verdict)[0]) == ("inconclusive", "drive-missing")
     loss = PastVerdict(run=case.run, verdict="loss", cut_class="power", at_risk_ms1000=1, wall="")
     assert word(make_case(plan, (ACKED,), verdicts=(loss,)), plan, disk) == "loss"
 

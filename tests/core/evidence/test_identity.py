@@ -300,6 +300,7 @@ def test_a_target_may_be_gone_from_a_directory_that_is_emptied(
 
 
 PAIR = (drive(), drive(name="sdb", serial="S2"))
+DEVICE: dict[str, Any] = {"kind": "device", "file_system": None, "path_in_file_system": ""}
 
 
 def on_mirror(*drives: Drive, volume: str = "md-a", **changes: Any) -> Facts:
@@ -314,6 +315,8 @@ def on_mirror(*drives: Drive, volume: str = "md-a", **changes: Any) -> Facts:
         (on_mirror(*PAIR), on_mirror(PAIR[0]), 1, False),
         (on_mirror(*PAIR, volume=""), on_mirror(PAIR[1], volume=""), 1, False),
         (on_mirror(*PAIR), on_mirror(PAIR[0], volume="", offset_bytes=0), 0, True),
+        (on_mirror(*PAIR, **DEVICE), on_mirror(PAIR[0], **DEVICE), 1, False),
+        (on_mirror(*PAIR, volume="", **DEVICE), on_mirror(PAIR[0], volume="", **DEVICE), 0, True),
         (on_mirror(*PAIR), on_mirror(), 0, True),
         (on_mirror(PAIR[0]), on_mirror(*PAIR), 0, True),
         (on_mirror(*PAIR), on_mirror(PAIR[0], drive(serial="S3")), 0, True),
@@ -324,7 +327,8 @@ def on_mirror(*drives: Drive, volume: str = "md-a", **changes: Any) -> Facts:
 def test_a_target_without_one_of_its_drives_is_itself(
     make_plan: MakePlan, armed: Facts, now: Facts, missing: int, *, copy: bool
 ) -> None:
-    """Where it still lies on the others; a half of a mirror alone, and other drives, may hold a copy."""
+    """If it still lies on the others. A half of a mirror alone, other drives, and a volume that nothing names
+    may hold a copy."""
     plan = small(make_plan)
     case = make_case(plan, (10,), armed=armed)
     identity = identify(case, now, (plan, plan))

@@ -191,9 +191,10 @@ def test_a_finding_is_loss_unless_something_else_explains_it(
 def test_a_finding_is_loss_whatever_the_cut(
     plan: Plan, broken: Found, changes: dict[str, Any], code: str
 ) -> None:
-    """Only a later run on the target, or another drive below it, takes a finding back."""
+    """Only a later run on the target, or other drives below it, take a finding back."""
     word = decided(make_case(plan, (ACKED,)), broken, **changes).word
-    assert word == ("inconclusive" if code in ("superseded", "drive-changed", "copied") else "loss")
+    explained = ("superseded", "drive-changed", "drive-missing", "copied")
+    assert word == ("inconclusive" if code in explained else "loss")
 
 
 @pytest.mark.parametrize(("changes", "code"), INCONCLUSIVE_SCANS)
@@ -260,7 +261,7 @@ def test_a_pass_that_does_not_read_the_runs_own_target_withdraws_no_loss(
     }
     scanned = {key: value for key, value in changes.items() if key not in fields}
     found = dataclasses.replace(intact, **scanned) if scanned else intact
-    elsewhere = EXPLAIN_FINDINGS | {"scan-unfinished", "drive-missing", "smaller-or-copy"}
+    elsewhere = EXPLAIN_FINDINGS | {"scan-unfinished", "smaller-or-copy"}
     assert ("loss-withdrawn" in codes(decided(case, found, **fields))) == (code not in elsewhere)
 
 

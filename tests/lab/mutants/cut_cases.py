@@ -294,9 +294,9 @@ def _on_half_of_a_mirror(of: int) -> str:
     return judged(disk_of(plan_of(), of), case, now=now, require_cut="os")
 
 
-@lab_case("loss; 20 lost")
-def mirror_of_which_one_drive_is_dead() -> str:
-    """One drive is gone after the cut, and the other one lost the last 20 operations."""
+@lab_case("inconclusive: drive-missing; 20 lost")
+def mirror_of_the_half_that_had_dropped_out() -> str:
+    """One drive dropped out before the last 20 operations. After the cut only that drive is found."""
     return _on_half_of_a_mirror(ACKED - 20)
 
 

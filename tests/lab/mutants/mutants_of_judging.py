@@ -390,8 +390,15 @@ JUDGING = (
         name="targets that lack a drive are copies",
         rule=9,
         taken_away="a target of which one drive is gone is on other drives than at arming",
-        noticed_by=("mirror-of-which-one-drive-is-dead",),
+        noticed_by=("mirror-of-which-one-drive-is-gone",),
         change=without(identity._drives_differ, " and not _missing(armed, now)", ""),
+    ),
+    Mutant(
+        name="missing drives explain nothing",
+        rule=9,
+        taken_away="what the rest of a mirror lacks is lost, although the missing drive may hold it",
+        noticed_by=("mirror-of-the-half-that-had-dropped-out",),
+        change=without(verdict.decide, "in EXPLAIN_FINDINGS", 'in EXPLAIN_FINDINGS - {"drive-missing"}'),
     ),
     Mutant(
         name="missing drives ignored",
