@@ -39,8 +39,10 @@ def hash_serials(result: Result) -> Result:
 
 
 def _hasher(facts: Facts) -> Callable[[str], str]:
-    """The replacements that remove the serial numbers in `facts` from a text."""
-    secrets = {facts.host.machine_id, *(drive.serial for drive in facts.drives)} - {""}
+    """The replacements that remove the serial numbers in `facts` from a text. One that any drive may have is
+    no secret; it stays, so that it is not taken for a drive's own."""
+    serials = {drive.serial for drive in facts.drives if not is_nobodys(drive.serial)}
+    secrets = (serials | {facts.host.machine_id}) - {""}
     if facts.file_system is not None and facts.file_system.uuid:
         secrets.add(facts.file_system.uuid)
     hashes = {secret: _hash(secret) for secret in secrets}
@@ -82,7 +84,7 @@ def mark(serial: str, machine_id: str) -> str:
 
 def marks_of(facts: Facts) -> frozenset[str]:
     """The marks of the drives in `facts`; none if one of them has no serial of its own, also not together
-    with its machine. A serial that is hidden counts as one."""
+    with its machine. One that an earlier release hid counts as the drive's own."""
     machine = facts.host.machine_id
     for drive in facts.drives:
         if is_nobodys(drive.serial) or (is_shared(drive) and not machine):

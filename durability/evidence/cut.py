@@ -17,6 +17,7 @@ from typing import Literal, TypeAlias
 
 from durability.evidence.drive_identity import machine_ids, own_serial, same_kernel
 from durability.formats.case import PROVABLE_CUT_CLASSES, RESET, Case, PowerOff, ProvableCutClass
+from durability.formats.drive_serials import is_nobodys
 from durability.formats.facts import Drive, Facts
 
 CutClass: TypeAlias = Literal["none", ProvableCutClass]
@@ -179,7 +180,7 @@ def _pairs(armed: Facts, now: Facts) -> list[tuple[Drive, Drive | None]]:
 
 def _risen(before: Drive, after: Drive | None) -> bool | None:
     """Whether the unsafe-shutdown counter rose; None where it proves nothing."""
-    if after is None or not before.serial or before.emulated or after.emulated:
+    if after is None or is_nobodys(before.serial) or before.emulated or after.emulated:
         return None
     if before.unsafe_shutdowns is None or after.unsafe_shutdowns is None:
         return None

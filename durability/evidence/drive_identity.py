@@ -16,19 +16,18 @@ from durability.formats.packing import pack
 _HASH_DIGITS = 16
 
 
-def serial_on(drive: Drive, machine_id: str) -> str:
-    """The serial, with the machine where other machines have drives with the same one; "" if there is
-    none."""
-    return f"{machine_id}:{drive.serial}" if is_shared(drive) else drive.serial
-
-
 def own_serial(drive: Drive, machine_id: str) -> str:
     """What no other drive has; "" where nothing is known that it alone has."""
     if is_nobodys(drive.serial):
         return ""
     if not is_shared(drive):
         return drive.serial
-    return f"{machine_id}:{drive.model}:{drive.serial}" if machine_id else ""
+    return serial_of_machine(machine_id, drive.model, drive.serial) if machine_id else ""
+
+
+def serial_of_machine(machine_id: str, model: str, serial: str) -> str:
+    """The own serial of a drive of which drives of other machines have the serial too."""
+    return f"{machine_id}:{model}:{serial}"
 
 
 def own_serials(drives: Iterable[Drive], machine_id: str) -> frozenset[str] | None:

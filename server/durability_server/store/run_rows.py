@@ -186,14 +186,14 @@ def newest_over(db: Connection, stored: StoredRun, *where: Any) -> Row[Any] | No
     if stored.armed is None:
         return None
     facts = from_value(Facts, stored.armed)
-    identities = [one.identity for one in run_drives(facts) if one.serial]
+    identities = [one.identity for one in run_drives(facts)]
     columns, drives = tables.runs.c, tables.run_drives.c
     on_drives = columns.run.in_(select(drives.run).where(drives.identity.in_(identities)))
     newest = func.max(columns.number)  # one run of each place is enough to know where it is
     places = (
         select(newest)
         .where(on_drives, columns.armed.is_not(None), *where)
-        .group_by(columns.drive_key, columns.path_key)
+        .group_by(columns.drive_key, columns.file_system_key, columns.path_key)
         .order_by(newest.desc())
         .limit(_PLACES_MAX)
     )

@@ -1,9 +1,10 @@
 """What tells targets apart, and which runs belong to one series: pure functions of facts.
 
-The server sees no superblock, so it goes by what the client found: serials and place on the drive, the file
-system's UUID and the path in it, or, where a system names neither, the machine and the path. Two
-targets are compared by the strongest identity that both of them have (`run_rows.is_on`), so a drive put in
-another's place is another target although its path is the same.
+The server sees no superblock, so it goes by what the client found: the drives' own serials and the place on
+them, the file system's UUID and the path in it, or, where a system names neither, the machine and the path.
+Two targets are compared by the strongest identity that both of them have (`run_rows.is_on`), so a drive put
+in another's place is another target although its path is the same. Refuses a second rule of what a serial
+is: that is `own_serial`, also for verdicts.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import hashlib
 from dataclasses import asdict, dataclass
 
 from durability import limits, plain_text
-from durability.evidence.drive_identity import serial_on
-from durability.formats.facts import Facts
+from durability.evidence.drive_identity import own_serial, own_serials
+from durability.formats.drive_serials import is_shared
+from durability.formats.facts import Drive, Facts
 from durability.formats.packing import Value, pack
 from durability.formats.plan import Plan
 
@@ -35,13 +37,12 @@ def target_keys(facts: Facts) -> TargetKeys:
     uuid = facts.file_system.uuid if facts.file_system else ""
     file = _short(facts.path_in_file_system)
     in_file_system = f"fs={uuid} file={file}" if facts.kind == "file" else "device"
-    serials = sorted(serial_on(drive, facts.host.machine_id) for drive in facts.drives)
+    serials = own_serials(facts.drives, facts.host.machine_id)
     volume = facts.volume if facts.kind == "device" else ""
     placed = facts.kind == "file" or facts.offset_bytes is not None or bool(volume)
-    identified = bool(serials) and all(serials) and placed
-    drive = f"drives={','.join(serials)} offset={volume or facts.offset_bytes} {in_file_system}"
+    place = f"offset={volume or facts.offset_bytes} {in_file_system}"
     return TargetKeys(
-        drive=_short(drive) if identified else "",
+        drive=_short(f"drives={','.join(sorted(serials))} {place}") if serials and placed else "",
         file_system=in_file_system if facts.kind == "file" and uuid else "",
         # A volume has its name by the order in which it was found, so another one may have it tomorrow.
         path=f"machine={facts.host.machine_id} path={_short(volume or facts.path)}",
@@ -54,8 +55,9 @@ def _short(key: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDrive:
-    """A drive that a run was made on: who it is, and what people call it. `identity`: hash of the serial,
-    with the machine where that may be another drive's too; of the target's path for a run without drives."""
+    """A drive that a run was made on: who it is, and what people call it. `identity`: hash of its own serial;
+    of machine, model and serial for a drive that has none of its own, which other drives may share; of the
+    target's path for a run without drives."""
 
     identity: str
     model: str
@@ -67,7 +69,7 @@ def run_drives(facts: Facts) -> tuple[RunDrive, ...]:
     machine = facts.host.machine_id
     drives = {
         RunDrive(
-            identity=identity_of(serial_on(drive, machine) or f"machine={machine} model={drive.model}"),
+            identity=identity_of(own_serial(drive, machine) or _looks(drive, machine)),
             model=plain_text.as_line(drive.model)[: limits.DRIVE_NAME_MAX],
             serial=plain_text.as_line(drive.serial)[: limits.DRIVE_NAME_MAX],
         )
@@ -75,6 +77,10 @@ def run_drives(facts: Facts) -> tuple[RunDrive, ...]:
     }
     nameless = RunDrive(identity=identity_of(target_keys(facts).path), model="", serial="")
     return tuple(sorted(drives, key=lambda one: one.identity)) or (nameless,)
+
+
+def _looks(drive: Drive, machine: str) -> str:
+    return f"machine={machine} model={drive.model} serial={drive.serial}"
 
 
 def machine_of_path(path_key: str) -> str:
@@ -90,8 +96,12 @@ def identity_of(text: str) -> str:
 def overlap(one: Facts, other: Facts) -> bool:
     """Whether what was written to the one target may lie where the other one does, though they are not the
     same: a whole drive, a partition of it, a file on a file system of either. Two files of one file system
-    do not; of two places that layers between make unknown, it is not known."""
-    if not _serials(one) & _serials(other):
+    do not; of two places that layers between make unknown, it is not known. A drive without a serial of its
+    own may be the one that had its place on the machine. A file system that can still be read does not lie
+    where a later one was made, so of two of them only an own serial tells."""
+    own = _own(one) & _own(other)
+    in_file_systems = one.file_system is not None and other.file_system is not None
+    if not own and (in_file_systems or not _machine_places(one) & _machine_places(other)):
         return False
     anywhere = _is_whole_drive(one) or _is_whole_drive(other)
     starts = (one.offset_bytes, other.offset_bytes)
@@ -103,8 +113,19 @@ def overlap(one: Facts, other: Facts) -> bool:
     return all(_reaches(this, that) for this, that in ((one, other), (other, one)))
 
 
-def _serials(facts: Facts) -> set[str]:
-    return {serial_on(drive, facts.host.machine_id) for drive in facts.drives} - {""}
+def _own(facts: Facts) -> set[str]:
+    return {own_serial(drive, facts.host.machine_id) for drive in facts.drives} - {""}
+
+
+def _machine_places(facts: Facts) -> set[tuple[str, str]]:
+    """Where the drives without a serial of their own are on their machine: by the hypervisor's number, else
+    by name."""
+    machine = facts.host.machine_id
+    return {
+        (_looks(drive, machine), "" if is_shared(drive) else drive.name)
+        for drive in facts.drives
+        if not own_serial(drive, machine)
+    }
 
 
 def _is_whole_drive(facts: Facts) -> bool:
@@ -123,15 +144,16 @@ def _reaches(this: Facts, that: Facts) -> bool:
 
 def series_key(plan: Plan, facts: Facts) -> str:
     """What the cuts of one series share (rule 16): drives with their firmware and write cache, layers, file
-    system and options, hypervisor, plan. "", no series, if a drive tells no serial: two drives of one model
-    would be one."""
+    system and options, hypervisor, plan. "", no series, if a drive tells no serial of its own: two drives of
+    one model would be one."""
     machine = facts.host.machine_id
-    serials = [serial_on(drive, machine) for drive in facts.drives]
-    if not serials or not all(serials):
+    if own_serials(facts.drives, machine) is None:
         return ""
     drives = sorted(
-        (drive.model, serial, drive.firmware, str(drive.write_cache), str(drive.fua))
-        for drive, serial in zip(facts.drives, serials, strict=True)
+        {
+            (drive.model, own_serial(drive, machine), drive.firmware, str(drive.write_cache), str(drive.fua))
+            for drive in facts.drives
+        }
     )
     own = ("run", "seed", "target")  # of each run, so not the series'
     essentials = {name: value for name, value in asdict(plan).items() if name not in own}

@@ -9,7 +9,7 @@ import pytest
 
 from durability.bench.catalogue import HEADLINE
 from durability.bench.result import Result, decode, encode
-from durability.bench.serials import hash_serials
+from durability.bench.serials import hash_serials, marks_of
 from durability.formats.documents import to_json, to_value
 from durability.formats.facts import Facts, TargetWarning
 from tests.core.bench.results import Device, drive, facts, simulate
@@ -83,6 +83,13 @@ def test_what_has_no_serial_keeps_none() -> None:
     assert found.drives[0].serial == "" and found.drives[1].serial.startswith("sha256:")
     assert found.drives[0].model == "Model One" and "data base" in found.path
     assert found.host.kernel == "Linux 6.1.0"
+
+
+@pytest.mark.parametrize("serial", ["000000000000", "QM00001"])
+def test_a_serial_that_any_drive_may_have_is_not_hidden(serial: str) -> None:
+    """As a hash it would look like a drive's own."""
+    found = hashed_facts(facts(drives=(drive(serial=serial, emulated=True),)))
+    assert found.drives[0].serial == serial and marks_of(found) == frozenset()
 
 
 def test_a_target_without_file_system_is_fine() -> None:

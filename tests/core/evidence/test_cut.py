@@ -52,6 +52,13 @@ def test_one_drive_whose_counter_stayed_spoils_the_proof(make_plan: MakePlan) ->
     assert shown(case, now) == "os"
 
 
+def test_a_counter_of_a_drive_whose_serial_any_may_have_shows_nothing(make_plan: MakePlan) -> None:
+    """The other enclosure of the model, under the same name, may have counted more power losses."""
+    zeros = [drive(serial="000000000000", unsafe_shutdowns=count) for count in (3, 4)]
+    case = make_case(small(make_plan), (100,), armed=facts(drives=(zeros[0],)))
+    assert shown(case, facts(boot="boot-2", uptime_s=30, drives=(zeros[1],))) == "os"
+
+
 @pytest.mark.parametrize(
     "changes", [{"emulated": True}, {"unsafe_shutdowns": None}, {"serial": ""}, {"serial": "S2"}]
 )

@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,9 @@ from durability.units import format_run
 from durability_server.store import migrations
 from durability_server.store.migrations import STORE_FORMAT
 from durability_server.store.store import Store
-from durability_server.store.target_keys import series_key
+from durability_server.store.target_keys import series_key, target_keys
 from tests.places import TESTS
+from tests.sample_facts import drive
 from tests.server.store.conftest import make_format_2
 
 if TYPE_CHECKING:
@@ -74,11 +76,11 @@ def digest(file: Path) -> str:
 
 def lost(before: dict[str, list[dict[str, Any]]], after: dict[str, list[dict[str, Any]]]) -> list[str]:
     """What a store had that it has no more, but for its format and what is derived of the facts anew."""
-    changes = {"meta": "format", "runs": "series"}
+    changes = {"meta": {"format"}, "runs": {"series", "drive_key"}, "run_drives": {"identity"}}
     found = []
     for table, all_rows in before.items():
         for row in all_rows:
-            kept = {item for item in row.items() if item[0] != changes.get(table)}
+            kept = {item for item in row.items() if item[0] not in changes.get(table, ())}
             if not any(kept <= now.items() for now in after.get(table, ())):
                 found.append(f"{table}: {row}")
     return found
@@ -161,6 +163,40 @@ def test_runs_of_an_old_store_have_their_cuts_and_series(old: Path) -> None:
             armed = enumerations(from_value(Facts, run.armed))
             assert given[format_run(run.snapshot.run)] == armed
             assert run.series == series_key(Plan.decode(run.plan), from_value(Facts, run.armed))
+
+
+def test_targets_of_an_old_store_have_the_identities_of_this_release(old: Path) -> None:
+    """By the facts of the runs, so later runs supersede those of before."""
+    opened(old)
+    store = Store(f"sqlite:///{old}")
+    store.open()
+    runs = [store.load(int(row["run"], 16)) for row in rows(old)["runs"]]
+    store.close()
+    for run in runs:
+        assert run.keys == target_keys(from_value(Facts, run.armed))
+    assert {run.keys.drive for run in runs if run.keys.drive}
+
+
+def test_a_run_of_before_that_was_never_armed_is_known_by_what_releases_share(
+    store_fixture: StoreFixture,
+) -> None:
+    """There are no facts of it. A serial with the machine was written in another way; the file system is
+    left, or the path."""
+    guests = store_fixture.lab.facts(drives=(drive(serial="disk-1", emulated=True),))
+    for run, facts in ((1, store_fixture.lab.facts()), (2, guests)):
+        store_fixture.register(run, facts=facts, force=True)
+    before = store_fixture.store.load(1).keys
+    with store_fixture.store._database.transaction() as db:
+        make_format_2(db)
+        of_before = {"key": f"drives={guests.host.machine_id}:disk-1 offset=1048576 fs=uuid-1 file=target"}
+        db.execute(text("UPDATE runs SET drive_key = :key WHERE number = 2"), of_before)
+    store_fixture.store.close()
+    store_fixture.store.open()
+    assert store_fixture.store.load(1).keys == before
+    assert store_fixture.store.load(2).keys == replace(target_keys(guests), drive="")
+    store_fixture.register(3, facts=guests, force=True)
+    store_fixture.arm(3, facts=guests)
+    assert store_fixture.store.relations(store_fixture.store.load(3)).predecessors[-1:] == (f"{2:016x}",)
 
 
 def test_the_steps_are_numbered_without_a_gap() -> None:

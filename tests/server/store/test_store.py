@@ -6,7 +6,7 @@ import sqlite3
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import Engine, event
@@ -16,6 +16,7 @@ from durability.errors import RefusedError, StoreError, UsageError
 from durability.evidence.drive_identity import enumerations
 from durability.formats.case import DriveState, Event, TargetFailure
 from durability.formats.documents import to_value
+from durability.formats.facts import Facts
 from durability.formats.packing import pack
 from durability_server.store import database, run_rows
 from durability_server.store import store as store_module
@@ -200,6 +201,51 @@ def test_a_later_run_elsewhere_on_the_drive_supersedes(store_fixture: StoreFixtu
     assert superseded() == [f"{2:016x}", ""]
     store_fixture.arm(5, facts=file)
     assert superseded() == [f"{5:016x}", ""]
+
+
+@pytest.mark.parametrize("serial", ["", "QM00001", "drive-scsi0", "VMware NVMe_0000", "000000000000"])
+@pytest.mark.parametrize("kind", ["file", "device"])
+def test_a_drive_without_a_serial_of_its_own_has_targets(
+    store_fixture: StoreFixture, serial: str, kind: str
+) -> None:
+    """As the disks of many guests: a run is found by its target after the boot and is superseded by a later
+    one on it, also by one on a partition of it. A run on a drive with the same serial, beside it, is none."""
+
+    def on(name: str, **changes: Any) -> Facts:
+        facts = store_fixture.lab.facts(drives=(drive(name=name, serial=serial),), **changes)
+        if kind == "file":
+            return facts
+        return replace(facts, kind="device", file_system=None, path=f"/dev/{name}", offset_bytes=0)
+
+    here, beside = on("vda"), on("vdb", uuid="uuid-2")
+    for run, facts in ((1, here), (2, beside)):
+        store_fixture.register(run, facts=facts)
+        store_fixture.arm(run, facts=facts)
+    rebooted = replace(here, host=replace(here.host, boot_id="boot-2"))
+    store = store_fixture.store
+    assert store.newest_on_target(target_keys(rebooted), client=None) == 1
+    relations = store.relations(store.load(1), target_keys(rebooted))
+    assert (relations.superseded_by, relations.series) == ("", ())
+    partition = replace(here, kind="device", file_system=None, path="/dev/vda1", offset_bytes=1 << 20)
+    for run, facts in ((3, partition), (4, rebooted)):
+        store_fixture.register(run, facts=facts, force=True)
+        store_fixture.arm(run, facts=facts)
+        assert store.relations(store.load(1)).superseded_by == f"{run:016x}"
+    assert store.relations(store.load(4)).predecessors == (f"{1:016x}",)
+    assert store.relations(store.load(2)).superseded_by == ""
+    assert sum(int(str(row["runs"])) for row in store.drive_listing(5, client=None)) == 4
+
+
+def test_a_later_run_at_the_same_path_hides_none(store_fixture: StoreFixture) -> None:
+    """Where drives have no serials, another file system may have been mounted there since."""
+    bare = (drive(serial=""), drive(serial="", name="sdb"))
+    file = store_fixture.lab.facts(drives=bare[:1])
+    whole = replace(file, kind="device", file_system=None, path="/dev/sda", offset_bytes=0)
+    elsewhere = store_fixture.lab.facts(drives=bare[1:], uuid="uuid-2")
+    for run, facts in ((1, whole), (2, file), (3, elsewhere)):
+        store_fixture.register(run, facts=facts)
+        store_fixture.arm(run, facts=facts)
+    assert store_fixture.store.relations(store_fixture.store.load(1)).superseded_by == f"{2:016x}"
 
 
 def test_earlier_runs_on_the_target_are_known(store_fixture: StoreFixture) -> None:

@@ -18,6 +18,8 @@ from tests.sample_facts import facts
 if TYPE_CHECKING:
     from tests.server.conftest import Lab
 
+GIVEN_TO_ANY = ("", "000000000000", "QM00001", "drive-scsi0", "VMware NVMe_0000")
+
 
 def _same(one: Facts, other: Facts) -> bool:
     forth = _is_on(one, other)
@@ -70,12 +72,34 @@ def test_a_serial_that_every_machine_has_is_its_machines_alone(lab: Lab) -> None
     """Loop devices and emulated drives have the same serial on many machines."""
     for drive in (
         replace(lab.facts().drives[0], serial="loop:/tmp/disk.img"),
-        replace(lab.facts().drives[0], serial="QM00001", emulated=True),
+        replace(lab.facts().drives[0], serial="disk-1", emulated=True),
     ):
         facts = replace(lab.facts(), kind="device", file_system=None, drives=(drive,))
         twin = replace(facts, host=replace(facts.host, machine_id="machine-2"))
         assert _same(facts, facts)
         assert not _same(facts, twin)
+
+
+@pytest.mark.parametrize("serial", GIVEN_TO_ANY)
+def test_a_serial_that_any_drive_may_have_is_none(lab: Lab, serial: str) -> None:
+    """Two drives with it are known apart where one without a serial is: by file system, or machine and path.
+    Their cuts are in no series."""
+    drives = (replace(lab.facts().drives[0], serial=serial),)
+    device = replace(lab.facts(), kind="device", file_system=None, path="/dev/sdb", drives=drives)
+    file = replace(lab.facts(), drives=drives)
+    for one in (device, file):
+        assert target_keys(one).drive == series_key(lab.plan(), one) == ""
+    assert _same(device, device) and not _same(device, replace(device, path="/dev/sdc"))
+    assert _same(file, replace(file, path="/moved"))
+    assert not _same(file, replace(lab.facts(uuid="uuid-2"), drives=drives))
+
+
+def test_two_paths_to_a_drive_are_one_drive(lab: Lab) -> None:
+    """Also while one of them is down."""
+    one = lab.facts()
+    two = replace(one, drives=(*one.drives, replace(one.drives[0], name="sdz")))
+    assert target_keys(one) == target_keys(two)
+    assert series_key(lab.plan(), one) == series_key(lab.plan(), two)
 
 
 def test_a_device_is_known_by_serial_and_offset(lab: Lab) -> None:
@@ -145,6 +169,9 @@ def _device(offset: int | None, size: int, **changes: Any) -> Facts:
 
 MIB, DISK = 1 << 20, 1 << 40
 NAMELESS = (sample_facts.drive(serial=""),)
+ZEROS = (sample_facts.drive(serial="000000000000"),)
+OTHER_ZEROS = (sample_facts.drive(serial="000000000000", name="sdb"),)
+NUMBERED = (sample_facts.drive(serial="QM00001", emulated=True),)
 PAIR = (sample_facts.drive(), sample_facts.drive(serial="S2"))
 WHOLE, FIRST, SECOND = _device(0, DISK), _device(MIB, 100 * MIB), _device(101 * MIB, 100 * MIB)
 VOLUME = _device(None, 100 * MIB)
@@ -169,13 +196,21 @@ FILE = facts()  # on a file system of the first partition
         (FILE, facts(uuid="uuid-2", offset_bytes=0), True),
         (FILE, facts(uuid="uuid-2", offset_bytes=None), False),
         (WHOLE, _device(MIB, MIB, drives=PAIR[1:]), False),
-        (_device(0, DISK, drives=NAMELESS), _device(MIB, MIB, drives=NAMELESS), False),
+        (_device(0, DISK, drives=NAMELESS), _device(MIB, MIB, drives=NAMELESS), True),
+        (_device(0, DISK, drives=ZEROS), facts(drives=ZEROS), True),
+        (_device(0, DISK, drives=ZEROS), facts(drives=OTHER_ZEROS), False),
+        (_device(0, DISK, drives=ZEROS), facts(drives=ZEROS, machine="machine-2"), False),
+        (_device(0, DISK, drives=ZEROS), facts(drives=NAMELESS), False),
+        (facts(drives=ZEROS), facts(drives=ZEROS, uuid="uuid-2"), False),
+        (_device(0, DISK, drives=NUMBERED), facts(drives=(replace(NUMBERED[0], name="sdb"),)), True),
+        (facts(drives=NUMBERED), facts(drives=NUMBERED, uuid="uuid-2"), False),
         (WHOLE, _device(None, DISK, drives=PAIR), True),
     ],
 )
 def test_targets_overlap_where_they_share_a_place_on_a_drive(
     one: Facts, other: Facts, *, expected: bool
 ) -> None:
-    """Whole drives have all that lies on them; of a file system the beginning counts; a drive without a
-    serial is nobody's, and places below layers are unknown."""
+    """Whole drives have all that lies on them; of a file system the beginning counts; places below layers are
+    unknown. A drive without a serial of its own may be the one that had its name on the machine, or its
+    number of the hypervisor; of two file systems only an own serial shows that they are on one drive."""
     assert overlap(one, other) is overlap(other, one) is expected

@@ -17,9 +17,9 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 from durability import limits
 from durability.bench.serials import mark, marks_of
 from durability.errors import FormatError
+from durability.evidence.drive_identity import serial_of_machine
 from durability.formats.case import PastVerdict
 from durability.formats.documents import from_value
-from durability.formats.drive_serials import is_nobodys
 from durability.formats.facts import Facts
 from durability.formats.packing import Value, unpack
 from durability_server.store import tables
@@ -87,25 +87,28 @@ def _claim(runs: list[Row[Any]], given: dict[str, list[PastVerdict]], seen: Seen
 
 def _marks(db: Connection, chosen: ColumnElement[bool]) -> Iterator[tuple[str, str]]:
     """The identity of each drive with a serial of its own, and its mark."""
-    keys = (_RUNS.client, _DRIVES.identity, _DRIVES.serial)
+    keys = (_RUNS.client, _DRIVES.identity, _DRIVES.serial, _DRIVES.model)
     paths, newest = func.min(_RUNS.path_key).label("path_key"), func.max(_RUNS.number).label("newest")
     drives = select(*keys, paths, newest).select_from(_BOTH).where(chosen, _DRIVES.serial != "")
     left: Counter[str] = Counter()
     for row in db.execute(drives.group_by(*keys).order_by(newest.desc())).all():
-        if is_nobodys(row.serial):
-            continue
         machine = machine_of_path(row.path_key)
         if row.identity == identity_of(row.serial):
             yield row.identity, mark(row.serial, "")
-        elif row.identity == identity_of(f"{machine}:{row.serial}"):
+        elif row.identity == identity_of(serial_of_machine(machine, row.model, row.serial)):
             yield row.identity, mark(row.serial, machine)
-        elif len(row.serial) >= limits.DRIVE_NAME_MAX and left[row.client] < _READ_MAX:
+        elif _is_cut(row.serial, row.model) and left[row.client] < _READ_MAX:
             left[row.client] += 1
             yield from _marks_by_facts(db, row.newest, row.identity)
 
 
+def _is_cut(*names: str) -> bool:
+    """Whether one of a drive's names may be longer than listings have it."""
+    return any(len(name) >= limits.DRIVE_NAME_MAX for name in names)
+
+
 def _marks_by_facts(db: Connection, number: int, identity: str) -> Iterator[tuple[str, str]]:
-    """Of a drive whose serial is longer than listings have it, by the facts of a run."""
+    """Of a drive whose serial or model is longer than listings have it, by the facts of a run."""
     armed = db.execute(select(_RUNS.armed).where(_RUNS.number == number)).scalar_one()
     with suppress(FormatError):  # of a release whose facts this one does not read
         facts = from_value(Facts, unpack(armed))

@@ -1,9 +1,9 @@
 """What the store has of the drives that runs were made on: their cuts, and what their verdicts say.
 
 A run counts for all drives below its target together, since a mirror keeps what one of them lost. A drive is
-known by its serial; one without, by its model on its machine. Refuses to judge: it counts the verdicts that
-stand, as a series is counted. Refuses to pool clients: each names its drives itself, so one drive of two
-clients is two.
+known by its own serial. One without is known by model and serial on its machine, and has no bound, since it
+may be several. Refuses to judge: it counts the verdicts that stand, as a series is counted. Refuses to pool
+clients: each names its drives itself, so one drive of two clients is two.
 """
 
 from __future__ import annotations
@@ -38,8 +38,21 @@ from durability.formats.packing import Value, pack, unpack
 from durability.formats.plan import Plan
 from durability_server.store import tables
 from durability_server.store.client_store import client_names
-from durability_server.store.run_rows import contains, in_turn, that_fit, unverified, verdicts_of
-from durability_server.store.target_keys import identity_of, run_drives, series_key
+from durability_server.store.run_rows import (
+    contains,
+    in_turn,
+    key_columns,
+    that_fit,
+    unverified,
+    verdicts_of,
+)
+from durability_server.store.target_keys import (
+    identity_of,
+    machine_of_path,
+    run_drives,
+    series_key,
+    target_keys,
+)
 
 # The end of a run's session as it stands, by what is stored of it, where it is held, and by whom.
 Seen: TypeAlias = Callable[[str, str | None, str], SessionEnd]
@@ -66,16 +79,25 @@ def add_drives(db: Connection, run: str, armed: Value) -> None:
 
 
 def derive_from_facts_of_all_runs(db: Connection) -> None:
-    """Keep the drives and the series of the runs in a store of an earlier release as this one has them; one
-    run's facts at a time."""
+    """Keep the drives, the target's identities and the series of the runs in a store of an earlier release as
+    this one has them; one run's facts at a time. Of a run that was never armed there are no facts: if its
+    drives were known by their machine, its file system or path identifies its target."""
     armed_runs = select(_RUNS.run).where(_RUNS.armed.is_not(None))
     for run in db.execute(armed_runs).scalars().all():
         row = db.execute(select(_RUNS.armed, _RUNS.plan).where(_RUNS.run == run)).one()
         with suppress(FormatError):  # of a release whose facts this one does not read
             armed = unpack(row.armed)
+            facts = from_value(Facts, armed)
             add_drives(db, run, armed)
-            series = series_key(Plan.decode(row.plan), from_value(Facts, armed))
-            db.execute(update(tables.runs).where(_RUNS.run == run).values(series=series))
+            derived = {
+                "series": series_key(Plan.decode(row.plan), facts),
+                **key_columns(target_keys(facts)),
+            }
+            db.execute(update(tables.runs).where(_RUNS.run == run).values(**derived))
+    unarmed = select(_RUNS.run, _RUNS.drive_key, _RUNS.path_key).where(_RUNS.armed.is_(None))
+    for run, drive_key, path_key in db.execute(unarmed).all():
+        if f"{machine_of_path(path_key)}:" in drive_key:
+            db.execute(update(tables.runs).where(_RUNS.run == run).values(drive_key=""))
 
 
 def on_host(host: str) -> ColumnElement[bool]:
@@ -151,7 +173,7 @@ def drives(
 
 _OF_RUN = (
     *(_RUNS.run, _RUNS.client, _RUNS.host, _RUNS.session_end, _RUNS.receipt_wall),
-    *(_RUNS.registered_wall, _RUNS.holder, _RUNS.drive_set),
+    *(_RUNS.registered_wall, _RUNS.holder, _RUNS.drive_set, _RUNS.series),
 )
 
 
@@ -189,10 +211,13 @@ def _drive(
     """What listings have of a drive beside its names; `runs`: those of one client on it, oldest first."""
     standing = standing_of(runs, given, seen)
     newest = runs[-1]
+    told = said(standing)
+    if not all(row.series for row in runs):  # without a serial of its own it may be several drives
+        told["bound"] = None
     return {
         "host": newest.host,
         "runs": len(runs),
-        **said(standing),
+        **told,
         "verdict": standing[-1].verdict if standing else "",
         "run": newest.run,
         "registered": newest.registered_wall,

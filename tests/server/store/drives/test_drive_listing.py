@@ -128,6 +128,14 @@ def test_a_serial_that_other_machines_have_too_is_no_identity(store_fixture: Sto
     assert [(row["host"], row["cuts"]) for row in listed(store_fixture)] == [("b1", 2), ("b2", 1)]
 
 
+def test_drives_that_cannot_be_told_apart_have_no_bound(store_fixture: StoreFixture) -> None:
+    """Two cuts may have been of two enclosures of one model; drives with other numbers are other drives."""
+    for run, serial in enumerate(("000000000000", "000000000000", "QM00001", "QM00002"), 1):
+        cut(store_fixture, run, on(drive(serial=serial)), "durable")
+    rows = [(row["serial"], row["cuts"], row["bound"]) for row in listed(store_fixture)]
+    assert rows == [("QM00002", 1, None), ("QM00001", 1, None), ("000000000000", 2, None)]
+
+
 def test_a_target_without_a_drive_is_listed_by_its_place(store_fixture: StoreFixture) -> None:
     """A file of which no drive is known has a row without a name; a run that was never armed has none."""
     cut(store_fixture, 1, on(), "durable")
@@ -232,13 +240,17 @@ def _copy_run(store_fixture: StoreFixture, run: int, times: int) -> None:
             db.execute(insert(table), rows)
 
 
-@pytest.mark.parametrize("serial", ["S1", "s" * 4000], ids=["short", "long"])
+@pytest.mark.parametrize(
+    ("serial", "model"),
+    [("S1", "Disk"), ("s" * 4000, "Disk"), ("S1", "m" * 4000)],
+    ids=["short", "long", "long-model"],
+)
 @pytest.mark.parametrize("emulated", [False, True])
 def test_claims_are_of_exactly_the_drives_asked_for(
-    store_fixture: StoreFixture, serial: str, emulated: bool
+    store_fixture: StoreFixture, serial: str, model: str, emulated: bool
 ) -> None:
     """A mirror of the drive and another is another target; an emulated drive is one machine's."""
-    mine = drive(serial=serial, emulated=emulated)
+    mine = drive(serial=serial, model=model, emulated=emulated)
     cut(store_fixture, 1, on(mine), "durable")
     cut(store_fixture, 2, on(mine, drive(serial="S2")), "loss")
     cut(store_fixture, 3, on(mine, machine="other"), "loss")
