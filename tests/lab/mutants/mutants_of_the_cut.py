@@ -16,42 +16,55 @@ THE_CUT = (
         name="no proof of a cut needed",
         rule=11,
         taken_away="without any proof, a cut is assumed",
-        noticed_by=("client-that-was-killed",),
+        noticed_by={
+            "client-that-was-killed": "durable",
+        },
         change=without(cut.assess, 'case.failed else "none"', 'case.failed else "power"'),
     ),
     Mutant(
         name="any class of cut is enough",
         rule=11,
         taken_away="the class that is shown is not compared with the one that is required",
-        noticed_by=("machine-that-was-reset",),
+        noticed_by={
+            "machine-that-was-reset": "durable",
+        },
         change=without(verdict._cut_reasons, "if at_least(cut.cut_class, require_cut):", "if True:"),
     ),
     Mutant(
         name="attestations always believed",
         rule=11,
         taken_away="facts do not contradict the operator",
-        noticed_by=("client-that-was-killed-and-a-cut-attested", "reset-and-a-cut-attested"),
+        noticed_by={
+            "client-that-was-killed-and-a-cut-attested": "durable",
+            "reset-and-a-cut-attested": "durable",
+        },
         change=answering(cut._contradictions, "return []"),
     ),
     Mutant(
         name="one drive's counter is enough",
         rule=11,
         taken_away="one leaf drive that counted a power loss stands for all",
-        noticed_by=("mirror-of-which-one-drive-was-cut",),
+        noticed_by={
+            "mirror-of-which-one-drive-was-cut": "durable",
+        },
         change=without(cut._counted_power_loss, "not all(", "not any("),
     ),
     Mutant(
         name="emulated counters believed",
         rule=11,
         taken_away="a virtual machine's drive proves a power cut",
-        noticed_by=("guest-with-a-counter-of-its-own",),
+        noticed_by={
+            "guest-with-a-counter-of-its-own": "durable",
+        },
         change=without(cut._risen, " or before.emulated or after.emulated", ""),
     ),
     Mutant(
         name="names are drives on another machine",
         rule=11,
         taken_away="a drive without a serial is found on another machine by its name, size and `diskseq`",
-        noticed_by=("image-on-another-guest-without-a-serial",),
+        noticed_by={
+            "image-on-another-guest-without-a-serial": "durable",
+        },
         change=without(
             cut._enumerated_anew,
             "if moved and not own_serial(before, armed.host.machine_id):",
@@ -62,7 +75,9 @@ THE_CUT = (
         name="containers are machines",
         rule=11,
         taken_away="another machine id is another machine, though the boot is the same",
-        noticed_by=("container-in-which-nothing-was-cut",),
+        noticed_by={
+            "container-in-which-nothing-was-cut": "durable",
+        },
         change=without(
             cut._enumerated_anew,
             "not same_kernel(armed.host, now.host) and armed.host.machine_id",
@@ -73,28 +88,36 @@ THE_CUT = (
         name="a guest's end is a power cut",
         rule=11,
         taken_away="an attestation of a guest's end counts as power",
-        noticed_by=("guest-that-was-forced-off",),
+        noticed_by={
+            "guest-that-was-forced-off": "durable",
+        },
         change=answering(cut._believable, "return claimed or 'power'"),
     ),
     Mutant(
         name="uptime not compared",
         rule=11,
         taken_away="another boot id is the death of the operating system, however long it has been up",
-        noticed_by=("machine-that-was-up-all-the-time",),
+        noticed_by={
+            "machine-that-was-up-all-the-time": "inconclusive: cut-class",
+        },
         change=without(cut._os_death, "if now.host.uptime_ns >= since_ns:", "if False:"),
     ),
     Mutant(
         name="a restart after an error is a cut",
         rule=11,
         taken_away="another boot id is a cut also if the target failed before",
-        noticed_by=("restart-after-an-error",),
+        noticed_by={
+            "restart-after-an-error": "durable",
+        },
         change=without(cut.assess, " and not case.failed", ""),
     ),
     Mutant(
         name="closed sessions accepted",
         rule=12,
         taken_away="a FIN is as good as silence",
-        noticed_by=("connection-that-was-closed",),
+        noticed_by={
+            "connection-that-was-closed": "durable",
+        },
         change=without(
             verdict._session_reasons,
             '("silence", "target-error")',
@@ -105,119 +128,158 @@ THE_CUT = (
         name="a FIN after silence does not count",
         rule=12,
         taken_away="once silent, a client is taken to be cut",
-        noticed_by=("connection-that-was-closed-after-silence",),
+        noticed_by={
+            "connection-that-was-closed-after-silence": "durable",
+        },
         change=without(Run.detached, 'self.session_end == "silence" and end == "fin"', "False"),
     ),
     Mutant(
         name="a reset after silence does not count",
         rule=12,
         taken_away="once silent, a client is taken to be cut, though its system reset the connection",
-        noticed_by=("connection-that-was-reset-before-the-machine-started-again",),
+        noticed_by={
+            "connection-that-was-reset-before-the-machine-started-again": "durable",
+        },
         change=answering(cut.outlived, "return False"),
     ),
     Mutant(
         name="any reset after silence counts",
         rule=12,
         taken_away="a reset is taken to be that of the client's system, though it started anew since",
-        noticed_by=("connection-that-the-next-boot-reset",),
+        noticed_by={
+            "connection-that-the-next-boot-reset": "inconclusive: session-closed",
+        },
         change=answering(cut.outlived, "return _reset_ns(case) is not None"),
     ),
     Mutant(
         name="silence after an error does not count",
         rule=12,
         taken_away="a client that reported an error and fell silent is taken to have ended",
-        noticed_by=("machine-that-died-while-it-looked-at-its-drive",),
+        noticed_by={
+            "machine-that-died-while-it-looked-at-its-drive": (
+                "inconclusive: nothing-at-risk; at risk 0, 0, 0, 0"
+            ),
+        },
         change=without(Run.silent, '("live", "target-error")', '("live",)'),
     ),
     Mutant(
         name="a drive is not looked at",
         rule=12,
         taken_away="a drive that failed a request is dead",
-        noticed_by=("drive-that-lives-on-after-its-error",),
+        noticed_by={
+            "drive-that-lives-on-after-its-error": "durable",
+        },
         change=without(drive_watch.conclude, 'drive="answered"', 'drive="dead"'),
     ),
     Mutant(
         name="stalled writers counted",
         rule=12,
         taken_away="a writer that may have waited for credit has records at risk",
-        noticed_by=("network-that-failed-before-the-power", "server-that-grants-nothing"),
+        noticed_by={
+            "network-that-failed-before-the-power": "durable",
+            "server-that-grants-nothing": "durable",
+        },
         change=answering(at_risk._stalled, "return ()"),
     ),
     Mutant(
         name="the log does not show who stalled",
         rule=12,
         taken_away="a writer is at its limit only if the target shows it",
-        noticed_by=("server-that-grants-nothing",),
+        noticed_by={
+            "server-that-grants-nothing": "durable",
+        },
         change=without(at_risk._stalled, "max(seen, acked)", "seen"),
     ),
     Mutant(
         name="every grant arrived",
         rule=12,
         taken_away="a writer is taken to have had the last grant that was sent",
-        noticed_by=("network-that-failed-with-a-grant-under-way",),
+        noticed_by={
+            "network-that-failed-with-a-grant-under-way": "durable",
+        },
         change=without(at_risk._stalled, "case.credits or (case.grants,)", "(case.grants,)"),
     ),
     Mutant(
         name="removals do not show who stalled",
         rule=12,
         taken_away="a name's absence says nothing about the writer that removed it",
-        noticed_by=("removals-that-used-up-the-credit",),
+        noticed_by={
+            "removals-that-used-up-the-credit": "durable",
+        },
         change=answering(NameOracle._see_removals, "pass"),
     ),
     Mutant(
         name="nothing at risk accepted",
         rule=13,
         taken_away="a cut that could cost nothing is a pass",
-        noticed_by=("liar-that-had-time-to-drain", "heartbeats-without-load"),
+        noticed_by={
+            "liar-that-had-time-to-drain": "durable",
+            "heartbeats-without-load": "durable",
+        },
         change=without(verdict._scan_reasons, "if not at_risk.ms1000:", "if False:"),
     ),
     Mutant(
         name="covered slots at risk",
         rule=13,
         taken_away="losses that a write in flight may hide are counted as at risk",
-        noticed_by=("end-of-a-pass",),
+        noticed_by={
+            "end-of-a-pass": "durable; at risk 2, 11, 101, 128",
+        },
         change=without(at_risk._exposed, "np.count_nonzero(newest == seqs)", "len(seqs)"),
     ),
     Mutant(
         name="late frames are new",
         rule=13,
         taken_away="acknowledgements that a dead network held up count from when they came",
-        noticed_by=("network-that-came-back-before-the-cut",),
+        noticed_by={
+            "network-that-came-back-before-the-cut": "durable",
+        },
         change=without(at_risk.frontiers_at, "if held.from_ns", "if False and held.from_ns"),
     ),
     Mutant(
         name="a frozen client is cut",
         rule=13,
         taken_away="the kernel of a silent client acknowledges, and is taken to be dead",
-        noticed_by=("process-that-was-frozen-before-the-cut",),
+        noticed_by={
+            "process-that-was-frozen-before-the-cut": "durable",
+        },
         change=answering(Run.kernel_alive, "pass"),
     ),
     Mutant(
         name="switches by another clock ignored",
         rule=13,
         taken_away="a controller's log with another clock says nothing of the last moment of power",
-        noticed_by=("switch-with-another-clock",),
+        noticed_by={
+            "switch-with-another-clock": "durable",
+        },
         change=without(at_risk.last_power_ns, "if case.off_by_another_clock:", "if False:"),
     ),
     Mutant(
         name="any frame is power",
         rule=13,
         taken_away="after the target's error, frames of the client show that the drive has power",
-        noticed_by=("client-that-reports-the-targets-error",),
+        noticed_by={
+            "client-that-reports-the-targets-error": "inconclusive: nothing-at-risk; at risk 0, 0, 0, 0",
+        },
         change=answering(at_risk.last_power_ns, "return case.last_receipt_ns"),
     ),
     Mutant(
         name="any error is a cut",
         rule=13,
         taken_away="the drive counts as dead from the error on, whatever it answered then",
-        noticed_by=("drive-that-answers-after-its-error", "error-after-which-no-drive-was-seen"),
+        noticed_by={
+            "drive-that-answers-after-its-error": "durable",
+            "error-after-which-no-drive-was-seen": "durable",
+        },
         change=without(at_risk._last_seen_ns, ' or case.target_error.drive != "dead"', ""),
     ),
     Mutant(
         name="a hang is a cut",
         rule=13,
         taken_away="the drive counts as dead from its last acknowledgement on",
-        noticed_by=("drive-that-hung-before-it-died",),
+        noticed_by={
+            "drive-that-hung-before-it-died": "durable",
+        },
         change=without(
             at_risk._last_seen_ns, "return case.target_error.at_ns", "return case.timeline[-1].at_ns"
         ),
@@ -226,7 +288,9 @@ THE_CUT = (
         name="loss window of the newest version",
         rule=14,
         taken_away="the window reaches back to the version expected, not to the one after that found",
-        noticed_by=("slot-that-fell-back-two-versions",),
+        noticed_by={
+            "slot-that-fell-back-two-versions": "loss; 1 lost; 50.5 to 103 ms, 52",
+        },
         change=without(
             SlotOracle.judge_rows,
             "self._versions.following(writer, slots[behind], before)",
@@ -237,14 +301,18 @@ THE_CUT = (
         name="the cut is a moment",
         rule=14,
         taken_away="the cut is taken to be at the last frame",
-        noticed_by=("slot-that-fell-back-two-versions",),
+        noticed_by={
+            "slot-that-fell-back-two-versions": "loss; 1 lost; 115 to 116 ms, 116",
+        },
         change=answering(at_risk.cut_interval_ns, "return case.last_receipt_ns, case.last_receipt_ns"),
     ),
     Mutant(
         name="control losses are findings",
         rule=15,
         taken_away="writes that were never synced must be there",
-        noticed_by=("control-arm-that-lost-writes",),
+        noticed_by={
+            "control-arm-that-lost-writes": "loss; 2 lost; control arm 0 lost",
+        },
         change=without(
             ScanBase._read_control,
             "self._counts.control_lost += lost + chunk.piece.slots - chunk.whole",
@@ -255,70 +323,90 @@ THE_CUT = (
         name="control losses not seen",
         rule=15,
         taken_away="the control arm is not compared",
-        noticed_by=("control-arm-that-lost-writes",),
+        noticed_by={
+            "control-arm-that-lost-writes": "durable; control arm 0 lost",
+        },
         change=answering(ProvenOperations.screen_control, "return 0"),
     ),
     Mutant(
         name="unverified cuts left out silently",
         rule=16,
         taken_away="cuts that nobody verified do not void the bound",
-        noticed_by=("series-with-a-cut-that-nobody-verified",),
+        noticed_by={
+            "series-with-a-cut-that-nobody-verified": "durable; 29 cuts, below 0.098",
+        },
         change=without(strength._counted, 'past.verdict == "unverified"', "False"),
     ),
     Mutant(
         name="discarded cuts left out silently",
         rule=16,
         taken_away="inconclusive cuts that may hide a loss do not void the bound",
-        noticed_by=("series-with-a-cut-that-may-hide-a-loss",),
+        noticed_by={
+            "series-with-a-cut-that-may-hide-a-loss": "durable; 29 cuts, below 0.098",
+        },
         change=constant(strength, "HIDE_LOSSES", frozenset()),
     ),
     Mutant(
         name="cuts judged by stricter options not counted",
         rule=16,
         taken_away="a cut without loss counts only if its verdict was durable",
-        noticed_by=("series-of-which-each-cut-was-asked-for-more",),
+        noticed_by={
+            "series-of-which-each-cut-was-asked-for-more": "inconclusive: too-few-cuts; 1 cuts, below 0.950",
+        },
         change=constant(strength, "OF_THE_QUESTION", frozenset()),
     ),
     Mutant(
         name="a run's earlier verdicts not counted",
         rule=16,
         taken_away="a run counts in its series with its latest verdict",
-        noticed_by=("run-that-was-durable-before-a-later-one",),
+        noticed_by={
+            "run-that-was-durable-before-a-later-one": "inconclusive: superseded; 28 cuts, no bound",
+        },
         change=without(strength.strength, "weightiest((*case.verdicts, outcome)) or outcome", "outcome"),
     ),
     Mutant(
         name="withdrawn losses counted",
         rule=16,
         taken_away="the pass that withdraws a loss counts it in its series",
-        noticed_by=("series-of-which-a-loss-is-withdrawn",),
+        noticed_by={
+            "series-of-which-a-loss-is-withdrawn": "durable: loss-withdrawn; 1 cuts, below 1.000",
+        },
         change=without(verdict.decide, "in (*missing, *withdrawn)", "in missing"),
     ),
     Mutant(
         name="idle cuts counted",
         rule=16,
         taken_away="cuts with nothing at risk strengthen a series",
-        noticed_by=("series-of-idle-cuts",),
+        noticed_by={
+            "series-of-idle-cuts": "durable; 29 cuts, below 0.098",
+        },
         change=without(strength._kept, " and past.at_risk_ms1000 > 0", ""),
     ),
     Mutant(
         name="classes pooled",
         rule=16,
         taken_away="resets strengthen a series of power cuts",
-        noticed_by=("series-of-resets",),
+        noticed_by={
+            "series-of-resets": "durable; 29 cuts, below 0.098",
+        },
         change=without(strength._counted, " and past.cut_class == its_class", ""),
     ),
     Mutant(
         name="runs counted as cuts",
         rule=16,
         taken_away="runs that one cut ended count as many cuts",
-        noticed_by=("series-of-runs-that-one-cut-ended",),
+        noticed_by={
+            "series-of-runs-that-one-cut-ended": "durable; 29 cuts, below 0.098",
+        },
         change=answering(strength._by_cut, "return [[past] for past in ended]"),
     ),
     Mutant(
         name="missing flushes not reported",
         rule=17,
         taken_away="the verdict does not say that no flush was sent",
-        noticed_by=("file-system-without-barriers",),
+        noticed_by={
+            "file-system-without-barriers": "durable; warnings none",
+        },
         change=answering(flushes.LeafFlushes.none_sent, "return False"),
     ),
 )

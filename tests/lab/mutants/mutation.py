@@ -15,7 +15,7 @@ import dis
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -28,13 +28,13 @@ Change: TypeAlias = Callable[[], AbstractContextManager[None]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
     """A tester without one rule of evidence. `rule`: its number in docs/explanation/evidence.md;
-    `taken_away`: what, in a sentence's words; `noticed_by`: the lab cases that must notice; `change`: does
-    it, for a `with` block."""
+    `taken_away`: what, in a sentence's words; `noticed_by`: the lab cases that must notice, with the wrong
+    answer that each gets then; `change`: does it, for a `with` block."""
 
     name: str
     rule: int
     taken_away: str
-    noticed_by: tuple[str, ...]
+    noticed_by: Mapping[str, str]
     change: Change
 
 
