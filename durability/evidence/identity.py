@@ -19,6 +19,7 @@ from durability.formats.plan import Plan
 
 # Many systems remove what is in them when they start, or what is old (tmpfiles.d).
 _EMPTIED = ("/tmp", "/var/tmp")
+LOG_UNKNOWN = "log-unknown"  # a warning: the file system has a log on a device that was not found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,13 +193,12 @@ def _copied(armed: Facts | None, now: Facts | None) -> str:
 
 
 def _serial_differences(armed: Facts, now: Facts) -> list[str]:
-    wanted, present = _serials(armed, now)
-    if wanted is None:
+    if _serials(armed, now)[0] is None:
         return [
             "the drives reported no serial number of their own at arming, so only a superblock can identify"
             " them"
         ]
-    if wanted == present or _missing(armed, now):
+    if _same_drives(armed, now) or _missing(armed, now):
         return []
     found, expected = _names(now.drives), _names(armed.drives)
     if found == expected:
@@ -230,19 +230,42 @@ def _drives_differ(armed: Facts | None, now: Facts | None) -> bool:
     """True if serials were known at arming and those of now are not the same, or not known."""
     if armed is None or now is None:
         return False
+    known = _serials(armed, now)[0] is not None
+    return known and not _same_drives(armed, now) and not _missing(armed, now)
+
+
+def _same_drives(armed: Facts, now: Facts) -> bool:
+    """Whether the drives that hold the target are those of arming. Where layers hide which these are, others
+    have the log that arming did not find."""
     wanted, present = _serials(armed, now)
-    return wanted is not None and wanted != present and not _missing(armed, now)
+    if wanted == present:
+        return True
+    added = wanted is not None and present is not None and wanted < present
+    return added and _lacks_log(armed) and _has_place(armed) and _in_place(armed, now)
 
 
 def _missing(armed: Facts, now: Facts) -> tuple[str, ...]:
-    """The drives that are gone from below a target that still lies where it did, on the others. The half of a
-    mirror by itself lies elsewhere."""
+    """The drives that are gone from below a target that still lies where it did, on the others, or that had
+    the log of its file system. The half of a mirror by itself lies elsewhere."""
     wanted, present = _serials(armed, now)
-    if wanted is None or not present or not present < wanted or not _in_place(armed, now):
+    if wanted is None or not present:
         return ()
-    then_on, _ = machine_ids(armed.host, now.host)
-    gone = (drive for drive in armed.drives if own_serial(drive, then_on) not in present)
+    if _same_drives(armed, now):
+        if _lacks_log(now):
+            return ()
+    elif not present < wanted or not _in_place(armed, now):
+        return ()
+    then_on, now_on = machine_ids(armed.host, now.host)
+    here = {"", *(own_serial(drive, now_on) for drive in now.drives)}
+    gone = (drive for drive in armed.drives if own_serial(drive, then_on) not in here)
     return tuple(f"{drive.model or drive.name} serial {drive.serial}" for drive in gone)
+
+
+def _lacks_log(facts: Facts) -> bool:
+    """Whether the file system's external log may be on drives that are not among those of `facts`: it was not
+    found, or cannot be, where the file system is not mounted."""
+    mounted = facts.file_system is None or bool(facts.file_system.mount_point)
+    return not mounted or any(warning.code == LOG_UNKNOWN for warning in facts.warnings)
 
 
 def _in_place(armed: Facts, now: Facts) -> bool:
@@ -292,9 +315,12 @@ def _emptied(armed: Facts | None, now: Facts | None) -> str:
 
 
 def _serials(armed: Facts, now: Facts) -> tuple[frozenset[str] | None, frozenset[str] | None]:
-    """The drives' own serials at arming and now."""
+    """The own serials, at arming and now, of the drives that hold the target: not of those of a log, if it is
+    known which these are."""
     then_on, now_on = machine_ids(armed.host, now.host)
-    return own_serials(armed.drives, then_on), own_serials(now.drives, now_on)
+    if None in (armed.offset_bytes, now.offset_bytes):
+        return own_serials(armed.drives, then_on), own_serials(now.drives, now_on)
+    return own_serials(armed.main_drives, then_on), own_serials(now.main_drives, now_on)
 
 
 def _names(drives: Sequence[Drive]) -> str:

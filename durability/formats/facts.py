@@ -88,11 +88,12 @@ class Facts:
 
     `path` is absolute; `path_in_file_system` is relative to the mount (the part that survives another mount
     point), "" for a device. `layers` names each block device from the file system's source down to the
-    drives. `offset_bytes` is where the partition or device under test starts on its drive, None where
-    layers between make that meaningless. `volume` is what device mapper or md calls the volume then, whatever
-    its name is today, "" where nothing does. `named` is a path that names the target after a restart too, ""
-    where none is known that `path` is not. `file_id` is what its file system has for the file alone, whatever
-    its path: a copy, also in a snapshot, has another one; "" where the file system is not known to keep it.
+    drives. `offset_bytes` is where the partition or device under test starts on its drive, the first of
+    `drives`; None where layers between make that meaningless. `volume` is what device mapper or md calls the
+    volume then, whatever its name is today, "" where nothing does. Further `drives` are those of a log or
+    realtime device of the file system. `named` is a path that names the target after a restart too, "" where
+    none is known that `path` is not. `file_id` is what its file system has for the file alone, whatever its
+    path: a copy, also in a snapshot, has another one; "" where the file system is not known to keep it.
     """
 
     host: Host
@@ -108,6 +109,12 @@ class Facts:
     volume: Text = ""
     named: Text = ""
     file_id: Name = ""
+
+    @property
+    def main_drives(self) -> tuple[Drive, ...]:
+        """The drives below the target, without those of a log or realtime device of its file system; all of
+        them where layers hide which these are."""
+        return self.drives if self.offset_bytes is None else self.drives[:1]
 
     @property
     def layer_kinds(self) -> tuple[str, ...]:

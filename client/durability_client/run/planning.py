@@ -141,7 +141,7 @@ def _slots_and_credit(options: RunOptions, facts: Facts, size_bytes: int) -> tup
 def target_tag(facts: Facts) -> int:
     """32 bits that stand for the target's identity: what it lies on, and where; not what it is called
     today."""
-    parts = [f"{drive.serial or drive.name}" for drive in facts.drives]
+    parts = [f"{drive.serial or drive.name}" for drive in facts.main_drives]
     parts += [str(facts.offset_bytes), facts.path_in_file_system]
     parts.append(facts.file_system.uuid if facts.file_system is not None else "")
     return int.from_bytes(hashlib.sha256("\0".join(parts).encode()).digest()[:4], "big")

@@ -33,8 +33,8 @@ _LONG_LINK = re.compile(r"wwn-|nvme-(eui|nvme|uuid)\.|scsi-[0-9]|(lvm-pv|dm|md)-
 class Stack:
     """The layers from the top device down, as "name (what it is)", and the leaves' names, each once.
 
-    `offset_bytes`: where the top device starts on its only drive, None where layers make that meaningless.
-    `volume`: what names the top device then, "" where nothing does.
+    `offset_bytes`: where the top device starts on its only drive, the first of `leaves`, None where layers
+    make that meaningless. `volume`: what names the top device then, "" where nothing does.
     """
 
     layers: tuple[str, ...]
@@ -61,10 +61,29 @@ def name_of(device_number: tuple[int, int], *, sys: Path = SYS) -> str | None:
 
 def stack_of(names: tuple[str, ...], *, beside: tuple[str, ...] = (), sys: Path = SYS) -> Stack:
     """What lies below the block devices `names`, which together hold one file system or target, and below
-    those `beside` them, which hold its log."""
+    those `beside` them, which hold its log. Offset and volume are of `names` alone."""
+    layers, leaves = _descend(names, sys)
+    layers_beside, leaves_beside = _descend(beside, sys)
+    offset = None
+    if len(names) == 1 and len(leaves) == 1:
+        if names[0] == leaves[0]:
+            offset = 0
+        elif _is_partition(names[0], sys) and _below(names[0], sys) == leaves:
+            offset = (_number(_class(names[0], sys) / "start") or 0) * _SYS_SECTOR_BYTES
+    volume = _volume(names[0], sys) if len(names) == 1 and offset is None else ""
+    return Stack(
+        layers=tuple(dict.fromkeys(layers + layers_beside)),
+        leaves=tuple(dict.fromkeys(leaves + leaves_beside)),
+        offset_bytes=offset,
+        volume=volume,
+    )
+
+
+def _descend(names: tuple[str, ...], sys: Path) -> tuple[list[str], list[str]]:
+    """The layers from the devices `names` down, as "name (what it is)", and the leaves; each once."""
     layers: list[str] = []
     leaves: list[str] = []
-    pending = [*names, *beside]
+    pending = list(names)
     while pending:
         name = pending.pop(0)
         below = _below(name, sys)
@@ -74,14 +93,7 @@ def stack_of(names: tuple[str, ...], *, beside: tuple[str, ...] = (), sys: Path 
             pending.extend(below)
             if not below:
                 leaves.append(name)
-    offset = None
-    if len(names) == 1 and len(leaves) == 1:
-        if names[0] == leaves[0]:
-            offset = 0
-        elif _is_partition(names[0], sys) and _below(names[0], sys) == leaves:
-            offset = (_number(_class(names[0], sys) / "start") or 0) * _SYS_SECTOR_BYTES
-    volume = _volume(names[0], sys) if len(names) == 1 and offset is None else ""
-    return Stack(layers=tuple(layers), leaves=tuple(leaves), offset_bytes=offset, volume=volume)
+    return layers, leaves
 
 
 def drive(name: str, *, sys: Path = SYS) -> Drive:

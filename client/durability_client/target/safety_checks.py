@@ -316,7 +316,7 @@ def _check_blocks(facts: Facts, plan: Plan, consent: Consent) -> None:
             f"records of {plan.record_bytes} bytes share blocks of {block} bytes on {facts.path}, so a write "
             f"in flight may damage a neighbour; use a multiple of {block}, or add --allow-shared-blocks"
         )
-    physical = max((drive.physical_block_bytes for drive in facts.drives), default=limits.SECTOR_BYTES)
+    physical = max((drive.physical_block_bytes for drive in facts.main_drives), default=limits.SECTOR_BYTES)
     if facts.offset_bytes is not None and facts.offset_bytes % physical:
         raise UsageError(
             f"{facts.path}: its partition starts at byte {facts.offset_bytes} of the drive, not at a "

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from durability.evidence.identity import emptied_at_boot
+from durability.evidence.identity import LOG_UNKNOWN, emptied_at_boot
 from durability.formats.facts import Drive, FileSystem, TargetWarning
 
 JOURNAL_LESS = frozenset({"ext2", "vfat", "exfat", "msdos", "minix", "sysv", "ufs"})
@@ -66,7 +66,7 @@ def target_warnings(
     if not is_whole:
         found.append(
             (
-                "log-unknown",
+                LOG_UNKNOWN,
                 "the file system has a log or realtime device of its own that was not found: its drive is not"
                 " among the drives, and a cut that the others show may not have been its own",
             )

@@ -34,6 +34,10 @@ def _release(kernel: str) -> tuple[int, ...]:
     return tuple(map(int, found.groups())) if found else ()
 
 
+def _at(offset_bytes: int | None) -> str:
+    return "at an unknown place" if offset_bytes is None else f"at byte {offset_bytes} of its drive"
+
+
 class UnmountableStorage:
     """The target that lay in the file system on `device`, which `probe` found not to mount."""
 
@@ -94,15 +98,16 @@ class UnmountableStorage:
         """`found`, the facts of the device, in the terms of the file that lay on it.
 
         A UUID that is gone with the file system's superblock contradicts nothing; another one does. Raises
-        WrongTargetError where the device is another part of the drive, or may be.
+        WrongTargetError where the device is another part of the drive, or may be. An external log cannot be
+        found from here, so its drives are not among those of the facts.
         """
         armed = case.armed
         if armed is None or armed.file_system is None:
             raise TargetError(f"run {case.run} was not on a file system; verify the device itself")
         if armed.offset_bytes != found.offset_bytes:
             raise WrongTargetError(
-                f"{self.path} starts at byte {found.offset_bytes} of its drive; the file system of run"
-                f" {case.run} started at {armed.offset_bytes}"
+                f"{self.path} starts {_at(found.offset_bytes)}; the file system of run {case.run} started"
+                f" {_at(armed.offset_bytes)}"
             )
         same_volume = bool(found.volume) and found.volume == armed.volume
         if not self._probe.uuid and found.offset_bytes is None and not same_volume:

@@ -293,7 +293,7 @@ def _if_it_does_not_mount(case: Case) -> str:
     armed = case.armed
     if armed is None or armed.file_system is None:
         return ""
-    known = [drive.serial for drive in armed.drives]
+    known = [drive.serial for drive in armed.main_drives]
     device = None
     if len(known) == 1 and known[0] and armed.offset_bytes is not None:
         device = block_devices.device_at(known[0], armed.offset_bytes)

@@ -25,7 +25,7 @@ from durability.formats.plan import Plan, TargetKind
 from durability.formats.record import parse
 from durability.protocol.messages import CaseFile, Export, Fetch, Show, Shown
 from durability_client.link.server_connection import connect
-from durability_client.run.planning import RunOptions, check_options, make_plan
+from durability_client.run.planning import RunOptions, check_options, make_plan, target_tag
 from durability_client.run.run_command import CLEAN_END, RunSummary, run
 from durability_client.target import safety_checks
 from durability_client.target.kernel_storage import KernelStorage
@@ -33,6 +33,7 @@ from durability_client.target.storage import DriveLook
 from durability_lab.drive.faults import Honest
 from durability_lab.simulated_rig.simulated_storage import SimulatedDriveWatch, SimulatedStorage
 from durability_server.server import Server
+from tests import sample_facts
 from tests.client.verify.targets import existing_plan, job_of, scanned
 from tests.joined import NOWHERE, joined
 from tests.waiting import DEADLINE_S, until
@@ -554,3 +555,12 @@ def test_no_two_runs_are_alike(facts: Facts) -> None:
     plans = [make_plan(options, facts, "file") for _ in range(3)]
     assert len({plan.run for plan in plans}) == len({plan.seed for plan in plans}) == 3
     assert len({plan.target for plan in plans}) == 1
+
+
+def test_the_drive_of_a_log_makes_no_other_target() -> None:
+    """The same target has one tag, whether the external log of its file system was found or not."""
+    log = sample_facts.drive(name="sdb", serial="LOG")
+    assert target_tag(sample_facts.facts(drives=(sample_facts.drive(), log))) == target_tag(
+        sample_facts.facts()
+    )
+    assert target_tag(sample_facts.facts(drives=(log,))) != target_tag(sample_facts.facts())

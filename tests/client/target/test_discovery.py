@@ -258,14 +258,16 @@ def test_a_mirror_under_a_logical_volume_resolves_to_both_drives(tmp_path: Path)
 
 
 def test_an_external_log_adds_its_drive(tmp_path: Path) -> None:
-    """A log on another drive makes that one of the target's, and its place on either meaningless; one on the
-    same drive does not."""
+    """A log on another drive adds that drive behind the file system's own. Place and volume are those of the
+    file system alone."""
     _nvme(tmp_path, "nvme0n1", "A")
     _nvme(tmp_path, "nvme1n1", "B")
     stack = block_devices.stack_of(("nvme0n1p1",), beside=("nvme1n1p1",), sys=tmp_path)
     assert stack.leaves == ("nvme0n1", "nvme1n1")
-    assert (stack.offset_bytes, stack.volume) == (None, "")
+    assert (stack.offset_bytes, stack.volume) == (2048 * 512, "")
     assert "nvme1n1p1 (partition)" in stack.layers
+    whole = block_devices.stack_of(("nvme0n1p1",), beside=("nvme1n1",), sys=tmp_path)
+    assert (whole.leaves, whole.offset_bytes) == (stack.leaves, stack.offset_bytes)
     same = block_devices.stack_of(("nvme0n1p1",), beside=("nvme0n1",), sys=tmp_path)
     assert (same.leaves, same.offset_bytes) == (("nvme0n1",), 2048 * 512)
 

@@ -282,6 +282,13 @@ def test_a_misaligned_partition_needs_consent(tmp_path: Path, make_plan: MakePla
     check_plan(_facts(tmp_path / "target", offset=None), make_plan(), NOTHING)
 
 
+def test_the_blocks_of_a_logs_drive_align_no_partition(tmp_path: Path, make_plan: MakePlan) -> None:
+    """Only the drive that the partition is on must have whole blocks before it."""
+    one = _facts(tmp_path / "target", physical=512, offset=63 * 512)
+    with_log = replace(one, drives=(*one.drives, replace(one.drives[0], physical_block_bytes=4096)))
+    check_plan(with_log, make_plan(), NOTHING)
+
+
 def test_the_block_is_the_largest_of_drive_and_file_system(tmp_path: Path) -> None:
     """What may be torn together is the larger of physical and file-system block, and never below 512."""
     path = tmp_path / "target"

@@ -768,6 +768,35 @@ async def test_wiped_device_on_layers_is_not_recognised(lab: Lab) -> None:
     assert identify(case, found, ()).by == "hardware"
 
 
+WITH_LOG = (drive(), drive(name="sdb", serial="LOG"))
+
+
+@pytest.mark.parametrize(
+    ("armed", "recognised"),
+    [
+        ({"drives": WITH_LOG}, True),
+        ({"drives": (drive(),)}, True),
+        ({"drives": WITH_LOG, "offset_bytes": 0}, False),
+        ({"drives": WITH_LOG, "offset_bytes": None}, False),
+        ({"drives": WITH_LOG[1:]}, False),
+    ],
+)
+async def test_wiped_device_is_recognised_without_the_drive_of_its_log(
+    lab: Lab, armed: dict[str, Any], *, recognised: bool
+) -> None:
+    """`--device`: a file system without a superblock names no external log. Its own place must be known."""
+    case = make_case(lab.plan, (ACKED,), armed=facts(**armed))
+    probe = MountProbe(type="", uuid="", mounts=False, text="no file system is recognised on /dev/sda1")
+    storage = UnmountableStorage(Path("/dev/sda1"), probe)
+    device = facts(kind="device", file_system=None)
+    if not recognised and armed["drives"] == WITH_LOG:
+        with pytest.raises(WrongTargetError, match="started at"):
+            storage.facts_as_target_of(case, device)
+        return
+    identity = identify(case, storage.facts_as_target_of(case, device), ())
+    assert (identity.by, identity.missing) == ("hardware" if recognised else None, ())
+
+
 async def test_file_system_that_an_older_kernel_does_not_mount_is_no_loss(lab: Lab) -> None:
     """`--device`: a rescue system's kernel may not know a feature of the file system."""
     case = make_case(lab.plan, (ACKED,), armed=facts(host=host(kernel="6.12.48+deb13-amd64")))

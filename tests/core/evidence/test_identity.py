@@ -9,7 +9,7 @@ import pytest
 
 from durability.evidence.identity import identify, newer_run_here
 from durability.formats.case import PastVerdict
-from durability.formats.facts import Drive, Facts
+from durability.formats.facts import Drive, Facts, TargetWarning
 from durability.formats.plan import Plan
 from tests.core.evidence.memory_target import MakePlan, make_case, small
 from tests.sample_facts import drive, facts, file_system
@@ -329,6 +329,45 @@ def test_a_target_without_one_of_its_drives_is_itself(
 ) -> None:
     """If it still lies on the others. A half of a mirror alone, other drives, and a volume that nothing names
     may hold a copy."""
+    plan = small(make_plan)
+    case = make_case(plan, (10,), armed=armed)
+    identity = identify(case, now, (plan, plan))
+    assert (len(identity.missing), identity.drive_changed) == (missing, copy)
+    assert (identify(case, now, ()).by is None) == copy
+
+
+LOG = drive(name="sdb", serial="LOG")
+NO_LOG = (TargetWarning(code="log-unknown", text=""),)
+UNMOUNTED = file_system(mount_point="")
+
+
+@pytest.mark.parametrize(
+    ("armed", "now", "missing", "copy"),
+    [
+        (facts(), facts(drives=(drive(), LOG)), 0, False),
+        (facts(), facts(drives=(drive(), drive(name="vdb", serial=""))), 0, False),
+        (facts(), facts(drives=(LOG, drive())), 0, True),
+        (facts(), facts(drives=(drive(), LOG), offset_bytes=None), 0, True),
+        (facts(drives=(drive(), LOG), offset_bytes=None), facts(drives=(drive(), LOG)), 0, False),
+        (facts(drives=(drive(), LOG)), facts(), 1, False),
+        (facts(drives=(drive(), LOG)), facts(drives=(drive(), drive(serial="S3"))), 1, False),
+        (facts(drives=(drive(), LOG)), facts(warnings=NO_LOG), 0, False),
+        (facts(drives=(drive(), LOG)), facts(file_system=UNMOUNTED), 0, False),
+        (facts(drives=(drive(), LOG)), facts(drives=(LOG,), file_system=UNMOUNTED), 0, True),
+        (on_mirror(*PAIR, warnings=NO_LOG), on_mirror(*PAIR, LOG), 0, False),
+        (on_mirror(*PAIR, warnings=NO_LOG), on_mirror(PAIR[0], LOG), 0, True),
+        (on_mirror(*PAIR, warnings=NO_LOG), on_mirror(*PAIR, LOG, volume="md-b"), 0, True),
+        (on_mirror(*PAIR, warnings=NO_LOG, volume=""), on_mirror(*PAIR, LOG, volume=""), 0, True),
+        (on_mirror(*PAIR), on_mirror(*PAIR, LOG), 0, True),
+        (on_mirror(*PAIR), on_mirror(PAIR[0], file_system=UNMOUNTED), 1, False),
+        (on_mirror(*PAIR), on_mirror(PAIR[0], warnings=NO_LOG), 1, False),
+    ],
+)
+def test_the_drive_of_a_log_makes_no_other_target(
+    make_plan: MakePlan, armed: Facts, now: Facts, missing: int, *, copy: bool
+) -> None:
+    """A look may not find an external log, and releases before did not look. But a log that is gone may have
+    held the data."""
     plan = small(make_plan)
     case = make_case(plan, (10,), armed=armed)
     identity = identify(case, now, (plan, plan))

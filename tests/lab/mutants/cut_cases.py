@@ -306,6 +306,33 @@ def mirror_of_which_one_drive_is_gone() -> str:
     return _on_half_of_a_mirror(ACKED)
 
 
+LOGGED = (drive(), drive(name="sdb", serial="LOG"))
+
+
+@lab_case("loss; 20 lost")
+def log_drive_that_only_verify_finds() -> str:
+    """`run`, in a container, did not find the external log of the file system. The last 20 operations are
+    lost."""
+    now = facts(boot="boot-2", uptime_s=30, drives=LOGGED)
+    return judged(disk_of(plan_of(), ACKED - 20), make_case(plan_of(), (ACKED,)), now=now)
+
+
+@lab_case("inconclusive: drive-missing; 20 lost")
+def log_drive_that_is_gone() -> str:
+    """The external log did not survive the cut. The file system was mounted without one, and lacks the last
+    20 operations."""
+    now = facts(boot="boot-2", uptime_s=30, drives=LOGGED[:1])
+    case = make_case(plan_of(), (ACKED,), armed=facts(drives=LOGGED))
+    return judged(disk_of(plan_of(), ACKED - 20), case, now=now, require_cut="os")
+
+
+@lab_case("loss; 66 truncated")
+def file_system_with_a_log_that_is_wiped() -> str:
+    """The file system does not mount, and so does not name the drive of its external log."""
+    now = facts(boot="boot-2", uptime_s=30, drives=LOGGED[:1], file_system=file_system(mount_point=""))
+    return judged(Files(now), make_case(plan_of(), (ACKED,), armed=facts(drives=LOGGED)))
+
+
 @lab_case("loss; 20 lost")
 def drive_of_which_one_path_is_up() -> str:
     """After the cut only one of two paths to the drive is up, and the last 20 operations are lost."""

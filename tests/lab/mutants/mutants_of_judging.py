@@ -519,6 +519,29 @@ JUDGING = (
         change=without(verdict._identity_reasons, "if identity.missing:", "if False:"),
     ),
     Mutant(
+        name="drives of a log hold the target",
+        rule=9,
+        taken_away="a target with the drive of an external log that arming did not find is a copy",
+        noticed_by={"log-drive-that-only-verify-finds": "inconclusive: drive-changed, cut-class; 20 lost"},
+        change=without(identity._serials, "None in (armed.offset_bytes, now.offset_bytes)", "True"),
+    ),
+    Mutant(
+        name="missing logs ignored",
+        rule=9,
+        taken_away="an external log that is gone holds nothing that the file system lacks",
+        noticed_by={"log-drive-that-is-gone": "loss; 20 lost"},
+        change=answering(identity._lacks_log, "return True"),
+    ),
+    Mutant(
+        name="logs are always found",
+        rule=9,
+        taken_away="the drive of an external log is missing if the file system does not mount",
+        noticed_by={
+            "file-system-with-a-log-that-is-wiped": "inconclusive: drive-missing, cut-class; 66 truncated"
+        },
+        change=answering(identity._lacks_log, "return False"),
+    ),
+    Mutant(
         name="paths are drives",
         rule=9,
         taken_away="drives are counted, and two paths to one drive are two",
