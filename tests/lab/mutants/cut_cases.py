@@ -561,6 +561,15 @@ def guest_with_a_counter_of_its_own() -> str:
 
 
 @lab_case("inconclusive: cut-class")
+def other_enclosure_whose_serial_is_zeros_too() -> str:
+    """The machine was reset, and another USB disk of the model has counted more power losses. It has the name
+    of the first one, and the target was copied to it."""
+    disk, case = kept(armed=facts(drives=(drive(serial="000000000000"),)))
+    other = (drive(serial="000000000000", unsafe_shutdowns=9),)
+    return judged(disk, case, now=facts(boot="boot-2", uptime_s=30, drives=other))
+
+
+@lab_case("inconclusive: cut-class")
 def guest_that_was_forced_off() -> str:
     """A guest was forced off while its host ran on; the operator attests that."""
     emulated = (drive(emulated=True, unsafe_shutdowns=None),)

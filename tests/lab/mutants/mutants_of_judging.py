@@ -650,6 +650,15 @@ JUDGING = (
         change=answering(target_keys.overlap, "return False"),
     ),
     Mutant(
+        name="later runs on drives without a serial ignored",
+        rule=9,
+        taken_away="a drive without a serial of its own is never that of a later run elsewhere",
+        noticed_by={
+            "guests-disk-on-whose-partition-a-later-run-was-made": "not superseded",
+        },
+        change=answering(target_keys._machine_places, "return set()"),
+    ),
+    Mutant(
         name="smaller drives accepted",
         rule=8,
         taken_away="a drive may come back smaller, if the target lies in what is left",

@@ -9,6 +9,7 @@ from durability.evidence.slot_oracle import SlotOracle
 from durability_client.target import drive_watch
 from durability_client.verify.scan_base import ScanBase
 from durability_server.runs.run import Run
+from durability_server.store import target_keys
 from tests.lab.mutants.mutation import Mutant, answering, constant, without
 
 THE_CUT = (
@@ -57,6 +58,15 @@ THE_CUT = (
             "guest-with-a-counter-of-its-own": "durable",
         },
         change=without(cut._risen, " or before.emulated or after.emulated", ""),
+    ),
+    Mutant(
+        name="counters of any drive believed",
+        rule=11,
+        taken_away="a drive whose serial any drive may have proves a power cut",
+        noticed_by={
+            "other-enclosure-whose-serial-is-zeros-too": "durable",
+        },
+        change=without(cut._risen, "is_nobodys(before.serial)", "not before.serial"),
     ),
     Mutant(
         name="names are drives on another machine",
@@ -390,6 +400,17 @@ THE_CUT = (
             "series-of-resets": "durable; 29 cuts, below 0.098",
         },
         change=without(strength._counted, " and past.cut_class == its_class", ""),
+    ),
+    Mutant(
+        name="series of any drive's serial",
+        rule=16,
+        taken_away="drives without a serial of their own have one series",
+        noticed_by={
+            "series-of-two-enclosures-whose-serials-are-zeros": "1 other cuts in the series",
+        },
+        change=without(
+            target_keys.series_key, "own_serials(facts.drives, machine) is None", "not facts.drives"
+        ),
     ),
     Mutant(
         name="runs counted as cuts",

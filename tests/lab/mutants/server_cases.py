@@ -15,11 +15,13 @@ from unittest.mock import patch
 
 from durability import limits
 from durability.errors import DurabilityError, RefusedError
+from durability.formats.facts import Drive
 from durability.formats.packing import Value
 from durability.formats.plan import Plan
 from durability.protocol.messages import Ack, Credit, GiveVerdict, List, Listing, Stored
 from durability.units import format_run
 from tests.lab.mutants.lab_case import lab_case
+from tests.sample_facts import drive
 from tests.server.conftest import SECRET, Client, Lab
 
 Story = Callable[[Lab, tuple[str, int], Plan], Awaitable[str]]
@@ -54,6 +56,16 @@ async def _granted(client: Client, grant: int) -> None:
         pass
 
 
+def _given(code: str) -> dict[str, Value]:
+    """A verdict on a power cut: inconclusive for the reason `code`, durable without one."""
+    return {
+        "verdict": "inconclusive" if code else "durable",
+        "reasons": [{"code": code, "text": ""}] if code else [],
+        "cut": {"class": "power"},
+        "at_risk": {"ms1000": 5},
+    }
+
+
 @lab_case("durable, and durable in its series")
 def run_of_which_more_was_asked_later() -> str:
     """A run was verified, then asked for ten cuts, then verified once more after a later run was made."""
@@ -66,13 +78,7 @@ def run_of_which_more_was_asked_later() -> str:
         later = replace(plan, run=77)
         await (await lab.connect(address)).begin(later, lab.facts(), force=True)
         for code in ("", "too-few-cuts", "superseded"):
-            document: dict[str, Value] = {
-                "verdict": "inconclusive" if code else "durable",
-                "reasons": [{"code": code, "text": ""}] if code else [],
-                "cut": {"class": "power"},
-                "at_risk": {"ms1000": 5},
-            }
-            await verifier.ask(GiveVerdict(run=plan.run, document=document), Stored)
+            await verifier.ask(GiveVerdict(run=plan.run, document=_given(code)), Stored)
         asker = await lab.connect(address, "query")
         rows = (await asker.ask(List(limit=10), Listing)).rows
         (listed,) = (row["verdict"] for row in rows if row["run"] == format_run(plan.run))
@@ -82,26 +88,60 @@ def run_of_which_more_was_asked_later() -> str:
     return served(story)
 
 
+async def _superseded_by_a_file_on_it(lab: Lab, address: tuple[str, int], plan: Plan, disk: Drive) -> str:
+    file = lab.facts(drives=(disk,))
+    whole = replace(
+        file,
+        kind="device",
+        file_system=None,
+        path="/dev/sda",
+        path_in_file_system="",
+        offset_bytes=0,
+        size_bytes=disk.size_bytes,
+    )
+    await (await lab.connect(address)).begin(plan, whole)
+    await (await lab.connect(address)).begin(replace(plan, run=77), file)
+    case = await (await lab.connect(address, "query")).export(plan.run)
+    return "superseded" if case.superseded_by == format_run(77) else "not superseded"
+
+
 @lab_case("superseded")
 def whole_drive_on_whose_partition_a_later_run_was_made() -> str:
     """A run on a whole drive; then a file system was made on it, and a run on a file there."""
 
     async def story(lab: Lab, address: tuple[str, int], plan: Plan) -> str:
-        file = lab.facts()
-        whole = replace(
-            file,
-            kind="device",
-            file_system=None,
-            path="/dev/sda",
-            path_in_file_system="",
-            offset_bytes=0,
-            size_bytes=file.drives[0].size_bytes,
-        )
+        return await _superseded_by_a_file_on_it(lab, address, plan, drive())
+
+    return served(story)
+
+
+@lab_case("superseded")
+def guests_disk_on_whose_partition_a_later_run_was_made() -> str:
+    """The same on a disk of a guest, which has only the hypervisor's number."""
+
+    async def story(lab: Lab, address: tuple[str, int], plan: Plan) -> str:
+        return await _superseded_by_a_file_on_it(lab, address, plan, drive(serial="QM00001", emulated=True))
+
+    return served(story)
+
+
+@lab_case("0 other cuts in the series")
+def series_of_two_enclosures_whose_serials_are_zeros() -> str:
+    """A run on a USB disk met a cut. Then a run is made on another one of the model, with the same zeros as
+    serial."""
+
+    async def story(lab: Lab, address: tuple[str, int], plan: Plan) -> str:
+        one, other = (lab.facts(serial="000000000000", uuid=uuid) for uuid in ("uuid-1", "uuid-2"))
         first = await lab.connect(address)
-        await first.begin(plan, whole)
-        await (await lab.connect(address)).begin(replace(plan, run=77), file)
-        case = await (await lab.connect(address, "query")).export(plan.run)
-        return "superseded" if case.superseded_by == format_run(77) else "not superseded"
+        await first.begin(plan, one)
+        await first.close()
+        await lab.exported(address, plan.run, lambda case: case.session_end != "live")
+        verifier = await lab.connect(address, "verify")
+        await verifier.fetch(plan.run, one, end=True)
+        await verifier.ask(GiveVerdict(run=plan.run, document=_given("")), Stored)
+        await (await lab.connect(address)).begin(replace(plan, run=77), other)
+        case = await (await lab.connect(address, "query")).export(77)
+        return f"{len(case.series)} other cuts in the series"
 
     return served(story)
 
