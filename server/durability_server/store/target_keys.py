@@ -10,7 +10,7 @@ is: that is `own_serial`, also for verdicts.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from durability import limits, plain_text
 from durability.evidence.drive_identity import own_serial, own_serials
@@ -37,7 +37,7 @@ def target_keys(facts: Facts) -> TargetKeys:
     uuid = facts.file_system.uuid if facts.file_system else ""
     file = _short(facts.path_in_file_system)
     in_file_system = f"fs={uuid} file={file}" if facts.kind == "file" else "device"
-    serials = own_serials(facts.drives, facts.host.machine_id)
+    serials = own_serials(facts.main_drives, facts.host.machine_id)
     volume = facts.volume if facts.kind == "device" else ""
     placed = facts.kind == "file" or facts.offset_bytes is not None or bool(volume)
     place = f"offset={volume or facts.offset_bytes} {in_file_system}"
@@ -99,18 +99,27 @@ def overlap(one: Facts, other: Facts) -> bool:
     do not; of two places that layers between make unknown, it is not known. A drive without a serial of its
     own may be the one that had its place on the machine. A file system that can still be read does not lie
     where a later one was made, so of two of them only an own serial tells."""
-    own = _own(one) & _own(other)
-    in_file_systems = one.file_system is not None and other.file_system is not None
-    if not own and (in_file_systems or not _machine_places(one) & _machine_places(other)):
-        return False
-    anywhere = _is_whole_drive(one) or _is_whole_drive(other)
+    pairs = ((one, other), (other, one))
+    # A whole drive has a log on it, too; other places compare on the drives of the targets themselves.
+    anywhere = any(_is_whole_drive(this) and _share_drive(_without_log(this), that) for this, that in pairs)
     starts = (one.offset_bytes, other.offset_bytes)
+    placed = None not in starts and _share_drive(_without_log(one), _without_log(other))
     if one.file_system is not None and other.file_system is not None:
         uuids = {one.file_system.uuid, other.file_system.uuid}
-        return len(uuids) == 2 and "" not in uuids and (anywhere or starts[0] == starts[1] is not None)
-    if anywhere or None in starts:
-        return anywhere
-    return all(_reaches(this, that) for this, that in ((one, other), (other, one)))
+        return len(uuids) == 2 and "" not in uuids and (anywhere or (placed and starts[0] == starts[1]))
+    return anywhere or (placed and all(_reaches(this, that) for this, that in pairs))
+
+
+def _without_log(facts: Facts) -> Facts:
+    return replace(facts, drives=facts.main_drives)
+
+
+def _share_drive(one: Facts, other: Facts) -> bool:
+    """Whether a drive of the one may be a drive of the other."""
+    if _own(one) & _own(other):
+        return True
+    in_file_systems = one.file_system is not None and other.file_system is not None
+    return not in_file_systems and bool(_machine_places(one) & _machine_places(other))
 
 
 def _own(facts: Facts) -> set[str]:
@@ -130,7 +139,7 @@ def _machine_places(facts: Facts) -> set[tuple[str, str]]:
 
 def _is_whole_drive(facts: Facts) -> bool:
     """Whether all of one drive is the target, or has the target's file system."""
-    if len(facts.drives) != 1 or facts.offset_bytes != 0:
+    if not facts.drives or facts.offset_bytes != 0:
         return False
     return facts.file_system is not None or facts.size_bytes >= facts.drives[0].size_bytes
 

@@ -52,6 +52,14 @@ def test_what_makes_another_target(lab: Lab) -> None:
     assert not _same(facts, replace(facts, path_in_file_system="/other"))
 
 
+def test_the_drive_of_an_external_log_makes_no_other_target(lab: Lab) -> None:
+    """The client may not have found the log, as that of the first release; the target is the same."""
+    facts = lab.facts()
+    log = replace(facts.drives[0], name="sdb", serial="LOG")
+    assert _same(facts, replace(facts, drives=(*facts.drives, log)))
+    assert not _same(facts, replace(facts, drives=(log, *facts.drives)))
+
+
 def test_a_file_system_without_known_drives_is_known_by_its_uuid(lab: Lab) -> None:
     """Where one look saw no serials, as on layers or without rights, the file system's UUID decides."""
     facts = lab.facts()
@@ -176,6 +184,7 @@ PAIR = (sample_facts.drive(), sample_facts.drive(serial="S2"))
 WHOLE, FIRST, SECOND = _device(0, DISK), _device(MIB, 100 * MIB), _device(101 * MIB, 100 * MIB)
 VOLUME = _device(None, 100 * MIB)
 FILE = facts()  # on a file system of the first partition
+WITH_LOG = facts(drives=PAIR)  # the same, with its log on the other drive
 
 
 @pytest.mark.parametrize(
@@ -205,6 +214,14 @@ FILE = facts()  # on a file system of the first partition
         (_device(0, DISK, drives=NUMBERED), facts(drives=(replace(NUMBERED[0], name="sdb"),)), True),
         (facts(drives=NUMBERED), facts(drives=NUMBERED, uuid="uuid-2"), False),
         (WHOLE, _device(None, DISK, drives=PAIR), True),
+        (WITH_LOG, FIRST, True),
+        (WITH_LOG, _device(MIB, MIB, drives=PAIR[1:]), False),
+        (WITH_LOG, _device(0, DISK, drives=PAIR[1:]), True),
+        (WITH_LOG, facts(uuid="uuid-2", drives=PAIR[1:]), False),
+        (WITH_LOG, facts(uuid="uuid-2", drives=PAIR[1:], offset_bytes=0), True),
+        (WITH_LOG, facts(uuid="uuid-2", drives=PAIR[::-1]), False),
+        (facts(drives=PAIR, offset_bytes=0), FIRST, True),
+        (facts(drives=PAIR, offset_bytes=0), _device(MIB, MIB, drives=PAIR[1:]), False),
     ],
 )
 def test_targets_overlap_where_they_share_a_place_on_a_drive(
