@@ -29,8 +29,8 @@ LIARS = (
     "hanging:share=0.3,region_bytes=1024",
     "smaller:share=0.5",
     "empty",
-    "dead",
 )
+DEAD = "dead"  # which has one life only
 
 
 @dataclass

@@ -18,7 +18,7 @@ from durability_lab.drive.drive_log import DriveLog
 from durability_lab.drive.faults import parse
 from durability_lab.drive.media import FileMedia, SparseMedia
 from tests.lab.drive.nbd_client import NbdClient
-from tests.lab.drive.small_drives import HONEST, LIARS, SIZE_BYTES
+from tests.lab.drive.small_drives import DEAD, HONEST, LIARS, SIZE_BYTES
 from tests.waiting import DEADLINE_S, wait_for
 
 SECTOR = 512
@@ -28,7 +28,7 @@ TIMELESS = {
     "rollback:interval_ms=20": "rollback:interval_ms=6e6",
     "partial-rollback:interval_ms=20,share=0.5": "partial-rollback:interval_ms=6e6,share=0.5",
 }
-SPECS = tuple(TIMELESS.get(spec, spec) for spec in HONEST + LIARS)
+SPECS = tuple(TIMELESS.get(spec, spec) for spec in (*HONEST, *LIARS, DEAD))
 
 
 @pytest.fixture(scope="module", autouse=True)
