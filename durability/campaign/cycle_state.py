@@ -79,7 +79,8 @@ class CycleState:
     `involved`: the switches that are asked now: those of all that take part, in the check of those that
     it cuts together, or of a machine that did not come back. `offs_by_switch`: the numbers of each one's
     confirmed offs. `asked_on`: the requests to go on. `still_there`: by machine, what contradicts an off
-    of its power."""
+    of its power. `spared`: by machine, the number of the entry that lets it keep its power and verify
+    although others lose theirs."""
 
     began: CycleBegan
     number: int
@@ -114,6 +115,7 @@ class CycleState:
     asked_on: list[tuple[int, Entry]] = field(default_factory=list)  # with the switch
     settled: int = 0  # the number of the entry that let machines verify without a new boot, 0 for none
     went_on: set[str] = field(default_factory=set)  # machines that verify without one
+    spared: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.involved = self._to_go_off()
@@ -125,7 +127,8 @@ class CycleState:
 
     def cut_of(self, machine: str) -> bool:
         """Whether the machine's switches confirmed an off, and nothing contradicted it."""
-        return self.went_off is not None and self.contradiction(machine) is None
+        spared = machine in self.spared
+        return self.went_off is not None and not spared and self.contradiction(machine) is None
 
     def contradiction(self, machine: str) -> StillThere | None:
         """What contradicts an off of the machine's switches: a machine that has one of them, or this machine,
@@ -183,7 +186,11 @@ class CycleState:
         keeps its power; in the check of one machine, and of those that share one with it or with those."""
         every = [set(self.switches_of(machine)) for machine in self.machines]
         later = [machine for machine in self.machines if self.is_cut_later(machine)]
-        going = set(self.switches_of(later[0])) if later else set[int]().union(*every)
+        return self._with_shared(set(self.switches_of(later[0])) if later else set[int]().union(*every))
+
+    def _with_shared(self, going: set[int]) -> tuple[int, ...]:
+        """These switches, and those of all machines that share one with them or with those."""
+        every = [set(self.switches_of(machine)) for machine in self.machines]
         while wider := set[int]().union(*(mine for mine in every if mine & going)) - going:
             going |= wider
         return tuple(sorted(going))
@@ -219,6 +226,8 @@ class CycleState:
         from its cut."""
         if self.off_again_due:
             return 0
+        if machine in self.spared:
+            return self.spared[machine]
         seen = self.seen.get(machine)
         after = self.off_of(machine)
         booted = seen.number if seen is not None and seen.number > after else 0
@@ -265,6 +274,14 @@ class CycleState:
         self.first_asked = entry
         self.touched = self.touched or entry.number
 
+    def _spare(self, entry: Entry) -> None:
+        """The power goes all the same, since a machine that was shut down needs it to start. One that is up
+        again keeps its own, if it shares no switch with those."""
+        up = [one for one in self.machines if self.has_started_since(one, self.shutdown)]
+        down = (self.switches_of(one) for one in self.machines if one not in up)
+        self.involved = self._with_shared(set[int]().union(*down))
+        self.spared = {one: entry.number for one in up if not set(self.switches_of(one)) & set(self.involved)}
+
     def _settle(self, entry: Entry) -> None:
         self.settled = self.settled or entry.number
 
@@ -309,7 +326,8 @@ class CycleState:
     def _abandon(self, entry: Entry, abandoned: Abandoned) -> None:
         self.abandoned = abandoned
         if self.phase == "shutdown" and not self.is_up_again:
-            return  # the power goes all the same: a machine that was shut down needs it to start
+            self._spare(entry)
+            return
         self._settle(entry)
         self._begin("back", entry)
 

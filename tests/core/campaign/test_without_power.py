@@ -210,9 +210,16 @@ def test_machine_that_was_started_again_after_its_shutdown_is_not_cut() -> None:
     assert [(mine.cause, mine.cut) for mine in told.ended().drives] == [("agent", False)]
 
 
-def test_machine_that_is_off_after_its_shutdown_needs_its_power() -> None:
-    """Only one of two was started again: the other one cannot start without an off and on."""
-    told = begun(machines=("b", "c"), devices=("/dev/sdb", "/dev/sdc"), moment="shutdown")
+def one_of_two_started_again(*, shared: bool = False) -> ToldCampaign:
+    """Two machines were to shut down, which have switches of their own, or share one. Somebody has started
+    one since, so the cycle was given up."""
+    settings = told_settings(machines=("b", "c"), devices=("/dev/sdb", "/dev/sdc"), moment="shutdown")
+    told = ToldCampaign()
+    told.begin(replace(settings, power=(replace(settings.power[0], machine=""),)) if shared else settings)
+    told.add(Checked(problems=()))
+    told.note()
+    told.say()
+    told.say(machine="c")
     told.say(part("armed", run=RUN))
     told.say(part("armed", drive="d1", run=OTHER_RUN), machine="c")
     told.note()
@@ -221,4 +228,28 @@ def test_machine_that_is_off_after_its_shutdown_needs_its_power() -> None:
     told.say(part("done", drive="d1"), machine="c")
     told.say(boot="boot-2")
     assert isinstance(told.note(later_s=301, silent={"b": 0.0, "c": 301.0}), Abandoned)
-    assert told.steps(later_s=301) == [Ask(0, "off"), Ask(1, "off")]
+    return told
+
+
+def test_machine_that_is_off_after_its_shutdown_needs_its_power() -> None:
+    """It cannot start without an off and on. The one that is up again keeps its power, and verifies."""
+    told = one_of_two_started_again()
+    assert told.steps(later_s=301) == [Ask(1, "off")]
+    told.add(PowerAsked(switch=1, operation="off"))
+    told.add(PowerWentOff(asked_ns=1, confirmed_ns=2, runs=(OTHER_RUN,)))
+    assert told.task().kind == "verify"
+    told.say(part("done", run=RUN), boot="boot-2")
+    assert told.task("c").kind != "verify"
+    told.add(PowerAsked(switch=1, operation="on"), PowerCameBack())
+    told.say(boot="boot-2", machine="c")
+    told.say(part("done", drive="d1", run=OTHER_RUN), boot="boot-2", machine="c")
+    told.judge(verdict="inconclusive", reasons=("session-stopped", "nothing-at-risk"))
+    drives = told.ended().drives
+    assert [(mine.cause, mine.cut) for mine in drives] == [("agent", False), ("agent", True)]
+
+
+def test_machine_that_shares_a_switch_with_one_that_is_off_loses_its_power() -> None:
+    """Whoever uses it again: the other one cannot start otherwise."""
+    told = one_of_two_started_again(shared=True)
+    assert told.steps(later_s=301) == [Ask(0, "off")]
+    assert told.task().kind != "verify"
