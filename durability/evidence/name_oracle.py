@@ -8,7 +8,8 @@ this order:
 
 1. `survey` what has no slot: the temporaries of `rename`. Their sectors prove operations too.
 2. Look up every slot of `slots_to_check`, and `screen` what was found. What it calls wrong has the same legal
-   content whatever A' becomes: `judge_all` it at once.
+   content whatever A' becomes: `judge_all` it at once. Look up again what gave no whole version of the
+   slots in flight (`without_version`), and `prove_again`.
 3. `judge_all` what `in_flight()` gives, with the proven frontiers (A').
 4. `note_findings` what was wrong; `done_beyond` says how much of it a log that is behind explains.
 

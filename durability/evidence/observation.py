@@ -62,6 +62,11 @@ class Observation:
         return first.seq if len(self.spans) == 1 and first.state == "version" else None
 
     @property
+    def unreadable(self) -> bool:
+        """Whether the read of any sector failed."""
+        return any(span.state == "unreadable" for span in self.spans)
+
+    @property
     def missing(self) -> bool:
         """Whether the name does not exist."""
         return self.spans[0].state == "missing"

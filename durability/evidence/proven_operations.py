@@ -93,6 +93,8 @@ class ProvenOperations:
         self._slots_in_flight: dict[int, Words] = {}
         self._held: dict[int, Words] = {}
         self._odd: dict[tuple[int, int], Observation] = {}
+        # Slots in flight of which the latest read failed, by writer.
+        self._unread: tuple[set[int], ...] = tuple(set() for _ in range(plan.writers))
 
     @property
     def proven(self) -> tuple[int, ...]:
@@ -116,12 +118,28 @@ class ProvenOperations:
     def last_issued(self, writer: int) -> int:
         """The newest seq that `writer` can have issued, once all has been read; only where operations leave
         their record. Had a group been begun two after the newest that is seen, the one between would have
-        been acknowledged, and what is in flight does not cover all of it: it would be seen."""
+        been acknowledged, and what is in flight does not cover all of it: it would be seen. But a group of
+        which a slot could not be read may have been acknowledged, and the one after it issued."""
         if not self.logged:
             return limits.SEQ_MAX
         group = self.plan.group
         newest = max(self._proven[writer], self._newest_seen[writer])
-        return min(self.ceiling(writer), (-(-newest // group) + 1) * group)
+        groups = -(-newest // group) + 1
+        unread = self._unread_groups(writer)
+        while groups in unread:
+            groups += 1
+        return min(self.ceiling(writer), groups * group)
+
+    def _unread_groups(self, writer: int) -> set[int]:
+        """The groups, counted from 1, with an operation on a slot of `writer` that could not be read."""
+        if not self._unread[writer]:
+            return set()
+        slots = np.array(sorted(self._unread[writer]), dtype=U64)
+        first = self._versions.following(
+            writer, slots, self._versions.newest(writer, slots, self.acked[writer])
+        )
+        last = self._versions.newest(writer, slots, self.ceiling(writer))  # there are no more than two
+        return {-(-seq // self.plan.group) for seq in (*first.tolist(), *last.tolist())}
 
     # -- what was in flight --------------------------------------------------------------------------------
 
@@ -175,21 +193,41 @@ class ProvenOperations:
 
     def prove_by(self, observation: Observation) -> None:
         """Let the intact sectors of `observation` raise A' (rule 6); keep it if its slot is in flight."""
-        for span in observation.spans:
-            if span.state in ("version", "stray") and self._is_writer(span.writer):
-                self._prove(span.writer, span.seq)
+        self._prove_by_spans(observation)
         if observation.writer >= self.plan.writers:
             return
         slots = np.array([observation.slot], dtype=U64)
         (position,), (there,) = self._in_flight_positions(observation.writer, slots)
         if not there:
             return
+        self._note_unread(observation)
         seq = observation.whole_version
         key = (observation.writer, observation.slot)
         self._odd.pop(key, None)
         self._held[observation.writer][position] = UNSEEN if seq is None else U64(seq)
         if seq is None:
             self._odd[key] = observation
+
+    def without_version(self) -> list[Observation]:
+        """What `prove_by` kept of slots in flight that gave no whole version: they must be read again."""
+        return list(self._odd.values())
+
+    def prove_again(self, observation: Observation) -> None:
+        """As `prove_by`, of a slot in flight that was read again; `in_flight` still gives the first."""
+        self._prove_by_spans(observation)
+        self._note_unread(observation)
+
+    def _prove_by_spans(self, observation: Observation) -> None:
+        for span in observation.spans:
+            if span.state in ("version", "stray") and self._is_writer(span.writer):
+                self._prove(span.writer, span.seq)
+
+    def _note_unread(self, observation: Observation) -> None:
+        unread = self._unread[observation.writer]
+        if observation.unreadable:
+            unread.add(observation.slot)
+        else:
+            unread.discard(observation.slot)
 
     def survey(self, words: Words) -> None:
         """Take in what every intact sector in `words` proves, wherever it lay: where there is no log, and for

@@ -6,7 +6,8 @@ the server received (A); slots that are files are the business of `name_oracle`.
 1. `in_flight_slots` names the slots with a version in (A, A + credit]; read them first. `hold` takes whole
    records in bulk; what it names, and every unreadable or short record, goes through `observe` and
    `prove_by`.
-2. `screen` everything once; `observe` what it names, and `prove_by` with that as well.
+2. `screen` everything once; `observe` what it names, and `prove_by` with that as well. Read again what gave
+   no whole version in step 1 (`without_version`, `kept_rows`), and `prove_again`.
 3. `judge_all` the observations of step 2, and `in_flight()`, those of step 1 with the proven frontiers
    (A') and the last operation that can have been issued (`last_issued`). Slots without a version in
    (A, A + credit] have the same legal content whatever A' becomes, so judging them at once is safe.
@@ -244,6 +245,10 @@ class SlotOracle(ProvenOperations):
         """As `prove_by`, of plain rows of slots in flight that `hold` named."""
         self.prove_rows(writer, rows)
         self._kept.setdefault(writer, []).append(rows)
+
+    def kept_rows(self, writer: int) -> Rows | None:
+        """As `without_version`, of what `keep_rows` kept; None for nothing."""
+        return joined(part for part in self._kept.get(writer, ()) if len(part.slots))
 
     def rows_in_flight(self, writer: int) -> Rows | None:
         """As `in_flight`, of whole versions and kept rows, in one; None for nothing."""

@@ -2,8 +2,9 @@
 says of it.
 
 The order: what the directory lists; the temporaries of `rename`, for what they prove; superblocks; every name
-that the rules ask for or the directory lists; the control arm; at last the verdict on names that were in
-flight, under the proven frontiers. Without a log every listed name is read for proof before any is judged.
+that the rules ask for or the directory lists; the control arm; names in flight without a whole version again;
+at last the verdict on names that were in flight, under the proven frontiers. Without a log every listed name
+is read for proof before any is judged.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class NameScan(ScanBase):
         ]
         self._look_at("all names", requests, self._check)
         self._read_control()
-        self._phase = "judging"
+        self._look_in_flight_up_again()
         self._judge_in_flight()
         explained = self._oracle.done_beyond() if self._oracle.logged else 0
         if explained == sum(self._counts.findings.values()):  # nothing else is wrong, so the log is behind
@@ -107,17 +108,35 @@ class NameScan(ScanBase):
             self._keep_odd(observation.writer, observation.slot, _content(lookup, observation.slot))
         self._settle(screened.wrong, [_content(lookup, observation.slot) for observation in screened.wrong])
 
+    def _look_in_flight_up_again(self) -> None:
+        """Look the names in flight up again that gave no whole version. Before any of them is judged: what
+        could not be read for a moment may prove operations, and the others are judged by those."""
+        odd = {(one.writer, one.slot): one for one in self._oracle.without_version()}
+
+        def compare(lookup: FoundNames) -> None:
+            for row, second in enumerate(self._oracle.observe_all(lookup)):
+                self._compare(odd[second.writer, second.slot], second, _data(lookup, row))
+
+        requests = [
+            request
+            for writer in range(self._plan.writers)
+            for request in self._names.requests(
+                writer, np.array(sorted(slot for other, slot in odd if other == writer), dtype=U64)
+            )
+        ]
+        self._look_at("judging", requests, compare)
+
     def _judge_in_flight(self) -> None:
         """Judge what was seen of names in flight, now that all has been read."""
-        observations = self._oracle.in_flight()
+        observations = self._unchanged(self._oracle.in_flight())
         while batch := list(islice(observations, _BATCH)):
             self._settle(batch, [self._odd.get((one.writer, one.slot), b"") for one in batch])
             self._tell()
+        self._judge_changed()
 
     # -- second look ---------------------------------------------------------------------------------------
 
     def _settle(self, observations: Sequence[Observation], data: Sequence[bytes]) -> None:
-        """Count what `observations`, made of `data`, come to; findings are looked up again first."""
         suspects = self._sort_out(self._oracle.judge_all(observations), data)
         suspects.sort(key=lambda suspect: (suspect.judgement.writer, suspect.judgement.slot))
         seen = {(one.writer, one.slot): one for one in observations}

@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 
 from durability import limits
 from durability.evidence.judgement import FindingClass, Judgement
+from durability.evidence.observation import Observation
 from durability.evidence.proven_operations import ProvenOperations
 from durability.evidence.scan_report import Example, Examples, ScanCounts, ScanReport
 from durability.formats.plan import MAIN, Extent, Plan
@@ -76,6 +77,16 @@ class Suspect:
     data: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class TwoReadings:
+    """What a slot in flight gave at first, and when it was read again; `data` of the second, while there is
+    room for it."""
+
+    first: Observation
+    second: Observation
+    data: bytes
+
+
 Visit: TypeAlias = Callable[[Chunk], None]
 
 
@@ -96,6 +107,7 @@ class ScanBase:
         self._buffers = [aligned_buffer(chunk) for _ in range(_BUFFERS)]
         self._second_look = aligned_buffer(chunk)
         self._odd: dict[tuple[int, int], bytes] = {}  # what the first odd slots in flight held
+        self._changed: dict[tuple[int, int], TwoReadings] = {}  # slots in flight that gave something else
         self._canary = Canary(
             storage,
             block_bytes=job.block_bytes,
@@ -162,7 +174,45 @@ class ScanBase:
         self._read(extent, pieces_within(extent, present), check)
         self._counts.control_lost += min(completed, extent.slots) - present
 
+    # -- slots in flight -----------------------------------------------------------------------------------
+
+    def _compare(self, first: Observation, second: Observation, data: bytes) -> None:
+        """Take in what a slot in flight gave when it was read again, `data`: it may prove operations that the
+        first reading did not show. It does not replace what was read if it could not be read again."""
+        self._proven.prove_again(second)
+        if second != first and (first.unreadable or not second.unreadable):
+            kept = data if len(self._changed) < limits.EXAMPLES_FIRST else b""
+            self._changed[second.writer, second.slot] = TwoReadings(first, second, kept)
+
+    def _unchanged(self, observations: Iterable[Observation]) -> Iterator[Observation]:
+        """Those of slots in flight that gave the same twice, or one whole version."""
+        return (one for one in observations if (one.writer, one.slot) not in self._changed)
+
+    def _judge_changed(self) -> None:
+        """Judge the slots in flight that gave something else when they were read again. What is wrong then is
+        read a third time before it counts; what was wrong before is unstable."""
+        changed = [reading for _, reading in sorted(self._changed.items())]
+        firsts = self._proven.judge_all([one.first for one in changed])
+        seconds = self._proven.judge_all([one.second for one in changed])
+        wrong: list[TwoReadings] = []
+        for one, before, after in zip(changed, firsts, seconds, strict=True):
+            first = Suspect(before, self._odd.get((before.writer, before.slot), b""))
+            second = Suspect(after, one.data)
+            if after.finding is not None:
+                wrong.append(one)
+            elif before.finding is not None:
+                self._require_drive((first, second))
+                self._conclude(first, second)
+            else:
+                damaged = first if before.in_flight_damaged else second
+                self._sort_out([damaged.judgement], [damaged.data])
+        self._settle([one.second for one in wrong], [one.data for one in wrong])
+
     # -- second look ---------------------------------------------------------------------------------------
+
+    def _settle(self, observations: Sequence[Observation], data: Sequence[bytes]) -> None:
+        """Count what `observations`, made of `data`, come to; findings are read again first."""
+        raise NotImplementedError
 
     def _sort_out(self, judgements: Sequence[Judgement], data: Sequence[bytes]) -> list[Suspect]:
         """Count the `judgements` of `data` that are not findings; return the others, to be read again."""

@@ -2,13 +2,13 @@
 oracle says of it.
 
 The order is rule 8's: slots that were in flight at the cut first, for what they prove; then every slot once;
-the control arm; what is missing at the ends of files; at last the verdict on the slots in flight, under the
-proven frontiers, and files of a log that must be gone.
+the control arm; the slots in flight without a whole version again; what is missing at the ends of files; at
+last the verdict on the slots in flight, under the proven frontiers, and files of a log that must be gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, groupby, islice, takewhile
@@ -56,7 +56,7 @@ class SlotScan(ScanBase):
         self._check_superblocks()
         self._pass("all slots", list(self._extents()), self._check)
         self._read_control()
-        self._phase = "judging"
+        self._read_in_flight_again()
         self._count_absent()
         self._judge_in_flight()
         self._look_for_removed()
@@ -135,6 +135,46 @@ class SlotScan(ScanBase):
         self._settle_rows(writer, plain, words if len(plain.slots) == len(words) else words[seen.plain])
         self._settle(observations, [bytes(chunk.record(row)) for row in rows])
 
+    def _read_in_flight_again(self) -> None:
+        """Read the slots in flight again that gave no whole version. Before any of them is judged: what could
+        not be read for a moment may prove operations, and the others are judged by those."""
+        odd = {(one.writer, one.slot): one for one in self._oracle.without_version()}
+        wanted: list[tuple[Extent, Words, Rows | None]] = []
+        for extent in self._extents():
+            kept = self._oracle.kept_rows(extent.writer)
+            slots = np.array(sorted(slot for writer, slot in odd if writer == extent.writer), dtype=U64)
+            slots = slots if kept is None else np.union1d(slots, kept.slots)
+            stop = extent.first_slot + self._present_slots(extent)
+            wanted.append((extent, slots[(slots >= U64(extent.first_slot)) & (slots < U64(stop))], kept))
+        self._begin("judging", sum(bytes_around(extent, slots) for extent, slots, _ in wanted))
+        for extent, slots, kept in wanted:
+            self._read(extent, pieces_around(extent, slots), partial(self._compare_again, odd, kept))
+
+    def _compare_again(
+        self, odd: Mapping[tuple[int, int], Observation], kept: Rows | None, chunk: Chunk
+    ) -> None:
+        """Compare slots in flight with what they gave at first: `odd`, or the rows `kept`."""
+        writer, slots = chunk.piece.extent.writer, chunk.piece.wanted_slots
+        rows = (slots - U64(chunk.piece.first_slot)).astype(np.intp)
+        same = np.zeros(len(rows), dtype=np.bool_)
+        if kept is not None:
+            plain = np.isin(slots, kept.slots) & ~np.isin(rows, list(chunk.doubtful))
+            first = select(kept, np.searchsorted(kept.slots, slots[plain]))
+            same[plain] = alike(first, self._oracle.classify(writer, first.slots, chunk.words(rows[plain])))
+        others = rows[~same].tolist()
+        for row, second in zip(others, self._observe_rows(chunk, others), strict=True):
+            at_first = odd.get((writer, second.slot)) or self._kept_observation(writer, kept, second.slot)
+            self._compare(at_first, second, bytes(chunk.record(row)))
+
+    def _kept_observation(self, writer: int, kept: Rows | None, slot: int) -> Observation:
+        """What one of the rows `kept` held, told from the row where its bytes were not kept."""
+        assert kept is not None
+        data = self._odd.get((writer, slot))
+        if data is not None:
+            return self._oracle.observe(writer, slot, data)
+        number = int(np.searchsorted(kept.slots, U64(slot)))
+        return self._oracle.observation_of(writer, select(kept, slice(number, number + 1)))
+
     def _count_absent(self) -> None:
         """Count the slots beyond the end of a file that is too short, without looking at each."""
         for extent in self._extents():
@@ -173,14 +213,18 @@ class SlotScan(ScanBase):
         """Judge what was read first, now that all has been read."""
         for writer in range(self._plan.writers):
             rows = self._oracle.rows_in_flight(writer)
+            changed = [slot for other, slot in self._changed if other == writer]
+            if rows is not None and changed:
+                rows = select(rows, ~np.isin(rows.slots, np.array(changed, dtype=U64)))
             for start in range(0, 0 if rows is None else len(rows.slots), _BATCH):
                 assert rows is not None
                 self._settle_rows(writer, select(rows, slice(start, start + _BATCH)))
                 self._tell()
-        observations = self._oracle.odd_in_flight()
+        observations = self._unchanged(self._oracle.odd_in_flight())
         while batch := list(islice(observations, _BATCH)):
             self._settle(batch, [self._odd.get((one.writer, one.slot), b"") for one in batch])
             self._tell()
+        self._judge_changed()
 
     def _look_for_removed(self) -> None:
         """Find what was removed for good and is there; the file of a region never was."""
@@ -304,7 +348,6 @@ class SlotScan(ScanBase):
         )
 
     def _settle(self, observations: Sequence[Observation], data: Sequence[bytes]) -> None:
-        """Count what `observations`, made of `data`, come to; findings are read again first."""
         suspects = self._sort_out(self._oracle.judge_all(observations), data)
         for _, group in groupby(
             suspects, key=lambda suspect: (suspect.judgement.writer, suspect.judgement.suffix)

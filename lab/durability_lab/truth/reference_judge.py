@@ -128,11 +128,13 @@ class ReferenceJudge:
         self._events = [{} if self._endless else self._walk(writer) for writer in range(plan.writers)]
         self._frontiers = list(acked)
         self._newest_heard = [0] * plan.writers
+        self._unread: set[tuple[int, int]] = set()  # writer and number of the groups that may be hidden
         self._held: dict[Place, tuple[Held, ...]] = {}
         self._heard: list[Held] = []
         self._names = tuple(filter(None, map(parse_name, storage.suffixes())))
         self._look()
         self._hear()
+        self._note_unread()
         self.wrong: dict[Place, Wrong] = {}
         self._judge()
 
@@ -183,15 +185,21 @@ class ReferenceJudge:
 
     def _last_begun(self, place: Place, seq: int) -> int:
         """Rule 7: where an operation leaves its record, a writer can have begun no group later than the one
-        after the newest record that is heard or acknowledged. What puts a name anew may be any up to the
-        ceiling."""
+        after the newest record that is heard or acknowledged, or than the one after any that follow it and
+        cannot be read. What puts a name anew may be any up to the ceiling."""
         writer, slot = place
         shows = not self._by_name or (self._plan.workload == "create" and self._removes(slot, seq))
         if not shows:
             return self._ceilings[writer]
         newest = max(self._frontiers[writer], self._newest_heard[writer])
-        groups = (newest + self._plan.group - 1) // self._plan.group + 1
+        groups = self._group_of(newest) + 1
+        while (writer, groups) in self._unread:
+            groups += 1
         return min(self._ceilings[writer], groups * self._plan.group)
+
+    def _group_of(self, seq: int) -> int:
+        """The number of the group of an operation, counted from 1."""
+        return (seq + self._plan.group - 1) // self._plan.group
 
     def asks_for(self, place: Place) -> bool:
         """Whether a writer's slot must still be there: the older files of a log need not."""
@@ -364,6 +372,12 @@ class ReferenceJudge:
                 proven = (held.seq - 1) // group * group
                 self._newest_heard[held.writer] = max(self._newest_heard[held.writer], held.seq)
                 self._frontiers[held.writer] = max(self._frontiers[held.writer], proven)
+
+    def _note_unread(self) -> None:
+        """Rule 7: a group is hidden if any sector of a slot that it works on cannot be read."""
+        for place, sectors in self._held.items():
+            if any(held.state == "unreadable" for held in sectors):
+                self._unread.update((place[0], self._group_of(seq)) for seq in self._events_of(place))
 
     def _is_operation(self, held: Held) -> bool:
         """Whether a sector is of a writer's operation, wherever it lies; the control arm's proves nothing."""

@@ -391,17 +391,21 @@ class _WearingStorage(KernelStorage):
         return Wearing(file, {}, {})
 
 
-def test_an_error_at_the_second_look_does_not_hide_what_the_first_saw(written: Disk, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("seq", "finding"), [(60, "lost"), (IN_FLIGHT + 2, "corrupt")])
+def test_an_error_at_the_second_look_does_not_hide_what_the_first_saw(
+    written: Disk, tmp_path: Path, seq: int, finding: str
+) -> None:
     """A record was read, and was not what it should be. That the drive cannot read it again makes no loss by
-    read errors of it, which a later pass might withdraw."""
-    slot = written.slot_of(0, 60)
-    written.put(0, slot, written.record(0, slot, written.newest(0, slot, 59)))
+    read errors of it, which a later pass might withdraw. Nor is it excused as one that may be in flight."""
+    slot = written.slot_of(0, seq)
+    older = written.record(0, slot, written.newest(0, slot, 59))
+    written.put(0, slot, older if finding == "lost" else b"\xa5" * 1024)
     _, offset, _ = written.versions.place(0, slot)
     storage = _WearingStorage(lay_down(written, tmp_path).path, offset)
 
     report, examples, _ = scanned(storage, job_of(written.plan, (100,)))
 
-    assert report.findings == {"lost": 1}
+    assert report.findings == {finding: 1}
     assert not report.by_errors
     assert [example.judgement.slot for example in examples if example.is_finding] == [slot]
 

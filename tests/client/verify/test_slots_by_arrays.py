@@ -23,7 +23,7 @@ from durability_client.verify.scan_base import ScanListener
 from durability_client.verify.slot_scan import LogScan, SlotScan
 from tests.client.verify.targets import job_of
 from tests.core.evidence.memory_target import SECTOR, Disk, small
-from tests.lab.truth.disk_storage import DiskStorage
+from tests.lab.truth.disk_storage import PassingErrors
 
 MakePlan = Callable[..., Plan]
 
@@ -51,14 +51,19 @@ class LogsOneByOne(_OneByOne, LogOracle):
 
 
 def scanned(
-    disk: Disk, acked: tuple[int, ...] | None, bad: set[tuple[str, int]], *, one_by_one: bool
+    disk: Disk,
+    acked: tuple[int, ...] | None,
+    errors: dict[tuple[str, int], int],
+    flips: dict[tuple[str, int], int],
+    *,
+    one_by_one: bool,
 ) -> tuple[ScanReport, list[Example], list[Judgement]]:
     examples: list[Example] = []
     findings: list[Judgement] = []
     listener = ScanListener(
         tick=lambda: None, progress=lambda _: None, example=examples.append, finding=findings.append
     )
-    storage = cast(Storage, DiskStorage(disk, bad))
+    storage = cast(Storage, PassingErrors(disk, errors=errors, flips=flips))
     job = job_of(disk.plan, acked)
     if disk.plan.workload == "append":
         log = LogsOneByOne(disk.plan, acked) if one_by_one else None
@@ -130,17 +135,20 @@ def disks(data: st.DataObject, make_plan: MakePlan) -> Disk:
 )
 @given(data=st.data())
 def test_arrays_and_single_slots_come_to_the_same(make_plan: MakePlan, data: st.DataObject) -> None:
-    """Random damage of each kind: reports, findings and examples are equal, with a log and without."""
+    """Random damage of each kind, errors that stay or go away, wrong bits of a first reading: reports,
+    findings and examples are equal, with a log and without."""
     disk = disks(data, make_plan)
     plan = disk.plan
-    bad = {
+    places = [
         (suffix, data.draw(st.integers(0, len(content) // SECTOR)) * SECTOR)
         for suffix, content in disk.files.items()
-        if data.draw(st.integers(0, 5)) == 0
-    }
+        for _ in range(data.draw(st.sampled_from([0, 0, 1, 4])))
+    ]
+    errors = {place: data.draw(st.sampled_from([1, 1 << 20])) for place in places[::2]}
+    flips = {place: 1 for place in places[1::2] if place not in errors}
     for acked in (tuple(data.draw(st.integers(4, 27)) * 4 for _ in range(plan.writers)), None):
-        report, examples, findings = scanned(disk, acked, bad, one_by_one=False)
-        expected_report, expected_examples, expected = scanned(disk, acked, bad, one_by_one=True)
+        report, examples, findings = scanned(disk, acked, errors, flips, one_by_one=False)
+        expected_report, expected_examples, expected = scanned(disk, acked, errors, flips, one_by_one=True)
 
         assert report == expected_report
         assert in_order(findings) == in_order(expected)
@@ -152,7 +160,7 @@ def test_first_and_last_examples_are_kept_of_many(make_plan: MakePlan) -> None:
     disk = Disk(small(make_plan, slots=2000, record_bytes=SECTOR, block_bytes=SECTOR, pattern="sequential"))
     assert disk.plan.credit == 8
 
-    report, examples, findings = scanned(disk, (1992,), set(), one_by_one=False)
+    report, examples, findings = scanned(disk, (1992,), {}, {}, one_by_one=False)
 
     assert report.findings == {"lost": 1992}
     assert len(findings) == 1992
@@ -168,10 +176,10 @@ def test_fewer_examples_of_long_records_are_kept(
     """The first and the last of a kind have so many bytes at most: a server has room for all kinds."""
     disk = Disk(small(make_plan, slots=200, record_bytes=SECTOR, block_bytes=SECTOR, pattern="sequential"))
     monkeypatch.setattr(limits, "EXAMPLES_BYTES_MAX", 5 * SECTOR + 1)
-    _, examples, findings = scanned(disk, (192,), set(), one_by_one=False)
+    _, examples, findings = scanned(disk, (192,), {}, {}, one_by_one=False)
     assert len(findings) == 192
     slots = [example.judgement.slot for example in examples]
     assert slots == [*range(5), *range(192 - 5, 192)]
     monkeypatch.setattr(limits, "EXAMPLES_BYTES_MAX", 1)
-    _, examples, _ = scanned(disk, (192,), set(), one_by_one=False)
+    _, examples, _ = scanned(disk, (192,), {}, {}, one_by_one=False)
     assert [example.judgement.slot for example in examples] == [0, 191]

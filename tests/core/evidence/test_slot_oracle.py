@@ -251,6 +251,42 @@ def test_only_the_group_after_the_newest_can_have_been_in_flight(
         disk.put(0, slot, before)
 
 
+@pytest.mark.parametrize("group", [1, 3])
+def test_groups_that_cannot_be_read_may_have_been_acknowledged(make_plan: MakePlan, group: int) -> None:
+    """Of two groups after the newest a slot cannot be read. So the third one may have been in flight, and no
+    later one: the third was read, and is not there. A second reading, of what is not there, excuses none."""
+    plan = small(make_plan, slots=128, group=group, credit=6 * group)
+    disk = written(plan, 99)
+    bad = {(0, disk.slot_of(0, 99 + number * group)): {0, 1} for number in (1, 2)}
+    for number in range(3, 6):
+        slot = disk.slot_of(0, 99 + number * group)
+        before = disk.get(0, slot)
+        disk.put(0, slot, DAMAGE, 0)
+        assert (scan(disk, (99,), bad).findings == {}) == (number == 3)
+        disk.put(0, slot, before)
+    oracle = scan(disk, (99,), bad).oracle
+    assert oracle.last_issued(0) == 99 + 3 * group
+    for writer, slot in bad:
+        oracle.prove_again(oracle.observe(writer, slot, disk.get(writer, slot)))
+    assert oracle.last_issued(0) == 99 + group
+
+
+def test_a_second_reading_proves_operations(make_plan: MakePlan) -> None:
+    """A slot in flight that could not be read shows its operation in the end; the first reading is kept."""
+    plan = small(make_plan)
+    disk = written(plan, 103)
+    slots = [disk.slot_of(0, seq) for seq in (101, 102, 103)]
+    oracle = scan(disk, (100,), {(0, slot): {0, 1} for slot in slots}).oracle
+    assert oracle.proven == (100,)
+    assert oracle.newest_seen < (100,)
+    assert {one.slot for one in oracle.without_version()} == set(slots)
+
+    oracle.prove_again(oracle.observe(0, slots[2], disk.get(0, slots[2])))
+
+    assert (oracle.proven, oracle.newest_seen) == ((102,), (103,))
+    assert len(oracle.without_version()) == 3
+
+
 def test_a_slot_may_have_two_versions_in_flight(make_plan: MakePlan) -> None:
     """Where one pass ends and the next begins, two newer versions than the acknowledged one are legal."""
     plan = small(make_plan, record_bytes=2048, block_bytes=2048)

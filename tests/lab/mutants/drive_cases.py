@@ -258,6 +258,36 @@ def garbage_ahead_of_what_was_in_flight() -> str:
     return judged(disk, case)
 
 
+def _with_writes_that_nobody_heard_of(count: int) -> tuple[Files, Case, list[tuple[str, int]]]:
+    """An honest drive that kept so many operations which the server never heard of, and garbage of the one
+    after them; suffix and offset of the sectors of all but that."""
+    disk, case = kept()
+    disk.write(0, *range(ACKED + 1, ACKED + 1 + count))
+    disk.put(0, disk.slot_of(0, ACKED + 1 + count), GARBAGE)
+    places = [disk.versions.place(0, disk.slot_of(0, ACKED + 1 + number)) for number in range(count)]
+    sectors = [
+        (suffix, offset + start) for suffix, offset, size in places for start in range(0, size, SECTOR)
+    ]
+    return Files.of(disk, after_power_loss()), case, sectors
+
+
+@lab_case("durable; 2 damaged in flight")
+def write_in_flight_behind_a_wrong_bit() -> str:
+    """The newest record has wrong bits when it is read first. Nothing else shows that it was acknowledged,
+    and that the next one may have been in flight."""
+    files, case, sectors = _with_writes_that_nobody_heard_of(1)
+    files.flips.update({(suffix, offset + 300): 1 for suffix, offset in sectors})
+    return judged(files, case)
+
+
+@lab_case("durable; 4 damaged in flight")
+def write_in_flight_behind_records_that_cannot_be_read() -> str:
+    """The three newest records cannot be read. So they may have been acknowledged, and a fourth one begun."""
+    files, case, sectors = _with_writes_that_nobody_heard_of(3)
+    files.bad.update(sectors)
+    return judged(files, case)
+
+
 @lab_case("durable")
 def write_in_flight_torn() -> str:
     """An honest drive tears the write in flight between its sectors."""

@@ -12,7 +12,7 @@ from durability.formats import drive_serials, record
 from durability_client.verify.canary import Canary
 from durability_client.verify.name_scan import NameScan
 from durability_client.verify.scan_base import ScanBase
-from durability_client.verify.slot_scan import LogScan
+from durability_client.verify.slot_scan import LogScan, SlotScan
 from durability_server.store import target_keys
 from tests.lab.mutants.mutation import Mutant, answering, without
 
@@ -60,7 +60,7 @@ JUDGING = (
             "control-record-in-a-slot": "loss; 3 lost, 1 misdirected, 3 out of order",
         },
         change=without(
-            ProvenOperations.prove_by,
+            ProvenOperations._prove_by_spans,
             "and self._is_writer(span.writer):\n            self._prove(span.writer, span.seq)",
             "and span.writer >= 0:\n            self._prove(span.writer % self.plan.writers, span.seq)",
         ),
@@ -115,6 +115,24 @@ JUDGING = (
             "name-gone-ahead-of-what-was-in-flight": "durable",
         },
         change=answering(ProvenOperations.last_issued, "return self.ceiling(writer)"),
+    ),
+    Mutant(
+        name="what cannot be read hides nothing",
+        rule=7,
+        taken_away="a group of which a slot cannot be read was never acknowledged",
+        noticed_by={
+            "write-in-flight-behind-records-that-cannot-be-read": (
+                "loss; 1 corrupt, 2 unreadable, 1 damaged in flight"
+            ),
+        },
+        change=answering(ProvenOperations._unread_groups, "return set()"),
+    ),
+    Mutant(
+        name="slots in flight are read once",
+        rule=8,
+        taken_away="a slot in flight that was damaged or unreadable is not read again for what it proves",
+        noticed_by={"write-in-flight-behind-a-wrong-bit": "loss; 1 corrupt, 1 damaged in flight"},
+        change=answering(SlotScan._read_in_flight_again, 'self._begin("judging", 0)'),
     ),
     Mutant(
         name="a mix of legal versions is illegal",
@@ -257,7 +275,7 @@ JUDGING = (
         taken_away="an I/O error counts, whether or not the drive still answers elsewhere",
         noticed_by={
             "drive-that-loses-power-while-it-is-read": (
-                "loss: unreadable-only; 63 unreadable, 1 damaged in flight"
+                "loss: unreadable-only; 56 unreadable, 8 damaged in flight"
             ),
         },
         change=answering(Canary.require_drive, "pass"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -69,16 +69,76 @@ class DiskStorage:
         """There is nothing below."""
 
 
+class PassingErrorsFile(DiskFile):
+    """One file of a `PassingErrors`."""
+
+    def __init__(self, data: bytearray, errors: dict[int, int], flips: dict[int, int]) -> None:
+        super().__init__(data, ())
+        self._errors = errors
+        self._flips = flips
+
+    def pread_into(self, buffer: WritableBuffer, offset: int) -> int:
+        for start, left in self._errors.items():
+            if left and start < min(offset + len(buffer), len(self._data)) and offset < start + SECTOR:
+                if len(buffer) == SECTOR:
+                    self._errors[start] -= 1
+                raise OSError(errno.EIO, "the sector cannot be read now")
+        got = super().pread_into(buffer, offset)
+        for start, left in self._flips.items():
+            if left and offset <= start < offset + got:
+                buffer[start - offset] ^= 1
+                self._flips[start] -= 1
+        return got
+
+
+class PassingErrors(DiskStorage):
+    """As `DiskStorage`, of a drive whose errors go away. By suffix and offset of a sector: `errors`, how many
+    readings of it fail, whatever the scan asks for until it is down to the sector; `flips`, how many reads of
+    it have a wrong bit."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        *,
+        errors: Mapping[tuple[str, int], int] | None = None,
+        flips: Mapping[tuple[str, int], int] | None = None,
+    ) -> None:
+        super().__init__(disk)
+        self._errors = _by_file(errors or {})
+        self._flips = _by_file(flips or {})
+
+    def open(self, suffix: str) -> DiskFile:
+        if suffix not in self._files:
+            raise FileNotFoundError(suffix)
+        return PassingErrorsFile(
+            self._files[suffix], self._errors.setdefault(suffix, {}), self._flips.setdefault(suffix, {})
+        )
+
+
+def _by_file(counts: Mapping[tuple[str, int], int]) -> dict[str, dict[int, int]]:
+    files: dict[str, dict[int, int]] = {}
+    for (suffix, offset), count in counts.items():
+        files.setdefault(suffix, {})[offset] = count
+    return files
+
+
 def scanned(
     disk: Disk, acked: Sequence[int], bad: Collection[tuple[str, int]] = ()
 ) -> tuple[list[Judgement], ScanReport]:
     """What the real scan finds, and its report."""
+    return scanned_from(DiskStorage(disk, bad), disk, acked)
+
+
+def scanned_from(
+    storage: DiskStorage, disk: Disk, acked: Sequence[int]
+) -> tuple[list[Judgement], ScanReport]:
+    """As `scanned`, of a disk that is read through `storage`."""
     findings: list[Judgement] = []
     job = ScanJob(plan=disk.plan, acked=tuple(acked), control_completed=0, block_bytes=SECTOR)
     listener = ScanListener(
         tick=lambda: None, progress=lambda _: None, example=lambda _: None, finding=findings.append
     )
-    report = scan_here(cast(Storage, DiskStorage(disk, bad)), job, listener)
+    report = scan_here(cast(Storage, storage), job, listener)
     assert report.finished, report.failure
     return findings, report
 
