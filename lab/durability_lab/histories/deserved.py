@@ -228,7 +228,7 @@ def _untrue_figures(
     finished = "scan-unfinished" not in grade.reasons and not answer.recovered
     reference = _second_reading(world, answer, run) if finished and not explained else None
     elsewhere = one.system or run in answer.smaller or world.smaller(run)  # more is lost than its promises
-    durable = grade.word == "durable" and not grade.limit
+    durable = grade.word == "durable" and not _limit(world, answer, run, document["cut"]["class"])
     met = [cut for cut in world.cuts if run in cut.promised_ns]
     truth = FigureTruth(
         plan=plan,
@@ -324,6 +324,8 @@ def _limit(world: KnownTruth, answer: VerifyAnswer, run: int, cut_class: str) ->
             return "a drive without a link looks dead"
         if run in world.frozen_shortly:
             return "a client frozen shortly before the cut, or the server's end"
+        if _hid_its_wait(world, answer, run):
+            return "the drive lost what shows that a writer had used up its credit"
     silent = [cut.at_ns for cut in world.cuts if cut.what == "guest" and _met(world, cut, run)]
     if silent and any(cut.what != "guest" and cut.at_ns > silent[0] for cut in world.cuts):
         return "the system died before the power went"
@@ -331,6 +333,20 @@ def _limit(world: KnownTruth, answer: VerifyAnswer, run: int, cut_class: str) ->
     if false and not world.history.counters and any(_met(world, cut, run) for cut in world.cuts):
         return "a false attestation"
     return ""
+
+
+def _hid_its_wait(world: KnownTruth, answer: VerifyAnswer, run: int) -> bool:
+    """Whether a writer had used up its credit, and the drive lost the operations that show it."""
+    plan, case = world.plans.get(run), answer.case
+    if plan is None or case is None:
+        return False
+    grants = case.credits[0] if case.credits else case.grants  # the least that a writer may have had
+    for label in (Label.of(one.promised) for one in world.broken() if one.promised):
+        place = label.place(plan)
+        if place is not None and place[0] in range(plan.writers):
+            if label.seq >= plan.issue_limit(grants[place[0]]):
+                return True
+    return False
 
 
 LOSS_BY_READS = "loss, by reads that failed alone"  # which a pass that reads all may withdraw

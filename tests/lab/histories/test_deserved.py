@@ -285,3 +285,20 @@ def test_a_drive_with_another_serial_is_another_drive(drive: str, target: str, a
     assert len(found.grades) == 2
     assert all(answer in line for line in found.told if "verdict" in line or ": inconclusive" in line)
     assert not {"loss", "durable"} & {grade.word for grade in found.grades}
+
+
+def test_a_liar_that_loses_what_shows_that_its_writer_waited_is_a_known_limit() -> None:
+    """The writer goes on in a dead network and uses up its credit. The drive then loses the newest of that, so
+    the target looks as if the power had gone while it wrote."""
+    lines = ("run workload=append sync=dsync size_kib=1024", "network", "pass ms=4000", "cut")
+    found = played(*lines, drive="early-ack:delay_ms=3000", target="file", seed=0)
+    assert found.wrong == ()
+    assert found.grades[-1].word == "durable"
+    assert found.grades[-1].limit == "the drive lost what shows that a writer had used up its credit"
+
+
+def test_records_at_risk_of_a_client_frozen_for_a_moment_are_as_documented() -> None:
+    """The server cannot see a freeze of 100 ms, and takes the last frame for the last moment under load."""
+    found = played("run", "run", "freeze", "pass ms=100", "cut", seed=0)
+    assert found.wrong == ()
+    assert found.grades[-1].word == "durable"
