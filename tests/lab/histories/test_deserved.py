@@ -288,8 +288,8 @@ def test_a_drive_with_another_serial_is_another_drive(drive: str, target: str, a
 
 
 def test_a_liar_that_loses_what_shows_that_its_writer_waited_is_a_known_limit() -> None:
-    """The writer goes on in a dead network and uses up its credit. The drive then loses the newest of that, so
-    the target looks as if the power had gone while it wrote."""
+    """In a dead network the writer uses up its credit. The drive then loses the newest of that, so the target
+    looks as if the power had gone while it wrote."""
     lines = ("run workload=append sync=dsync size_kib=1024", "network", "pass ms=4000", "cut")
     found = played(*lines, drive="early-ack:delay_ms=3000", target="file", seed=0)
     assert found.wrong == ()
