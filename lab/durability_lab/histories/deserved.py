@@ -341,12 +341,12 @@ def _hid_its_wait(world: KnownTruth, answer: VerifyAnswer, run: int) -> bool:
     if plan is None or case is None:
         return False
     grants = case.credits[0] if case.credits else case.grants  # the least that a writer may have had
-    for label in (Label.of(one.promised) for one in world.broken() if one.promised):
-        place = label.place(plan)
-        if place is not None and place[0] in range(plan.writers):
-            if label.seq >= plan.issue_limit(grants[place[0]]):
-                return True
-    return False
+    labels = [Label.of(one.promised) for one in world.broken() if one.promised]
+    places = [(label.seq, label.place(plan)) for label in labels]
+    return any(
+        place is not None and place[0] in range(plan.writers) and seq >= plan.issue_limit(grants[place[0]])
+        for seq, place in places
+    )
 
 
 LOSS_BY_READS = "loss, by reads that failed alone"  # which a pass that reads all may withdraw
