@@ -317,22 +317,22 @@ def _met(world: KnownTruth, cut: PlayedCut, run: int) -> bool:
 
 def _limit(world: KnownTruth, answer: VerifyAnswer, run: int, cut_class: str) -> str:
     """The documented assumption that makes a durable right that the truth does not."""
-    if any(run in cut.promised_ns and cut.what in CUT_SUBJECTS.get(cut_class, ()) for cut in world.cuts):
-        if run in world.ended_unheard:
-            return "stopped writing in a dead network"
-        if run in world.failed_with_power:
-            return "a drive without a link looks dead"
-        if run in world.frozen_shortly:
-            return "a client frozen shortly before the cut, or the server's end"
-        if _hid_its_wait(world, answer, run):
-            return "the drive lost what shows that a writer had used up its credit"
-    silent = [cut.at_ns for cut in world.cuts if cut.what == "guest" and _met(world, cut, run)]
-    if silent and any(cut.what != "guest" and cut.at_ns > silent[0] for cut in world.cuts):
-        return "the system died before the power went"
-    false = answer.step["attest"] == "false"
-    if false and not world.history.counters and any(_met(world, cut, run) for cut in world.cuts):
-        return "a false attestation"
-    return ""
+    cut = any(run in one.promised_ns and one.what in CUT_SUBJECTS.get(cut_class, ()) for one in world.cuts)
+    silent = [one.at_ns for one in world.cuts if one.what == "guest" and _met(world, one, run)]
+    false = answer.step["attest"] == "false" and not world.history.counters
+    assumed = {
+        "stopped writing in a dead network": cut and run in world.ended_unheard,
+        "a drive without a link looks dead": cut and run in world.failed_with_power,
+        "a client frozen shortly before the cut, or the server's end": cut and run in world.frozen_shortly,
+        "the drive lost what shows that a writer had used up its credit": (
+            cut and _hid_its_wait(world, answer, run)
+        ),
+        "the system died before the power went": (
+            any(one.what != "guest" and one.at_ns > min(silent) for one in world.cuts) if silent else False
+        ),
+        "a false attestation": false and any(_met(world, one, run) for one in world.cuts),
+    }
+    return next((name for name, holds in assumed.items() if holds), "")
 
 
 def _hid_its_wait(world: KnownTruth, answer: VerifyAnswer, run: int) -> bool:
