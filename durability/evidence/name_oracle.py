@@ -76,13 +76,15 @@ class _Legal:
 
     `newest`: the newest event up to the frontier, 0 for the prefill or none. `holds`: that puts a version.
     `removal`, `rewrite`: events beyond, as far as they can have been issued, take the name away; make it
-    anew, so that any content may be seen. `in_flight`: there are events beyond. A version beyond `newest` is
+    anew, so that any content may be seen. `hidden_removal`: they take it away if operations were issued that
+    cannot be read. `in_flight`: there are events beyond. A version beyond `newest` is
     legal: it is one of those.
     """
 
     newest: Words
     holds: NDArray[np.bool_]
     removal: NDArray[np.bool_]
+    hidden_removal: NDArray[np.bool_]
     rewrite: NDArray[np.bool_]
     in_flight: NDArray[np.bool_]
 
@@ -282,7 +284,9 @@ class NameOracle(ProvenOperations):
         """What is legal if all operations up to `frontier` were acknowledged."""
         versions, ceiling = self._versions, U64(self.ceiling(writer))
         # An endless writer removes a name for each that it makes, and that one shows how far it got.
-        last_removal = U64(self.last_issued(writer)) if self.plan.contract.endless else ceiling
+        shown = self.plan.contract.endless
+        last_removal = U64(self.last_issued(writer)) if shown else ceiling
+        last_hidden = U64(self.last_hidden(writer)) if shown else ceiling
         newest = versions.newest(writer, slots, frontier)
         holds = ~versions.removals(writer, slots, newest)
         if not self.plan.contract.prefilled:
@@ -291,15 +295,17 @@ class NameOracle(ProvenOperations):
         first = versions.following(writer, slots, newest)
         second = versions.following(writer, slots, first)
         removal = np.zeros(len(slots), dtype=np.bool_)
-        rewrite = removal.copy()
+        hidden_removal, rewrite = removal.copy(), removal.copy()
         for event in (first, second):
             takes_away = versions.removals(writer, slots, event)
             removal |= (event <= last_removal) & takes_away
+            hidden_removal |= (event <= last_hidden) & takes_away
             rewrite |= (event <= ceiling) & ~takes_away
         return _Legal(
             newest=newest,
             holds=holds,
             removal=removal,
+            hidden_removal=hidden_removal,
             rewrite=rewrite & (not self.plan.contract.whole_at_all_times),
             in_flight=first <= ceiling,
         )
@@ -339,7 +345,8 @@ class NameOracle(ProvenOperations):
         if not self.prefilled:  # then there need not be anything yet
             return Faults(None, False, False, None)
         if observation.missing:
-            return Faults(None if legal.absent(number) else "absent", False, False, None)
+            finding: FindingClass = "unreadable" if legal.hidden_removal[number] else "absent"
+            return Faults(None if legal.absent(number) else finding, False, False, None)
         if any(
             self._is_writer(span.writer) and span.seq > self.ceiling(span.writer)
             for span in observation.spans

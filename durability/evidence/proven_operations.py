@@ -118,17 +118,24 @@ class ProvenOperations:
     def last_issued(self, writer: int) -> int:
         """The newest seq that `writer` can have issued, once all has been read; only where operations leave
         their record. Had a group been begun two after the newest that is seen, the one between would have
-        been acknowledged, and what is in flight does not cover all of it: it would be seen. But a group of
-        which a slot could not be read may have been acknowledged, and the one after it issued."""
-        if not self.logged:
-            return limits.SEQ_MAX
-        group = self.plan.group
-        newest = max(self._proven[writer], self._newest_seen[writer])
-        groups = -(-newest // group) + 1
-        unread = self._unread_groups(writer)
+        been acknowledged, and what is in flight does not cover all of it: it would be seen."""
+        return self._end_of_group(writer, self._groups_seen(writer) + 1)
+
+    def last_hidden(self, writer: int) -> int:
+        """As `last_issued`, if each group of which a slot could not be read was acknowledged. A drive that
+        keeps what it acknowledges hides none for good, so this excuses nothing: it says of what is wrong
+        beyond `last_issued` that reading everything may clear it."""
+        groups, unread = self._groups_seen(writer) + 1, self._unread_groups(writer)
         while groups in unread:
             groups += 1
-        return min(self.ceiling(writer), groups * group)
+        return self._end_of_group(writer, groups)
+
+    def _groups_seen(self, writer: int) -> int:
+        """How many groups have begun for sure."""
+        return -(-max(self._proven[writer], self._newest_seen[writer]) // self.plan.group)
+
+    def _end_of_group(self, writer: int, number: int) -> int:
+        return min(self.ceiling(writer), number * self.plan.group) if self.logged else limits.SEQ_MAX
 
     def _unread_groups(self, writer: int) -> set[int]:
         """The groups, counted from 1, with an operation on a slot of `writer` that could not be read."""

@@ -43,6 +43,7 @@ from durability.evidence.record_rows import (
     faults,
     is_behind,
     joined,
+    select,
     whole_rows,
 )
 from durability.formats.mixing import U64, Words
@@ -128,8 +129,9 @@ class SlotOracle(ProvenOperations):
         expected = self._versions.newest(writer, slots, self._proven[writer])
         logged = self._versions.newest(writer, slots, self.acked[writer])
         latest = self._latest_issued(writer, slots)
+        hidden = self._hidden(writer, slots)
         found = [
-            self._faults(observation, int(expected[number]), int(latest[number]))
+            self._faults(observation, int(expected[number]), int(latest[number]), hidden=bool(hidden[number]))
             for number, observation in enumerate(observations)
         ]
         lost = self._oldest_lost(writer, slots, expected, found)
@@ -140,6 +142,7 @@ class SlotOracle(ProvenOperations):
                 expected=int(expected[number]),
                 logged=int(logged[number]),
                 latest=int(latest[number]),
+                hidden=bool(hidden[number]),
                 oldest_lost=lost[number],
             )
 
@@ -151,6 +154,13 @@ class SlotOracle(ProvenOperations):
             writer, slots, self.ceiling(writer) if endless else self.last_issued(writer)
         )
 
+    def _hidden(self, writer: int, slots: Words) -> NDArray[np.bool_]:
+        """Which slots may have a version in flight only if operations are hidden that could not be read."""
+        last, hidden = self.last_issued(writer), self.last_hidden(writer)
+        if last == hidden or self._versions.endless(writer):
+            return np.zeros(len(slots), dtype=np.bool_)
+        return self._versions.newest(writer, slots, hidden) > self._versions.newest(writer, slots, last)
+
     def _judge(
         self,
         observation: Observation,
@@ -159,6 +169,7 @@ class SlotOracle(ProvenOperations):
         expected: int,
         logged: int,
         latest: int,
+        hidden: bool,
         oldest_lost: int | None,
     ) -> Judgement:
         writer, slot = observation.writer, observation.slot
@@ -170,7 +181,8 @@ class SlotOracle(ProvenOperations):
             found,
             expected=expected,
             in_flight=in_flight,
-            order_violation=wrong and self._faults(observation, logged, latest).finding is None,
+            order_violation=wrong
+            and self._faults(observation, logged, latest, hidden=hidden).finding is None,
             collateral=wrong and not in_flight and self._beside_in_flight(suffix, offset, record_bytes),
             text=describe(
                 observation,
@@ -181,8 +193,10 @@ class SlotOracle(ProvenOperations):
             oldest_lost=oldest_lost,
         )
 
-    def _faults(self, observation: Observation, expected: int, latest: int) -> Faults:
-        """What is wrong if `expected` is the newest acknowledged version and `latest` the newest issued."""
+    def _faults(self, observation: Observation, expected: int, latest: int, *, hidden: bool) -> Faults:
+        """What is wrong if `expected` is the newest acknowledged version and `latest` the newest issued.
+        `hidden`: a newer one may have been, behind operations that cannot be read: then damage is no more
+        than unreadable."""
         tail = self._versions.endless(observation.writer) and expected == 0
         ceiling = self.ceiling(observation.writer)
         excused = latest > expected
@@ -201,6 +215,8 @@ class SlotOracle(ProvenOperations):
                 stale.append(seq)
             elif span.state in ("zero", "damaged", "unreadable") and excused:
                 damaged = True
+            elif span.state in ("zero", "damaged") and hidden:
+                found.add("unreadable")
             else:
                 found.add(_CLASS_OF_STATE[span.state])
         if found:
@@ -252,7 +268,7 @@ class SlotOracle(ProvenOperations):
 
     def rows_in_flight(self, writer: int) -> Rows | None:
         """As `in_flight`, of whole versions and kept rows, in one; None for nothing."""
-        parts = list(self._kept.get(writer, ()))
+        parts = [select(rows, ~self._hidden(writer, rows.slots)) for rows in self._kept.get(writer, ())]
         if writer in self._held:
             slots, held = self._slots_in_flight[writer], self._held[writer]
             odd = ~self._plainly_legal(writer, slots, held) & (held <= U64(self.ceiling(writer)))
@@ -261,6 +277,10 @@ class SlotOracle(ProvenOperations):
 
     def odd_in_flight(self) -> Iterator[Observation]:
         """As `in_flight`, of what `rows_in_flight` leaves out."""
+        for writer, parts in self._kept.items():
+            for rows in parts:
+                for number in np.flatnonzero(self._hidden(writer, rows.slots)).tolist():
+                    yield self.observation_of(writer, select(rows, slice(number, number + 1)))
         for writer, held in self._held.items():
             beyond = np.flatnonzero((held > U64(self.ceiling(writer))) & (held != UNSEEN))
             for position in beyond:

@@ -57,13 +57,14 @@ class Broken:
     `kind`: `older` a version of before the promised one; `blank` zeros, which were not written there;
     `elsewhere` what was written to another sector; `garbage` what was never written; `unreadable`; `gone`,
     beyond the end of the drive. `promised` and `found`: the labels of what should be and of what is there,
-    b"" without one.
+    b"" without one. `overwritten`: the host has sent another write there since, which a cut may tear.
     """
 
     offset: int
     kind: Kind
     promised: bytes
     found: bytes
+    overwritten: bool = False
 
 
 class DriveLog:
@@ -234,6 +235,7 @@ class Promises:
             kind=kind,
             promised=self._label(self._promised[sector]),
             found=data[:LABEL_BYTES] if data and data.startswith(_MAGIC) else b"",
+            overwritten=bool(self._since.get(sector)),
         )
 
     def _label(self, version: int) -> bytes:

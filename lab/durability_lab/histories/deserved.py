@@ -88,6 +88,9 @@ class KnownTruth(Protocol):
     def broken(self) -> Sequence[Broken]:
         """The promises that the drive does not keep, or did not."""
 
+    def broken_now(self) -> Sequence[Broken]:
+        """Those that it does not keep now."""
+
     def metadata_broken(self, run: int) -> bool:
         """Whether the drive broke a promise to the file system that what the run wrote rests on."""
 
@@ -135,6 +138,8 @@ def _grade(world: KnownTruth, answer: VerifyAnswer, damage: Mapping[int, _Damage
         limit = ""
         if damaged := _damaged(world, answer, run):
             wrong = f"durable, and the target is damaged: {damaged}"
+        elif gone := _acked_and_gone(world, answer, run):
+            wrong = f"durable, and the drive lost what it had acknowledged: {gone}"
         elif world.smaller(run):
             wrong = "durable, and the drive is smaller than it was"
         elif not _qualifying(world, run, document["cut"]["class"]):
@@ -290,6 +295,22 @@ def _damaged(world: KnownTruth, answer: VerifyAnswer, run: int) -> str:
     if reference is None or reference.read_nothing:
         return ""
     return ", ".join(f"{place} {wrong.finding}" for place, wrong in list(reference.wrong.items())[:3])
+
+
+def _acked_and_gone(world: KnownTruth, answer: VerifyAnswer, run: int) -> str:
+    """What the drive itself says it lost of operations that the log has, by no rule of a judge: sectors that
+    the host never wrote again. "" for nothing."""
+    plan, case = world.plans.get(run), answer.case
+    if plan is None or case is None or plan.workload != "overwrite" or world.promised(run) is None:
+        return ""
+    if answer.interrupted or answer.recovered:
+        return ""
+    kept = [one for one in world.broken_now() if one.promised and not one.overwritten]
+    for kind, label in ((one.kind, Label.of(one.promised)) for one in kept):
+        place = label.place(plan)
+        if place is not None and place[0] in range(plan.writers) and label.seq <= case.frontiers[place[0]]:
+            return f"{place} seq {label.seq} {kind}"
+    return ""
 
 
 def _second_reading(world: KnownTruth, answer: VerifyAnswer, run: int) -> ReferenceJudge | None:

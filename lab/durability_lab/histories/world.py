@@ -193,7 +193,11 @@ class World:
     def broken(self) -> list[Broken]:
         """The promises that the drive did not keep at one of its cuts, or does not keep now. What a later run
         wrote over them may hide them from a look at the end."""
-        return [*self.broken_before, *self.storage.drive.broken(self.storage.log)]
+        return [*self.broken_before, *self.broken_now()]
+
+    def broken_now(self) -> list[Broken]:
+        """The promises that the drive does not keep now."""
+        return self.storage.drive.broken(self.storage.log)
 
     def metadata_broken(self, run: int) -> bool:
         """Whether the drive broke a promise to the file system, in a record that what the run wrote rests

@@ -183,17 +183,24 @@ class ReferenceJudge:
         events = self._events_of(place)
         return [seq for seq in events if self._frontiers[place[0]] < seq <= self._last_begun(place, seq)]
 
-    def _last_begun(self, place: Place, seq: int) -> int:
+    def _hidden(self, place: Place) -> list[int]:
+        """As `under_way`, if groups with a slot that cannot be read were acknowledged: none of a drive that
+        keeps its promises is. What they would excuse is wrong, and no more than unreadable."""
+        newest, ceiling = self._frontiers[place[0]], self._ceilings[place[0]]
+        events = [seq for seq in self._events_of(place) if newest < seq <= ceiling]
+        return [seq for seq in events if seq <= self._last_begun(place, seq, hidden=True)]
+
+    def _last_begun(self, place: Place, seq: int, *, hidden: bool = False) -> int:
         """Rule 7: where an operation leaves its record, a writer can have begun no group later than the one
-        after the newest record that is heard or acknowledged, or than the one after any that follow it and
-        cannot be read. What puts a name anew may be any up to the ceiling."""
+        after the newest record that is heard or acknowledged; if operations are `hidden`, than the one after
+        any that follow it and cannot be read. What puts a name anew may be any up to the ceiling."""
         writer, slot = place
         shows = not self._by_name or (self._plan.workload == "create" and self._removes(slot, seq))
         if not shows:
             return self._ceilings[writer]
         newest = max(self._frontiers[writer], self._newest_heard[writer])
         groups = self._group_of(newest) + 1
-        while (writer, groups) in self._unread:
+        while hidden and (writer, groups) in self._unread:
             groups += 1
         return min(self._ceilings[writer], groups * self._plan.group)
 
@@ -422,7 +429,8 @@ class ReferenceJudge:
             elif one.state == "earlier":
                 outdated.append(EARLIER_RUN)
             elif not (excused and one.state in ("zero", "damaged", "unreadable")):
-                found.add(_CLASSES[one.state])
+                unclear = one.state in ("zero", "damaged") and len(self._hidden(place)) > 0
+                found.add("unreadable" if unclear else _CLASSES[one.state])
         oldest = min(outdated, default=None)
         for finding in _PRECEDENCE:
             if finding in found:
@@ -447,7 +455,9 @@ class ReferenceJudge:
         whole_at_all_times = self._plan.workload == "rename"
         if held is None:
             gone_is_legal = not puts or len(remade) < len(under_way) or (remade and not whole_at_all_times)
-            return None if gone_is_legal else Wrong(finding="absent", expected=expected, found=None)
+            removed = any(self._removes(place[1], seq) for seq in self._hidden(place))
+            missing: FindingClass = "unreadable" if removed else "absent"
+            return None if gone_is_legal else Wrong(finding=missing, expected=expected, found=None)
         if any(self._beyond(one) for one in held) or (remade and not whole_at_all_times):
             return None
         outdated = [EARLIER_RUN for one in held if one.state == "earlier"]

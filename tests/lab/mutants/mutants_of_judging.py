@@ -128,6 +128,13 @@ JUDGING = (
         change=answering(ProvenOperations._unread_groups, "return set()"),
     ),
     Mutant(
+        name="what cannot be read excuses",
+        rule=7,
+        taken_away="groups of which a slot cannot be read for good excuse what they may hide",
+        noticed_by={"write-in-flight-behind-records-that-cannot-be-read": "durable; 4 damaged in flight"},
+        change=answering(ProvenOperations.last_issued, "return self.last_hidden(writer)"),
+    ),
+    Mutant(
         name="slots in flight are read once",
         rule=8,
         taken_away="a slot in flight that was damaged or unreadable is not read again for what it proves",

@@ -137,6 +137,10 @@ class KernelWorld:
         """The promises that the drive has broken at any cut."""
         return self._broken
 
+    def broken_now(self) -> list[Broken]:
+        """As `broken`: nobody looks at the drive but after a cut."""
+        return self._broken
+
     def metadata_broken(self, run: int) -> bool:
         """Whether the drive broke a promise to the file system: it may have lost any file with it."""
         return self.file_system is not None and any(not one.promised for one in self._broken)
