@@ -11,6 +11,7 @@ import pytest
 from durability.evidence import cut, strength, verdict
 from durability.evidence.scan_report import ScanCounts
 from durability_client.verify import verify_command
+from durability_lab.histories import deserved
 from durability_lab.histories.play import Played, play
 from durability_lab.histories.steps import History
 from durability_lab.histories.world import World, of_age
@@ -55,6 +56,15 @@ def test_a_sound_run_owes_a_loss() -> None:
         verdict.decide, '"loss" if loss else "inconclusive" if missing', '"inconclusive" if loss or missing'
     )():
         assert any("where loss is due" in one for one in played(*lines, drive="flush-ignored").wrong)
+
+
+def test_a_durable_is_held_against_what_the_drive_says_it_lost() -> None:
+    """Also where a second reading makes the same mistake as the judge."""
+    lines = (*LOADED, "cut", "boot", "verify")
+    blind = answering(deserved._second_reading, "return None")
+    with blind(), answering(verdict._loss_reasons, "return []")():
+        wrong = played(*lines, drive="flush-ignored").wrong
+    assert any("durable, and the drive lost what it had acknowledged" in one for one in wrong)
 
 
 def test_a_drive_that_counts_owes_a_durable() -> None:
