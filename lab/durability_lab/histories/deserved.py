@@ -301,9 +301,9 @@ def _acked_and_gone(world: KnownTruth, answer: VerifyAnswer, run: int) -> str:
     """What the drive itself says it lost of operations that the log has, by no rule of a judge: sectors that
     the host never wrote again. "" for nothing."""
     plan, case = world.plans.get(run), answer.case
-    if plan is None or case is None or plan.workload != "overwrite" or world.promised(run) is None:
+    if plan is None or case is None or world.promised(run) is None or answer.interrupted or answer.recovered:
         return ""
-    if answer.interrupted or answer.recovered:
+    if plan.contract.layout != "region":  # elsewhere a slot may be removed, or lie somewhere else
         return ""
     kept = [one for one in world.broken_now() if one.promised and not one.overwritten]
     for kind, label in ((one.kind, Label.of(one.promised)) for one in kept):

@@ -73,14 +73,14 @@ def untrue(document: Mapping[str, Any], truth: FigureTruth) -> Iterator[str]:
     if truth.reference is not None:
         yield from _recounted(document, truth, truth.reference)
     yield from _untrue_series(document["strength"], truth.cuts)
-    if truth.promised is not None and truth.plan.workload in ("overwrite", "append"):
+    if truth.promised is not None and truth.plan.contract.layout != "names":
         yield from _untrue_risk(document, truth, truth.promised)
         yield from _untrue_window(document["loss_window"], truth, truth.promised)
 
 
 def _untrue_counts(document: Mapping[str, Any], truth: FigureTruth) -> Iterator[str]:
     lost, control, plan = document["lost"], document["control"], truth.plan
-    if truth.promised is not None and plan.workload != "unlink":  # whose removals leave no record
+    if truth.promised is not None and not plan.contract.absence_may_stall:  # else removals leave no record
         newest: dict[int, int] = {}
         for writer, seq in truth.promised.first_ns:
             newest[writer] = max(seq, newest.get(writer, 0))
@@ -110,7 +110,7 @@ def _recounted(document: Mapping[str, Any], truth: FigureTruth, reference: Refer
     if truth.promised is not None:  # else a kernel may write back meanwhile what nobody synced
         true = reference.control_lost(control["completed"])
         counted["losses of the control arm"] = control["lost"], true
-    if plan.workload == "overwrite":
+    if plan.contract.layout == "region":
         counted["checked slots"] = document["checked"], plan.writers * plan.slots
     for name, (said, there) in counted.items():
         if said != there:
