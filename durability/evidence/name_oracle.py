@@ -76,8 +76,8 @@ class _Legal:
 
     `newest`: the newest event up to the frontier, 0 for the prefill or none. `holds`: that puts a version.
     `removal`, `rewrite`: events beyond, as far as they can have been issued, take the name away; make it
-    anew, so that any content may be seen. `hidden_removal`: they take it away if operations were issued that
-    cannot be read. `in_flight`: there are events beyond. A version beyond `newest` is
+    anew, so that any content may be seen. `hidden_removal`: they take it away only if operations were
+    issued that cannot be read. `in_flight`: there are events beyond. A version beyond `newest` is
     legal: it is one of those.
     """
 
@@ -299,7 +299,7 @@ class NameOracle(ProvenOperations):
         for event in (first, second):
             takes_away = versions.removals(writer, slots, event)
             removal |= (event <= last_removal) & takes_away
-            hidden_removal |= (event <= last_hidden) & takes_away
+            hidden_removal |= (event > last_removal) & (event <= last_hidden) & takes_away
             rewrite |= (event <= ceiling) & ~takes_away
         return _Legal(
             newest=newest,

@@ -280,7 +280,7 @@ def write_in_flight_behind_a_wrong_bit() -> str:
     return judged(files, case)
 
 
-@lab_case("loss; 3 unreadable, 1 damaged in flight")
+@lab_case("loss: unreadable-only; 3 unreadable, 1 damaged in flight")
 def write_in_flight_behind_records_that_cannot_be_read() -> str:
     """The three newest records cannot be read. One may have been in flight; two were acknowledged or never
     begun. Behind them a fourth one is garbage: if they can be read once, it may have been in flight."""

@@ -282,7 +282,7 @@ JUDGING = (
         taken_away="an I/O error counts, whether or not the drive still answers elsewhere",
         noticed_by={
             "drive-that-loses-power-while-it-is-read": (
-                "loss: unreadable-only; 56 unreadable, 8 damaged in flight"
+                "loss: unreadable-only; 63 unreadable, 1 damaged in flight"
             ),
         },
         change=answering(Canary.require_drive, "pass"),
