@@ -46,12 +46,12 @@ def collect(path: Path, kind: TargetKind, *, typed: Path | None = None) -> Facts
     Raises nothing for what is missing or unreadable: such facts are None or empty. Bytes of a name that are
     no UTF-8 are escaped.
     """
+    host = host_now()  # first: a drive may hold up the rest, and the judge counts from when this began
     mount = None if kind == "device" else mount_of(path)
     names = _names_of_device(path) if mount is None else _names_below(mount)
     stack, is_whole = _stack_below(mount, names)
     drives = tuple(block_devices.drive(name) for name in stack.leaves)
     file_system = None if mount is None else _file_system(mount, names)
-    host = host_now()
     facts = Facts(
         host=host,
         path=str(path),

@@ -16,7 +16,8 @@ from durability.formats.facts import Drive, Facts, FileSystem
 from durability_client.system import block_devices, log_devices
 from durability_client.system.mounts import Mount, mount_of, parse_mount
 from durability_client.system.smart import counter_in
-from durability_client.target.discovery import collect
+from durability_client.target import discovery
+from durability_client.target.discovery import collect, uptime_ns
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.target_warnings import target_warnings
 
@@ -633,3 +634,17 @@ def test_mountinfo_with_optional_fields_and_escapes() -> None:
     assert (mount.id, mount.device_number, mount.root) == (36, (98, 0), "/mnt1")
     assert (mount.mount_point, mount.type, mount.source) == ("/a b", "ext3", "/dev/root\\x")
     assert mount.options == "rw,noatime,errors=continue"
+
+
+def test_uptime_is_read_before_what_a_drive_may_hold_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`verify` counts the start of the system from the moment at which it asked for the facts."""
+    asked_ns: list[int] = []
+
+    def looked_up(path: Path) -> Mount | None:
+        asked_ns.append(uptime_ns())
+        return mount_of(path)
+
+    monkeypatch.setattr(discovery, "mount_of", looked_up)
+    assert collect(tmp_path / "target", "file").host.uptime_ns <= asked_ns[0]
