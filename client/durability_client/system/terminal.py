@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import signal
 import sys
 import threading
@@ -17,6 +18,7 @@ from durability import plain_text
 
 SCREEN_WIDTH_MAX = 120  # longer lines are harder to read
 SCREEN_HEIGHT_MAX = 22  # of a terminal of 24, with the line that names what was written and the prompt
+_WAIT_S = 0.1  # for an answer, before signals are looked for again
 
 
 def fitted(text: str, stream: TextIO, *, indent: int) -> str:
@@ -57,6 +59,9 @@ def confirmed(question: str) -> bool:
     before = signal.signal(signal.SIGINT, signal.default_int_handler) if main else None
     try:
         print(plain_text.as_text(question), end=" ", file=sys.stderr, flush=True)
+        # Short waits: a signal that comes just before one is heard at its end, and a read has no end.
+        while not select.select([sys.stdin], [], [], _WAIT_S)[0]:
+            pass
         return sys.stdin.readline().strip().lower() in {"y", "yes"}
     except ValueError:  # what was typed is no text
         return False

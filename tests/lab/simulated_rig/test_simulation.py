@@ -197,7 +197,8 @@ def test_dead_drive_is_never_judged(seed: int) -> None:
     """A drive that answers nothing after its cut may have kept everything: it is not read, and no loss."""
     result = simulate(Scenario(model="dead"), seed=seed)
     assert result.exit_code == EXIT_INCONCLUSIVE
-    assert codes(result) == {"scan-unfinished", "nothing-checked"}
+    # Some seeds cut while the only writer may have been waiting, which is said as well.
+    assert codes(result) - {"nothing-at-risk"} == {"scan-unfinished", "nothing-checked"}
     assert not result.truth.defects
 
 

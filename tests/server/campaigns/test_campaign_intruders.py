@@ -326,7 +326,7 @@ async def test_a_secret_is_refused_by_the_server_too(lab: Lab, sqlite_url: str, 
 async def test_what_an_agent_says_is_kept_to_some_kib(lab: Lab, sqlite_url: str, power: Path) -> None:
     """Entries of a log stay for ever, so a status full of text does not fill the store."""
     running = await lab.start(sqlite_url)
-    await begin(lab, running, settings_of(power), check_only=True)
+    await begin_cycle(lab, running, power)
     agent = await lab.connect(running.address, "agent")
     task = await say(agent, status())
     long = drive_status(state="failed", text="é" * 4096)
