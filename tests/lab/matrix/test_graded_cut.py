@@ -14,7 +14,7 @@ from durability_lab.matrix.matrix_cells import MatrixCell
 from durability_lab.simulated_rig.scenario import Scenario
 from durability_lab.simulated_rig.simulation import simulate
 from durability_lab.truth.comparison import Truth
-from tests.lab.mutants.mutants_of_judging import FINDINGS_ARE_NO_LOSS
+from tests.lab.mutants.mutants_of_reading import FINDINGS_ARE_NO_LOSS
 from tests.lab.mutants.mutation import Change, without
 
 LOAD = Scenario(slots=256, rate=500.0)

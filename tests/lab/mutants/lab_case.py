@@ -20,7 +20,7 @@ from durability.errors import TargetError, WrongTargetError
 from durability.evidence.cut import CutClass
 from durability.evidence.document import Outcome
 from durability.evidence.scan_report import Example
-from durability.formats.case import Case
+from durability.formats.case import Case, PastVerdict
 from durability.formats.facts import Facts
 from durability.formats.packing import Value
 from durability.formats.plan import Plan
@@ -97,6 +97,12 @@ def plan_of(**changes: Any) -> Plan:
 def disk_of(plan: Plan, *acked: int) -> Disk:
     """What an honest drive holds after so many operations of each writer."""
     return copy.deepcopy(_disk_of(plan, acked))
+
+
+def past(verdict: str, **changes: Any) -> PastVerdict:
+    """An earlier verdict on a cut of class power with records at risk."""
+    fields: dict[str, Any] = {"run": "1", "cut_class": "power", "at_risk_ms1000": 5, "wall": "", **changes}
+    return PastVerdict(verdict=verdict, **fields)
 
 
 @cache

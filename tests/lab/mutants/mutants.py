@@ -17,7 +17,9 @@ from durability_client.target.target_files import TargetFiles
 from durability_client.verify import verify_command
 from durability_server.runs import requests
 from durability_server.runs.requests import Requests
-from tests.lab.mutants.mutants_of_judging import JUDGING
+from tests.lab.mutants.mutants_of_identity import IDENTITY
+from tests.lab.mutants.mutants_of_legal_states import LEGAL_STATES
+from tests.lab.mutants.mutants_of_reading import READING
 from tests.lab.mutants.mutants_of_the_cut import THE_CUT
 from tests.lab.mutants.mutation import Mutant, answering, without
 
@@ -258,4 +260,4 @@ _ACKNOWLEDGING = (
     ),
 )
 
-MUTANTS = (*_ACKNOWLEDGING, *JUDGING, *THE_CUT)
+MUTANTS = (*_ACKNOWLEDGING, *LEGAL_STATES, *READING, *IDENTITY, *THE_CUT)

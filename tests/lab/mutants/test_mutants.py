@@ -13,13 +13,31 @@ from types import ModuleType
 
 import pytest
 
-from tests.lab.mutants import cut_cases, drive_cases, kernel_cases, mutation, server_cases, writer_cases
+from tests.lab.mutants import (
+    cut_cases,
+    drive_cases,
+    identity_cases,
+    kernel_cases,
+    mutation,
+    reading_cases,
+    server_cases,
+    writer_cases,
+)
 from tests.lab.mutants.lab_case import CASES, LabCase
 from tests.lab.mutants.mutants import MUTANTS
 from tests.lab.mutants.mutation import Mutant, answering, without
 from tests.places import REFERENCE
 
-MODULES = (drive_cases, cut_cases, server_cases, writer_cases, kernel_cases)  # which fill CASES
+# They fill CASES.
+MODULES = (
+    drive_cases,
+    identity_cases,
+    reading_cases,
+    cut_cases,
+    server_cases,
+    writer_cases,
+    kernel_cases,
+)
 PAGE = REFERENCE / "mutants.md"
 RULES = range(1, 18)
 

@@ -1,0 +1,308 @@
+"""The lab's cases on whose target it is: another drive, a later run, a copy, half of a mirror, a log that is
+missing."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from durability.formats.facts import Facts
+from durability.formats.plan import MAIN
+from tests.core.evidence.memory_target import (
+    Disk,
+    after_power_loss,
+    make_case,
+)
+from tests.lab.mutants.drive_cases import (
+    ACKED,
+    kept,
+)
+from tests.lab.mutants.lab_case import (
+    disk_of,
+    judged,
+    lab_case,
+    plan_of,
+)
+from tests.lab.mutants.synced_files import Files
+from tests.sample_facts import drive, facts, file_system
+
+
+@lab_case("exit 5: another target")
+def another_drive_in_its_place() -> str:
+    """After the reboot another disk is mounted there, which holds nothing of the run."""
+    plan = plan_of()
+    files = Files(facts(uuid="another", drives=(drive(serial="S2"),), boot="boot-2", uptime_s=30))
+    return judged(files, make_case(plan, (ACKED,)))
+
+
+@lab_case("exit 5: another target")
+def another_drive_without_a_serial() -> str:
+    """Drives that tell no serial: another is there, with a copy of the file system from before the run."""
+    plan = plan_of()
+    unknown = (drive(serial=""),)
+    now = facts(drives=unknown, boot="boot-2", uptime_s=30)
+    return judged(Files(now), make_case(plan, (ACKED,), armed=facts(drives=unknown)))
+
+
+@lab_case("exit 5: another target")
+def another_volume_of_the_same_drives() -> str:
+    """After the reboot device mapper has given the volume's name to another volume of the drive."""
+    plan = plan_of()
+    place: dict[str, Any] = {"kind": "device", "path": "/dev/dm-0", "file_system": None, "offset_bytes": None}
+    now = facts(**place, volume="LVM-b", boot="boot-2", uptime_s=30)
+    return judged(Files(now), make_case(plan, (ACKED,), armed=facts(**place, volume="LVM-a")))
+
+
+@lab_case("exit 5: not to be judged")
+def log_that_was_not_replayed() -> str:
+    """The last 20 operations are in the file system's log, which the mount did not replay."""
+    plan = plan_of()
+    found = facts().file_system
+    assert found is not None
+    mounted = dataclasses.replace(found, type="xfs", options="ro,norecovery")
+    now = dataclasses.replace(after_power_loss(), file_system=mounted)
+    return judged(disk_of(plan, ACKED - 20), make_case(plan, (ACKED,)), now=now)
+
+
+@lab_case("inconclusive: superseded; 66 lost")
+def target_that_was_used_again() -> str:
+    """A later run, of which the server knows nothing, was made on the target."""
+    plan = plan_of()
+    later = Disk(dataclasses.replace(plan, run=77))
+    return judged(later, make_case(plan, (ACKED,)))
+
+
+def _used_twice(older: Facts, **changes: Any) -> str:
+    """The answer on a target that holds what an earlier run left, after a second run of which every write is
+    gone. `older`: the target of the earlier run; `changes` of the second run's case."""
+    disk, first = kept(armed=older)
+    plan = dataclasses.replace(disk.plan, run=77)
+    fields = {"predecessors": (first.run,), **changes}
+    second = make_case(plan, (ACKED,), **fields)
+    first = dataclasses.replace(first, superseded_by=second.run)
+    now = dataclasses.replace(after_power_loss(), drives=older.drives) if older.drives != (drive(),) else None
+    return judged(disk, first, newest=second, now=now, attested="pulled the plug")
+
+
+@lab_case("loss; 66 lost")
+def second_run_that_is_gone() -> str:
+    """The drive lost all of a second run; the superblock of the first, and its data, are there again."""
+    return _used_twice(facts())
+
+
+@lab_case("inconclusive: superseded")
+def second_run_that_was_never_armed() -> str:
+    """A second run was registered and never armed; the target is as the first run left it."""
+    return _used_twice(facts(), armed=None)
+
+
+def _attempted(disk: Disk) -> str:
+    """The answer on `disk`, on which a second run like the first was registered and never armed."""
+    attempt = dataclasses.replace(disk.plan, run=77)
+    later = {"superseded_by": f"{attempt.run:016x}", "attempts": (attempt.encode().hex(),)}
+    return judged(disk, make_case(disk.plan, (ACKED,), **later))
+
+
+@lab_case("loss; 20 lost")
+def second_run_that_never_wrote() -> str:
+    """The drive lost the last 20 operations; then a second run was registered, and its client was gone."""
+    return _attempted(disk_of(plan_of(), ACKED - 20))
+
+
+@lab_case("inconclusive: superseded; 1 corrupt")
+def second_run_that_was_cut_in_its_first_write() -> str:
+    """A second run was cut as it wrote its superblocks: a sector of a copy of the first run's is damaged."""
+    disk = disk_of(plan_of(), ACKED)
+    disk.files[MAIN][:512] = b"\xa5" * 512
+    return _attempted(disk)
+
+
+@lab_case("inconclusive: superseded")
+def file_of_another_run_in_the_targets_place() -> str:
+    """A file that an earlier run wrote elsewhere was given the name of the second run's target."""
+    return _used_twice(facts(path="/mnt/other", path_in_file_system="other"), predecessors=())
+
+
+@lab_case("inconclusive: superseded")
+def second_run_on_a_drive_without_a_serial() -> str:
+    """The drive tells no serial, so nothing shows that the second run was made on it."""
+    nameless = facts(drives=(drive(serial=""),))
+    return _used_twice(nameless, armed=nameless)
+
+
+@lab_case("loss: device-smaller")
+def drive_that_lost_the_half_without_the_target() -> str:
+    """The drive comes back with half of its capacity; all that was written is in the half that is left."""
+    disk, case = kept()
+    half = drive(diskseq=1, unsafe_shutdowns=4, size_bytes=drive().size_bytes // 2)
+    return judged(disk, case, now=dataclasses.replace(after_power_loss(), drives=(half,)))
+
+
+@lab_case("durable")
+def drive_that_does_not_tell_its_size() -> str:
+    """The size of the drive cannot be read after the cut."""
+    disk, case = kept()
+    unknown = drive(diskseq=1, unsafe_shutdowns=4, size_bytes=0)
+    return judged(disk, case, now=dataclasses.replace(after_power_loss(), drives=(unknown,)))
+
+
+@lab_case("inconclusive: drive-changed, attestation-contradicted, cut-not-shown")
+def copy_on_a_smaller_device() -> str:
+    """The target is a copy on another, smaller device."""
+    armed = facts(kind="device", file_system=None, path="/dev/sda")
+    disk, case = kept(armed=armed)
+    small = facts(kind="device", file_system=None, path="/dev/sdb", size_bytes=1 << 20)
+    other = dataclasses.replace(small, drives=(drive(serial="S2", size_bytes=1 << 20),))
+    return judged(disk, case, now=other, attested="pulled the plug")
+
+
+@lab_case("inconclusive: smaller-or-copy")
+def copy_on_a_smaller_device_of_drives_without_a_serial() -> str:
+    """The target was copied from a guest's disk to a smaller one, after a cut; neither tells a serial."""
+    disks = [
+        drive(serial="", name=name, size_bytes=size) for name, size in (("vdb", 2 << 30), ("vdc", 1 << 30))
+    ]
+    armed = facts(kind="device", file_system=None, path="/dev/vdb", size_bytes=2 << 30, drives=(disks[0],))
+    disk, case = kept(armed=armed)
+    now = facts(kind="device", file_system=None, boot="boot-2", uptime_s=30, drives=(disks[1],))
+    return judged(disk, case, now=now, attested="pulled the plug")
+
+
+@lab_case("inconclusive: attestation-contradicted, cut-not-shown")
+def image_on_another_guest_without_a_serial() -> str:
+    """An image of a guest's disk is found on another guest, where the disk has the same name and size."""
+    disk, case = kept(armed=facts(drives=(drive(serial="", diskseq=3),)))
+    now = facts(boot="boot-9", uptime_s=9999, machine="other", drives=(drive(serial="", diskseq=7),))
+    return judged(disk, case, now=now, attested="pulled the plug")
+
+
+@lab_case("inconclusive: attestation-contradicted, cut-not-shown")
+def container_in_which_nothing_was_cut() -> str:
+    """The client was killed in one container, and the target is verified in another one of the same boot."""
+    plain = (drive(unsafe_shutdowns=None),)
+    disk, case = kept(armed=facts(drives=plain))
+    now = facts(machine="container", uptime_s=9999, drives=plain)
+    return judged(disk, case, now=now, attested="pulled the plug")
+
+
+@lab_case("inconclusive: drive-changed, attestation-contradicted, cut-not-shown")
+def image_on_another_guest_whose_disk_has_the_same_serial() -> str:
+    """An image of a guest's disk is found on a clone of the guest, whose disk was given the same serial."""
+    disk, case = kept(armed=facts(drives=(drive(serial="disk-1", emulated=True),)))
+    clone = (drive(serial="disk-1", emulated=True),)
+    now = facts(boot="boot-9", uptime_s=9999, machine="clone", drives=clone)
+    return judged(disk, case, now=now, attested="pulled the plug")
+
+
+@lab_case("exit 5: another target")
+def another_disk_that_the_hypervisor_gave_the_same_number() -> str:
+    """Another disk is at the place of the guest's first one, and gets its number; nothing of the run is on
+    it."""
+    plan, numbered = plan_of(), (drive(serial="QM00001", emulated=True),)
+    now = facts(drives=numbered, boot="boot-2", uptime_s=30)
+    return judged(Files(now), make_case(plan, (ACKED,), armed=facts(drives=numbered)))
+
+
+@lab_case("inconclusive: drive-changed; 20 lost")
+def copy_of_an_earlier_moment() -> str:
+    """The target is a copy on another drive, made before the last 20 operations."""
+    plan = plan_of()
+    copy = facts(drives=(drive(serial="S2"),), boot="boot-2", uptime_s=30)
+    return judged(disk_of(plan, ACKED - 20), make_case(plan, (ACKED,)), now=copy, attested="pulled the plug")
+
+
+def _gone_from(directory: str) -> str:
+    """The answer where the target is gone from `directory` of the root file system, after another boot."""
+    place: dict[str, Any] = {"path": f"{directory}/target", "file_system": file_system(mount_point="/")}
+    now = dataclasses.replace(after_power_loss(), **place)
+    return judged(Files(now), make_case(plan_of(), (ACKED,), armed=facts(**place)))
+
+
+@lab_case("inconclusive: emptied-at-boot; 66 truncated")
+def target_in_a_directory_that_was_emptied() -> str:
+    """The machine empties /tmp when it starts, and the target was there."""
+    return _gone_from("/tmp")
+
+
+@lab_case("loss; 66 truncated")
+def target_that_is_gone() -> str:
+    """The target is gone from a directory that nobody empties."""
+    return _gone_from("/data")
+
+
+@lab_case("inconclusive: copied; 20 lost")
+def file_that_was_copied_before_the_last_writes() -> str:
+    """The target is gone, and has the name of a copy that was made before the last 20 operations."""
+    now = facts(boot="boot-2", uptime_s=30, drives=(drive(unsafe_shutdowns=4),), file_id="13.1")
+    case = make_case(plan_of(), (ACKED,), armed=facts(file_id="12.1"))
+    return judged(disk_of(plan_of(), ACKED - 20), case, now=now)
+
+
+@lab_case("inconclusive: copied; 20 lost")
+def snapshot_of_an_earlier_moment_on_the_same_drive() -> str:
+    """A file system on a snapshot of the volume is mounted, taken before the last 20 operations."""
+    volume: dict[str, Any] = {"offset_bytes": None, "volume": "LVM-b"}
+    now = facts(boot="boot-2", uptime_s=30, drives=(drive(unsafe_shutdowns=4),), **volume)
+    case = make_case(plan_of(), (ACKED,), armed=facts(offset_bytes=None, volume="LVM-a"))
+    return judged(disk_of(plan_of(), ACKED - 20), case, now=now)
+
+
+MIRROR = (drive(), drive(name="sdb", serial="S2"))
+
+
+def _on_half_of_a_mirror(of: int) -> str:
+    """The answer on a file system on a mirror, of which one drive did not survive the cut; the target holds
+    what was written by operation `of`."""
+    volume: dict[str, Any] = {"offset_bytes": None, "volume": "md-a"}
+    now = facts(boot="boot-2", uptime_s=30, drives=MIRROR[:1], **volume)
+    case = make_case(plan_of(), (ACKED,), armed=facts(drives=MIRROR, **volume))
+    return judged(disk_of(plan_of(), of), case, now=now, require_cut="os")
+
+
+@lab_case("inconclusive: drive-missing; 20 lost")
+def mirror_of_the_half_that_had_dropped_out() -> str:
+    """One drive dropped out before the last 20 operations. After the cut only that drive is found."""
+    return _on_half_of_a_mirror(ACKED - 20)
+
+
+@lab_case("inconclusive: drive-missing")
+def mirror_of_which_one_drive_is_gone() -> str:
+    """One drive is gone after the cut, and the other one kept everything."""
+    return _on_half_of_a_mirror(ACKED)
+
+
+LOGGED = (drive(), drive(name="sdb", serial="LOG"))
+
+
+@lab_case("loss; 20 lost")
+def log_drive_that_only_verify_finds() -> str:
+    """`run`, in a container, did not find the external log of the file system. The last 20 operations are
+    lost."""
+    now = facts(boot="boot-2", uptime_s=30, drives=LOGGED)
+    return judged(disk_of(plan_of(), ACKED - 20), make_case(plan_of(), (ACKED,)), now=now)
+
+
+@lab_case("inconclusive: drive-missing; 20 lost")
+def log_drive_that_is_gone() -> str:
+    """The external log did not survive the cut. The file system was mounted without one, and lacks the last
+    20 operations."""
+    now = facts(boot="boot-2", uptime_s=30, drives=LOGGED[:1])
+    case = make_case(plan_of(), (ACKED,), armed=facts(drives=LOGGED))
+    return judged(disk_of(plan_of(), ACKED - 20), case, now=now, require_cut="os")
+
+
+@lab_case("loss; 66 truncated")
+def file_system_with_a_log_that_is_wiped() -> str:
+    """The file system does not mount, and so does not name the drive of its external log."""
+    now = facts(boot="boot-2", uptime_s=30, drives=LOGGED[:1], file_system=file_system(mount_point=""))
+    return judged(Files(now), make_case(plan_of(), (ACKED,), armed=facts(drives=LOGGED)))
+
+
+@lab_case("loss; 20 lost")
+def drive_of_which_one_path_is_up() -> str:
+    """After the cut only one of two paths to the drive is up, and the last 20 operations are lost."""
+    paths = (drive(), drive(name="sdb"))
+    volume: dict[str, Any] = {"offset_bytes": None, "volume": "mpath-a"}
+    now = facts(boot="boot-2", uptime_s=30, drives=paths[:1], **volume)
+    case = make_case(plan_of(), (ACKED,), armed=facts(drives=paths, **volume))
+    return judged(disk_of(plan_of(), ACKED - 20), case, now=now)

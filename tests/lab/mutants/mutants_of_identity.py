@@ -1,0 +1,287 @@
+"""The tester broken on purpose, rule 9: whose target it is, and on which drive."""
+
+from __future__ import annotations
+
+from durability.evidence import drive_identity, identity, strength, verdict
+from durability.formats import drive_serials
+from durability_server.store import target_keys
+from tests.lab.mutants.mutation import Mutant, answering, without
+
+IDENTITY = (
+    Mutant(
+        name="identity off",
+        rule=9,
+        taken_away="any target is the run's",
+        noticed_by={
+            "another-drive-in-its-place": "loss; 66 truncated",
+        },
+        change=without(identity.identify, 'None if differences else "hardware"', '"hardware"'),
+    ),
+    Mutant(
+        name="drives without a serial are alike",
+        rule=9,
+        taken_away="two drives without a serial are the same drive",
+        noticed_by={
+            "another-drive-without-a-serial": "loss; 66 truncated",
+        },
+        change=without(drive_identity.own_serials, ' and "" not in known', ""),
+    ),
+    Mutant(
+        name="serials of guests are unique",
+        rule=9,
+        taken_away="a guest's disk with the same serial on another machine is the same drive",
+        noticed_by={
+            "image-on-another-guest-whose-disk-has-the-same-serial": "durable",
+        },
+        change=answering(drive_serials.is_shared, "return False"),
+    ),
+    Mutant(
+        name="numbers of hypervisors are serials",
+        rule=9,
+        taken_away="a number that a hypervisor gives its drives by itself identifies one",
+        noticed_by={
+            "another-disk-that-the-hypervisor-gave-the-same-number": "loss; 66 truncated",
+        },
+        change=without(drive_identity.own_serial, "is_nobodys(drive.serial)", "not drive.serial"),
+    ),
+    Mutant(
+        name="targets that lack a drive are copies",
+        rule=9,
+        taken_away="a target of which one drive is gone is on other drives than at arming",
+        noticed_by={
+            "mirror-of-which-one-drive-is-gone": "inconclusive: drive-changed, drive-missing",
+        },
+        change=without(identity._drives_differ, " and not _missing(armed, now)", ""),
+    ),
+    Mutant(
+        name="missing drives explain nothing",
+        rule=9,
+        taken_away="what the rest of a mirror lacks is lost, although the missing drive may hold it",
+        noticed_by={
+            "mirror-of-the-half-that-had-dropped-out": "loss; 20 lost",
+        },
+        change=without(verdict.decide, "in EXPLAIN_FINDINGS", 'in EXPLAIN_FINDINGS - {"drive-missing"}'),
+    ),
+    Mutant(
+        name="missing drives ignored",
+        rule=9,
+        taken_away="what is left of a mirror shows that nothing was lost",
+        noticed_by={
+            "mirror-of-which-one-drive-is-gone": "durable",
+        },
+        change=without(verdict._identity_reasons, "if identity.missing:", "if False:"),
+    ),
+    Mutant(
+        name="drives of a log hold the target",
+        rule=9,
+        taken_away="a target with the drive of an external log that arming did not find is a copy",
+        noticed_by={"log-drive-that-only-verify-finds": "inconclusive: drive-changed, cut-class; 20 lost"},
+        change=without(identity._serials, "None in (armed.offset_bytes, now.offset_bytes)", "True"),
+    ),
+    Mutant(
+        name="missing logs ignored",
+        rule=9,
+        taken_away="an external log that is gone holds nothing that the file system lacks",
+        noticed_by={"log-drive-that-is-gone": "loss; 20 lost"},
+        change=answering(identity._lacks_log, "return True"),
+    ),
+    Mutant(
+        name="logs are always found",
+        rule=9,
+        taken_away="the drive of an external log is missing if the file system does not mount",
+        noticed_by={
+            "file-system-with-a-log-that-is-wiped": "inconclusive: drive-missing, cut-class; 66 truncated"
+        },
+        change=answering(identity._lacks_log, "return False"),
+    ),
+    Mutant(
+        name="paths are drives",
+        rule=9,
+        taken_away="drives are counted, and two paths to one drive are two",
+        noticed_by={
+            "drive-of-which-one-path-is-up": "inconclusive: drive-changed, cut-class; 20 lost",
+        },
+        change=without(drive_identity.own_serials, "frozenset(known)", "frozenset({(*known, len(drives))})"),
+    ),
+    Mutant(
+        name="volumes of one drive are alike",
+        rule=9,
+        taken_away="where the target lies on its drives is not compared",
+        noticed_by={
+            "another-volume-of-the-same-drives": "loss; 66 truncated",
+        },
+        change=answering(identity._place_differences, "yield from ()"),
+    ),
+    Mutant(
+        name="later runs ignored",
+        rule=9,
+        taken_away="another run's superblock means nothing",
+        noticed_by={
+            "target-that-was-used-again": "loss; 66 lost",
+        },
+        change=answering(identity._superseded_by, "return ''"),
+    ),
+    Mutant(
+        name="runs that never wrote supersede",
+        rule=9,
+        taken_away="a run that was registered supersedes earlier ones, also if it never wrote",
+        noticed_by={
+            "second-run-that-never-wrote": "inconclusive: superseded; 20 lost",
+        },
+        change=answering(identity._untouched, "return False"),
+    ),
+    Mutant(
+        name="runs that were not armed never supersede",
+        rule=9,
+        taken_away="a run that was never armed is taken not to have begun its superblocks",
+        noticed_by={
+            "second-run-that-was-cut-in-its-first-write": "loss; 1 corrupt",
+        },
+        change=without(verdict._identity_reasons, " and scan.superblocks_lost", " and False"),
+    ),
+    Mutant(
+        name="other runs are earlier without a log",
+        rule=9,
+        taken_away="without a log, another run's superblock is an earlier run's",
+        noticed_by={
+            "later-run-that-nobody-knows-of-and-that-was-cut-as-it-began": (
+                "inconclusive: no-server-log, superseded, cut-not-shown, nothing-at-risk; 1 lost; "
+                "later run unknown"
+            ),
+        },
+        change=without(identity.identify_without_log, "if others else", "if False else"),
+    ),
+    Mutant(
+        name="superblocks convict without a log",
+        rule=9,
+        taken_away="without a log, a damaged superblock alone is a loss",
+        noticed_by={
+            "later-run-that-nobody-knows-of-and-that-was-cut-in-a-write": (
+                "loss; 1 corrupt; later run unknown"
+            ),
+        },
+        change=answering(verdict._only_superblocks, "return False"),
+    ),
+    Mutant(
+        name="newer runs on the target ignored",
+        rule=9,
+        taken_away="the run whose superblock is left is judged, whatever was made there since",
+        noticed_by={
+            "second-run-that-is-gone": "inconclusive: superseded",
+        },
+        change=answering(identity.newer_run_here, "return False"),
+    ),
+    Mutant(
+        name="earlier runs on the target not known",
+        rule=9,
+        taken_away="any other run's superblock is that of a later run",
+        noticed_by={
+            "second-run-that-is-gone": "inconclusive: superseded; 66 lost",
+        },
+        change=without(identity._superseded_by, " if run not in case.predecessors", ""),
+    ),
+    Mutant(
+        name="newer runs judged on any file",
+        rule=9,
+        taken_away="the earlier run may have been made on another target",
+        noticed_by={
+            "file-of-another-run-in-the-targets-place": "inconclusive: superseded; 66 lost",
+        },
+        change=without(
+            identity.newer_run_here,
+            "    return one_target and not",
+            "    return not",
+        ),
+    ),
+    Mutant(
+        name="later runs elsewhere on the drive ignored",
+        rule=9,
+        taken_away="only a run on the same target follows an earlier one",
+        noticed_by={
+            "whole-drive-on-whose-partition-a-later-run-was-made": "not superseded",
+        },
+        change=answering(target_keys.overlap, "return False"),
+    ),
+    Mutant(
+        name="later runs on drives without a serial ignored",
+        rule=9,
+        taken_away="a drive without a serial of its own is never that of a later run elsewhere",
+        noticed_by={
+            "guests-disk-on-whose-partition-a-later-run-was-made": "not superseded",
+        },
+        change=answering(target_keys._machine_places, "return set()"),
+    ),
+    Mutant(
+        name="smaller copies are losses",
+        rule=9,
+        taken_away="a copy on a smaller device is a device that became smaller",
+        noticed_by={
+            "copy-on-a-smaller-device": "loss: device-smaller",
+        },
+        change=without(verdict._loss_reasons, "(identity.superseded_by or identity.is_copy)", "False"),
+    ),
+    Mutant(
+        name="smaller devices without a serial are losses",
+        rule=9,
+        taken_away="a device without a serial that is smaller is the one of arming",
+        noticed_by={
+            "copy-on-a-smaller-device-of-drives-without-a-serial": "loss: device-smaller",
+        },
+        change=answering(identity._drives_are_known, "return True"),
+    ),
+    Mutant(
+        name="the latest verdict stands",
+        rule=9,
+        taken_away="any later verdict takes the place of an earlier one",
+        noticed_by={
+            "run-of-which-more-was-asked-later": "inconclusive, and inconclusive in its series",
+        },
+        change=answering(strength.weightiest, "return given[-1] if given else None"),
+    ),
+    Mutant(
+        name="copies accepted",
+        rule=9,
+        taken_away="a superblock on another drive is as good as on the one that was cut",
+        noticed_by={
+            "copy-of-an-earlier-moment": "loss; 20 lost",
+        },
+        change=answering(identity._drives_differ, "return False"),
+    ),
+    Mutant(
+        name="emptied directories ignored",
+        rule=9,
+        taken_away="a target that is gone is the drive's loss, whatever empties its directory",
+        noticed_by={
+            "target-in-a-directory-that-was-emptied": "loss; 66 truncated",
+        },
+        change=answering(identity.emptied_at_boot, "return ''"),
+    ),
+    Mutant(
+        name="any directory may have been emptied",
+        rule=9,
+        taken_away="a target that is gone may always have been removed by the system",
+        noticed_by={
+            "target-that-is-gone": "inconclusive: emptied-at-boot; 66 truncated",
+        },
+        change=answering(identity.emptied_at_boot, "return '/'"),
+    ),
+    Mutant(
+        name="copies on the same drive accepted",
+        rule=9,
+        taken_away="a superblock anywhere on the drive is as good as where it was written",
+        noticed_by={
+            "snapshot-of-an-earlier-moment-on-the-same-drive": "loss; 20 lost",
+            "file-that-was-copied-before-the-last-writes": "loss; 20 lost",
+        },
+        change=answering(identity._copied, "return ''"),
+    ),
+    Mutant(
+        name="earlier losses forgotten",
+        rule=9,
+        taken_away="a later pass clears a loss",
+        noticed_by={
+            "second-pass-over-a-drive-that-healed": "durable",
+        },
+        change=without(verdict._earlier_losses, 'past.verdict == "loss"', "False"),
+    ),
+)
