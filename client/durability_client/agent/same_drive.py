@@ -1,9 +1,9 @@
 """Whether a drive is the one that was examined, before anything is mounted from it, written or removed.
 
-A serial or a world-wide name tells a drive wherever it is. Where there is none, or a volume lies on several
-drives, the place, model and size must be the same, and what it holds must be as examined or this campaign's
-own. Nothing new may be on any drive: its owner may have put it to use since the check, or in a pause. Refuses
-names that may mean another drive after a boot.
+A serial of its own or a world-wide name tells a drive wherever it is. Where there is none, or a volume lies
+on several drives, the place, model and size must be the same, and what it holds must be as examined or this
+campaign's own. Nothing new may be on any drive: its owner may have put it to use since the check, or in a
+pause. Refuses names that may mean another drive after a boot.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from durability import limits, plain_text
 from durability.campaign.definition.settings import DriveUnderTest
 from durability.campaign.tasks import Condition, DriveTask, Task
 from durability.errors import DurabilityError, TargetError
+from durability.formats.drive_serials import is_nobodys
 from durability.formats.plan import MAIN
 from durability.formats.record import read_superblock
 from durability.units import format_run
@@ -53,8 +54,9 @@ def check_name(drive: DriveUnderTest, found: FoundDrive) -> None:
         why = "is a name of what lies on the drive, which the campaign overwrites"
     elif _OF_A_BOOT.fullmatch(name):
         why = "is a name of this boot"
-    elif _BY_ORDER.fullmatch(name) and not found.serial:
-        why = "is the kernel's name of a drive that has no serial, so after a boot it may be another one"
+    elif _BY_ORDER.fullmatch(name) and is_nobodys(found.serial):
+        has = f"whose serial {found.serial} others have too" if found.serial else "that has no serial"
+        why = f"is the kernel's name of a drive {has}, so after a boot it may be another one"
     elif _OF_PARTITIONS.fullmatch(name):  # no task has its offset, by which it could be found again
         why = "is the kernel's name of a partition, which after a boot may be another drive's"
     elif not name.startswith(_PLACES) and (twins := _twins(found)):
@@ -110,7 +112,7 @@ def check_before_writing(
 
 def is_certain(found: FoundDrive) -> bool:
     """Whether the drive's serial tells the device from all others: it is the whole drive, or a partition."""
-    return bool(found.serial) and found.leaves == (block_devices.whole_of(found.name),)
+    return not is_nobodys(found.serial) and found.leaves == (block_devices.whole_of(found.name),)
 
 
 def contents_text(contents: Contents) -> str:

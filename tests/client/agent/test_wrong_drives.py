@@ -117,6 +117,17 @@ def test_the_kernels_name_of_a_drive_with_a_serial_is_taken() -> None:
             same_drive.check_name(drive_on(path), known)
 
 
+@pytest.mark.parametrize("serial", ["QM00001", "drive-scsi0", "VMware NVMe_0000", "000000000000"])
+def test_a_serial_that_others_have_too_tells_no_drive(serial: str) -> None:
+    """Hypervisors number drives in the order in which they find them: the name must be one that stays, and
+    what the drive carries is looked at."""
+    numbered = replace(nameless("vdb"), serial=serial)
+    with pytest.raises(DriveError, match=rf"serial {serial} others have too.*name it"):
+        same_drive.check_name(drive_on("/dev/vdb"), numbered)
+    assert not same_drive.is_certain(numbered)
+    assert same_drive.is_certain(replace(numbered, serial="S1"))
+
+
 async def test_a_drive_without_a_serial_is_known_by_what_the_campaign_left_on_it(
     tmp_path: Path, make_nameless: Callable[[], Path]
 ) -> None:
