@@ -31,8 +31,8 @@ LOADS = [
     Load(file_system="btrfs", workload="unlink"),
 ]
 MOMENTS = range(100, 400)  # operations; the matrix cuts later
-# What a target of names lacks: btrfs fails with an I/O error where it does not find what its tree points to, and
-# nothing is there where a file system does not mount.
+# btrfs fails with an I/O error where it does not find what its tree points to; where no file
+# system mounts, the target is gone.
 LOST = {"absent", "stale", "resurrected", "torn", "misdirected", "unreadable", "truncated"}
 
 
