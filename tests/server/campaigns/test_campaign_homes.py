@@ -144,6 +144,7 @@ async def test_a_switch_belongs_to_one_campaign(lab: Lab, sqlite_url: str, power
 
 @pytest.mark.slow
 @pytest.mark.timeout(4 * DEADLINE_S)
+@pytest.mark.usefixtures("impatient_database")  # it may stop within a transaction
 async def test_a_server_that_stood_still_adds_nothing(
     lab: Lab, two_processes: list[ServerProcess], power: Path, tmp_path: Path
 ) -> None:
