@@ -75,6 +75,12 @@ class Name:
         return f".{self.writer}.{self.number}{TEMPORARY if self.temporary else ''}"
 
 
+def is_record_size(record_bytes: int) -> bool:
+    """Whether records may be so long: whole sectors of 512 bytes, up to 1 MiB."""
+    low, high = _RANGES["record_bytes"]
+    return low <= record_bytes <= high and record_bytes % limits.SECTOR_BYTES == 0
+
+
 def parse_name(suffix: str) -> Name | None:
     """The name that `suffix` is, of whatever plan; None for the main file, the control arm and what no plan
     makes."""

@@ -18,6 +18,7 @@ from durability.formats.plan import (
     Plan,
     SyncMethod,
     TargetKind,
+    is_record_size,
     largest_credit,
 )
 from durability.formats.workloads import registry
@@ -72,7 +73,7 @@ def check_options(options: RunOptions) -> None:
         )
     if options.contract.endless and options.pattern == "random":
         raise UsageError(f"--workload {options.workload} is always sequential: remove --pattern random")
-    if not 0 < options.record_bytes <= limits.RECORD_BYTES_MAX or options.record_bytes % limits.SECTOR_BYTES:
+    if not is_record_size(options.record_bytes):
         raise UsageError(
             f"--record-size is {options.record_bytes} bytes, expected a multiple of 512 up to 1MiB"
         )

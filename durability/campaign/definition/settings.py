@@ -17,7 +17,7 @@ from durability.campaign.definition import plain_secrets
 from durability.campaign.definition.fence_agents import GUEST_AGENTS, POWERLESS_AGENTS
 from durability.errors import UsageError
 from durability.evidence.cut import CutClass
-from durability.formats.plan import Pattern, SyncMethod
+from durability.formats.plan import WRITE_THROUGH_METHODS, Pattern, SyncMethod, is_record_size
 from durability.formats.workloads.registry import WORKLOADS
 from durability.limits import GROUP_MAX, WRITERS_MAX
 from durability.units import parse_size
@@ -301,7 +301,13 @@ def _check_arm(settings: Settings, arm: Arm) -> None:
     _require(known is not None, f"{where} workload {arm.workload!r} is not one of {', '.join(WORKLOADS)}")
     _require(1 <= arm.writers <= WRITERS_MAX, f"{where} writers is {arm.writers}: 1 to {WRITERS_MAX}")
     _require(1 <= arm.group <= GROUP_MAX, f"{where} group is {arm.group}: 1 to {GROUP_MAX}")
+    if arm.group > 1 and arm.sync in WRITE_THROUGH_METHODS:
+        raise UsageError(f"{where} sync {arm.sync} syncs each write, so it allows no group {arm.group}")
     _check_size(f"{where} record_size", arm.record_size)
+    _require(
+        not arm.record_size or is_record_size(parse_size(arm.record_size)),
+        f"{where} record_size is {arm.record_size}: a multiple of 512 bytes, up to 1MiB",
+    )
     _require_interval(f"{where} cut_after_s", arm.cut_after_s, DAY_S)
     _require_interval(f"{where} off_s", arm.off_s, 365 * DAY_S)
     if arm.again_after_s is not None:

@@ -165,6 +165,12 @@ REFUSED = {
     "names on a raw drive": (LEAST + '[[arm]]\nworkload = "rename"\n', "needs a file system"),
     "size": (FILE_SYSTEM + 'size = "4 pounds"\n', "size: '4 pounds' is not a size"),
     "record size": (FILE_SYSTEM + '[[arm]]\nrecord_size = "0"\n', "record_size is 0"),
+    "record size of no sectors": (FILE_SYSTEM + '[[arm]]\nrecord_size = "1000"\n', "a multiple of 512"),
+    "long records": (FILE_SYSTEM + '[[arm]]\nrecord_size = "2M"\n', "up to 1MiB"),
+    "group of synced writes": (
+        FILE_SYSTEM + '[[arm]]\nsync = "dsync"\ngroup = 8\n',
+        "sync dsync syncs each write, so it allows no group 8",
+    ),
     "no writers": (FILE_SYSTEM + "[[arm]]\nwriters = 0\n", "writers"),
     "no group": (FILE_SYSTEM + "[[arm]]\ngroup = 0\n", "group"),
     "arm twice": (FILE_SYSTEM + '[[arm]]\nname = "a"\n[[arm]]\nname = "a"\n', "two have the name 'a'"),
