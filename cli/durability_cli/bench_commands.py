@@ -80,7 +80,7 @@ BenchSeed = Annotated[
         metavar="N", parser=whole(0), help="Seed of the cell order and the offsets.", show_default="random"
     ),
 ]
-MeasuredBy = Annotated[Engine, typer.Option(help="fio: also measure with fio.")]
+MeasuredBy = Annotated[Engine, typer.Option(help="fio: fio measures the same cells as well.")]
 Force = Annotated[
     bool,
     typer.Option("--force", help="Allow a known signature, an unverified run or an unexpected file system."),

@@ -24,7 +24,7 @@ NameOrAll = Annotated[
     str | None,
     typer.Argument(metavar="NAME", help="Campaign to show.", show_default="unfinished ones and the newest"),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Start without asking.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask first.")]
 WithLog = Annotated[bool, typer.Option("--log", help="Also print the log, one line per step.")]
 WithHealth = Annotated[
     bool, typer.Option("--health", help="Also print each drive's health after each cycle, one row per cycle.")

@@ -68,7 +68,7 @@ def histories(
     output: options.FailedHistory = None,
     json: options.Json = False,
 ) -> None:
-    """Test random sequences of runs, errors, cuts and restarts.
+    """Play random histories of runs, errors, cuts and restarts.
 
     Compares each verdict with what happened. Exit code 0 if every verdict is correct. Rig a plays each
     sequence in virtual time on simulated drives. Rig b plays it on real file systems and takes 10 to 25

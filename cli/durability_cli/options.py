@@ -35,7 +35,7 @@ else:  # what typer makes choices of
     _WorkloadName = Literal[tuple(WORKLOADS)]
 
 LISTEN = f"0.0.0.0:{PORT}"
-BYTES_EPILOG = "BYTES takes a unit: 4K or 4KiB, M, G, T (1024); 4KB, MB, GB, TB (1000)."
+BYTES_EPILOG = "BYTES: a number and a unit: K or KiB, M, G, T (1024); KB, MB, GB, TB (1000)."
 _STATE_DIRECTORY = "state directory"
 _CREDENTIAL = "the file of `durability join`"
 _RANDOM = "random"
@@ -403,7 +403,7 @@ Quick = Annotated[bool, typer.Option("--quick", help="Finish in under two minute
 Rigs = Annotated[
     list[Rig] | None,
     typer.Option(
-        help="a simulated, b real file systems (root), c virtual machine (root); repeatable.",
+        help="a: simulated drives. b: real file systems (root). c: virtual machine (root). Repeatable.",
         show_default="all; a and b with --quick",
     ),
 ]
@@ -439,7 +439,7 @@ Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Print a row for 
 # Of `lab histories`.
 HistoriesRig = Annotated[
     RigOfHistories,
-    typer.Option("--rig", help="a simulated, b real file systems (root).", show_default="a"),
+    typer.Option("--rig", help="a: simulated drives. b: real file systems (root).", show_default="a"),
 ]
 Count = Annotated[
     int | None,
