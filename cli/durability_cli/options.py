@@ -280,7 +280,7 @@ Size = Annotated[
     typer.Option(
         metavar="BYTES",
         help="Space for all writers together.",
-        show_default=f"1GiB; 64MiB for {_those(lambda one: one.layout == 'names')}",
+        show_default=f"1GiB; 64MiB for {_those(lambda one: one.by_name)}",
     ),
 ]
 RecordSize = Annotated[str, typer.Option(metavar="BYTES", help="Record size, a multiple of 512 up to 1MiB.")]

@@ -75,7 +75,7 @@ def describe_writers(plan: Plan) -> str:
 
 def describe_operations(plan: Plan) -> str:
     """Workload, pattern, record size and sync method."""
-    by_name = plan.contract.layout == "names"
+    by_name = plan.contract.by_name
     records = f"{'files of ' if by_name else ''}{plan.record_bytes:,} bytes{'' if by_name else ' each'}"
     sync = f"{plan.sync}{' and O_DIRECT' if plan.direct else ''}"
     directory = ", then fsync of the directory" if by_name else ""

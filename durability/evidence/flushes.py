@@ -65,7 +65,7 @@ def _note(plan: Plan, drive: Drive, *, syncs: int | None, flushes: int | None) -
             " power-loss protection"
         )
     # On a device the kernel sends a flush after a write with FUA as well.
-    in_place = plan.target_kind == "file" and plan.contract.layout != "names"
+    in_place = plan.target_kind == "file" and not plan.contract.by_name
     by_fua = in_place and plan.direct and plan.sync in _FUA_METHODS
     if drive.fua and by_fua:
         return (

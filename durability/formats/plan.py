@@ -176,7 +176,7 @@ class Plan:
         if self.slots < limits.SLOTS_PER_CREDIT * self.credit:
             least = limits.SLOTS_PER_CREDIT * self.credit
             return f"slots {self.slots} per writer are fewer than {least}, as the credit {self.credit} needs"
-        needs_file = self.contract.layout != "region" and self.target_kind != "file"
+        needs_file = self.contract.needs_file and self.target_kind != "file"
         in_sequence = self.contract.endless
         if needs_file or (in_sequence and self.pattern != "sequential"):
             return f"{self.workload} needs a file{' and is always sequential' if in_sequence else ''}"
@@ -195,7 +195,7 @@ class Plan:
     def prefilled_names(self) -> int:
         """How many names of each writer, from slot 0 on, hold the prefill before the run is armed."""
         contract = self.contract
-        return self.slots if contract.layout == "names" and contract.prefilled else 0
+        return self.slots if contract.by_name and contract.prefilled else 0
 
     @property
     def control_writer(self) -> int:
@@ -235,9 +235,8 @@ class Plan:
                 slots=self.control_slots,
                 record_bytes=self.control_record_bytes,
             )
-        layout = self.contract.layout
-        beside = layout != "region"
-        slots = 1 if layout == "names" else self.slots
+        beside = self.contract.needs_file
+        slots = 1 if self.contract.by_name else self.slots
         return Extent(
             writer=writer,
             suffix=Name(writer, number, False).suffix if beside else MAIN,
@@ -249,16 +248,16 @@ class Plan:
 
     def extent_of(self, writer: int, slot: int) -> Extent:
         """The extent that has `slot` of `writer`."""
-        layout = self.contract_of(writer).layout
-        if layout == "region":
+        contract = self.contract_of(writer)
+        if not contract.needs_file:
             return self.extent(writer)
-        return self.extent(writer, slot if layout == "names" else slot // self.slots)
+        return self.extent(writer, slot if contract.by_name else slot // self.slots)
 
     def extents(self) -> Iterator[Extent]:
         """Every extent that is prefilled before arming, writers first, then the control arm. The files of an
         append writer are not prefilled; they grow. Nor are names among these: there may be very many
         (`prefilled_names`)."""
-        if self.contract.layout == "region":
+        if not self.contract.needs_file:
             yield from (self.extent(writer) for writer in range(self.writers))
         if self.control_slots:
             yield self.extent(self.control_writer)

@@ -66,7 +66,7 @@ def check_options(options: RunOptions) -> None:
         raise UsageError(
             f"--sync {options.sync} syncs each write, so it allows no --group {options.group}; remove one"
         )
-    if options.contract.layout == "names" and options.group > (most := group_max()):
+    if options.contract.by_name and options.group > (most := group_max()):
         raise UsageError(
             f"--group {options.group} with --workload {options.workload} keeps as many files open, and this"
             f" process may have {most}: lower --group, or raise ulimit -Hn"
@@ -85,7 +85,7 @@ def check_options(options: RunOptions) -> None:
 
 def make_plan(options: RunOptions, facts: Facts, kind: TargetKind) -> Plan:
     """A fresh plan for these options on this target. Raises UsageError where it cannot be."""
-    if options.contract.layout != "region" and kind == "device":
+    if options.contract.needs_file and kind == "device":
         raise UsageError(f"--workload {options.workload} needs a file, but {facts.path} is a device")
     size_bytes = _size_bytes(options)
     block_bytes = safety_checks.block_bytes(facts)
@@ -126,7 +126,7 @@ def _slots_and_credit(options: RunOptions, facts: Facts, size_bytes: int) -> tup
     """How many slots `size_bytes` give each writer, and how many operations it may be ahead. Raises
     UsageError."""
     each, what = options.record_bytes, "records"
-    if options.contract.layout == "names":
+    if options.contract.by_name:
         each, what = safety_checks.name_bytes(options.record_bytes, facts), "files, with their metadata,"
     slots = max(0, size_bytes) // (options.writers * each)
     credit = largest_credit(slots=slots, group=options.group)

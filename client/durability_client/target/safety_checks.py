@@ -141,7 +141,7 @@ def check_plan(facts: Facts, plan: Plan, consent: Consent) -> None:
                 f"bytes, not {plan.record_bytes}"
             )
     file_system = facts.file_system
-    names_matter = plan.contract.layout != "region" and not consent.force
+    names_matter = plan.contract.needs_file and not consent.force
     if names_matter and file_system is not None and lacks_journal(file_system):
         raise TargetError(
             f"{facts.path}: {file_system.type} without a journal may lose names and lengths in a cut, so "
@@ -309,7 +309,7 @@ def _check_blocks(facts: Facts, plan: Plan, consent: Consent) -> None:
         return
     block = block_bytes(facts)
     # A file has the blocks of its file system for itself.
-    by_name = plan.contract.layout == "names"
+    by_name = plan.contract.by_name
     own = _file_bytes(plan.record_bytes, facts) if by_name else plan.record_bytes
     if own % block:
         raise UsageError(

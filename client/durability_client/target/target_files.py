@@ -118,7 +118,7 @@ class TargetFiles:
     def try_writer(self) -> None:
         """Open and close a file as writers do. Raises UsageError if the sync method or O_DIRECT is missing
         here, so that no writer fails for it."""
-        by_name = self.plan.contract.layout == "names"  # and a name may not be there
+        by_name = self.plan.contract.by_name  # and a name may not be there
         suffix = MAIN if by_name else self.plan.extent(0).suffix
         self.storage.open(suffix, plan=self.plan).close()
 

@@ -192,7 +192,7 @@ def _lines(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
 def _why(outcome: Outcome) -> Iterator[str]:
     verdict = outcome.verdict
     if verdict.word == "durable":
-        if outcome.plan.contract.layout == "names":
+        if outcome.plan.contract.by_name:
             yield "every name is present or absent as acknowledged, or newer"
         else:
             yield "every slot holds acknowledged data, or newer data"
@@ -337,7 +337,7 @@ def _lost_by_writer(report: ScanReport) -> Iterator[tuple[str, str]]:
 
 def _meaning(name: FindingClass, plan: Plan) -> str:
     torn = "present, but empty, short, or only partly right"
-    return torn if plan.contract.layout == "names" and name == "torn" else _MEANINGS[name]
+    return torn if plan.contract.by_name and name == "torn" else _MEANINGS[name]
 
 
 def _not_proved(outcome: Outcome) -> Iterator[str]:

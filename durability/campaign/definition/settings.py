@@ -314,7 +314,7 @@ def _check_arm(settings: Settings, arm: Arm) -> None:
         _require_interval(f"{where} again_after_s", arm.again_after_s, 3600)
     _require_time(f"{where} idle_s", arm.idle_s, DAY_S)
     raw = [drive.name for drive in settings.drives if drive.is_raw]
-    if raw and WORKLOADS[arm.workload].layout != "region":
+    if raw and WORKLOADS[arm.workload].needs_file:
         raise UsageError(f"{where} {arm.workload} needs a file system, and drive {raw[0]} has none")
     if settings.subject == "drive" and arm.moment == "shutdown":
         raise UsageError(f"{where} a shutdown is of a machine, and this campaign cuts the drive alone")

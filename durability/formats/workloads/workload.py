@@ -48,6 +48,16 @@ class Workload:
     # -- its slots -----------------------------------------------------------------------------------------
 
     @property
+    def needs_file(self) -> bool:
+        """Whether its slots lie in files beside the target, which no raw device has."""
+        return self.layout != "region"
+
+    @property
+    def by_name(self) -> bool:
+        """Whether each slot is a file of its own."""
+        return self.layout == "names"
+
+    @property
     def endless(self) -> bool:
         """Whether seq k always goes to slot k-1, in sequence, so that a slot is written only once."""
         return False
@@ -60,7 +70,7 @@ class Workload:
     @property
     def noun(self) -> str:
         """What a slot is called."""
-        return "name" if self.layout == "names" else "slot"
+        return "name" if self.by_name else "slot"
 
     # -- its events ----------------------------------------------------------------------------------------
 
@@ -105,14 +115,14 @@ class Workload:
     @property
     def default_size_bytes(self) -> int:
         """How much of the target a run uses unless told."""
-        return _SIZE_OF_NAMES_BYTES if self.layout == "names" else _SIZE_BYTES
+        return _SIZE_OF_NAMES_BYTES if self.by_name else _SIZE_BYTES
 
     def room_needed(self, *, slots: int, group: int, record_bytes: int, name_bytes: int) -> tuple[int, int]:
         """Bytes, and files, that one writer takes beside the target at most. `name_bytes`: what a file of one
         record takes, with all that the file system needs for it."""
         if self.layout == "log":
             return _LOG_FILES * slots * record_bytes, _LOG_FILES
-        if self.layout == "names":
+        if self.by_name:
             names = slots + group  # a group's temporaries, or what it has yet to sync
             return names * name_bytes, names
         return 0, 0

@@ -303,7 +303,7 @@ def _acked_and_gone(world: KnownTruth, answer: VerifyAnswer, run: int) -> str:
     plan, case = world.plans.get(run), answer.case
     if plan is None or case is None or world.promised(run) is None or answer.interrupted or answer.recovered:
         return ""
-    if plan.contract.layout != "region":  # elsewhere a slot may be removed, or lie somewhere else
+    if plan.contract.needs_file:  # elsewhere a slot may be removed, or lie somewhere else
         return ""
     kept = [one for one in world.broken_now() if one.promised and not one.overwritten]
     for kind, label in ((one.kind, Label.of(one.promised)) for one in kept):

@@ -73,7 +73,7 @@ def untrue(document: Mapping[str, Any], truth: FigureTruth) -> Iterator[str]:
     if truth.reference is not None:
         yield from _recounted(document, truth, truth.reference)
     yield from _untrue_series(document["strength"], truth.cuts)
-    if truth.promised is not None and truth.plan.contract.layout != "names":
+    if truth.promised is not None and not truth.plan.contract.by_name:
         yield from _untrue_risk(document, truth, truth.promised)
         yield from _untrue_window(document["loss_window"], truth, truth.promised)
 
@@ -110,7 +110,7 @@ def _recounted(document: Mapping[str, Any], truth: FigureTruth, reference: Refer
     if truth.promised is not None:  # else a kernel may write back meanwhile what nobody synced
         true = reference.control_lost(control["completed"])
         counted["losses of the control arm"] = control["lost"], true
-    if plan.contract.layout == "region":
+    if not plan.contract.needs_file:
         counted["checked slots"] = document["checked"], plan.writers * plan.slots
     for name, (said, there) in counted.items():
         if said != there:

@@ -163,7 +163,7 @@ async def cycle(
 ) -> CycleResult:
     """Run, cut, power on, verify, on a new rig; `seed` draws the drive's chances and the moment of the cut:
     one of `moments`, in operations. Raises SetupError where the run does not get as far as the cut."""
-    usual = NAMES_CUT_AFTER if load.contract.layout == "names" else CUT_AFTER
+    usual = NAMES_CUT_AFTER if load.contract.by_name else CUT_AFTER
     cut_after = random.Random(seed).choice(moments or usual)
     async with powered(BlockRig(drive, load.file_system, seed=seed)) as rig:
         async with running(lab, rig.target, load, acked=cut_after) as client:

@@ -106,7 +106,7 @@ _HONEST_SCENARIOS = (
 )
 
 # Rig B. Every workload that a device or a file system can carry.
-_IN_FILES = tuple(one.name for one in WORKLOADS.values() if one.layout != "names")
+_IN_FILES = tuple(one.name for one in WORKLOADS.values() if not one.by_name)
 _RAW = Load()
 _EXT4 = Load(file_system="ext4")
 _SIMPLE = (_RAW, *(Load(file_system=name) for name in FILE_SYSTEMS))

@@ -39,7 +39,7 @@ class Load:
 
 def run_options(load: Load, *, mib: int) -> list[str]:
     """The options of `durability run` for the load. `mib`: the target's size, if it is no set of names."""
-    size_mib = NAMES_MIB * load.writers if load.contract.layout == "names" else mib
+    size_mib = NAMES_MIB * load.writers if load.contract.by_name else mib
     options = ["--size", f"{size_mib}MiB", "--workload", load.workload, "--writers", str(load.writers)]
     options += ["--sync", load.sync, "--group", str(load.group)]
     options += ["--direct"] if load.direct else []

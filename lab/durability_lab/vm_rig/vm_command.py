@@ -88,7 +88,7 @@ def _check(options: VmOptions) -> None:
             faults.parse(drive)
         except ValueError as error:
             raise UsageError(f"{error}. `durability lab drive --list` lists the models") from error
-    needs_files = registry.workload(options.workload).layout != "region"
+    needs_files = registry.workload(options.workload).needs_file
     if options.file_system == "none" and needs_files:
         raise UsageError(f"--workload {options.workload} needs files: remove --file-system none")
     if options.keep_log is not None:

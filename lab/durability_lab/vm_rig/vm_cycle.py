@@ -157,7 +157,7 @@ def bus_of(load: Load) -> Bus:
     durable by itself: it is sent with FUA and no flush. On a raw device Linux sends a flush after such a
     write, with FUA or without.
     """
-    overwrites = load.contract.layout == "region" and load.sync not in WRITE_THROUGH_METHODS
+    overwrites = not load.contract.needs_file and load.sync not in WRITE_THROUGH_METHODS
     return "nvme" if overwrites or load.file_system is None else "sata"
 
 
@@ -199,7 +199,7 @@ async def cut(
 
 
 async def _cycle(lab: LocalServer, guest: GuestMachine, load: Load, steps: _Steps, *, seed: int) -> VmCut:
-    moments = NAMES_CUT_AFTER if load.contract.layout == "names" else CUT_AFTER
+    moments = NAMES_CUT_AFTER if load.contract.by_name else CUT_AFTER
     cut_after = random.Random(seed).choice(moments)
     run = await _run_until_cut(lab, guest, load, steps, cut_after)
     guest.unplug()

@@ -39,7 +39,7 @@ def honest(plan: Plan, shown: int) -> Disk:
     """What a drive kept that had acknowledged the operations up to `shown`: of the next one, garbage."""
     disk = Disk(plan)
     disk.write_to(0, shown)
-    if plan.contract.layout != "names":
+    if not plan.contract.by_name:
         disk.put(0, disk.slot_of(0, shown + 1), GARBAGE[: plan.record_bytes])
     return disk
 
@@ -175,7 +175,7 @@ def _honest_at_random(
     done = chance.randrange(60) * group
     disk.write_to(0, done)
     for seq in range(done + 1, done + 1 + group):
-        torn = plan.contract.layout == "region" and chance.random() < 0.5
+        torn = not plan.contract.needs_file and chance.random() < 0.5
         if torn:
             disk.put(0, disk.slot_of(0, seq), GARBAGE[:size])
         elif chance.random() < 0.5:

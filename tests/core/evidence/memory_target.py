@@ -209,7 +209,7 @@ def scan(
 ) -> Found:
     """Scan as `slot_oracle` or `name_oracle` says that it must be done; `unreadable`: sectors by
     (writer, slot)."""
-    if disk.plan.contract.layout == "names":
+    if disk.plan.contract.by_name:
         return _scan_names(disk, NameOracle(disk.plan, acked), unreadable or {})
     return _Scan(disk, acked, unreadable or {}).run()
 

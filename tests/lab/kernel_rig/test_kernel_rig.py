@@ -159,7 +159,7 @@ async def test_client_that_was_killed_is_inconclusive(attested: bool, seed: int)
 @again_after_a_standstill
 async def test_cut_while_verify_reads_is_no_loss(load: Load, seed: int) -> None:
     """An honest drive loses power again under `verify`: an unfinished scan, and durable on the next pass."""
-    names = load.contract.layout == "names"
+    names = load.contract.by_name
     async with local_server() as lab, powered(BlockRig("honest", load.file_system, seed=seed)) as rig:
         async with running(lab, rig.target, load, acked=500) as client:
             rig.cut()

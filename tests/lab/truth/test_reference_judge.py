@@ -108,7 +108,7 @@ class Target:
 
     def remove(self) -> None:
         suffix = self.disk.versions.place(*self.place())[0]
-        if suffix != MAIN and (self.plan.contract.layout == "names" or self.chance.random() < 0.1):
+        if suffix != MAIN and (self.plan.contract.by_name or self.chance.random() < 0.1):
             self.disk.files.pop(suffix, None)
 
     def superblock(self) -> None:

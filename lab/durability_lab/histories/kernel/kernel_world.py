@@ -220,7 +220,7 @@ class KernelWorld:
 
     def _run_options(self, step: Step) -> tuple[str, ...]:
         chosen = workload(step["workload"] if self.file_system else DEFAULT)
-        names = chosen.layout == "names"
+        names = chosen.by_name
         writers = int(step["writers"])
         kib = NAMES_MIB * writers << 10 if names else _LARGER * int(step["size_kib"])
         dsync = step["sync"] == "dsync" and not names
