@@ -8,13 +8,19 @@ from typing import Any, get_args
 import pytest
 from typer.testing import CliRunner
 
+from durability.formats.workloads.registry import WORKLOADS
+from durability.units import parse_size
 from durability_cli import accept_commands, options
 from durability_cli.main import GROUPS, app
 from durability_cli.options import BYTES_EPILOG, ServerOptions
 from durability_client.acceptance import profiles
+from durability_client.bench import bench_command
+from durability_lab.campaign_rig import campaign_demo, lab_campaign_command
+from durability_lab.histories import histories_command
 from durability_lab.matrix import matrix_cells
 from durability_lab.support import loads
 from durability_lab.vm_rig import vm_command
+from durability_server.web import live_page
 from tests.cli.help_page import commands, connects, sections
 from tests.places import REFERENCE
 
@@ -137,6 +143,27 @@ def test_choices_are_those_of_what_they_are_for() -> None:
     assert get_args(get_args(options.GuestFileSystem)[0]) == get_args(vm_command.GuestFileSystem)
     assert tuple(one.value for one in options.Rig) == get_args(matrix_cells.Rig)
     assert accept_commands.PROFILES == profiles.SHIPPED
+
+
+def test_defaults_are_those_of_what_they_are_for() -> None:
+    """Nor does it import constants, so it spells those too."""
+
+    def default(command: str, option: str) -> str:
+        return str(options_of(command)[option].show_default)
+
+    sizes = {parse_size(size) for size in re.findall(r"\d+[MG]iB", default("bench", "size"))}
+    assert sizes == {bench_command.SIZE_BYTES, bench_command.SIZE_ACCEPT_BYTES}
+    sizes = {parse_size(size) for size in re.findall(r"\d+[MG]iB", default("run", "size"))}
+    assert sizes == {workload.default_size_bytes for workload in WORKLOADS.values()}
+    assert float(default("bench", "wait")) == bench_command.WAIT_S
+    assert int(default("lab histories", "count")) == histories_command.COUNT
+    for command, option, models in (
+        ("lab vm", "drives", vm_command.VmOptions().drives),
+        ("lab campaign", "models", lab_campaign_command.CampaignOptions().models),
+    ):
+        assert default(command, option) == " and ".join(models)
+    assert f"port {live_page.PORT} unless" in str(options_of("serve")["web"].help)
+    assert f"each drive {campaign_demo.CUTS} times" in str(options_of("demo")["campaign"].help)
 
 
 @pytest.mark.parametrize("words", [[], ["lab"], ["campaign"]], ids=str)
