@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from durability.acceptance.evidence import CampaignEvidence, DriveEvidence, is_of_class
 from durability.acceptance.kinds import Finding, Limit, held, kind, percent_text, worse, worst
-from durability.acceptance.profile import Criterion, Word
+from durability.acceptance.profile import Criterion, DecisionWord
 from durability.campaign.health import HealthRow, health_warnings, known_values
 from durability.units import counted, format_size, percent
 
@@ -45,7 +45,7 @@ def _clean_cuts(evidence: DriveEvidence, criterion: Criterion) -> Finding:
         return _unbounded(evidence, criterion)
     assert best.bound is not None and criterion.limit is not None
     figure = f"{counted(best.cuts, 'cut')} without a loss: at most {percent(best.bound)} of cuts may lose"
-    word: Word = "pass" if best.cuts >= criterion.limit else "not shown"
+    word: DecisionWord = "pass" if best.cuts >= criterion.limit else "not shown"
     return Finding(word=word, figure=f"{figure} data (95 % confidence)", source=best.source)
 
 

@@ -2,7 +2,7 @@
 
 The whole passes only if all required lines pass, and if the server was searched to the end for what may
 contradict them. It is refused if one required line refuses. All else is not shown. Optional lines are printed
-and decide nothing. Refuses to decide by no required line at all.
+and decide_on nothing. Refuses to decide_on by no required line at all.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from durability.acceptance.criteria import KINDS, limit_text
 from durability.acceptance.evidence import DriveEvidence
-from durability.acceptance.profile import Criterion, Profile, Word
+from durability.acceptance.profile import Criterion, DecisionWord, Profile
 from durability.errors import EXIT_INCONCLUSIVE, EXIT_LOSS, EXIT_OK
 from durability.units import counted, percent
 
-EXIT_CODES: dict[Word, int] = {"pass": EXIT_OK, "refuse": EXIT_LOSS, "not shown": EXIT_INCONCLUSIVE}
+EXIT_CODES: dict[DecisionWord, int] = {"pass": EXIT_OK, "refuse": EXIT_LOSS, "not shown": EXIT_INCONCLUSIVE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class CriterionLine:
     criterion: Criterion
     asks: str
     limit: str
-    word: Word
+    word: DecisionWord
     figure: str
     source: str
 
@@ -38,12 +38,12 @@ class Decision:
 
     evidence: DriveEvidence
     lines: tuple[CriterionLine, ...]
-    word: Word
+    word: DecisionWord
     why: str
     not_proven: tuple[str, ...]
 
 
-def decide(profile: Profile, evidence: DriveEvidence) -> Decision:
+def decide_on(profile: Profile, evidence: DriveEvidence) -> Decision:
     """The decision on one drive."""
     lines = tuple(_line(criterion, evidence) for criterion in profile.criteria)
     word = _word([line.word for line in lines if line.criterion.required])
@@ -59,12 +59,12 @@ def decide(profile: Profile, evidence: DriveEvidence) -> Decision:
     )
 
 
-def decided_of_all(words: Sequence[Word]) -> Word:
+def decided_of_all(words: Sequence[DecisionWord]) -> DecisionWord:
     """The word on several drives together: each must pass."""
     return _word(words)
 
 
-def _word(words: Sequence[Word]) -> Word:
+def _word(words: Sequence[DecisionWord]) -> DecisionWord:
     if "refuse" in words:
         return "refuse"
     return "pass" if words and all(word == "pass" for word in words) else "not shown"
@@ -83,7 +83,7 @@ def _line(criterion: Criterion, evidence: DriveEvidence) -> CriterionLine:
     )
 
 
-def _why(lines: Sequence[CriterionLine], word: Word) -> str:
+def _why(lines: Sequence[CriterionLine], word: DecisionWord) -> str:
     required = [line for line in lines if line.criterion.required]
     if word == "pass":
         return f"all {counted(len(required), 'required criterion', 'required criteria')} pass"

@@ -16,7 +16,7 @@ from durability.bench.serials import HASHED
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.cycle_outcome import OF_THE_DRIVE
 from durability.campaign.cycles import arm_of
-from durability.campaign.happenings import Cause, Word
+from durability.campaign.happenings import Cause, OutcomeWord
 from durability.campaign.health import HealthRow, health_rows
 from durability.campaign.results import INDEPENDENT, DriveResult, results
 from durability.campaign.tasks import Trouble
@@ -60,7 +60,7 @@ class CycleWord:
 
     cycle: int
     arm: str
-    word: Word
+    word: OutcomeWord
     cause: Cause | None
     cut: bool
     back: bool

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from durability.acceptance.evidence import DriveEvidence
-from durability.acceptance.profile import Criterion, Word
+from durability.acceptance.profile import Criterion, DecisionWord
 
 Sense: TypeAlias = Literal["at least", "at most"]
 
@@ -31,7 +31,7 @@ class Limit:
 class Finding:
     """What a kind answers: the word, the `figure` that it rests on, and the `source` of that."""
 
-    word: Word
+    word: DecisionWord
     figure: str
     source: str = ""
 
@@ -95,7 +95,7 @@ def percent_text(value: float) -> str:
     return f"{value:.3g} %"
 
 
-_WORST_FIRST: tuple[Word, ...] = ("refuse", "not shown", "pass")
+_WORST_FIRST: tuple[DecisionWord, ...] = ("refuse", "not shown", "pass")
 
 
 def worse(first: Finding | None, other: Finding) -> Finding:

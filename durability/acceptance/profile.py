@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 from durability.evidence.cut import CutClass
 
-Word: TypeAlias = Literal["pass", "refuse", "not shown"]
+DecisionWord: TypeAlias = Literal["pass", "refuse", "not shown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from durability.bench.cells import GROUPS, KIB, MIB, Cell, Pattern, make_cell
+from durability.bench.cells import GROUPS, KIB, MIB, Cell, make_cell
 from durability.errors import UsageError
+from durability.formats.plan import Pattern
 from durability.units import format_size
 
 Mode: TypeAlias = Literal["standard", "quick", "accept"]

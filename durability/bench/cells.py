@@ -34,11 +34,10 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from durability.errors import FormatError
 from durability.formats.documents import Finite, Flag, Natural, Text, shown
-from durability.formats.plan import WRITE_THROUGH_METHODS
+from durability.formats.plan import WRITE_THROUGH_METHODS, Pattern
 
-Workload: TypeAlias = Literal["overwrite", "append", "create", "mix", "read", "flush"]
+CellWorkload: TypeAlias = Literal["overwrite", "append", "create", "mix", "read", "flush"]
 Sync: TypeAlias = Literal["none", "fdatasync", "fsync", "dsync", "osync"]
-Pattern: TypeAlias = Literal["random", "sequential"]
 FileState: TypeAlias = Literal["overwritten", "fresh", "sparse"]
 Data: TypeAlias = Literal["unique", "half", "repeated", "zeros"]  # half: half of each block is zeros
 Place: TypeAlias = Literal["target", "memory"]  # memory: tmpfs
@@ -83,7 +82,7 @@ class Cell:
     name: Text
     group: Group
     about: Text
-    workload: Workload
+    workload: CellWorkload
     block_bytes: Natural
     pattern: Pattern
     sync: Sync
@@ -167,7 +166,7 @@ def size_word(size_bytes: int) -> str:
     return f"{size_bytes}b"
 
 
-def _what(workload: Workload, pattern: Pattern, read_percent: int) -> str:
+def _what(workload: CellWorkload, pattern: Pattern, read_percent: int) -> str:
     if workload == "mix":
         return f"mix{read_percent}"
     if workload == "read":

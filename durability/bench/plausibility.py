@@ -139,7 +139,7 @@ class Plausibility:
 
 def plausibility(result: Result) -> Plausibility:
     """The verdict on what `result` measured."""
-    return judge(controls_of(result))
+    return plausibility_of(controls_of(result))
 
 
 def controls_of(result: Result) -> Controls:
@@ -202,7 +202,7 @@ def control_times(result: Result) -> tuple[ControlTime, ...]:
     )
 
 
-def judge(controls: Controls) -> Plausibility:
+def plausibility_of(controls: Controls) -> Plausibility:
     """The verdict on `controls`."""
     code, reasons = _decide(controls)
     return Plausibility(

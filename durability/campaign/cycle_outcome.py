@@ -10,7 +10,7 @@ from durability.campaign.campaign_state import CampaignState
 from durability.campaign.cycle_state import CycleState
 from durability.campaign.cycles import arm_of
 from durability.campaign.definition.settings import Arm, CutSubject
-from durability.campaign.happenings import Cause, DriveCycle, Judged, Word
+from durability.campaign.happenings import Cause, DriveCycle, Judged, OutcomeWord
 from durability.campaign.tasks import DriveStatus, Trouble
 from durability.evidence.cut import CUT_CLASSES, CutClass, at_least
 from durability.evidence.verdict import REASONS
@@ -44,7 +44,7 @@ def _drive_cycle(state: CampaignState, cycle: CycleState, drive: str) -> DriveCy
     judged = cycle.judged.get(drive)
     status = cycle.back_status(drive, state.machine_of(drive))
 
-    def says(word: Word, cause: Cause | None = None, text: str = "") -> DriveCycle:
+    def says(word: OutcomeWord, cause: Cause | None = None, text: str = "") -> DriveCycle:
         return DriveCycle(
             drive=drive,
             word=word,
@@ -118,7 +118,7 @@ def _without_cut(cycle: CycleState, machine: str, judged: Judged | None) -> tupl
     return None
 
 
-def _ended_early(cycle: CycleState, judged: Judged) -> tuple[Word, Cause, str] | None:
+def _ended_early(cycle: CycleState, judged: Judged) -> tuple[OutcomeWord, Cause, str] | None:
     """Word, cause and text where the run was over before the power went, though other drives' were not; None
     where it was not, or where its verdict has other reasons too."""
     if not cycle.ended_before_cut(judged.drive):
@@ -136,7 +136,7 @@ def _failed_under_load(judged: Judged) -> str:
     return f"it failed under load, with its power on: {judged.target_error}"
 
 
-def _pass(state: CampaignState, arm: Arm, judged: Judged) -> tuple[Word, Cause | None, str]:
+def _pass(state: CampaignState, arm: Arm, judged: Judged) -> tuple[OutcomeWord, Cause | None, str]:
     """Word, cause and text of a cut after which nothing was found lost. A verify by hand may require a weaker
     class of cut than the campaign."""
     codes = list(judged.reasons)

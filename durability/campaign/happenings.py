@@ -19,7 +19,7 @@ from durability.formats.packing import Value
 
 Operation: TypeAlias = Literal["on", "off", "status", "check"]
 SwitchOutcome: TypeAlias = Literal["done", "on", "off", "failed"]
-Word: TypeAlias = Literal["durable", "loss", "kept", "nothing"]
+OutcomeWord: TypeAlias = Literal["durable", "loss", "kept", "nothing"]
 
 # Why a cycle says nothing of a drive.
 Cause: TypeAlias = Literal[
@@ -217,7 +217,7 @@ class DriveCycle:
     power went while the run was armed."""
 
     drive: Text
-    word: Word
+    word: OutcomeWord
     cause: Cause | None
     text: Text
     run: Text

@@ -23,8 +23,8 @@ from durability.evidence.strength import Strength, strength
 from durability.formats.case import Case, PastVerdict
 from durability.units import counted
 
-Word: TypeAlias = Literal["durable", "loss", "inconclusive"]
-EXIT_CODES: Mapping[Word, int] = {
+VerdictWord: TypeAlias = Literal["durable", "loss", "inconclusive"]
+EXIT_CODES: Mapping[VerdictWord, int] = {
     "durable": errors.EXIT_OK,
     "loss": errors.EXIT_LOSS,
     "inconclusive": errors.EXIT_INCONCLUSIVE,
@@ -100,7 +100,7 @@ class Reason:
 class Verdict:
     """The word, the line to print first, why, and what the series says."""
 
-    word: Word
+    word: VerdictWord
     headline: str
     reasons: tuple[Reason, ...]
     strength: Strength
@@ -135,7 +135,7 @@ def decide(
     earlier = _earlier_losses(case, complete=_reads_everything(scan) and on_its_own_drives)
     loss = _loss_reasons(earlier.standing, identity, scan, explained=explained)
     withdrawn = [_reason("loss-withdrawn")] if earlier.withdrawn and not loss else []
-    word: Word = "loss" if loss else "inconclusive" if missing else "durable"
+    word: VerdictWord = "loss" if loss else "inconclusive" if missing else "durable"
     series = Strength(cuts=0, losses=0, bound=None, left_out=0)
     if case is not None:
         series = strength(
@@ -304,7 +304,7 @@ def _reason(code: str, detail: str = "") -> Reason:
     return Reason(code=code, text=f"{REASONS[code]}: {detail}" if detail else REASONS[code])
 
 
-def _headline(word: Word, reasons: tuple[Reason, ...], cut: Cut) -> str:
+def _headline(word: VerdictWord, reasons: tuple[Reason, ...], cut: Cut) -> str:
     if word == "durable":
         return _DURABLE_HEADLINES[cut.cut_class]
     return f"{word}: {reasons[0].text}"

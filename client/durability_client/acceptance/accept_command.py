@@ -18,7 +18,7 @@ from typing import TextIO
 import durability
 from durability import plain_text
 from durability.acceptance.acceptance_document import Report, document_of
-from durability.acceptance.decision import EXIT_CODES, decide, decided_of_all
+from durability.acceptance.decision import EXIT_CODES, decide_on, decided_of_all
 from durability.errors import UsageError
 from durability.formats.documents import to_json
 from durability_client.acceptance import profiles
@@ -61,7 +61,7 @@ def accept(options: AcceptOptions, out: TextIO, err: TextIO) -> int:
         by=by,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         software=f"durability {durability.__version__}",
-        decisions=tuple(decide(loaded.profile, one) for one in evidence),
+        decisions=tuple(decide_on(loaded.profile, one) for one in evidence),
     )
     document = document_of(report)
     text = to_json(document)

@@ -12,13 +12,13 @@ from rich.text import Text
 
 from durability.acceptance.acceptance_document import Report
 from durability.acceptance.decision import CriterionLine, Decision, decided_of_all
-from durability.acceptance.profile import Word
+from durability.acceptance.profile import DecisionWord
 from durability.units import counted, format_size
 from durability_client.system.terminal import SCREEN_HEIGHT_MAX, SCREEN_WIDTH_MAX, cut_to
 
-STYLES: dict[Word, str] = {"pass": "bold green", "refuse": "bold red", "not shown": "bold yellow"}
+STYLES: dict[DecisionWord, str] = {"pass": "bold green", "refuse": "bold red", "not shown": "bold yellow"}
 _WORD, _KIND = 10, 17  # widths of columns
-_ORDER: tuple[Word, ...] = ("refuse", "not shown", "pass")
+_ORDER: tuple[DecisionWord, ...] = ("refuse", "not shown", "pass")
 
 
 def show_report(report: Report, console: Console) -> None:
@@ -88,7 +88,7 @@ def _counts(decisions: Sequence[Decision]) -> str:
     return f"{counted(len(decisions), 'drive')}: {', '.join(counts)}"
 
 
-def _decision(word: Word, why: str, width: int) -> Text:
+def _decision(word: DecisionWord, why: str, width: int) -> Text:
     text = Text(f"{word.upper():<{_WORD}}", style=STYLES[word])
     text.append(cut_to(why, width - _WORD), style="not bold default")
     return text

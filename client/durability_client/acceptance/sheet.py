@@ -13,12 +13,12 @@ from jinja2 import Environment
 
 from durability.acceptance.acceptance_document import Report
 from durability.acceptance.decision import Decision, decided_of_all
-from durability.acceptance.profile import Word
+from durability.acceptance.profile import DecisionWord
 from durability.units import counted, format_size
 from durability_client.acceptance.sheet_pictures import pictures
 from durability_client.page_templates import page_templates
 
-CLASSES: dict[Word, str] = {"pass": "yes", "not shown": "open", "refuse": "no"}
+CLASSES: dict[DecisionWord, str] = {"pass": "yes", "not shown": "open", "refuse": "no"}
 # By measurement, with and without reasons: how many lines of criteria fit at full size, and a power that says
 # how fast smaller type makes room for more.
 _ROOM = {True: (38, 0.6), False: (31, 0.4)}

@@ -22,13 +22,17 @@ from durability.evidence.flushes import leaf_flushes
 from durability.evidence.judgement import FindingClass
 from durability.evidence.scan_report import ScanReport
 from durability.evidence.strength import CONFIDENCE, Strength, upper_bound
-from durability.evidence.verdict import REASONS, Word
+from durability.evidence.verdict import REASONS, VerdictWord
 from durability.formats.plan import Plan
 from durability.units import counted, percent
 from durability_client.descriptions import describe_commits, describe_flushes, describe_operations
 from durability_client.system.terminal import Terminal
 
-_STYLES: Mapping[Word, str] = {"durable": "bold green", "loss": "bold red", "inconclusive": "bold yellow"}
+_STYLES: Mapping[VerdictWord, str] = {
+    "durable": "bold green",
+    "loss": "bold red",
+    "inconclusive": "bold yellow",
+}
 _EXAMPLES = 4
 _WRITERS = 4  # with lost operations that are listed
 _WIDTH = 80  # that a first line with the reason's details must fit

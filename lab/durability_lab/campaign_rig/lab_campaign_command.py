@@ -19,7 +19,7 @@ from durability.campaign.campaign_state import CampaignState
 from durability.campaign.happenings import CutDue, Entry, MachineSeen, PowerCameBack
 from durability.campaign.results import DriveResult, results
 from durability.errors import EXIT_INTERNAL, EXIT_OK, UsageError
-from durability.evidence.verdict import Word
+from durability.evidence.verdict import VerdictWord
 from durability.units import counted
 from durability_client.campaigns.entry_lines import entry_line
 from durability_lab.kernel_rig.drive_command import check_model
@@ -137,7 +137,7 @@ def _as_deserved(real: OperatedCampaign, state: CampaignState, *, err: TextIO) -
     return right
 
 
-def found_of(result: DriveResult, *, cuts: int) -> Word:
+def found_of(result: DriveResult, *, cuts: int) -> VerdictWord:
     """What a campaign of `cuts` says of a drive, as one word."""
     if result.tally.losses:
         return "loss"

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias
 
-from durability.evidence.verdict import Word
+from durability.evidence.verdict import VerdictWord
 from durability.units import counted
 from durability_lab.matrix.matrix_cells import MatrixCell
 from durability_lab.truth.comparison import Reason, Truth
@@ -86,8 +86,8 @@ class GradedCut:
     number: int
     seed: int
     honest: bool
-    expected: Word
-    verdict: Word | None
+    expected: VerdictWord
+    verdict: VerdictWord | None
     grade: Grade
     reason: str = ""
     promised: int | None = None
@@ -185,7 +185,7 @@ def _unseen(truth: Truth) -> str:
     return "all broken promises: " + ", ".join(_UNCLAIMED[reason] for reason in sorted(truth.unclaimed))
 
 
-def _defects(grade: Grade, expected: Word, truth: Truth) -> tuple[str, ...]:
+def _defects(grade: Grade, expected: VerdictWord, truth: Truth) -> tuple[str, ...]:
     """Those of the comparison; and a drive whose reads all return is read to its end."""
     if grade == "missed" and expected != "inconclusive" and "unread" in truth.unclaimed:
         return (*truth.defects, "the scan did not finish, but no read of this drive hangs")

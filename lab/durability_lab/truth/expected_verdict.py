@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from durability.evidence.verdict import Word
+from durability.evidence.verdict import VerdictWord
 from durability_lab.drive import faults
 
 UNREAD = ("hanging", "dead")  # models whose drives nobody can read to the end after a cut
@@ -15,7 +15,7 @@ def is_honest(drive: str) -> bool:
     return drive == "filter-honest" if drive in FILTERS else faults.parse(drive).honest
 
 
-def expected_of(drive: str) -> Word:
+def expected_of(drive: str) -> VerdictWord:
     """The verdict that a drive deserves. One that is never read to its end does not tell what it lost, and
     what it kept neither."""
     if is_honest(drive):

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from durability.errors import SetupError, UsageError
-from durability.evidence.verdict import EXIT_CODES, Word
+from durability.evidence.verdict import EXIT_CODES, VerdictWord
 from durability.formats.plan import WRITE_THROUGH_METHODS, Plan
 from durability_client.system import output_files
 from durability_lab.drive.drive_check import DriveCheck
@@ -87,7 +87,7 @@ class VmCut:
     console: str
 
     @property
-    def expected(self) -> Word:
+    def expected(self) -> VerdictWord:
         """The verdict that the drive deserves."""
         return expected_of(self.drive)
 

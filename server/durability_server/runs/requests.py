@@ -16,7 +16,7 @@ from typing import cast, get_args
 from durability import limits
 from durability.errors import FormatError, ProtocolError, RefusedError
 from durability.evidence.cut import CUT_CLASSES
-from durability.evidence.verdict import REASONS, Word
+from durability.evidence.verdict import REASONS, VerdictWord
 from durability.formats.case import Case, DriveState, PastVerdict, SessionEnd, case_to_value
 from durability.formats.documents import from_value
 from durability.formats.facts import Facts
@@ -378,7 +378,7 @@ def _past_verdict(message: messages.GiveVerdict) -> PastVerdict:
             "at_risk": {"ms1000": int(at_risk)},
             "reasons": list(reasons),
         } if (
-            verdict in get_args(Word)
+            verdict in get_args(VerdictWord)
             and cut_class in CUT_CLASSES
             and type(at_risk) is int  # True is one as well, but not to every database
             and 0 <= at_risk <= limits.SEQ_MAX

@@ -10,7 +10,7 @@ import pytest
 
 from durability.acceptance.acceptance_document import Report
 from durability.acceptance.criteria import KINDS
-from durability.acceptance.decision import decide
+from durability.acceptance.decision import decide_on
 from durability.acceptance.evidence import DriveEvidence
 from durability.acceptance.profile import Criterion, Profile
 from durability.acceptance.profile_file import CRITERIA_MAX, REASON_CHARACTERS_MAX
@@ -56,7 +56,7 @@ def _report(*drives: DriveEvidence) -> Report:
         by="somebody at some machine",
         created="2026-01-02T03:04:05+00:00",
         software="durability 1",
-        decisions=tuple(decide(profile, one) for one in drives),
+        decisions=tuple(decide_on(profile, one) for one in drives),
     )
 
 
@@ -85,7 +85,7 @@ def test_a_sheet_on_paper_can_be_read(browser: chromium.Browser, tmp_path: Path,
     """The profiles that come with this tool print on one page in letters of 6.5 points and more: reasons that
     would make them smaller are left out."""
     profile = load(name).profile
-    decisions = [decide(profile, one) for one in (GOOD, BAD, EMPTY)]
+    decisions = [decide_on(profile, one) for one in (GOOD, BAD, EMPTY)]
     assert min(print_of(one).scale for one in decisions) * _TABLE_POINTS >= 6.5
     path, printed = tmp_path / "report.html", tmp_path / "report.pdf"
     report = replace(_report(BAD), profile=profile, decisions=(decisions[1],))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from durability.acceptance.decision import Decision, decide
+from durability.acceptance.decision import Decision, decide_on
 from durability.acceptance.evidence import DriveEvidence
 from durability.acceptance.profile import Criterion, Profile
 from durability_client.acceptance.sheet_pictures import pictures
@@ -11,7 +11,7 @@ from tests.core.acceptance.samples import campaign, evidence
 
 def _decided(of: DriveEvidence) -> Decision:
     asked = Criterion(kind="clean-cuts", limit=59, cut_class="power", required=True, reason="Because.")
-    return decide(Profile(name="p", title="P", about="", criteria=(asked,)), of)
+    return decide_on(Profile(name="p", title="P", about="", criteria=(asked,)), of)
 
 
 def _caption(of: DriveEvidence) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from durability.acceptance.acceptance_document import Report, document_of, hash_of
 from durability.acceptance.criteria import KINDS
-from durability.acceptance.decision import decide
+from durability.acceptance.decision import decide_on
 from durability.acceptance.profile import Criterion, Profile
 from durability.formats.documents import to_json
 from tests.core.acceptance.samples import accept_result, campaign, evidence, measured
@@ -31,7 +31,7 @@ def _report() -> Report:
         by="somebody",
         created="2026-01-02T03:04:05+00:00",
         software="durability 1",
-        decisions=(decide(profile, every),),
+        decisions=(decide_on(profile, every),),
     )
 
 

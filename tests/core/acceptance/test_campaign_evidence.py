@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from durability.acceptance.criteria import KINDS
 from durability.acceptance.evidence import CampaignEvidence, campaign_evidence
-from durability.acceptance.profile import Criterion, Word
+from durability.acceptance.profile import Criterion, DecisionWord
 from durability.campaign.happenings import CutDue, PauseAsked, StillThere
 from durability.campaign.tasks import Condition
 from tests.core.acceptance.samples import evidence
@@ -43,7 +43,7 @@ def two_cycles(*, back: bool) -> CampaignEvidence:
     return campaign_evidence(told.state, "d0")
 
 
-def word(of: CampaignEvidence, kind: str) -> Word:
+def word(of: CampaignEvidence, kind: str) -> DecisionWord:
     """What a kind answers."""
     asked = Criterion(kind=kind, limit=None, cut_class="power", required=True, reason="Because.")
     return KINDS[kind].look(evidence(of), asked).word

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import pytest
 
 from durability.acceptance.criteria import KINDS
-from durability.acceptance.decision import decide, decided_of_all
+from durability.acceptance.decision import decide_on, decided_of_all
 from durability.acceptance.evidence import DriveEvidence
-from durability.acceptance.profile import Criterion, Profile, Word
+from durability.acceptance.profile import Criterion, DecisionWord, Profile
 from durability.bench.catalogue import HELD_COMMIT, HELD_FILL, HELD_UNSYNCED, HELD_WRITERS
 from durability.bench.decision.proof import Proof
 from durability.bench.result import Medium
@@ -81,11 +81,11 @@ class Case:
     kind: str
     limit: float | None
     of: DriveEvidence
-    word: Word
+    word: DecisionWord
     says: str
 
 
-def case(kind: str, limit: float | None, of: DriveEvidence, word: Word, says: str) -> Case:
+def case(kind: str, limit: float | None, of: DriveEvidence, word: DecisionWord, says: str) -> Case:
     return Case(kind=kind, limit=limit, of=of, word=word, says=says)
 
 
@@ -422,7 +422,7 @@ def _criterion(kind: str, limit: float | None, *, required: bool = True) -> Crit
 @pytest.mark.parametrize("one", CASES, ids=lambda one: f"{one.kind}-{one.word}".replace(" ", "-"))
 def test_a_kind_answers_from_evidence(one: Case) -> None:
     """The word, the figure behind it, and, unless nothing is known, where the figure is from."""
-    decision = decide(_profile(_criterion(one.kind, one.limit)), one.of)
+    decision = decide_on(_profile(_criterion(one.kind, one.limit)), one.of)
     (line,) = decision.lines
     assert (line.word, decision.word) == (one.word, one.word), line
     assert one.says in line.figure
@@ -432,7 +432,7 @@ def test_a_kind_answers_from_evidence(one: Case) -> None:
 def test_every_kind_is_shown_with_every_word_that_it_has() -> None:
     """No kind is left out; what more time would show never refuses, since it blames no drive."""
     shown = {(one.kind, one.word) for one in CASES}
-    words: tuple[Word, ...] = ("pass", "refuse", "not shown")
+    words: tuple[DecisionWord, ...] = ("pass", "refuse", "not shown")
     missing = {(kind, word) for kind in KINDS for word in words} - shown
     # A drive without a firmware's name is a virtual one: see the test below.
     assert missing == {("filled-share", "refuse"), ("held-for", "refuse"), ("firmware-kept", "not shown")}
@@ -444,7 +444,7 @@ def test_a_drive_that_names_no_firmware_has_not_shown_it() -> None:
     nameless = tuple(
         replace(one, drives=tuple(replace(each, firmware="") for each in one.drives)) for one in of.facts
     )
-    (line,) = decide(_profile(_criterion("firmware-kept", None)), replace(of, facts=nameless)).lines
+    (line,) = decide_on(_profile(_criterion("firmware-kept", None)), replace(of, facts=nameless)).lines
     assert (line.word, line.figure) == ("not shown", "the drive names no firmware")
 
 
@@ -452,7 +452,7 @@ def test_a_class_that_is_weaker_may_be_asked_for() -> None:
     """Of a rented virtual machine cuts of class vm are asked; cuts of power count too."""
     asked = replace(_criterion("clean-cuts", 59), cut_class="vm")
     for cut_class, word in (("power", "pass"), ("vm", "pass"), ("os", "not shown")):
-        (line,) = decide(_profile(asked), evidence(campaign(cut_class=cut_class))).lines
+        (line,) = decide_on(_profile(asked), evidence(campaign(cut_class=cut_class))).lines
         assert line.word == word
         assert line.limit == "at least 59 cuts of class vm"
 
@@ -460,7 +460,7 @@ def test_a_class_that_is_weaker_may_be_asked_for() -> None:
 def test_of_several_results_the_worst_counts() -> None:
     """However many are evidence, no good one hides a bad one."""
     of = evidence(results=[measured(name="fast.json"), measured(SLOW, name="slow.json")])
-    (line,) = decide(_profile(_criterion("commit-rate", 1000)), of).lines
+    (line,) = decide_on(_profile(_criterion("commit-rate", 1000)), of).lines
     assert (line.word, line.source) == ("refuse", "slow.json")
 
 
@@ -470,11 +470,11 @@ def test_the_whole_passes_only_if_all_required_lines_pass() -> None:
     open_ = _criterion("commit-rate", 1)
     of = evidence(campaign(health=rows(59, media_errors=9)))
     optional = tuple(replace(one, required=False) for one in (refuses, open_))
-    assert decide(_profile(passes, *optional), of).word == "pass"
-    assert decide(_profile(passes, open_), of).word == "not shown"
-    both = decide(_profile(passes, open_, refuses), of)
+    assert decide_on(_profile(passes, *optional), of).word == "pass"
+    assert decide_on(_profile(passes, open_), of).word == "not shown"
+    both = decide_on(_profile(passes, open_, refuses), of)
     assert both.word == "refuse" and both.why == "media-errors: 6 added, 9 in all"
-    assert decide(_profile(*optional), of).word == "not shown"
+    assert decide_on(_profile(*optional), of).word == "not shown"
     assert decided_of_all(["pass", "not shown"]) == "not shown"
     assert decided_of_all(["pass", "not shown", "refuse"]) == "refuse"
 
@@ -482,22 +482,22 @@ def test_the_whole_passes_only_if_all_required_lines_pass() -> None:
 def test_what_is_not_proven_is_said() -> None:
     """The bound that the cuts leave, the power that was not cut, and what was not measured."""
     said = " ".join(
-        decide(_profile(_criterion("clean-cuts", 59)), evidence(campaign(cut_class="vm"))).not_proven
+        decide_on(_profile(_criterion("clean-cuts", 59)), evidence(campaign(cut_class="vm"))).not_proven
     )
     for words in ("up to 5.0 % of cuts", "provider's own power", "no result of the benchmark"):
         assert words in said
-    said = " ".join(decide(_profile(_criterion("clean-cuts", 59)), FINE).not_proven)
+    said = " ".join(decide_on(_profile(_criterion("clean-cuts", 59)), FINE).not_proven)
     assert "provider" not in said and HONEST is not PLP
-    (said, *_) = decide(_profile(_criterion("clean-cuts", 59)), evidence(runs=[OTHER_CACHE])).not_proven
+    (said, *_) = decide_on(_profile(_criterion("clean-cuts", 59)), evidence(runs=[OTHER_CACHE])).not_proven
     assert "no series of cuts without a loss bounds it" in said
 
 
 def test_a_search_that_was_broken_off_passes_nothing() -> None:
     """What it missed may be a loss: the decision, the line without evidence and the page say so."""
     asked, missing = _profile(_criterion("clean-cuts", 59)), "the server was not searched to the end: EOF"
-    decision = decide(asked, replace(FINE, unfinished=(missing,)))
+    decision = decide_on(asked, replace(FINE, unfinished=(missing,)))
     assert (decision.word, decision.why) == ("not shown", f"what was found passes, but {missing}")
     assert any(missing in one for one in decision.not_proven)
-    (line,) = decide(asked, replace(evidence(), unfinished=(missing,))).lines
+    (line,) = decide_on(asked, replace(evidence(), unfinished=(missing,))).lines
     assert line.figure == f"no cut of this drive is known, but {missing}"
-    assert decide(asked, replace(evidence(campaign(losses=1)), unfinished=(missing,))).word == "refuse"
+    assert decide_on(asked, replace(evidence(campaign(losses=1)), unfinished=(missing,))).word == "refuse"

@@ -10,7 +10,14 @@ import pytest
 
 from durability.bench.catalogue import FLUSH_CONTROL, HEADLINE, LADDER, WRITE_CONTROL
 from durability.bench.measurement import Idle, Round, Work
-from durability.bench.plausibility import HEADLINES, Code, Controls, controls_of, judge, plausibility
+from durability.bench.plausibility import (
+    HEADLINES,
+    Code,
+    Controls,
+    controls_of,
+    plausibility,
+    plausibility_of,
+)
 from durability.bench.result import Medium, Result
 from durability.formats.plan import SyncMethod
 from tests.core.bench.results import Device, drive, facts, latencies, simulate
@@ -34,7 +41,7 @@ def everything(result: Result) -> str:
 
 
 def judged(**changes: Any) -> tuple[Code, str]:
-    found = judge(replace(CONTROLS, **changes))
+    found = plausibility_of(replace(CONTROLS, **changes))
     return found.code, "\n".join((*found.seen, *found.means))
 
 

@@ -16,12 +16,12 @@ from durability.campaign.happenings import (
     DriveLeft,
     Ended,
     NotBack,
+    OutcomeWord,
     PauseAsked,
     Paused,
     Resumed,
     ShutdownDue,
     StrangerHeard,
-    Word,
 )
 from durability.campaign.next_steps import Ask, LookUp
 from durability.campaign.results import DriveResult, results, sentence, tally
@@ -622,7 +622,7 @@ def test_server_that_was_away_waits_for_silence_before_it_switches_off() -> None
 def test_interval_of_the_rate_has_the_cuts_whose_outcome_is_not_known() -> None:
     """One loss in 19 cuts, and 40 more that said nothing: they may all have lost data, or none."""
 
-    def cuts(word: Word, count: int) -> list[DriveCycle]:
+    def cuts(word: OutcomeWord, count: int) -> list[DriveCycle]:
         cause = "no-verdict" if word == "nothing" else None
         one = DriveCycle(drive="d0", word=word, cause=cause, text="", run="", cut=True)  # type: ignore[arg-type]
         return [one] * count

@@ -16,7 +16,7 @@ from durability.evidence.document import subject
 from durability.evidence.identity import identify
 from durability.evidence.slot_oracle import SlotOracle
 from durability.evidence.strength import strength, upper_bound
-from durability.evidence.verdict import Word
+from durability.evidence.verdict import VerdictWord
 from durability.formats.case import Case, DriveState, PastVerdict, PowerOff, TargetFailure
 from durability.formats.plan import Plan
 from durability.protocol.frontiers import Frontiers
@@ -204,7 +204,7 @@ def test_rule_12_the_cut_must_meet_load(plan: Plan, disk: Disk, end: str) -> Non
     found = scan(disk, (ACKED,))
     case = make_case(plan, (ACKED,), session_end=end)
     assert judged(case, plan, found, attested="pulled the plug").verdict.word == "inconclusive"
-    states: tuple[tuple[DriveState, Word], ...] = (("dead", "durable"), ("answered", "inconclusive"))
+    states: tuple[tuple[DriveState, VerdictWord], ...] = (("dead", "durable"), ("answered", "inconclusive"))
     for seen, word in states:
         error = TargetFailure(at_ns=LAST_NS, drive=seen, text="")
         failed = make_case(plan, (ACKED,), session_end="target-error", target_error=error)
