@@ -57,6 +57,7 @@ def statistics_after(elapsed_s: float, *latencies_us: int) -> dict[str, Any]:
     return statistics_to_value(found)
 
 
+@pytest.mark.usefixtures("no_silence")
 async def test_runs_and_drives_are_those_of_the_commands(lab: Lab, store_url: str, show_page: Show) -> None:
     """Rows of runs and drives, a run's case and verdicts, and the figures of /metrics, on both databases."""
     running = await lab.start(store_url, readers=True)
