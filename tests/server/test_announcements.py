@@ -84,6 +84,7 @@ async def test_each_event_is_a_line(lab: Lab, sqlite_url: str) -> None:
         assert re.fullmatch(pattern, line), line
 
 
+@pytest.mark.usefixtures("no_silence")
 async def test_a_client_that_comes_back_all_the_time_hides_no_other(
     lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,7 @@ async def _shows(browser: chromium.Browser, text: str) -> None:
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.usefixtures("no_silence")
 async def test_pages_in_a_browser(
     lab: Lab, sqlite_url: str, show_page: Show, browser: chromium.Browser
 ) -> None:

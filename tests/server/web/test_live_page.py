@@ -130,6 +130,7 @@ async def test_a_store_that_cannot_be_read_ends_the_start(tmp_path: Path) -> Non
     assert not (tmp_path / "none.sqlite").exists()
 
 
+@pytest.mark.usefixtures("no_silence")
 async def test_many_browsers_while_a_run_goes(lab: Lab, sqlite_url: str, show_page: Show) -> None:
     """Fifty streams are open, some of which read nothing: each acknowledgement is granted, and all that read
     get the newest count. A stream that ends gives its place back."""

@@ -120,6 +120,7 @@ async def test_runs_and_drives_are_those_of_the_commands(lab: Lab, store_url: st
     assert _values(metrics, "durability_store_up") == {"durability_store_up": 1}
 
 
+@pytest.mark.usefixtures("no_silence")
 async def test_a_run_as_it_goes(lab: Lab, sqlite_url: str, show_page: Show) -> None:
     """Events bring what has changed: the count, and percentiles of the newest second alone."""
     running = await lab.start(sqlite_url, readers=True)
