@@ -266,7 +266,9 @@ class NameOracle(ProvenOperations):
             latest = versions.newest(writer, slots, last)
             made = absent & ~versions.removals(writer, slots, latest) & np.isin(slots, making, invert=True)
             if not made.any():
-                left = slots[~absent & ~np.isin(slots, np.intersect1d(making, odd))]
+                held = self._held[writer]
+                made_now = np.union1d(odd, in_flight[(held > before) & (held < GONE)])
+                left = slots[~absent & ~np.isin(slots, np.intersect1d(making, made_now))]
                 removed = versions.removals(writer, left, versions.newest(writer, left, before))
                 return None if removed.any() else making
             last = int(versions.following(writer, slots[made], latest[made]).max())
