@@ -9,6 +9,7 @@ import ast
 import configparser
 import tomllib
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,11 @@ IMPORTERS = {  # of a library, the modules or packages that may
 }
 
 
+@cache
+def _parsed(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
 def _modules(package: str) -> list[Path]:
     return sorted((FOLDERS | RELEASE)[package].rglob("*.py"))
 
@@ -122,7 +128,7 @@ def _name_of(path: Path) -> str:
 def _imports_among(sources: Mapping[str, str]) -> dict[str, set[str]]:
     """Which modules each of `sources` imports of these, at any depth and for type checking too."""
     return {
-        module: {name for name, _ in _imports(ast.parse(source)) if name in sources}
+        module: {name for name, _ in _imports(_parsed(source)) if name in sources}
         for module, source in sources.items()
     }
 
@@ -159,7 +165,7 @@ def test_core_imports_only_what_is_pure(path: Path) -> None:
     )
     impure = [
         f"line {line}: {name}"
-        for name, line in _imports(ast.parse(path.read_text()))
+        for name, line in _imports(_parsed(path.read_text()))
         if name.partition(".")[0] not in allowed or name.startswith("numpy.random")
     ]
     assert impure == []
@@ -170,7 +176,7 @@ def test_core_calls_nothing_with_an_effect(path: Path) -> None:
     """A core module does not open files, print, evaluate text or draw from numpy's random numbers."""
     effects = [
         f"line {node.lineno}: {ast.unparse(node)}"
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(_parsed(path.read_text()))
         if isinstance(node, ast.Name | ast.Attribute) and _has_effect(ast.unparse(node))
     ]
     assert effects == []
@@ -183,7 +189,7 @@ def test_packages_know_only_the_layers_below(package: str) -> None:
     for path in _modules(package):
         found = [
             f"{_identify(path)}:{line}: {name}"
-            for name, line in _imports(ast.parse(path.read_text()))
+            for name, line in _imports(_parsed(path.read_text()))
             if name.partition(".")[0] in foreign
         ]
         assert found == []
@@ -192,7 +198,7 @@ def test_packages_know_only_the_layers_below(package: str) -> None:
 @pytest.mark.parametrize("path", _modules("durability_cli"), ids=_identify)
 def test_command_line_imports_the_sides_only_where_a_command_needs_them(path: Path) -> None:
     """No side is imported at the head of these, so that `--help` is quick and a client needs no server."""
-    tree = ast.parse(path.read_text())
+    tree = _parsed(path.read_text())
     head = ast.Module([node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)], [])
     sides = set(FOLDERS) - {"durability", "durability_cli"}
     assert [name for name, _ in _imports(head) if name.partition(".")[0] in sides] == []
@@ -216,7 +222,7 @@ def test_some_libraries_are_wrapped(library: str) -> None:
         _name_of(path)
         for package in FOLDERS | RELEASE
         for path in _modules(package)
-        if any(name.partition(".")[0] == library for name, _ in _imports(ast.parse(path.read_text())))
+        if any(name.partition(".")[0] == library for name, _ in _imports(_parsed(path.read_text())))
     }
     owners = tuple(f"{owner}." for owner in IMPORTERS[library])
     assert importers
@@ -256,7 +262,7 @@ def _of_the_judge(tree: ast.AST) -> Iterator[str]:
 def test_only_the_judge_concludes() -> None:
     """Neither side nor the lab takes cut, risk, loss window or verdict from anywhere but the judge."""
     found = {
-        _identify(path): set(_of_the_judge(ast.parse(path.read_text())))
+        _identify(path): set(_of_the_judge(_parsed(path.read_text())))
         for package in FOLDERS
         for path in _modules(package)
     }
@@ -278,15 +284,15 @@ def test_only_the_judge_concludes() -> None:
 )
 def test_a_judge_beside_the_judge_is_seen(source: str) -> None:
     """However it is imported; types, constants and the judge itself are for everybody."""
-    assert len(list(_of_the_judge(ast.parse(source)))) == 1
+    assert len(list(_of_the_judge(_parsed(source)))) == 1
     allowed = "from durability.evidence.verdict import REASONS\nfrom durability.evidence.judge import judge"
-    assert list(_of_the_judge(ast.parse(allowed))) == []
+    assert list(_of_the_judge(_parsed(allowed))) == []
 
 
 def test_core_sees_what_it_looks_for() -> None:
     """The walk finds imports at any depth, so that an empty result means something."""
     source = "def f():\n    if True:\n        import socket\n        from os import path\n"
-    assert [name for name, _ in _imports(ast.parse(source))] == ["socket", "os", "os.path"]
+    assert [name for name, _ in _imports(_parsed(source))] == ["socket", "os", "os.path"]
 
 
 def test_a_circle_is_seen() -> None:
