@@ -71,8 +71,8 @@ def histories(
     """Play random histories of runs, errors, cuts and restarts.
 
     Compares each verdict with what happened. Exit code 0 if every verdict is correct. Rig a plays each
-    sequence in virtual time on simulated drives. Rig b plays it on real file systems and takes 10 to 25
-    seconds per sequence.
+    history in virtual time on simulated drives. Rig b plays it on real file systems and takes 10 to 25
+    seconds per history.
     """
     from durability_lab.histories import libraries
 

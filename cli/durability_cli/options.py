@@ -459,7 +459,7 @@ FailedHistory = Annotated[
         "--output",
         parser=path,
         metavar="FILE",
-        help="New file for a sequence that got a wrong verdict.",
+        help="New file for a history that got a wrong verdict.",
         show_default="history-SEED.txt",
     ),
 ]

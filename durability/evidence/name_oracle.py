@@ -266,9 +266,10 @@ class NameOracle(ProvenOperations):
             latest = versions.newest(writer, slots, last)
             made = absent & ~versions.removals(writer, slots, latest) & np.isin(slots, making, invert=True)
             if not made.any():
+                # Of the names that are being made, those with an older version were never removed.
                 held = self._held[writer]
-                made_now = np.union1d(odd, in_flight[(held > before) & (held < GONE)])
-                left = slots[~absent & ~np.isin(slots, np.intersect1d(making, made_now))]
+                begun = np.union1d(odd, in_flight[(held > before) & (held < GONE)])
+                left = slots[~absent & ~np.isin(slots, np.intersect1d(making, begun))]
                 removed = versions.removals(writer, left, versions.newest(writer, left, before))
                 return None if removed.any() else making
             last = int(versions.following(writer, slots[made], latest[made]).max())
