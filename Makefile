@@ -23,7 +23,7 @@ GUESTS := tests/lab/vm_rig
 PYTEST = $(BIN)/python -m pytest $(if $(findstring .py,$(T)),,--numprocesses $(TESTERS) --dist loadfile \
 	--no-loadscope-reorder)
 
-.PHONY: help demo quick quick-tests test test-guests test-release nightly mends check coverage lint types format lock release freeze setup packages clean
+.PHONY: help demo quick quick-tests test test-guests test-release nightly mends check coverage lint types format lock licences release freeze setup packages clean
 
 help:
 	@echo 'make demo         Test three simulated drives. Under a minute with set-up.'
@@ -40,6 +40,7 @@ help:
 	@echo 'make types        Check types (mypy --strict).'
 	@echo 'make format       Format the code and fix what ruff can fix.'
 	@echo 'make lock         Renew the locked versions in requirements/: the newest that setup.cfg allows.'
+	@echo 'make licences     Write the licences of bundled Rust crates anew, after make lock. Needs cargo.'
 	@echo 'make release      Build and check all that users install, from the commit, into dist/. R=wheel: only that.'
 	@echo 'make freeze       Keep the release that is committed in tests/artefacts, for tests of later releases.'
 	@echo 'make setup        Install all that the other targets need.'
@@ -108,6 +109,10 @@ lock: $(INSTALLED)
 	@$(COMPILE) requirements/dev.txt --build-constraints requirements/build.txt --extra dev setup.cfg
 	@$(COMPILE) requirements/runtime.txt --build-constraints requirements/build.txt \
 		--constraints requirements/dev.txt --extra postgresql setup.cfg
+
+# After `make lock`: cargo fetches the crates that the packages list.
+licences: $(INSTALLED)
+	@$(BIN)/python -m release.crate_licences
 
 # `R=wheel` and so on makes only that. The wheel and the one file need no packages of Debian.
 release: $(INSTALLED) $(if $(R),$(if $(filter-out wheel onefile,$(R)),packages),packages)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from release import bundle, deb, make_release, sources, wheel
+from release import bundle, crate_licences, deb, make_release, sources, wheel
 from release.make_release import Release
 from tests.places import ROOT
 
@@ -87,6 +87,18 @@ def test_each_library_within_a_package_has_its_licence() -> None:
     assert {re.split(r"[-.]", name)[0] for name in libraries} <= set(re.findall(r"\blib\w+", text))
     named = set(re.findall(r"[\w-]+\.txt$", text, re.MULTILINE))
     assert named == {file.name for file in bundle.LICENCES.iterdir()} - {"README.txt"}
+
+
+@pytest.mark.parametrize("package", crate_licences.PACKAGES)
+def test_each_crate_within_a_package_has_its_licence(package: str) -> None:
+    """Each crate is listed with its licence, in its version. The text is there as well, but for two that
+    bring none and are not for Linux."""
+    table, *texts = re.split(r"^-{80}\n", crate_licences.LIST.read_text(), flags=re.MULTILINE)
+    rows = dict(re.findall(r"^  (\S+ \S+) +(.+)$", table, re.MULTILINE))
+    with_text = {crate for text in texts for crate in text.partition("\n")[0].split(", ")}
+    for crate in crate_licences.crates_of(package):
+        assert rows[str(crate)].startswith(crate.licence)
+        assert str(crate) in with_text or crate.name in ("r-efi", "wit-bindgen-rt")
 
 
 def test_the_bill_names_every_package_and_its_licence(release: Release) -> None:
