@@ -35,8 +35,8 @@ _NO_ACCEPT = "no result of bench --accept has this load"
 def _plausible(evidence: DriveEvidence, _: Criterion) -> Finding:
     if not evidence.results:
         return Finding(word="not shown", figure="no result of bench is known")
-    proven = next((one for one in evidence.proofs if one.word == "proven"), None)
-    if evidence.unanswered("power") is not None:
+    proven = evidence.bounding("power")
+    if proven is not None and proven.word != "proven":
         proven = None
     worst: Finding | None = None
     for one in evidence.results:

@@ -350,7 +350,21 @@ CASES = (
         "not shown",
         "does no work",
     ),
+    case(
+        "plausible",
+        None,
+        evidence(campaign(), runs=[RUN_LOSS], results=[measured(simulate(PLP))]),
+        "not shown",
+        "does no work",
+    ),
     case("plausible", None, evidence(results=[measured(ROTATING)]), "refuse", "suspicious: commits came"),
+    case(
+        "plausible",
+        None,
+        evidence(campaign(), runs=[RUN_LOSS], results=[measured(ROTATING)]),
+        "refuse",
+        "suspicious: commits came",
+    ),
     case(
         "plausible",
         None,
