@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from durability.acceptance.evidence import CampaignEvidence, DriveEvidence, is_of_class
+from durability.acceptance.evidence import CampaignEvidence, DriveEvidence, is_name_of_each, is_of_class
 from durability.acceptance.kinds import Finding, Limit, held, kind, percent_text, worse, worst
 from durability.acceptance.profile import Criterion, DecisionWord
 from durability.campaign.health import HealthRow, health_warnings, known_values
@@ -169,7 +169,7 @@ def _firmware_kept(evidence: DriveEvidence, _: Criterion) -> Finding:
         return changed
     facts = [" + ".join(drive.firmware for drive in one.drives) for one in evidence.facts]
     rows = [row.firmware for one in evidence.campaigns for row in one.rows]
-    known = list(dict.fromkeys(filter(None, (*facts, *rows))))
+    known = list(dict.fromkeys(filter(is_name_of_each, (*facts, *rows))))
     if not known:
         return Finding(word="not shown", figure="the drive names no firmware")
     if len(known) > 1:

@@ -145,6 +145,11 @@ def is_of_class(proof: Proof, weakest: CutClass) -> bool:
     return any(proof.cut_class == known and at_least(known, weakest) for known in CUT_CLASSES)
 
 
+def is_name_of_each(joined: str) -> bool:
+    """Whether each of the drives whose names are joined by " + " has one."""
+    return all(joined.split(" + "))
+
+
 def campaign_evidence(state: CampaignState, drive: str) -> CampaignEvidence:
     """What a campaign says of its drive of this name."""
     result = next(one for one in results(state) if one.drive == drive)
@@ -210,7 +215,7 @@ def subject_of(facts: Sequence[Facts], rows: Sequence[HealthRow]) -> Subject:
     serials = [*(row.serial for row in reversed(rows) if row.serial), *serials]
     shown = next((serial for serial in serials if serial and HASHED not in serial), "")
     firmwares = [" + ".join(filter(None, (drive.firmware for drive in one.drives))) for one in facts]
-    firmwares = [*(row.firmware for row in reversed(rows) if row.firmware), *firmwares]
+    firmwares = [*(row.firmware for row in reversed(rows) if is_name_of_each(row.firmware)), *firmwares]
     host = newest.host
     inside = "" if host.virtualisation in ("none", "") else f", a guest of {host.virtualisation}"
     return Subject(

@@ -50,9 +50,9 @@ def withheld_flushes(cut: Facts, measured: Facts) -> bool:
 
 
 def _of_drives(cut: Facts, measured: Facts) -> Iterator[str]:
-    firmwares = [" + ".join(drive.firmware for drive in one.drives) for one in (cut, measured)]
+    firmwares = [" + ".join(drive.firmware or "unnamed" for drive in one.drives) for one in (cut, measured)]
     if firmwares[0] != firmwares[1]:
-        yield f"of firmware {firmwares[0] or 'without a name'}, not {firmwares[1] or 'without a name'}"
+        yield f"of firmware {firmwares[0]}, not {firmwares[1]}"
     theirs, ours = (" + ".join(sorted(_caches(one))) for one in (cut, measured))
     if theirs != ours:
         yield f"with the write cache {theirs}, not {ours}"

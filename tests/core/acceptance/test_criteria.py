@@ -462,6 +462,24 @@ def test_a_drive_that_names_no_firmware_has_not_shown_it() -> None:
     assert (line.word, line.figure) == ("not shown", "the drive names no firmware")
 
 
+@pytest.mark.parametrize(
+    ("firmwares", "word", "figure"),
+    [
+        (("", ""), "not shown", "the drive names no firmware"),
+        (("1.0", ""), "not shown", "the drive names no firmware"),
+        (("1.0", "1.1"), "pass", "only 1.0 + 1.1"),
+    ],
+)
+def test_each_of_several_drives_must_name_its_firmware(
+    firmwares: tuple[str, str], word: str, figure: str
+) -> None:
+    """A mirror of drives without a name of it, or with one, has not shown it, by its facts or its rows."""
+    mirror = facts(drives=tuple(drive(firmware=one) for one in firmwares))
+    of = evidence(campaign(health=[row(cycle, firmware=" + ".join(firmwares)) for cycle in range(60)]))
+    (line,) = decide_on(_profile(_criterion("firmware-kept", None)), replace(of, facts=(mirror,))).lines
+    assert (line.word, line.figure) == (word, figure)
+
+
 def test_a_class_that_is_weaker_may_be_asked_for() -> None:
     """Of a rented virtual machine cuts of class vm are asked; cuts of power count too."""
     asked = replace(_criterion("clean-cuts", 59), cut_class="vm")

@@ -25,6 +25,7 @@ def through(*layers: str) -> Facts:
 
 
 OFF = on(write_cache="write through")
+MIRROR = replace(on(), drives=(drive(firmware="1.0"), drive(firmware="2.0")))
 
 
 @pytest.mark.parametrize(
@@ -38,6 +39,12 @@ OFF = on(write_cache="write through")
         (on(kind=""), on(), "on the device, not on ext4"),
         (on(), on(kind=""), ""),
         (on(firmware="1.0"), on(firmware="2.0"), "of firmware 1.0, not 2.0"),
+        (on(firmware=""), on(firmware="2.0"), "of firmware unnamed, not 2.0"),
+        (
+            MIRROR,
+            replace(MIRROR, drives=(drive(firmware=""),) * 2),
+            "of firmware 1.0 + 2.0, not unnamed + unnamed",
+        ),
         (OFF, on(), "with the write cache off, not on"),
         (on(), on(write_cache=None), "with the write cache on, not in an unknown state"),
         (
