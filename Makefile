@@ -33,7 +33,7 @@ help:
 	@echo 'make test-guests  Cut the power of virtual machines: QEMU without KVM, slow. On Debian, as root.'
 	@echo 'make test-release Build the packages that users install, and test them. On Debian, as root.'
 	@echo 'make check        The same as make test, then make test-guests.'
-	@echo 'make coverage     Run all tests, or those of T=PATH, and print the share of lines that ran, by package.'
+	@echo 'make coverage     Run the tests of make test, or those of T=PATH, and print the share of lines that ran, by package.'
 	@echo 'make nightly      Play 100,000 random histories on simulated drives. Takes hours.'
 	@echo 'make mends        Remove the fix of each known wrong verdict; count the histories that find it again. Takes hours.'
 	@echo 'make lint         Check format, lint rules and which package imports which.'
@@ -55,7 +55,7 @@ quick: $(INSTALLED)
 
 # Else each process that runs tests, and each that a test starts, compiles its modules again, where the
 # environment forbids to keep them.
-quick-tests test test-guests test-release: export PYTHONDONTWRITEBYTECODE =
+quick-tests test test-guests test-release coverage: export PYTHONDONTWRITEBYTECODE =
 quick-tests: $(INSTALLED)
 	@$(PYTEST) --quiet -m 'not lab and not slow'
 
@@ -81,7 +81,7 @@ mends: $(INSTALLED)
 check: test test-guests
 
 coverage: $(INSTALLED) $(if $(T),,packages)
-	@$(PYTEST) --cov --cov-report= $(T)
+	@$(PYTEST) --cov --cov-report= $(or $(T),--ignore=tests/release --ignore=$(GUESTS))
 	@$(BIN)/python tests/print_coverage.py
 
 lint: $(INSTALLED)
