@@ -50,6 +50,20 @@ def format_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def network_of(address: str) -> str:
+    """Whose address it is: an IPv4 address, or the /64 of an IPv6 address, all of which one host may have; a
+    text that is no address is its own."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((parsed, 64), strict=False))
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine can be meant by `host`. A name other than localhost is not looked up: no."""
     try:

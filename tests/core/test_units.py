@@ -15,6 +15,7 @@ from durability.units import (
     format_size,
     is_loopback,
     multiple,
+    network_of,
     parse_address,
     parse_run,
     parse_size,
@@ -56,6 +57,21 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 def test_addresses_round_trip(host: str, port: int) -> None:
     """Any IPv4 or IPv6 address and port is read back as it was printed."""
     assert parse_address(format_address(host, port)) == (host, port)
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("a name", "a name"),
+    ],
+)
+def test_a_host_of_ipv6_has_one_network(address: str, network: str) -> None:
+    """Whatever addresses of its /64 a host takes, it is counted once."""
+    assert network_of(address) == network
 
 
 @pytest.mark.parametrize(

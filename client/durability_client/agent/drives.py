@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from durability import plain_text
-from durability.campaign.definition.settings import DriveUnderTest
+from durability.campaign.definition.settings import LEAST_BYTES, DriveUnderTest
 from durability.campaign.tasks import DriveTask, Trouble
 from durability.errors import SetupError, TargetBusyError, TargetError
 from durability.units import parse_size
@@ -42,7 +42,6 @@ _SYSTEM_MOUNTS = (
     "/sysroot",
     "/usr/",
 )
-_LEAST_BYTES = {"": 0, "ext4": 8 << 20, "xfs": 300 << 20, "btrfs": 109 << 20}
 _UDEV = Path("/run/udev/data")
 
 
@@ -163,7 +162,7 @@ def check_size(found: FoundDrive, drive: DriveUnderTest) -> None:
     if found.device is None:
         return
     has = block_devices.size_of(found.name)
-    needs = max(parse_size(drive.size) if drive.size else 0, _LEAST_BYTES[drive.file_system])
+    needs = max(parse_size(drive.size) if drive.size else 0, LEAST_BYTES[drive.file_system])
     if has < needs:
         raise DriveError("too-small", f"{drive.device} has {has} bytes, {needs} are needed")
 

@@ -20,6 +20,7 @@ import durability
 from durability.errors import SetupError
 from durability_client.agent.abandonable_calls import own_command
 from durability_client.agent.agent_command import SYSTEMD
+from durability_client.system.output_files import sync_directory
 from durability_client.system.programs import run_tool
 
 NAME = "durability-agent.service"
@@ -93,7 +94,8 @@ def install(options: Sequence[str], *, out: TextIO, err: TextIO, units: Path = _
     for command in (("daemon-reload",), ("enable", NAME), ("restart", NAME)):
         _systemctl(*command)
     for directory in (units / _WANTS, units):
-        _sync(directory)
+        with suppress(OSError):  # not made
+            sync_directory(directory)
     print(f"The agent runs, and starts at every boot ({path}). Its log: journalctl -u {NAME}", file=out)
 
 
@@ -108,7 +110,8 @@ def uninstall(*, out: TextIO, units: Path = _UNITS) -> None:
         path.unlink()
     except OSError as error:
         raise SetupError(f"cannot remove {path}: {error.strerror}") from error
-    _sync(units)
+    with suppress(OSError):
+        sync_directory(units)
     _systemctl("daemon-reload")
     print("The agent is stopped, and no longer starts at boot.", file=out)
 
@@ -177,15 +180,6 @@ def _write(path: Path, text: str) -> None:
         with suppress(OSError):
             new.unlink()
         raise SetupError(f"cannot write {path}: {error.strerror}") from error
-
-
-def _sync(directory: Path) -> None:
-    with suppress(OSError):  # not made
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _systemctl(*words: str) -> None:

@@ -25,6 +25,7 @@ from durability.formats.documents import from_json, from_value, to_json, to_valu
 from durability.private_files import why_not_private
 from durability.protocol.auth import APPLICATION
 from durability.protocol.secure_stream import FINGERPRINT_BYTES
+from durability_client.system.output_files import sync_directory
 
 SCHEMA = "durability.credential/1"
 _FILE = "credential.json"
@@ -129,11 +130,7 @@ def _replace(credential: Credential, path: Path) -> None:
             with suppress(OSError):
                 Path(name).unlink()
             raise
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        sync_directory(path.parent)
     except OSError as error:
         raise SetupError(f"cannot write the credential {path}: {error.strerror}") from error
 

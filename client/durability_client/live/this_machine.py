@@ -49,7 +49,10 @@ class SeenDrive:
 
 def this_machine(*, given_key: str = "", sys: Path = block_devices.SYS) -> ThisMachine:
     """This machine, as the tree `sys` shows it; `given_key`: a key that somebody gave it."""
-    dmi = {name: _text(sys / _DMI / name) for name in ("sys_vendor", "product_name", "product_serial")}
+    dmi = {
+        name: block_devices.text_of(sys / _DMI / name)
+        for name in ("sys_vendor", "product_name", "product_serial")
+    }
     serial = "" if dmi["product_serial"].lower() in _EMPTY else dmi["product_serial"]
     key = given_key or _key(sys, serial)
     number = hashlib.sha256(f"{_LABEL}\0{key}".encode()).hexdigest()[:32]
@@ -92,7 +95,7 @@ def _key(sys: Path, serial: str) -> str:
 
 
 def _firmware_key(sys: Path, serial: str) -> str:
-    uuid = _text(sys / _DMI / "product_uuid")
+    uuid = block_devices.text_of(sys / _DMI / "product_uuid")
     if not uuid or _SHARED.fullmatch(uuid.replace("-", "")):
         return ""
     return f"firmware {uuid.lower()} {serial}"
@@ -104,12 +107,5 @@ def _cards(sys: Path) -> list[str]:
     for card in (sys / "class/net").glob("*"):
         device = card / "device"
         if device.exists() and "/usb" not in str(device.resolve()):
-            found.append(_text(card / "address"))
+            found.append(block_devices.text_of(card / "address"))
     return [address for address in found if address.strip("0:")]
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""

@@ -113,7 +113,7 @@ def drive(name: str, *, sys: Path = SYS) -> Drive:
         logical_block_bytes=_number(block / "queue" / "logical_block_size") or 512,
         physical_block_bytes=_number(block / "queue" / "physical_block_size") or 512,
         rotational=None if rotational is None else bool(rotational),
-        write_cache=_text(block / "queue" / "write_cache") or None,
+        write_cache=text_of(block / "queue" / "write_cache") or None,
         fua=None if fua is None else bool(fua),
         diskseq=diskseq_of(name, sys=sys),
         unsafe_shutdowns=None if emulated or name.startswith("loop") else unsafe_shutdowns(name),
@@ -126,7 +126,7 @@ def drive(name: str, *, sys: Path = SYS) -> Drive:
 def model_of(name: str, *, sys: Path = SYS) -> str:
     """The model of the drive `name`, with its vendor where that says something."""
     device = _class(name, sys) / "device"
-    model, vendor = _first_text(device / "model", device / "name"), _text(device / "vendor")
+    model, vendor = _first_text(device / "model", device / "name"), text_of(device / "vendor")
     named = vendor and vendor != "ATA" and not vendor.startswith("0x")
     return f"{vendor} {model}".strip() if named else model
 
@@ -146,7 +146,7 @@ def counters_of(name: str, *, sys: Path = SYS) -> DiskCounters | None:
 
     Linux counts a write with FUA as a write, and a flush without data as a flush and a write.
     """
-    stat = _text(_class(name, sys) / "stat").split()
+    stat = text_of(_class(name, sys) / "stat").split()
     if len(stat) <= _STAT_WRITE_SECTORS or _number(_class(name, sys) / "queue" / "iostats") == 0:
         return None
     return DiskCounters(
@@ -165,7 +165,7 @@ def flushes_of(name: str, *, sys: Path = SYS) -> int | None:
 
 def backing_file(name: str, *, sys: Path = SYS) -> Path | None:
     """The file behind the loop device `name`; None for another device, or where the file has no name now."""
-    backing = Path(_text(_class(name, sys) / "loop" / "backing_file") or ".")
+    backing = Path(text_of(_class(name, sys) / "loop" / "backing_file") or ".")
     return backing if backing.is_file() else None
 
 
@@ -257,7 +257,7 @@ class Loop:
 def loop_of(name: str, *, sys: Path = SYS) -> Loop | None:
     """What the loop device `name` is set up over; None for another device."""
     directory = _class(name, sys) / "loop"
-    backing = _text(directory / "backing_file")
+    backing = text_of(directory / "backing_file")
     if not backing:
         return None
     start, size = _number(directory / "offset") or 0, _number(directory / "sizelimit") or 0
@@ -290,9 +290,9 @@ def _volume(name: str, sys: Path) -> str:
         whole = _volume(whole_of(name, sys=sys), sys)
         return f"{whole} at {start_of(name, sys=sys)}" if whole else ""
     directory = _class(name, sys)
-    if array := _text(directory / "md" / "uuid"):
+    if array := text_of(directory / "md" / "uuid"):
         return f"md-{array}"
-    mapped = _text(directory / "dm" / "uuid")
+    mapped = text_of(directory / "dm" / "uuid")
     if mapped.startswith("CRYPT-"):  # ends with the name that it is opened by today
         known = _CRYPT_UUID.match(mapped)
         return known[0] if known else ""
@@ -303,9 +303,9 @@ def _what(name: str, sys: Path) -> str:
     directory = _class(name, sys)
     if _is_partition(name, sys):
         return "partition"
-    if level := _text(directory / "md" / "level"):
+    if level := text_of(directory / "md" / "level"):
         return f"md {level}"
-    if uuid := _text(directory / "dm" / "uuid"):
+    if uuid := text_of(directory / "dm" / "uuid"):
         return f"dm {uuid.split('-')[0].lower()}"
     for prefix, kind in (("dm-", "dm"), ("md", "md"), ("bcache", "bcache"), ("loop", "loop")):
         if name.startswith(prefix):
@@ -316,7 +316,7 @@ def _what(name: str, sys: Path) -> str:
 def _serial(block: Path) -> str:
     """Serial number or WWN of a drive; of a loop device its backing file. Namespaces of one NVMe drive share
     its serial, so each but the first has its number behind it."""
-    if backing := _text(block / "loop" / "backing_file"):
+    if backing := text_of(block / "loop" / "backing_file"):
         return f"loop:{backing}"
     device = block / "device"
     plain = _first_text(block / "serial", device / "serial")
@@ -334,7 +334,8 @@ def _vpd_serial(device: Path) -> str:
     return page[4:].decode("ascii", errors="replace").strip("\0 ")
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """A file of /sys without white space at its ends, "" if it cannot be read."""
     try:
         return path.read_text(errors="replace").strip("\0 \n\t")
     except OSError:
@@ -342,9 +343,9 @@ def _text(path: Path) -> str:
 
 
 def _first_text(*paths: Path) -> str:
-    return next((text for text in map(_text, paths) if text), "")
+    return next((text for text in map(text_of, paths) if text), "")
 
 
 def _number(path: Path) -> int | None:
-    text = _text(path)
+    text = text_of(path)
     return int(text) if text.isdecimal() else None

@@ -158,7 +158,7 @@ def _write(place: OpenName, path: Path, data: bytes, what: str, is_ours: IsOurs 
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(temporary, dir_fd=place.fd)
-        _sync_directory(place.fd)
+        sync_directory(".", dir_fd=place.fd)
     except FileExistsError as error:
         raise SetupError(
             f"{path} was made by another program meanwhile, so it is not overwritten; name another file"
@@ -183,9 +183,10 @@ def _name(place: OpenName, temporary: str) -> None:
     os.rename(temporary, place.name, **both)  # noqa: PTH104 - in a directory that is open
 
 
-def _sync_directory(fd: int) -> None:
-    """Make a name durable, as far as the file system can: some refuse to sync a directory."""
-    directory = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=fd)
+def sync_directory(path: Path | str, *, dir_fd: int | None = None) -> None:
+    """Make the names in a directory durable, as far as the file system can: some refuse to sync one. Raises
+    OSError."""
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd)
     try:
         os.fsync(directory)
     except OSError as error:

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from durability.campaign.definition import plain_secrets
 from durability.campaign.definition.fence_agents import GUEST_AGENTS, POWERLESS_AGENTS
@@ -33,6 +33,8 @@ PowerKind: TypeAlias = Literal["fence", "tasmota", "shelly", "commands"]
 CutSubject: TypeAlias = Literal["machine", "drive"]
 StopAt: TypeAlias = Literal["loss", "end"]
 FileSystem: TypeAlias = Literal["", "ext4", "xfs", "btrfs"]
+# On sectors of 4096 bytes. What xfs and btrfs are made on at least; ext4 below this has no journal.
+LEAST_BYTES: Final[dict[FileSystem, int]] = {"": 0, "ext4": 8 << 20, "xfs": 300 << 20, "btrfs": 109 << 20}
 
 # When the power goes: under load; after all writers have been held for `idle_s`; while the target is
 # prefilled, before anything is acknowledged; after the machine has stopped the run and shut down in order.

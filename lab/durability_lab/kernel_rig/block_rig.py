@@ -44,6 +44,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from durability.errors import SetupError
+from durability.protocol.local_address import PATH_BYTES_MAX
 from durability_client.system import device_users
 from durability_lab.drive import NBDKIT_PLUGIN, faults
 from durability_lab.drive.drive_check import DriveCheck, check_drive
@@ -55,7 +56,6 @@ from durability_lab.truth.expected_verdict import FILTERS
 
 SIZE_BYTES = 384 << 20  # enough for each file system; the media file is sparse
 
-_SOCKET_PATH_BYTES_MAX = 107  # of Linux
 _DEADLINE_S = 120.0  # a busy machine takes its time; a mount that is given up goes on and keeps its device
 _POLL_S = 0.002
 _NO_ROOM_BYTES = 1 << 20  # with less left for the media, a failure is put down to that
@@ -64,8 +64,6 @@ _MKFS: dict[FileSystemName, tuple[str, ...]] = {
     "xfs": ("-q", "-f"),
     "btrfs": ("-q", "-f"),
 }
-# On sectors of 4096 bytes. What xfs and btrfs are made on at least; ext4 below this has no journal.
-LEAST_BYTES: Final[dict[FileSystemName, int]] = {"ext4": 8 << 20, "xfs": 300 << 20, "btrfs": 109 << 20}
 _WITHOUT_LOOP_MOUNTS: Final = """
     kept=$1
     shift
@@ -207,7 +205,7 @@ class BlockRig:
             self.events.happen(failing=NOT, reads=0)
         self.power_ons += 1
         listener = self._listener
-        if len(os.fsencode(listener.absolute())) > _SOCKET_PATH_BYTES_MAX:
+        if len(os.fsencode(listener.absolute())) > PATH_BYTES_MAX:
             raise SetupError(
                 f"{self._directory.parent}: its path is too long for a socket; choose a shorter path"
             )

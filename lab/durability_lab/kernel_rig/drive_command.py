@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import TextIO
 
 from durability import plain_text
+from durability.campaign.definition.settings import LEAST_BYTES
 from durability.errors import SetupError, UsageError
 from durability.units import format_size
 from durability_lab.drive import faults
-from durability_lab.kernel_rig.block_rig import LEAST_BYTES, BlockRig, MountError
+from durability_lab.kernel_rig.block_rig import BlockRig, MountError
 from durability_lab.support.loads import FileSystemName
 from durability_lab.truth.expected_verdict import FILTERS
 
@@ -66,7 +67,7 @@ def check(options: DriveOptions) -> None:
         raise UsageError(f"--size is {options.size_bytes} bytes, expected a multiple of 4096")
     if options.size_bytes > _SIZE_BYTES_MAX:
         raise UsageError(f"--size is {options.size_bytes} bytes, expected at most 8TiB")
-    least = 0 if options.file_system is None else LEAST_BYTES[options.file_system]
+    least = LEAST_BYTES[options.file_system or ""]
     if options.size_bytes < least:
         raise UsageError(
             f"--size {options.size_bytes} is too small for {options.file_system},"

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import ipaddress
 import itertools
 import os
 import resource
@@ -29,7 +28,7 @@ from durability.errors import SetupError
 from durability.protocol import messages
 from durability.protocol.frame import frame
 from durability.protocol.secure_stream import FIRST_BYTE
-from durability.units import format_address
+from durability.units import format_address, network_of
 from durability_server.connections.address_places import AddressPlaces
 
 WAITING_MAX = 4096
@@ -143,7 +142,7 @@ class Listener:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._places.taken >= self._places_max:
                 self._make_room()
-            stranger = _Stranger(socket=accepted, address=_network(address[0]), since_s=loop.time())
+            stranger = _Stranger(socket=accepted, address=network_of(address[0]), since_s=loop.time())
             self._waiting.setdefault(stranger.address, {})[stranger] = None
             self._places.take(stranger.address)
             loop.add_reader(accepted, self._speaks, stranger)
@@ -292,17 +291,6 @@ def _listening_socket(host: str, port: int) -> socket.socket:
     )[0]
     both = family == socket.AF_INET6 and address[0] == "::" and socket.has_dualstack_ipv6()
     return socket.create_server(address[:2], family=family, backlog=BACKLOG, dualstack_ipv6=both)
-
-
-def _network(address: str) -> str:
-    """Whose place it is: an IPv4 address, or the /64 of an IPv6 address, all of which one host may have."""
-    plain = address.partition("%")[0]
-    parsed = ipaddress.ip_address(plain)
-    if isinstance(parsed, ipaddress.IPv6Address):
-        if parsed.ipv4_mapped is not None:
-            return str(parsed.ipv4_mapped)
-        return str(ipaddress.ip_network((plain, 64), strict=False))
-    return plain
 
 
 def _peek(stranger: socket.socket, count: int) -> bytes:

@@ -8,15 +8,15 @@ Refuses to keep data for a browser that does not read: what is sent to it is bou
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
 import ssl
 from collections import Counter
-from contextlib import suppress
 from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from durability.units import network_of
 
 CONNECTIONS_MAX = 256
 _HANDSHAKE_S = 5.0
@@ -59,7 +59,7 @@ class PageListener:
                 except OSError:  # no descriptor is left
                     await asyncio.sleep(_PAUSE_S)
                     continue
-                place = _network(address[0])
+                place = network_of(address[0])
                 if self._is_full(place):
                     accepted.close()
                     continue
@@ -147,12 +147,3 @@ def _bound(accepted: socket.socket) -> None:
     accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNSENT_BYTES)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_MS)
-
-
-def _network(address: str) -> str:
-    """Whose place it is: an IPv4 address, or the /64 of an IPv6 address, all of which one host may have."""
-    with suppress(ValueError):
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-        if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is None:
-            return str(ipaddress.ip_network((parsed, 64), strict=False))
-    return address

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from durability.campaign.definition.settings import LEAST_BYTES
 from durability.errors import SetupError
 from durability_lab.kernel_rig import block_rig
 from durability_lab.kernel_rig.block_rig import BlockRig
@@ -188,7 +189,7 @@ def test_file_system_is_made_beside_a_rig_that_is_dead(file_system: FileSystemNa
 @pytest.mark.parametrize("file_system", ["ext4", "xfs", "btrfs"])
 def test_smallest_drive_takes_its_file_system(file_system: FileSystemName) -> None:
     """The least size of each is enough; and a directory may be named as it likes."""
-    size_bytes = block_rig.LEAST_BYTES[file_system]
+    size_bytes = LEAST_BYTES[file_system]
     with tempfile.TemporaryDirectory(prefix="a=b,c d") as directory:
         for drive in ("honest", "filter-honest"):
             with BlockRig(drive, file_system, seed=3, size_bytes=size_bytes, parent=Path(directory)) as rig:

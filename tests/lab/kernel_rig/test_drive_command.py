@@ -7,8 +7,8 @@ import re
 
 import pytest
 
+from durability.campaign.definition.settings import LEAST_BYTES
 from durability.errors import UsageError
-from durability_lab.kernel_rig.block_rig import LEAST_BYTES
 from durability_lab.kernel_rig.drive_command import DriveOptions, check, drive
 from durability_lab.support.loads import FileSystemName
 from durability_lab.truth.expected_verdict import FILTERS

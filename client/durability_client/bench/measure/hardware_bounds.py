@@ -12,7 +12,7 @@ from pathlib import Path
 
 from durability.bench.result import Medium
 from durability.formats.facts import Drive
-from durability_client.system.block_devices import SYS
+from durability_client.system.block_devices import SYS, text_of
 from durability_client.system.programs import output_of
 
 _ROTATION_RATE = slice(4, 6)  # of the VPD page 0xB1 (block device characteristics), big-endian
@@ -73,13 +73,13 @@ def _link(device: Path) -> tuple[int | None, str]:
 
 def _sata(place: Path) -> tuple[int, str] | None:
     for speed in place.glob("link*/ata_link/link*/sata_spd"):
-        if match := re.fullmatch(r"([\d.]+) Gbps", _text(speed)):
+        if match := re.fullmatch(r"([\d.]+) Gbps", text_of(speed)):
             return int(float(match[1]) * 1e9 / 8 * _SATA_CODING), f"SATA {match[0]}"
     return None
 
 
 def _usb(place: Path) -> tuple[int, str] | None:
-    speed = _text(place / "speed")
+    speed = text_of(place / "speed")
     if not (place / "bMaxPower").exists() or not speed.isdecimal():
         return None
     megabits = int(speed)
@@ -87,17 +87,10 @@ def _usb(place: Path) -> tuple[int, str] | None:
 
 
 def _pcie(place: Path) -> tuple[int, str] | None:
-    match = re.match(r"([\d.]+) GT/s", _text(place / "current_link_speed"))
-    width = _text(place / "current_link_width")
+    match = re.match(r"([\d.]+) GT/s", text_of(place / "current_link_speed"))
+    width = text_of(place / "current_link_width")
     if match is None or not width.isdecimal() or not int(width):
         return None
     transfers, lanes = float(match[1]), int(width)
     coding = _PCIE_CODING.get(transfers, _PCIE_CODING_LATER)
     return int(transfers * 1e9 / 8 * coding * lanes), f"PCIe {match[0]} x{lanes}"
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""

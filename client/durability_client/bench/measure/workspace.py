@@ -31,6 +31,7 @@ from durability.formats.mixing import combine
 from durability_client.bench.measure.job import JobTask
 from durability_client.bench.measure.payload import Payload
 from durability_client.system.mounts import mount_of
+from durability_client.system.output_files import sync_directory
 from durability_client.target import safety_checks
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.safety_checks import Consent
@@ -157,8 +158,8 @@ class Directory:
             for written in _fill(self._file("whole", number), size_bytes, seed=number, create=True):
                 done += written
                 progress(done, total)
-        _sync_directory(self._own)
-        _sync_directory(self.where)
+        sync_directory(self._own)
+        sync_directory(self.where)
 
     def begin(self, cell: Cell, seed: int) -> list[JobTask]:
         """One file per job, or one for all: those of `prepare`, or new ones in the cell's state."""
@@ -171,7 +172,7 @@ class Directory:
                 paths.append(self._file("passing", number))
                 self._make(paths[-1], cell, span)
         if not _goes_on(cell):
-            _sync_directory(self._own)
+            sync_directory(self._own)
         return [
             JobTask(
                 cell=cell,
@@ -193,7 +194,7 @@ class Directory:
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
-        _sync_directory(self._own)  # so that the next round does not pay for it
+        sync_directory(self._own)  # so that the next round does not pay for it
 
     def close(self) -> str:
         """Remove the working directory and give its lock back; a sentence on what could not be removed."""
@@ -482,11 +483,3 @@ def _preallocate(fd: int, size_bytes: int) -> None:
         if code in (errno.EOPNOTSUPP, errno.ENOSYS):
             raise LackError("needs fallocate, which this file system does not have")
         raise OSError(code, os.strerror(code))
-
-
-def _sync_directory(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
