@@ -53,9 +53,9 @@ class ArmResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveResult:
-    """One drive. `tally`: of all its cuts under load. `first_loss`: the cycle and the run of the first one.
-    `left_out`: cycles that were not counted, with cause and text. `left`: why it takes part no more, "" if it
-    does."""
+    """One drive. `tally`: of all its cuts under load. `first_loss`: the cycle and the run of the first one
+    in any arm; `first_loss_under_load`: the cycle of the first one that `tally` counts. `left_out`: cycles
+    that were not counted, with cause and text. `left`: why it takes part no more, "" if it does."""
 
     drive: str
     machine: str
@@ -63,6 +63,7 @@ class DriveResult:
     kept: int
     arms: tuple[ArmResult, ...]
     first_loss: tuple[int, str] | None
+    first_loss_under_load: int | None
     left_out: tuple[tuple[int, Cause, str], ...]
     left: str
 
@@ -79,11 +80,11 @@ def _drive_result(state: CampaignState, past: list[PastCycle], drive: str, machi
     for cycle, mine in said:
         by_arm[arm_of(state.plan, cycle).name].append(mine)
     moments = {arm.name: arm.moment for arm in state.plan.arms}
-    under_load = [mine for cycle, mine in said if arm_of(state.plan, cycle).moment == "load"]
+    under_load = [one for one in said if arm_of(state.plan, one[0]).moment == "load"]
     return DriveResult(
         drive=drive,
         machine=machine,
-        tally=tally(under_load),
+        tally=tally([mine for _, mine in under_load]),
         kept=sum(mine.word == "kept" for _, mine in said),
         arms=tuple(
             ArmResult(
@@ -96,6 +97,7 @@ def _drive_result(state: CampaignState, past: list[PastCycle], drive: str, machi
             for arm, cycles in by_arm.items()
         ),
         first_loss=next(((cycle, mine.run) for cycle, mine in said if mine.word == "loss"), None),
+        first_loss_under_load=next((cycle for cycle, mine in under_load if mine.word == "loss"), None),
         left_out=tuple(
             (cycle, mine.cause or "no-verdict", mine.text) for cycle, mine in said if mine.word == "nothing"
         ),
@@ -128,12 +130,12 @@ def sentence(result: DriveResult) -> str:
     sure = f"({100 * CONFIDENCE:.0f} %)"
     if tally.losses:
         assert tally.low is not None and tally.high is not None
-        cycle = result.first_loss[0] if result.first_loss is not None else 0
         unknown = (
             f", and the outcome of {counted(tally.unknown, 'more cut')} is not known" if tally.unknown else ""
         )
+        first = result.first_loss_under_load
         return (
-            f"LOSS in {tally.losses} of {counted(tally.cuts, 'cut')}, first in cycle {cycle}{unknown}:"
+            f"LOSS in {tally.losses} of {counted(tally.cuts, 'cut')}, first in cycle {first}{unknown}:"
             f" {percent(tally.low)} to {percent(tally.high)} of cuts lose data {sure}.{left}"
         )
     if not tally.cuts:

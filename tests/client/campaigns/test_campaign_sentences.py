@@ -25,6 +25,7 @@ def result(*arms: ArmResult, left: str = "") -> DriveResult:
         kept=0,
         arms=arms,
         first_loss=None,
+        first_loss_under_load=None,
         left_out=(),
         left=left,
     )

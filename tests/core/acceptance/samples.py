@@ -104,6 +104,7 @@ def campaign(
         kept=0,
         arms=(),
         first_loss=first_loss,
+        first_loss_under_load=first_loss[0] if first_loss else None,
         left_out=(),
         left="",
     )

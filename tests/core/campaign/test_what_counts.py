@@ -3,6 +3,8 @@ earlier file."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from durability.campaign.assignments import Speaker, run_claimed, without_run
@@ -635,12 +637,41 @@ def test_interval_of_the_rate_has_the_cuts_whose_outcome_is_not_known() -> None:
     assert known.low is not None and found.low is not None and found.low < known.low
     assert known.high is not None and found.high is not None and found.high > known.high
     result = DriveResult(
-        drive="d0", machine="b", tally=found, kept=0, arms=(), first_loss=(1, RUN), left_out=(), left=""
+        drive="d0",
+        machine="b",
+        tally=found,
+        kept=0,
+        arms=(),
+        first_loss=(1, RUN),
+        first_loss_under_load=1,
+        left_out=(),
+        left="",
     )
     assert sentence(result) == (
         "LOSS in 1 of 19 cuts, first in cycle 1, and the outcome of 40 more cuts is not known:"
         " 0.043 % to 81 % of cuts lose data (95 %)."
     )
+
+
+def test_sentence_names_the_first_loss_that_it_counts() -> None:
+    """One loss at idle in cycle 1, which is counted apart, and one under load in cycle 2."""
+    told = ToldCampaign()
+    told.begin(replace(told_settings(moments=("idle", "load")), stop_at="end"))
+    told.add(Checked(problems=()))
+    for cycle in (1, 2):
+        run, boot = f"{cycle:016x}", f"boot-{cycle}"
+        told.note()
+        told.say(boot=boot)
+        told.say(part("armed", run=run), boot=boot)
+        told.note()
+        told.cut()
+        told.say(boot=f"boot-{cycle + 1}")
+        told.say(part("done", run=run), boot=f"boot-{cycle + 1}")
+        told.judge(verdict="loss")
+        told.ended()
+    (result,) = results(told.state)
+    assert sentence(result).startswith("LOSS in 1 of 1 cut, first in cycle 2: ")
+    assert result.first_loss == (1, f"{1:016x}")
 
 
 # What a verdict may not hide.

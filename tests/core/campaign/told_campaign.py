@@ -53,9 +53,11 @@ def told_settings(
     machines: tuple[str, ...] = ("b",),
     devices: tuple[str, ...] = ("/dev/sdb",),
     moment: str = "load",
+    moments: tuple[str, ...] = (),
     subject: str = "machine",
 ) -> Settings:
-    """Drives `d0`, `d1` … on `devices` of the machines, in turn; a switch for each machine."""
+    """Drives `d0`, `d1` … on `devices` of the machines, in turn; a switch for each machine. `moments`: those
+    of several arms, in place of `moment`."""
     return read_campaign(
         _FILE.format(
             machines=", ".join(f'"{machine}"' for machine in machines),
@@ -68,7 +70,10 @@ def told_settings(
                 f'device = "{device}"\nfile_system = "ext4"\n'
                 for number, device in enumerate(devices)
             ),
-            arms=f'[[arm]]\nmoment = "{moment}"\n',
+            arms="".join(
+                f'[[arm]]\nname = "{number}"\nmoment = "{one}"\n'
+                for number, one in enumerate(moments or (moment,))
+            ),
         ),
         name=name,
         seed=1,
