@@ -30,8 +30,8 @@ OfBench = Annotated[
     typer.Option(
         "--bench",
         metavar="FILE|RESULT",
-        help="Result file of `bench`, or kept result; repeatable.",
-        show_default="the newest kept one",
+        help="Result file of `bench`, or stored result; repeatable.",
+        show_default="the newest stored one",
     ),
 ]
 OfDrive = Annotated[

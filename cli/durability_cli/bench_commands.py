@@ -80,10 +80,14 @@ BenchSeed = Annotated[
         metavar="N", parser=whole(0), help="Seed of the cell order and the offsets.", show_default="random"
     ),
 ]
-MeasuredBy = Annotated[Engine, typer.Option(help="fio: fio measures the same cells as well.")]
+MeasuredBy = Annotated[Engine, typer.Option(help="Program that measures; fio: both measure the same cells.")]
 Force = Annotated[
     bool,
-    typer.Option("--force", help="Allow a known signature, an unverified run or an unexpected file system."),
+    typer.Option(
+        "--force",
+        help="Overwrite a device with a known signature (such as a file system or RAID) or a run; allow an"
+        " unexpected file system.",
+    ),
 ]
 Wait = Annotated[
     float | None,
@@ -100,7 +104,7 @@ ShowSerials = Annotated[
 Show = Annotated[
     Path | None, typer.Option(metavar="FILE", parser=path, help="Print a saved result; measure nothing.")
 ]
-Keep = Annotated[bool, typer.Option("--keep", help="Also keep the result on the server.")]
+Keep = Annotated[bool, typer.Option("--keep", help="Also store the result on the server.")]
 Full = Annotated[bool, typer.Option("--full", help="Print all tables instead of one screen.")]
 
 # Of `compare`.
@@ -157,8 +161,8 @@ def bench(
 ) -> None:
     """Measure commit latency and rate on TARGET.
 
-    Also says whether the figures are plausible for the hardware. Takes about a minute. Removes its own files
-    afterwards.
+    Also says whether the figures are plausible for the hardware. Takes about a minute without --accept. Needs
+    a server only for --keep. Removes its own files afterwards.
     """
     from durability_client.bench import bench_command
 
@@ -276,7 +280,7 @@ def compare(
 def results(
     result: Annotated[
         str | None,
-        typer.Argument(metavar="RESULT", help="Kept result to show, 12 hexadecimal digits."),
+        typer.Argument(metavar="RESULT", help="Stored result to show: 12 hexadecimal digits."),
     ] = None,
     *,
     connection: ServerOptions,
@@ -291,21 +295,21 @@ def results(
         typer.Option(
             metavar="N",
             parser=whole(1, limits.LISTING_ROWS_MAX),
-            help=f"Number of kept results to list (1 to {limits.LISTING_ROWS_MAX}).",
+            help=f"Number of stored results to list (1 to {limits.LISTING_ROWS_MAX}).",
         ),
     ] = 50,
     full: Full = False,
     json: Json = False,
 ) -> None:
-    """List benchmark results kept on the server, or show one.
+    """List benchmark results stored on the server, or show one.
 
-    `bench --keep` keeps them. The newest result comes first.
+    `bench --keep` stores them. The newest result comes first.
     """
     from durability_client.bench import bench_command, kept_results
 
     if result is None:
         if output is not None or full:
-            raise UsageError("-o and --full need RESULT: `durability results` lists the kept results")
+            raise UsageError("-o and --full need RESULT: `durability results` lists the stored results")
         chosen = kept_results.ChosenResults(limit=limit, drive=drive, host=host)
         asyncio.run(kept_results.show_listing(connection.endpoint(), chosen, json=json, out=sys.stdout))
         return

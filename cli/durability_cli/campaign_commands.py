@@ -56,9 +56,8 @@ def options_of_all(
 def check(context: typer.Context, file: CampaignFile, *, yes: Yes = False) -> None:
     """Test the switches: cut the power once, write nothing.
 
-    Checks that the same drives come back. Shows that the switches cut these machines and drives, and writes
-    nothing to the drives. Waits until the check is over. Exit code 0 means that the campaign may start, 5
-    that it must not; the reasons are printed.
+    Passes if the switches cut these machines and drives, and the same drives come back. Waits for the result.
+    Exit code 0: the campaign may start. 5: it must not; the reasons are printed.
     """
     from durability_client.campaigns import campaign_command
 
@@ -112,7 +111,7 @@ def show(
 def pause(context: typer.Context, name: Name) -> None:
     """Pause a campaign; its machines stay on.
 
-    Finishes the current cycle first: a run that was not cut is stopped and verified.
+    Before the cut, stops and verifies the runs and leaves the cycle out. After it, finishes the cycle.
     """
     _steer(context, name, "pause")
 
@@ -130,7 +129,7 @@ def resume(context: typer.Context, name: Name) -> None:
 def adopt(context: typer.Context, name: Name) -> None:
     """Take over a campaign that was started on another machine.
 
-    For a server that was moved with its store, and reaches the campaign's switches.
+    Use this on a server that was moved with its store. It must reach the campaign's switches.
     """
     _steer(context, name, "adopt")
 

@@ -38,7 +38,7 @@ TRACEBACK_VARIABLE = "DURABILITY_TRACEBACK"
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Test a drive": ("serve", "join", "device", "run", "verify"),
     "Many cuts": ("campaign", "agent"),
-    "The server": ("clients", "runs", "show", "export"),
+    "Stored runs and clients": ("runs", "show", "export", "clients"),
     "Performance": ("bench", "compare", "results"),
     "Accept or refuse a drive": ("accept",),
     "Test the tester": ("demo", "lab"),

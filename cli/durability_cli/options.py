@@ -104,7 +104,7 @@ OfClients = Annotated[
         "--client",
         metavar="NAME",
         help="Client whose runs and results count; repeatable.",
-        show_default="the only one",
+        show_default="the only client with runs on the drive",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
@@ -289,14 +289,15 @@ Writers = Annotated[
     typer.Option(
         metavar="N",
         parser=whole(1, limits.WRITERS_MAX),
-        help=f"Concurrent writers, each with its own slots (1 to {limits.WRITERS_MAX}).",
+        help=f"Concurrent writers, each with its own part of the space (1 to {limits.WRITERS_MAX}).",
     ),
 ]
 Workload = Annotated[_WorkloadName, typer.Option(help=f"What the writers do: {_WORKLOADS}.")]
 Pattern = Annotated[
     plan.Pattern | None,
     typer.Option(
-        help="Slot order.", show_default=f"random; sequential for {_those(lambda one: one.endless)}"
+        help="Order in which each writer writes its records.",
+        show_default=f"random; sequential for {_those(lambda one: one.endless)}",
     ),
 ]
 Sync = Annotated[plan.SyncMethod, typer.Option(help="Call or flag that makes writes durable.")]
@@ -327,8 +328,8 @@ Force = Annotated[
     bool,
     typer.Option(
         "--force",
-        help="Allow a known signature, an unverified run, an unexpected file system or a file system without"
-        " a journal.",
+        help="Overwrite a device with a known signature (such as a file system or RAID) or a run that was not"
+        " verified; allow an unexpected file system, or one without a journal.",
     ),
 ]
 
@@ -423,7 +424,9 @@ MatrixSeed = Annotated[
 ]
 CutNumber = Annotated[
     int | None,
-    typer.Option(parser=whole(1), metavar="N", help="Repeat only cut N of each cell; needs its --seed."),
+    typer.Option(
+        parser=whole(1), metavar="N", help="Repeat only cut N of each cell; needs the --seed of that matrix."
+    ),
 ]
 State = Annotated[
     Path | None,

@@ -346,20 +346,20 @@ def _save_page(result: Result, options: BenchOptions, err: TextIO) -> bool:
 
 def _keep(result: Result, endpoint: Endpoint, err: TextIO) -> bool:
     """Have the server keep a result that was just saved; whether it does. A partial one is not kept."""
-    again = "`durability bench --show FILE --keep` keeps it later"
+    again = "`durability bench --show FILE --keep` stores it later"
     if not result.complete:
-        _say(f"durability: a partial result is not kept on the server; {again}", err)
+        _say(f"durability: a partial result is not stored on the server; {again}", err)
         return False
     try:
         _say_kept(asyncio.run(kept_results.keep(endpoint, result)), err)
     except DurabilityError as error:
-        _say(f"durability: the server did not keep the result: {error}; {again}", err)
+        _say(f"durability: the server did not store the result: {error}; {again}", err)
         return False
     return True
 
 
 def _say_kept(name: str, err: TextIO) -> None:
-    _say(f"the server keeps the result as {name}", err)
+    _say(f"the server stored the result as {name}", err)
 
 
 def _say(text: str, err: TextIO) -> None:

@@ -88,10 +88,10 @@ async def fetch_over(connection: Connection, result: str) -> Fetched:
     try:
         digest = digest_of(answer.body)
         if digest.sha256 != answer.row.get("sha256"):
-            raise FormatError("its hash is not the one with which it was kept")
+            raise FormatError("its hash is not the one with which it was stored")
         data, read = unpack_body(answer.body)
     except FormatError as error:
-        raise FormatError(f"the kept result {result}: {error}") from error
+        raise FormatError(f"the stored result {result}: {error}") from error
     return Fetched(row=answer.row, data=data, result=read)
 
 
@@ -114,8 +114,8 @@ async def show_listing(endpoint: Endpoint, chosen: ChosenResults, *, json: bool,
 def _text(rows: Sequence[Row], width: int | None) -> Iterator[str]:
     yield from table(_COLUMNS, list(map(_cells, rows)), width=width)
     yield (
-        f"{counted(len(rows), 'kept result')}. `durability results RESULT` shows one, and with -o FILE saves"
-        " it."
+        f"{counted(len(rows), 'stored result')}. `durability results RESULT` shows one, and with -o FILE"
+        " saves it."
     )
 
 

@@ -154,5 +154,5 @@ def _require_results_left(db: Connection, client: str, new_bytes: int) -> None:
     count, total = db.execute(select(func.count(), size).where(_RESULTS.client == client)).one()
     if count >= RESULTS_OF_CLIENT_MAX or total + new_bytes > RESULT_BYTES_OF_CLIENT_MAX:
         raise RefusedError(
-            "quota", f"this client keeps {count} results of {total:,} bytes here, the maximum of one client"
+            "quota", f"this client stored {count} results of {total:,} bytes here, the maximum of one client"
         )

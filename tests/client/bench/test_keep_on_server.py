@@ -42,7 +42,7 @@ async def test_a_result_is_kept_listed_and_fetched(tmp_path: Path, place: Path) 
     try:
         done = await _durability("bench", place, *SMALL, "-o", output, "--keep", *at)
         assert done.returncode == 0, done.stderr
-        name = done.stderr.split("the server keeps the result as ")[1].split()[0]
+        name = done.stderr.split("the server stored the result as ")[1].split()[0]
         listed = json.loads((await _durability("results", "--json", *at)).stdout)
         assert [row["result"] for row in listed["results"]] == [name]
         assert name in (await _durability("results", *at)).stdout
@@ -51,7 +51,7 @@ async def test_a_result_is_kept_listed_and_fetched(tmp_path: Path, place: Path) 
         assert again.read_bytes() == output.read_bytes()
         assert "commits/s" in (await _durability("results", name, *at)).stdout
         later = await _durability("bench", "--show", output, "--keep", *at)
-        assert f"the server keeps the result as {name}" in later.stderr
+        assert f"the server stored the result as {name}" in later.stderr
         unknown = await _durability("results", "0" * 12, *at)
         assert unknown.returncode == 5 and "`durability results` lists them" in unknown.stderr
         useless = await _durability("results", name, "--drive", "x", *at)

@@ -223,7 +223,7 @@ async def test_kept_results_are_compared_as_by_the_command(
     one result, or one that there is not, is an error."""
     running = await lab.start(sqlite_url, readers=True)
     page = await show_page(running.server, sqlite_url)
-    assert "No result is kept yet" in (await page.get("/results")).text
+    assert "No result is stored yet" in (await page.get("/results")).text
     owner = await lab.connect(running.address, "verify")
     measured = [
         simulate(device, facts=facts(drives=(drive(model=model, serial=model),)))

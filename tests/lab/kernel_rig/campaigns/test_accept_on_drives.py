@@ -112,7 +112,7 @@ async def test_a_drive_is_taken_or_refused_by_what_was_shown(tmp_path: Path) -> 
         assert both.exit_code == EXIT_LOSS, both
         document = json.loads(both.out)
         assert [one["decision"] for one in document["drives"]] == ["pass", "refuse"]
-        assert all("kept result" in one["evidence"]["results"][0]["name"] for one in document["drives"])
+        assert all("stored result" in one["evidence"]["results"][0]["name"] for one in document["drives"])
         assert report.read_text().count('class="sheet') == 3, "a summary, and a sheet for each drive"
 
         serial = document["drives"][1]["subject"]["serial"]
