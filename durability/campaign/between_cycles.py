@@ -14,7 +14,7 @@ from durability.campaign.cycles import CHECK, draw_cycle
 from durability.campaign.happenings import DriveCycle, DriveLeft, Ended, Happening, Paused
 
 EMPTY_CYCLES_MAX = 5  # one after the other that say nothing of any drive, or of one
-DRIVE_TROUBLES_MAX = 2  # cycles one after the other in which a drive was not fit
+DRIVE_TROUBLES_MAX = 2  # cycles one after the other in which a drive could not be tested
 NOT_CUTS_MAX = 2
 ENTRIES_KEPT = 20_000  # of the log, for the cycle under way and its end: some 500 for each of many drives
 
@@ -70,7 +70,7 @@ def _troubles(state: CampaignState) -> Happening | None:
     }
     for drive, why in unfit.items():
         if len(unfit) == len(state.drives):
-            return Paused(reason=f"no drive was fit in the last {DRIVE_TROUBLES_MAX} cycles: {why}")
+            return Paused(reason=f"no drive could be tested in the last {DRIVE_TROUBLES_MAX} cycles: {why}")
         return DriveLeft(drive=drive, reason=why)
     return None
 

@@ -170,7 +170,7 @@ PAUSES: dict[str, Callable[[], GuideCampaign]] = {
     "drives did not … within … hours": _slow,
     "the power cannot be switched on again: …": _stays_off,
     "the last 2 cuts did not remove power: …": _not_cut,
-    "no drive was fit in the last 2 cycles: …": _unfit,
+    "no drive could be tested in the last 2 cycles: …": _unfit,
     "5 cycles in a row gave no result for any drive: …": _says_nothing,
 }
 
@@ -208,7 +208,7 @@ def test_numbers_of_the_text_are_those_of_the_code() -> None:
     text = " ".join(TEXT.split())
     assert f"for at most {notifications.COMMAND_S:.0f} s" in text
     assert between_cycles.NOT_CUTS_MAX == 2 and "after two such cycles the campaign pauses" in text
-    assert between_cycles.DRIVE_TROUBLES_MAX == 2 and "was not fit in two cycles in a row" in text
+    assert between_cycles.DRIVE_TROUBLES_MAX == 2 and "could not be tested in two cycles in a row" in text
     assert between_cycles.EMPTY_CYCLES_MAX == 5 and "five cycles in a row gave no result for it" in text
     long_h = 299 * expected_cycle_s(settings_of(FILES[0])) / 3600
     assert f"that takes about {long_h:.0f} hours" in text

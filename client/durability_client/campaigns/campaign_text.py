@@ -33,7 +33,7 @@ CHECK_FIRST = (
 )
 CHECK_QUESTION = "Switch off and on now? [y/N]"
 START_QUESTION = "Begin? [y/N]"
-BEGUN = "Campaign {name} has begun. `durability campaign status {name}` shows how far it is."
+BEGUN = "Campaign {name} has begun. `durability campaign status {name}` shows its progress."
 _COLUMNS = ("drive", "cuts", "clean", "loss", "kept", "left_out", "at_most")
 _ARM_COLUMNS = ("drive", "arm", "moment", "cuts", "clean", "loss", "kept", "left_out", "at_most")
 
@@ -106,7 +106,7 @@ def status(state: CampaignState, silent_s: Mapping[str, float], *, took_s: float
         yield f"time left: about {hours(left_s(state, took_s=took_s))}"
     for machine in state.plan.machines:
         if silent_s.get(machine, 0.0) > 5 and state.state == "running":
-            yield f"machine {machine} has said nothing for {silent_s[machine]:.0f} s"
+            yield f"machine {machine} has not reported for {silent_s[machine]:.0f} s"
     yield ""
     found = results(state)
     yield from table(_COLUMNS, [_row(result) for result in found])
