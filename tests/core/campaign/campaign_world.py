@@ -352,6 +352,7 @@ class World:
                 if machine.power and not machine.is_up:
                     machine.reset()
             self.advance(60.0)
+            assert self.is_over or not self.going, f"a run goes on in a pause: {self.story()}"
             self.server.resume()
         raise AssertionError(f"paused again and again: {self.story()}")
 

@@ -267,6 +267,20 @@ def test_run_that_is_armed_after_the_off_was_not_cut() -> None:
     assert words(world) == [["durable", "nothing"]]
 
 
+def test_machine_that_is_heard_again_in_a_pause_runs_after_it() -> None:
+    """Its network failed before its run began, for longer than it has to be heard. Meanwhile nothing is
+    written, and then the cycle counts."""
+    world = World(settings_of(drives=("b",), switches=1, cuts=1))
+    until(world, CycleEnded)
+    world.machines["b"].cut_off = True
+    world.until_still(1000.0)
+    world.machines["b"].cut_off = False
+    world.advance(300.0)
+    assert not world.runs
+    assert world.finish() == "complete"
+    assert words(world) == [["durable"]]
+
+
 def test_resumed_campaign_gives_a_machine_its_time_to_boot() -> None:
     """People mend the machine and resume: it is not switched off again while it boots."""
     world = World(settings_of(drives=("b",), switches=1, cuts=1))

@@ -432,7 +432,7 @@ def test_campaign_pauses_if_no_drive_is_fit() -> None:
             assert {mine.cause for mine in told.ended().drives} == {"drive"}
             then = told.note()
         assert isinstance(then, Paused)
-        assert then.reason == "no drive was fit in the last 2 cycles: gone"
+        assert then.reason == "no drive could be tested in the last 2 cycles: gone"
         told.add(Resumed())
         assert isinstance(told.note(), CycleBegan)
 
@@ -498,6 +498,21 @@ def test_runs_do_not_write_on_while_a_machine_is_missing() -> None:
     paused = told.note(later_s=200, silent={"b": 0.0, "c": 400.0})
     assert isinstance(paused, Paused)
     assert paused.reason.startswith("machine c has not asked for its task for 120 s")
+
+
+def test_no_run_begins_in_a_pause() -> None:
+    """The machine was not heard when its run was to begin, so the campaign paused; it comes back by itself. A
+    run would write without end: nothing is cut before somebody types `resume`."""
+    told = begun()
+    assert isinstance(told.note(later_s=200, silent_s=200), Paused)
+    assert told.say(boot="boot-2").kind == "wait"
+    cycle = told.state.cycle
+    assert cycle is not None
+    assert told.say(part("armed", run=RUN), boot="boot-2", task=cycle.number).kind == "wait"
+    assert not cycle.runs
+    told.add(Resumed())
+    task = told.say(boot="boot-2")
+    assert (task.kind, [mine.drive.name for mine in task.drives]) == ("run", ["d0"])
 
 
 def test_no_file_system_is_made_once_the_cut_is_due() -> None:
