@@ -132,7 +132,7 @@ async def gather(endpoint: Endpoint | None, wanted: EvidenceWanted, say: Say) ->
             for drive in drives:
                 drive.unfinished.append(plain_text.as_line(unfinished))
     else:
-        say("no server is known, so no campaign and no kept result is looked for")
+        say("no server is known, so no campaign and no stored result is looked for")
     chosen = [one for one in drives if one.facts and _is_meant(one, wanted.drive)]
     if not chosen:
         raise UsageError(_nothing(wanted, drives))
@@ -148,7 +148,7 @@ def _nothing(wanted: EvidenceWanted, drives: Sequence[_Drive]) -> str:
         return f"--drive {wanted.drive}: the evidence is of other drives, {len(drives)} in all"
     if wanted.drive:
         return (
-            f"--drive {wanted.drive}: no campaign and no kept result of it is known. Give its whole serial,"
+            f"--drive {wanted.drive}: no campaign and no stored result of it is known. Give its whole serial,"
             " as `durability runs` lists it, or name evidence with --campaign and --bench"
         )
     return "nothing is named to accept: add --campaign NAME, --bench FILE or --drive SERIAL"
@@ -192,11 +192,21 @@ def _saved(path: Path) -> BenchEvidence:
 async def _kept(connection: Connection, name: str) -> BenchEvidence:
     fetched = await fetch_over(connection, name)
     return BenchEvidence(
-        name=f"kept result {name} of {_owner(fetched.row)}",
+        name=f"stored result {name} of {_owner(fetched.row)}",
         sha256=hashlib.sha256(fetched.data).hexdigest(),
         result=fetched.result,
         client=_client(fetched.row),
     )
+
+
+async def _readable(connection: Connection, row: _Row, unfinished: list[str]) -> BenchEvidence | None:
+    """The kept result of a row. None if this release cannot read it, with a sentence in `unfinished`."""
+    name = str(row["result"])
+    try:
+        return await _kept(connection, name)
+    except FormatError:
+        unfinished.append(f"stored result {name} cannot be read by this release")
+        return None
 
 
 def _client(row: _Row) -> str:
@@ -268,7 +278,10 @@ async def _search(endpoint: Endpoint, wanted: EvidenceWanted, drives: list[_Driv
     if wanted.drive and not drives:
         # First: they tell whose results are of the drive.
         unfinished = await _search_campaigns(endpoint, drives, only_known=False, wanted=wanted.drive)
-        await _search_results(endpoint, wanted, drives, say)
+        unfinished += await _search_results(endpoint, wanted, drives, say)
+        if not drives:
+            for sentence in unfinished:
+                say(sentence)
     elif not drives:
         return
     elif not wanted.campaigns:
@@ -340,9 +353,11 @@ async def _search_campaigns(
     return unfinished
 
 
-async def _search_results(endpoint: Endpoint, wanted: EvidenceWanted, drives: list[_Drive], say: Say) -> None:
-    """Add the drives of kept results that no campaign has."""
-    text = wanted.drive
+async def _search_results(
+    endpoint: Endpoint, wanted: EvidenceWanted, drives: list[_Drive], say: Say
+) -> list[str]:
+    """Add the drives of kept results that no campaign has. What could not be read, in sentences."""
+    text, unfinished = wanted.drive, list[str]()
     request = ListResults(limit=RESULTS_MAX, drive=text, identity=hashed(text.strip()))
     with closing(await connect(endpoint, "query")) as connection:
         known = {tuple(hashed(one.serial) for one in drive.facts[0].drives) for drive in drives}
@@ -355,10 +370,14 @@ async def _search_results(endpoint: Endpoint, wanted: EvidenceWanted, drives: li
             if serials in known:
                 continue
             chosen, note = _chosen_results(rows, wanted.clients, text)
-            if chosen:
-                _join(drives, await _kept(connection, str(chosen[0]["result"])))
-            elif note:
+            for row in chosen:
+                measured = await _readable(connection, row, unfinished)
+                if measured is not None:
+                    _join(drives, measured)
+                    break
+            if note and not chosen:
                 say(note)
+    return unfinished
 
 
 def _chosen_results(
@@ -397,7 +416,9 @@ async def _newest_result(endpoint: Endpoint, drive: _Drive, clients: tuple[str, 
         drive.left_out += [note] if note else []
         rows.sort(key=lambda row: row.get("mode") != "accept")  # stable: the newest stays first
         for row in rows:
-            measured = await _kept(connection, str(row["result"]))
+            measured = await _readable(connection, row, drive.unfinished)
+            if measured is None:
+                continue
             if any(one.sha256 == measured.sha256 for one in drive.results):
                 return
             if drive.is_of(measured.result.facts, named=False):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -155,12 +156,34 @@ async def test_accept_takes_no_result_where_two_clients_keep_one(
     await copying.keep(hash_serials(accept_result(facts=on(lab, "elsewhere"), falls_to=0.1)))
     operator = operator_of(lab, honest.running)
     told: list[str] = []
-    with pytest.raises(UsageError, match="no kept result"):
+    with pytest.raises(UsageError, match="no stored result"):
         await gather(operator, EvidenceWanted(campaigns=(), results=(), drive=SERIAL), told.append)
     assert any("several clients have results, " in one and "b1" in one and "mallory" in one for one in told)
     wanted = EvidenceWanted(campaigns=(), results=(), drive=SERIAL, clients=("b1",))
     (evidence,) = await gather(operator, wanted, told.append)
-    assert [one.name for one in evidence.results] == [f"kept result {mine} of b1"]
+    assert [one.name for one in evidence.results] == [f"stored result {mine} of b1"]
+
+
+async def test_accept_passes_over_a_kept_result_of_a_later_release(
+    lab: Lab, pair: tuple[Tenant, Tenant]
+) -> None:
+    """The next one of the drive is taken, and the search is unfinished: it may have been the worse one. Where
+    there is no other, the sentence says why nothing is found."""
+    honest, _ = pair
+    facts = on(lab, "b1")
+    result = hash_serials(accept_result(facts=facts))
+    newer = await honest.keep(replace(result, schema="durability.bench/99"))  # type: ignore[arg-type]
+    said = f"stored result {newer} cannot be read by this release"
+    operator, told = operator_of(lab, honest.running), list[str]()
+    wanted = EvidenceWanted(campaigns=(), results=(), drive=SERIAL)
+    with pytest.raises(UsageError, match="no stored result"):
+        await gather(operator, wanted, told.append)
+    assert told == [said]
+    readable = await honest.keep(result)
+    newest = await honest.keep(replace(result, seed=9, schema="durability.bench/99"))  # type: ignore[arg-type]
+    (evidence,) = await gather(operator, wanted, told.append)
+    assert [one.name for one in evidence.results] == [f"stored result {readable} of b1"]
+    assert evidence.unfinished == (f"stored result {newest} cannot be read by this release",)
 
 
 async def test_verify_of_the_operator_asks_which_run(lab: Lab, pair: tuple[Tenant, Tenant]) -> None:
