@@ -32,6 +32,11 @@ _ENDED_BEFORE = {
     "session-stopped": "the run had been stopped before the power went",
     "session-server-down": "the server was down when the power went",
 }
+# No drive brings about which server a run is at, and which one conducts the campaign.
+_AT_ANOTHER_SERVER = (
+    "the run was at a server with another clock than the one that switched its power off, so the moment of"
+    " the cut is not known"
+)
 
 
 def drive_cycles(state: CampaignState, cycle: CycleState) -> tuple[DriveCycle, ...]:
@@ -168,6 +173,8 @@ def _left_out(arm: Arm, judged: Judged, reasons: set[str], subject: CutSubject) 
         return "not-armed", "the writers still had credit when the power went: idle_s is too short"
     if arm.moment == "prefill" and "not-armed" not in reasons and reasons <= _BY_QUESTION:
         return "not-armed", "the target had been filled before the power went"
+    if arm.moment == "load" and judged.other_clock and reasons == {"nothing-at-risk"}:
+        return "agent", _AT_ANOTHER_SERVER
     load_of_a_machine = arm.moment == "load" and subject == "machine"
     for code, text in _ENDED_BEFORE.items():
         of_this_cut = load_of_a_machine or code == "session-server-down"

@@ -196,7 +196,8 @@ class StillThere:
 class Judged:
     """The verdict on a drive's run, as the server has it, "" if it has none. `reasons`: its codes. Commit
     latencies in microseconds, None where the run said none. `target_error`: the I/O error that ended the run,
-    "" for none."""
+    "" for none. `other_clock`: the run's server had another clock than the log of the switches, so nothing is
+    known to be at risk."""
 
     drive: Text
     run: Text
@@ -207,6 +208,7 @@ class Judged:
     commit_p50_us: Finite | None
     commit_p99_us: Finite | None
     target_error: Text = ""
+    other_clock: Flag = False
     kind: Literal["judged"] = "judged"
 
 

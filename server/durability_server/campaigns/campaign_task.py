@@ -201,6 +201,7 @@ class CampaignTask:
             reasons=past.reasons if past is not None else (),
             at_risk_ms1000=past.at_risk_ms1000 if past is not None else 0,
             target_error=case.target_error.text if case is not None and case.target_error is not None else "",
+            other_clock=case is not None and case.off_by_another_clock,
             commit_p50_us=None if latencies is None else latencies.percentile(50) / 1000,
             commit_p99_us=None if latencies is None else latencies.percentile(99) / 1000,
         )

@@ -25,15 +25,23 @@ from tests.core.campaign.test_what_counts import OTHER_RUN, RUN, begun, cut_unde
 from tests.core.campaign.told_campaign import ToldCampaign, judged, part, told_settings
 
 
-def judged_after(told: ToldCampaign, *, at_risk: int = 0, verdict: str, reasons: tuple[str, ...]) -> str:
+def judged_after(
+    told: ToldCampaign,
+    *,
+    at_risk: int = 0,
+    other_clock: bool = False,
+    verdict: str,
+    reasons: tuple[str, ...],
+) -> str:
     """Word and cause of the drive, whose run gets this verdict after its machine has started again."""
     told.say(boot="boot-2")
     told.say(part("done", run=RUN), boot="boot-2")
     (look_up,) = told.steps()
     assert isinstance(look_up, LookUp)
-    told.add(replace(judged("d0", RUN, verdict, reasons=reasons), at_risk_ms1000=at_risk))
-    (said,) = told.ended().drives
-    return f"{said.word} {said.cause or ''}".strip()
+    said = judged("d0", RUN, verdict, reasons=reasons)
+    told.add(replace(said, at_risk_ms1000=at_risk, other_clock=other_clock))
+    (drive,) = told.ended().drives
+    return f"{drive.word} {drive.cause or ''}".strip()
 
 
 @pytest.mark.parametrize(
@@ -73,6 +81,28 @@ def test_client_that_ended_just_before_the_cut(subject: str, reasons: tuple[str,
     server restarted. What a drive that was cut alone did to its client is not known."""
     told = cut_under_load(subject=subject)
     assert judged_after(told, verdict="inconclusive", reasons=reasons) == deserved
+
+
+@pytest.mark.parametrize(
+    ("other_clock", "reasons", "deserved"),
+    [
+        (True, ("nothing-at-risk",), "nothing agent"),
+        (True, ("nothing-at-risk", "scan-unfinished"), "nothing inconclusive"),
+        (True, ("findings",), "loss"),
+        (False, ("nothing-at-risk",), "nothing inconclusive"),
+    ],
+)
+def test_run_at_a_server_with_another_clock_voids_no_bound(
+    other_clock: bool, reasons: tuple[str, ...], deserved: str
+) -> None:
+    """It connected to a server on another machine than the one that asked the switches: so nothing is known
+    to be at risk, whatever the drive does. A loss is one all the same."""
+    told = cut_under_load()
+    verdict = "loss" if deserved == "loss" else "inconclusive"
+    found = judged_after(told, other_clock=other_clock, verdict=verdict, reasons=reasons)
+    assert found == deserved
+    (result,) = results(told.state)
+    assert result.tally.unknown == (deserved == "nothing inconclusive")
 
 
 @pytest.mark.parametrize(

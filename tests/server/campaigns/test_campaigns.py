@@ -140,6 +140,22 @@ async def test_a_campaign_makes_its_cuts(lab: Lab, sqlite_url: str, power: Path)
         assert off.asked_ns < off.confirmed_ns
 
 
+async def test_a_cut_of_a_run_at_another_machines_server_voids_no_bound(
+    lab: Lab, sqlite_url: str, power: Path
+) -> None:
+    """Its receipts have another clock than the log of the switches, so its verdict is inconclusive, which no
+    drive brings about: the cycle is left out, and another one is made."""
+    running = await lab.start(sqlite_url)
+    assert running.server._campaigns is not None
+    running.server._campaigns._boot_id = "that of another machine"
+    async with living(Machine(lab, running.address, power, {"ssd": ["inconclusive"]})):
+        await begin(lab, running, settings_of(power, cuts=1))
+        state = await until(lab, running, lambda state: state.state == "ended")
+    (result,) = results(state)
+    assert [(cycle, cause) for cycle, cause, _ in result.left_out] == [(1, "agent")]
+    assert (result.tally.cuts, result.tally.unknown) == (1, 0) and result.tally.bound is not None
+
+
 async def test_a_loss_ends_the_campaign_for_its_drive(lab: Lab, sqlite_url: str, power: Path) -> None:
     """With stop_at loss nothing more is cut; the cycle and the run are named."""
     running = await lab.start(sqlite_url)
