@@ -117,7 +117,7 @@ def _always_there(evidence: DriveEvidence, _: Criterion) -> Finding:
     if unseen:
         campaign, first = unseen[0]
         where = f"cycle {first.cycle} of campaign {campaign.name}"
-        figure = f"nobody saw it after {len(unseen)} of {counted(len(cuts), 'cut')}, first in {where}"
+        figure = f"it was not seen after {len(unseen)} of {counted(len(cuts), 'cut')}, first in {where}"
         return Finding(word="not shown", figure=figure, source=where)
     return Finding(
         word="pass", figure=f"there after each of {counted(len(cuts), 'cut')}", source=_names(cuts)
@@ -269,16 +269,16 @@ def _first_unsaid(evidence: DriveEvidence) -> Finding | None:
         return None
     source = f"campaign {first.name}"
     return Finding(
-        word="not shown", figure=f"nobody read them before the first cut of {source}", source=source
+        word="not shown", figure=f"they were not read before the first cut of {source}", source=source
     )
 
 
-@kind("spare", "spare blocks left, as the drive says", Limit(sense="at least", unit="%", high=100))
+@kind("spare", "spare blocks left, as the drive reports", Limit(sense="at least", unit="%", high=100))
 def _spare(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     return _of_rows(evidence, criterion, lambda row: row.spare_percent, percent_text)
 
 
-@kind("used", "endurance used, as the drive says", Limit(sense="at most", unit="%", high=255))
+@kind("used", "endurance used, as the drive reports", Limit(sense="at most", unit="%", high=255))
 def _used(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     return _of_rows(evidence, criterion, lambda row: row.used_percent, percent_text)
 
@@ -308,7 +308,9 @@ def _of_rows(
         for cycle, value in known_values(one.rows, figure)
     ]
     if not values:
-        silent = "the drive did not say in any campaign" if evidence.campaigns else _no_campaign(evidence)
+        silent = (
+            "the drive reported no value in any campaign" if evidence.campaigns else _no_campaign(evidence)
+        )
         return Finding(word="not shown", figure=silent)
     value, where = worst(criterion, values)
     found = held(criterion, value, text(value), where)
@@ -326,7 +328,9 @@ def _unsaid(evidence: DriveEvidence, figure: Callable[[HealthRow], T | None]) ->
             where = _place(campaign, last)
             silent = not known_values(campaign.rows, figure)
             silence = (
-                "the drive did not say" if silent else f"the drive did not say after its last cut, {where}"
+                "the drive reported no value"
+                if silent
+                else f"the drive reported no value after its last cut, {where}"
             )
             return Finding(word="not shown", figure=silence, source=where)
     return None

@@ -93,7 +93,7 @@ def _held_share(evidence: DriveEvidence, criterion: Criterion) -> Finding:
 
 @kind(
     "held-for",
-    "seconds that one writer's and 16 writers' commits were held, each",
+    "seconds of each sustained commit load (one writer, 16 writers)",
     Limit(sense="at least", unit="s", low=1, high=86_400),
 )
 def _held_for(evidence: DriveEvidence, criterion: Criterion) -> Finding:

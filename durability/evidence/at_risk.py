@@ -10,17 +10,20 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from durability.formats.case import Case, DriveState, Receipt
+from durability.formats.case import Case, DriveState, PowerOff, Receipt
 from durability.formats.mixing import U64
 from durability.formats.plan import Plan
 from durability.formats.versions import Versions
 
 WINDOWS_MS = (1, 10, 100, 1000)
 _MS = 1_000_000
+
+# For so long a power supply may feed a drive after its switch has said off.
+_HOLD_UP_NS = 3_000_000_000
 
 # Why it is not known until when the drive had power, by what was seen of it after the target's I/O error.
 _UNKNOWN: Mapping[DriveState, str] = {
@@ -30,8 +33,8 @@ _UNKNOWN: Mapping[DriveState, str] = {
 }
 
 _OTHER_CLOCK = (
-    "the power controller's log has the clock of another machine or boot than the server that the client"
-    " spoke to, so it is not known how long after the last frame the power went"
+    "the switch was logged on another machine or in another boot than the run, so the time from the last"
+    " frame to the cut is unknown"
 )
 
 
@@ -94,17 +97,56 @@ def last_power_ns(case: Case) -> int | None:
     then the drive may have hung and drained its cache. Where it was not seen dead it may have had power for
     any time after the last frame. The log of a power controller tells what the client could not: it had power
     until the controller was asked, must be assumed to have had it until off was confirmed, and
-    had none after that. Where that log has another clock, it may have had power for any time.
+    had none after that, unless the drive itself shows that it had. Where that log has another clock, it may
+    have had power for any time.
     """
     if case.off_by_another_clock:
         return None
-    seen_ns = _last_seen_ns(case)
-    if case.power_off is None:
+    seen_ns, off = _last_seen_ns(case), _off(case)
+    if off is None:
         return seen_ns
-    if seen_ns is None or seen_ns + _allowance_ns(case) < case.power_off.asked_ns:
-        return case.power_off.confirmed_ns
+    if seen_ns is None or seen_ns + _allowance_ns(case) < off.asked_ns:
+        return off.confirmed_ns
     # An allowance that grew by an outage must not hide that the power was on until the controller was asked.
-    return min(max(seen_ns, case.power_off.asked_ns), case.power_off.confirmed_ns)
+    return min(max(seen_ns, off.asked_ns), off.confirmed_ns)
+
+
+def worked_after_off_ns(case: Case) -> int:
+    """For how long, at least, the drive went on after the controller had confirmed that it is off; 0 for not
+    at all, or for no longer than a power supply may feed it."""
+    acknowledged_ns, answered_ns = _after_off_ns(case)
+    return max(answered_ns, acknowledged_ns if acknowledged_ns > _HOLD_UP_NS else 0)
+
+
+def _off(case: Case) -> PowerOff | None:
+    """The controller's log as far as the drive bears it out: None if the drive went on, and with a later
+    confirmation if a power supply fed it until then."""
+    if case.power_off is None or worked_after_off_ns(case):
+        return None
+    acknowledged_ns, _ = _after_off_ns(case)
+    return replace(case.power_off, confirmed_ns=case.power_off.confirmed_ns + acknowledged_ns)
+
+
+def _after_off_ns(case: Case) -> tuple[int, int]:
+    """How long after the confirmation of off the drive acknowledged something last, and answered a read after
+    an I/O error; 0 for not at all. A report may have been under way for a round trip, and for longer if it
+    was held up."""
+    if case.power_off is None:
+        return 0, 0
+    off_ns = case.power_off.confirmed_ns + case.rtt_max_ns
+    answered_ns = 0
+    if case.target_error is not None and case.target_error.drive == "answered":
+        answered_ns = case.target_error.at_ns
+    return max(0, _acknowledged_ns(case) - off_ns), max(0, answered_ns - off_ns)
+
+
+def _acknowledged_ns(case: Case) -> int:
+    """When the last acknowledgement was sent, at the earliest as far as that is known; 0 for none."""
+    if not case.timeline:
+        return 0
+    last = case.timeline[-1]
+    held_up = (held.from_ns for held in case.held_up if held.frontiers == last.frontiers)
+    return min((last.at_ns, *held_up))
 
 
 def _last_seen_ns(case: Case) -> int | None:
@@ -161,13 +203,14 @@ def cut_interval_ns(case: Case) -> tuple[int, int] | None:
     power_ns = last_power_ns(case)
     if power_ns is None:
         return None
-    if case.power_off is not None and power_ns == case.power_off.confirmed_ns:
-        return case.power_off.asked_ns, power_ns
+    off = _off(case)
+    if off is not None and power_ns == off.confirmed_ns:
+        return off.asked_ns, power_ns
     earliest, latest = _seen_interval_ns(case, power_ns)
-    if case.power_off is None:
+    if off is None:
         return earliest, latest
-    latest = min(latest, case.power_off.confirmed_ns)
-    return min(max(earliest, case.power_off.asked_ns), latest), latest
+    latest = min(latest, off.confirmed_ns)
+    return min(max(earliest, off.asked_ns), latest), latest
 
 
 def _seen_interval_ns(case: Case, power_ns: int) -> tuple[int, int]:

@@ -300,7 +300,7 @@ class DriveWork:
         """Wait for programs of earlier tasks that the drive still keeps. Raises DriveError."""
         if not self._children.stuck:
             return
-        work.say(text="waiting for the drive to let go of an earlier program")
+        work.say(text="waiting: an earlier program still uses the drive")
         try:
             async with asyncio.timeout(max(work.task.ready_within_s, _BUSY_S)):
                 await self._children.settled()

@@ -31,7 +31,7 @@ class Allowance:
         entries = min(entries, BURST)  # else it would never be heard
         if self._left < entries:
             if not self._is_out:
-                log.warning("%s changes what it says all the time: most of that is not taken", self._whose)
+                log.warning("%s sends too many changes; most are discarded", self._whose)
             self._is_out = True
             return False
         self._left -= entries

@@ -103,16 +103,16 @@ class News:
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
-            log.error("the command for news cannot be run: %s", error)
+            log.error("the notify command cannot be run: %s", error)
             return
         try:
             async with asyncio.timeout(COMMAND_S):
                 status = await process.wait()
         except TimeoutError:
-            log.error("the command for news did not end within %.0f s", COMMAND_S)
+            log.error("the notify command did not end within %.0f s", COMMAND_S)
         else:
             if status:
-                log.error("the command for news failed with exit code %d", status)
+                log.error("the notify command failed with exit code %d", status)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

@@ -185,4 +185,4 @@ def _text(outcome: SwitchOutcome, ended: EndedProgram, secrets: tuple[str, ...])
     if outcome != "failed":
         return line
     how = f"killed by signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}"
-    return f"{line or 'it said nothing'} ({how})"
+    return f"{line or 'no output'} ({how})"

@@ -87,7 +87,7 @@ def _of_the_store(seen: Overview, watch: Watch) -> Iterator[Metric]:
     yield from _of_drives(drives)
     yield from _of_newest_runs(drives, watch)
     machines = _gauge(
-        "machine_silent_seconds", "For how long a campaign's agent has said nothing.", ["campaign", "machine"]
+        "machine_silent_seconds", "Seconds since a campaign's agent was last heard.", ["campaign", "machine"]
     )
     for campaign in seen.campaigns:
         for machine, silent_s in campaign.silent_s.items():

@@ -245,7 +245,7 @@ def _machines(
         if name in writing:
             state, text = "writing", f"{writing[name]} live"
         elif quiet_s > SILENT_S:
-            state, text = "silent", f"its agent has said nothing for {quiet_s:.0f} s"
+            state, text = "silent", f"its agent has not reported for {quiet_s:.0f} s"
         elif campaign_name:
             state, text = "heard", f"in campaign {campaign_name}"
         else:

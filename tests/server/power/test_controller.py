@@ -135,7 +135,7 @@ async def test_times_of_an_answer_surround_the_request(controller: Controller, s
     ("command", "text"),
     [
         ("sh -c 'echo no such outlet >&2; exit 7'", "no such outlet (exit code 7)"),
-        ("sh -c 'kill -9 $$'", "it said nothing (killed by signal 9)"),
+        ("sh -c 'kill -9 $$'", "no output (killed by signal 9)"),
         ("/does/not/exist", "/does/not/exist cannot be run: No such file or directory"),
         ("sh -c 'unfinished", "cannot be split into words"),
         ("sh -c 'printf \"\\033[2J\"; exit 1'", "\\x1b[2J (exit code 1)"),

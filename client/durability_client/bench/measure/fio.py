@@ -84,7 +84,7 @@ class Fio:
             document = None
         if not isinstance(document, dict) or (code and not document.get("jobs")):
             said = shown((errors or output).strip())
-            raise TargetError(f"fio ended with code {code}: {said or 'it said nothing'}")
+            raise TargetError(f"fio ended with code {code}: {said or 'no output'}")
         failed = _errno_of(document)
         if failed in _LACKING and cell.direct:
             raise JobError(failed, os.strerror(failed))
