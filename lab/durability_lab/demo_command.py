@@ -2,7 +2,7 @@
 
 Server, client and verify are the real ones, with a socket and a database; only the drives are simulated, so
 the demo needs no privileges and no packages. It shows a drive that lies about its cache, which only a power
-cut reveals. The exit code says whether each verdict is the one that its drive deserves.
+cut reveals. The exit code says whether each verdict is the expected one for its drive.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from durability_lab.drive.drive import Model
 from durability_lab.drive.faults import FlushIgnored, Honest, WriteThrough
 from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
 from durability_lab.support.local_server import LocalServer, local_server
+from durability_lab.truth.expected_verdict import AS_EXPECTED, NOT_AS_EXPECTED
 
 SIZE_BYTES = 24 << 20
 WRITERS = 2
@@ -39,7 +40,7 @@ ATTESTATION = "the demo cut its simulated drive"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoDrive:
-    """One drive of the demo and the verdict that it deserves."""
+    """One drive of the demo and its expected verdict."""
 
     title: str
     model: Model
@@ -67,9 +68,9 @@ async def demo(out: TextIO, *, seed: int | None = None) -> int:
     console.print(_table(documents))
     agreed = [document["verdict"] for document in documents] == [exhibit.expected for exhibit in EXHIBITS]
     if agreed:
-        console.print("Each verdict is the one that its drive deserves.")
+        console.print(AS_EXPECTED)
         return EXIT_OK
-    console.print("A verdict is not the one that its drive deserves. This is a defect of the tool.")
+    console.print(NOT_AS_EXPECTED)
     return EXIT_INTERNAL
 
 

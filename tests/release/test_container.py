@@ -173,7 +173,7 @@ def test_the_simulated_rig(image: Image) -> None:
         assert process.stdout is not None
         said = process.stdout.read()
         assert process.wait() == 0, said
-    assert "Each verdict is the one that its drive deserves." in said
+    assert "Each verdict is the expected one for its drive." in said
 
 
 def test_from_the_image_to_a_verdict(image: Image, tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def _files(system: Path) -> set[str]:
 def test_it_is_used(installed: Path) -> None:
     """The command runs with the lab: three drives are written to, cut and verified, without a compiler."""
     assert _in(installed, "durability", "--version").startswith("durability ")
-    assert "Each verdict is the one that its drive deserves." in _in(installed, "durability", "demo")
+    assert "Each verdict is the expected one for its drive." in _in(installed, "durability", "demo")
     assert "/usr/bin/durability agent" in (installed / "usr/lib/systemd/system" / service.NAME).read_text()
     for file in ("man/man1/durability-run.1.gz", "bash-completion/completions/durability"):
         assert (installed / "usr/share" / file).is_file(), file

@@ -93,7 +93,7 @@ def test_it_has_what_the_command_needs(archive: Path, cache: Path) -> None:
     """The demo, and the lab's simulated rig with its worker processes, run from it."""
     demo = _started(archive, cache, "demo", "--seed", "1")
     assert demo.returncode == 0, demo.stderr
-    assert "Each verdict is the one that its drive deserves." in demo.stdout
+    assert "Each verdict is the expected one for its drive." in demo.stdout
     matrix = ("lab", "matrix", "--quick", "--rig", "a", "--only", "honest", "--cuts", "1", "--seed", "1")
     lab = _started(archive, cache, *matrix)
     assert lab.returncode == 0, lab.stderr

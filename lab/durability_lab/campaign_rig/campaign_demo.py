@@ -34,6 +34,7 @@ from durability_lab.simulated_rig.scenario import Scenario
 from durability_lab.simulated_rig.simulation import SwitchedOff, run_number
 from durability_lab.simulated_rig.virtual_time import Agenda
 from durability_lab.support.progress_line import ProgressLine
+from durability_lab.truth.expected_verdict import NOT_AS_EXPECTED
 
 MACHINE = "b"
 MODELS: Mapping[str, str] = {
@@ -233,7 +234,7 @@ def _conclude(state: CampaignState, drives: DemoDrives, out: TextIO) -> int:
         print("", file=out)
         for text in [state.reason, *defects][:5]:
             print(text, file=out)
-        print("A verdict is not the one that its drive deserves. This is a defect of the tool.", file=out)
+        print(NOT_AS_EXPECTED, file=out)
         return EXIT_INTERNAL
     for result in results(state):
         if result.first_loss is not None and result.first_loss[0] > 1:

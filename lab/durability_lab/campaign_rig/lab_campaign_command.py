@@ -3,8 +3,8 @@
 On rig b, the drives of this machine's kernel lose their power; on rig c, a virtual machine with all its
 drives, behind a BMC. stderr has a line for each cycle when it is over. stdout has what `durability campaign
 show` says at the end, and what `durability show` says of the first loss of each drive. The exit code says
-whether each drive got what it deserves. A drive that lies now and then may keep its word in a few cuts: that
-is why campaigns are long.
+whether each drive got its expected verdict. A drive that lies now and then may keep its word in a few cuts:
+that is why campaigns are long.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ async def campaign(options: CampaignOptions, *, out: TextIO, err: TextIO) -> int
         losses = [result.first_loss for result in results(state) if result.first_loss is not None]
         for _, run in losses if not options.json else ():  # the store goes with the block
             out.write(f"\n{(await real.durability('show', run)).out}")
-        return EXIT_OK if _as_deserved(real, state, err=err) else EXIT_INTERNAL
+        return EXIT_OK if _as_expected(real, state, err=err) else EXIT_INTERNAL
 
 
 class BootTimes:
@@ -126,14 +126,14 @@ def _rig(options: CampaignOptions) -> AbstractAsyncContextManager[OperatedCampai
     return guest_campaign(options.models, seed=options.seed, bus=bus, live=options.live)
 
 
-def _as_deserved(real: OperatedCampaign, state: CampaignState, *, err: TextIO) -> bool:
-    """Whether each drive got what it deserves; says which did not."""
+def _as_expected(real: OperatedCampaign, state: CampaignState, *, err: TextIO) -> bool:
+    """Whether each drive got its expected verdict; says which did not."""
     right = True
     for drive, result in zip(real.tested, results(state), strict=True):
-        found, deserved = found_of(result, cuts=state.plan.cuts), expected_of(drive.model)
-        if found != deserved:
+        found, expected = found_of(result, cuts=state.plan.cuts), expected_of(drive.model)
+        if found != expected:
             right = False
-            print(f"{result.drive} is {drive.model}, which deserves {deserved}, not {found}", file=err)
+            print(f"{result.drive} is {drive.model}: expected {expected}, found {found}", file=err)
     return right
 
 

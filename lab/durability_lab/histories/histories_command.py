@@ -146,7 +146,7 @@ def _replay(options: HistoriesOptions, file: Path, out: TextIO) -> int:
         for what in played.wrong:
             print(plain_text.as_text(f"wrong: {what}"), file=out)
         if not played.wrong:
-            print("every verdict is deserved", file=out)
+            print("every verdict is correct", file=out)
     return EXIT_INTERNAL if played.wrong else EXIT_OK
 
 

@@ -1,4 +1,4 @@
-"""Which verdict a drive deserves, by what it is."""
+"""Which verdict is expected for a drive, by what it is."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from durability.evidence.verdict import VerdictWord
 from durability_lab.drive import faults
 
 UNREAD = ("hanging", "dead")  # models whose drives nobody can read to the end after a cut
+# What the commands say of all their verdicts.
+AS_EXPECTED = "Each verdict is the expected one for its drive."
+NOT_AS_EXPECTED = "A verdict is not the expected one for its drive. This is a defect of the tool."
 FILTERS = {"filter-honest": "writeback", "filter-amnesiac": "unsafe"}  # modes of nbdkit's cache filter
 
 
@@ -16,7 +19,7 @@ def is_honest(drive: str) -> bool:
 
 
 def expected_of(drive: str) -> VerdictWord:
-    """The verdict that a drive deserves. One that is never read to its end does not tell what it lost, and
+    """The expected verdict for a drive. One that is never read to its end does not tell what it lost, and
     what it kept neither."""
     if is_honest(drive):
         return "durable"

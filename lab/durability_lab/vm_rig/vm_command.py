@@ -1,7 +1,7 @@
 """`durability lab vm`: cuts the power of a virtual machine, and reports the verdict.
 
 stderr reports each step when it is done; stdout has a table of the cuts, or one JSON document. The exit code
-says whether each verdict is the one that its drive deserves. `--keep-log` saves the console output of the
+says whether each verdict is the expected one for its drive. `--keep-log` saves the console output of the
 guest; if a cut gives no verdict, the error quotes its last lines.
 """
 
@@ -26,7 +26,7 @@ from durability_client.system import output_files
 from durability_client.system.terminal import Terminal
 from durability_lab.drive import faults
 from durability_lab.support.loads import Load
-from durability_lab.truth.expected_verdict import FILTERS
+from durability_lab.truth.expected_verdict import AS_EXPECTED, FILTERS, NOT_AS_EXPECTED
 from durability_lab.vm_rig.vm_cycle import VmCut, bus_of, cut, site
 
 GuestFileSystem: TypeAlias = Literal["ext4", "none"]
@@ -104,7 +104,7 @@ def _sentence(one: VmCut) -> str:
 
 
 def _mark(one: VmCut) -> str:
-    """What is to be said of a verdict that is not the one that such a drive deserves as a rule."""
+    """What is to be said of a verdict that is not the expected one for such a drive."""
     if not one.as_expected:
         return _WRONG
     return "" if one.document["verdict"] == one.expected else _KEPT
@@ -158,6 +158,6 @@ def _print(cuts: list[VmCut], out: TextIO, *, agreed: bool) -> None:
     if any(_mark(one) == _KEPT for one in cuts):
         console.print("* In this cut the drive broke no promise of an acknowledged record.")
     if agreed:
-        console.print("Each verdict is the one that its drive deserves.")
+        console.print(AS_EXPECTED)
     else:
-        console.print("A verdict is not the one that its drive deserves. This is a defect of the tool.")
+        console.print(NOT_AS_EXPECTED)

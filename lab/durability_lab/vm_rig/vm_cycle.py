@@ -88,7 +88,7 @@ class VmCut:
 
     @property
     def expected(self) -> VerdictWord:
-        """The verdict that the drive deserves."""
+        """The expected verdict for the drive."""
         return expected_of(self.drive)
 
     @property
@@ -111,7 +111,7 @@ class VmCut:
         verdict, document = self.document["verdict"], self.document
         if verdict != "durable":
             faults = {
-                f"{verdict}, where the drive deserves {self.expected}": verdict != self.expected,
+                f"{verdict}, expected {self.expected}": verdict != self.expected,
                 "loss, and no promise is broken": verdict == "loss" and not self.drive_check.broken,
             }
         else:

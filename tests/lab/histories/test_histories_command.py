@@ -115,7 +115,7 @@ def test_a_replay_tells_what_happened(tmp_path: Path) -> None:
     assert histories(HistoriesOptions(replay=file), out=out, err=io.StringIO()) == 0
     assert re.search(r"^ +0\.000 s  run$", out.getvalue(), re.M)
     assert re.search(r"^ +run [0-9a-f]{16}: loss \(findings\)$", out.getvalue(), re.M)
-    assert out.getvalue().endswith("every verdict is deserved\n")
+    assert out.getvalue().endswith("every verdict is correct\n")
 
 
 def test_a_replay_as_json(tmp_path: Path) -> None:
