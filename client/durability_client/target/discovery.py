@@ -28,6 +28,13 @@ from durability_client.system.programs import output_of
 from durability_client.target.storage import PresentDrive
 from durability_client.target.target_warnings import JOURNAL_LESS, NO_JOURNAL, target_warnings
 
+_PRODUCT_OF_HYPERVISOR = re.compile(
+    r"qemu|kvm|vmware|virtualbox|xen|amazon ec2|google|openstack|virtual machine|vserver"
+    r"|apple virtualization|parallels|bhyve",
+    re.I,
+)
+_DEVICE_TREE = Path("/sys/firmware/devicetree/base")
+_MACHINES_OF_QEMU = ("linux,dummy-virt", "qemu,pseries")
 _REMOTE = re.compile(r"nfs4?|cifs|smb3|9p|virtiofs|ceph|lustre|afs|fuse.*")
 _PAGE_BYTES = 4096
 _FS_IOC_GETFSUUID = 0x80111500  # _IOR(0x15, 0, struct fsuuid2), linux/fs.h
@@ -294,18 +301,23 @@ def _virtualisation() -> str:
     if named := output_of("systemd-detect-virt", "--vm"):
         return named
     product = f"{_first_line('/sys/class/dmi/id/sys_vendor')} {_first_line('/sys/class/dmi/id/product_name')}"
-    found = re.search(
-        r"qemu|kvm|vmware|virtualbox|xen|amazon ec2|google|openstack|virtual machine", product, re.I
-    )
-    if found:
+    if found := _PRODUCT_OF_HYPERVISOR.search(product):
         return found[0].lower()
-    if hypervisor := _first_line("/sys/hypervisor/type"):
+    if hypervisor := _first_line("/sys/hypervisor/type") or hypervisor_of_device_tree():
         return hypervisor
     try:
         flags = Path("/proc/cpuinfo").read_text(errors="replace")
     except OSError:
         return "none"
     return "unknown hypervisor" if re.search(r"^flags\s*:.*\bhypervisor\b", flags, re.MULTILINE) else "none"
+
+
+def hypervisor_of_device_tree(tree: Path = _DEVICE_TREE) -> str:
+    """What the device tree says, which many ARM machines have in place of DMI; "" for nothing."""
+    names = block_devices.text_of(tree / "hypervisor" / "compatible").split("\0")[:1]
+    machine = block_devices.text_of(tree / "compatible").split("\0")
+    names += ["qemu" for name in machine if name in _MACHINES_OF_QEMU]
+    return next((name.rpartition(",")[2] for name in names if name), "")
 
 
 def _first_line(path: str) -> str:

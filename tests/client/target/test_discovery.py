@@ -571,6 +571,25 @@ def test_virtual_machines_and_unknown_drives_are_named() -> None:
     assert [warning.code for warning in found] == ["drives-unknown", "log-unknown", "virtual-machine"]
 
 
+@pytest.mark.parametrize(
+    ("files", "name"),
+    [
+        ({}, ""),
+        ({"compatible": b"raspberrypi,4-model-b\0brcm,bcm2711\0"}, ""),
+        ({"compatible": b"linux,dummy-virt\0"}, "qemu"),
+        ({"compatible": b"qemu,pseries\0"}, "qemu"),
+        ({"compatible": b"linux,dummy-virt\0", "hypervisor/compatible": b"linux,kvm\0"}, "kvm"),
+        ({"hypervisor/compatible": b"xen,xen-4.17\0xen,xen\0"}, "xen-4.17"),
+    ],
+)
+def test_a_device_tree_tells_of_a_hypervisor(tmp_path: Path, files: dict[str, bytes], name: str) -> None:
+    """As on ARM machines, which have no processor flag for it."""
+    (tmp_path / "hypervisor").mkdir()
+    for path, data in files.items():
+        (tmp_path / path).write_bytes(data)
+    assert discovery.hypervisor_of_device_tree(tmp_path) == name
+
+
 def test_eatmydata_in_the_environment_is_seen() -> None:
     """A process started with libeatmydata in LD_PRELOAD is warned of it."""
     program = (
