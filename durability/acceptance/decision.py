@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from durability.acceptance.criteria import KINDS, limit_text
 from durability.acceptance.evidence import DriveEvidence
+from durability.acceptance.known_cuts import unsearchable
 from durability.acceptance.profile import Criterion, DecisionWord, Profile
 from durability.errors import EXIT_INCONCLUSIVE, EXIT_LOSS, EXIT_OK
 from durability.units import counted, percent
@@ -114,5 +115,7 @@ def _not_proven(evidence: DriveEvidence) -> Iterator[str]:
         yield f"That there is no other evidence: {sentence}."
     for sentence in evidence.left_out:
         yield f"What other clients say of it. {sentence}."
+    if why := unsearchable(evidence.facts[0]):
+        yield f"That no other cut of it lost data: {why}."
     if not evidence.results:
         yield "How fast it is: no result of the benchmark is part of the evidence."

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from durability import limits, plain_text
 from durability.bench.decision.proof import Proof, weightiest_proof
 from durability.bench.decision.same_stack import unlike, withheld_flushes
 from durability.bench.result import Result
@@ -67,6 +68,21 @@ def known_of_campaign(state: CampaignState, drive: str, proof: Proof, facts: Fac
     mine = (past.of(drive) for past in state.cycles)
     runs = frozenset(one.run for one in mine if one is not None and one.run)
     return KnownDrive(facts=facts, proof=proof, runs=runs, is_campaign=True)
+
+
+def unsearchable(facts: Facts) -> str:
+    """Why nobody can look for the cuts of the drives of `facts`, in a sentence; "" if they can be found."""
+    marks = marks_of(facts)
+    if not facts.drives:
+        why = "no drive below it is known"
+    elif not marks:
+        nameless = next(one for one in facts.drives if not marks_of(replace(facts, drives=(one,))))
+        why = f"{plain_text.as_line(nameless.name)} has no serial of its own"
+    elif len(marks) > limits.MARKS_MAX:
+        why = f"{len(marks)} drives are too many to be looked for"
+    else:
+        return ""
+    return f"{why}, so its cuts cannot be found on the server"
 
 
 def older_campaigns(campaigns: int) -> tuple[str, ...]:

@@ -23,11 +23,11 @@ from durability.acceptance.evidence import (
     campaign_evidence,
     subject_of,
 )
-from durability.acceptance.known_cuts import KnownDrive, held_against, is_withheld, same_drives
+from durability.acceptance.known_cuts import KnownDrive, held_against, is_withheld, same_drives, unsearchable
 from durability.bench.decision.claims import is_named, left_out
 from durability.bench.decision.proof import Proof
 from durability.bench.kept_result import is_result_id
-from durability.bench.serials import hashed
+from durability.bench.serials import hashed, marks_of
 from durability.errors import FormatError, PeerError, RefusedError, UsageError
 from durability.formats.facts import Facts
 from durability.plain_text import owner_label
@@ -293,13 +293,16 @@ async def _search(endpoint: Endpoint, wanted: EvidenceWanted, drives: list[_Driv
             await _newest_result(endpoint, drive, wanted.clients)
     with closing(await connect(endpoint, "query")) as connection:
         for drive in drives:
-            await _search_runs(connection, drive, wanted.clients)
+            await _search_runs(connection, drive, wanted.clients, say)
 
 
-async def _search_runs(connection: Connection, drive: _Drive, clients: tuple[str, ...]) -> None:
+async def _search_runs(connection: Connection, drive: _Drive, clients: tuple[str, ...], say: Say) -> None:
     """Add what single runs say, of the clients whose drive it is."""
     named = {one.result.first_loss[1] for one in drive.campaigns if one.result.first_loss is not None}
     facts = (*drive.measured, *drive.facts)[0]
+    if why := unsearchable(facts):
+        say(f"{drive.words}: {why}; only what --campaign and --bench name counts")
+        return
     known, note = await verdicts_of_runs(connection, facts, clients or drive.owners, named)
     drive.facts += [one.facts for one in known[:1]]
     drive.proofs += [(one.facts, one.proof) for one in _worth_telling(drive, known, named)]
@@ -406,10 +409,9 @@ async def _newest_result(endpoint: Endpoint, drive: _Drive, clients: tuple[str, 
     """Add the newest kept result of the drive that is whole, one of `bench --accept` before others. If
     campaigns are known it must be of the machine that they cut, or of the operator: what another client says
     of a drive with this serial is no evidence."""
-    serials = [one.serial for one in drive.facts[0].drives]
-    if not serials or not all(serials):
+    if not marks_of(drive.facts[0]):
         return
-    request = ListResults(limit=RESULTS_MAX, identity=hashed(serials[0]))
+    request = ListResults(limit=RESULTS_MAX, identity=hashed(drive.facts[0].drives[0].serial))
     with closing(await connect(endpoint, "query")) as connection:
         listed = [row for row in (await connection.request(request, Listing)).rows if row.get("complete")]
         rows, note = _chosen_results(listed, clients, drive.words, drive.machines)

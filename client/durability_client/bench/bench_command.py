@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TextIO
 
 from durability import plain_text
+from durability.acceptance.known_cuts import unsearchable
 from durability.bench import catalogue
 from durability.bench.catalogue import Mode
 from durability.bench.cells import MIB, Cell
@@ -202,12 +203,8 @@ def _proofs(
     if options.verdicts_of:
         return asyncio.run(cut_verdicts.named_verdicts(options.endpoint, options.verdicts_of, loaded))
     for label, result in labelled:
-        if nameless := [drive.name for drive in result.facts.drives if not drive.serial]:
-            _say(
-                f"durability: {label}: {', '.join(nameless)} has no serial, so its cuts cannot be found on"
-                " the server; name them with --verdict-of RUN or CAMPAIGN",
-                err,
-            )
+        if why := unsearchable(result.facts):
+            _say(f"durability: {label}: {why}; name them with --verdict-of RUN or CAMPAIGN", err)
     try:
         found = asyncio.run(cut_verdicts.found_verdicts(options.endpoint, loaded, options.clients))
     except (PeerError, SetupError) as error:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 
-from durability import limits, plain_text
+from durability import plain_text
 from durability.acceptance.evidence import campaign_proof
 from durability.acceptance.known_cuts import (
     CAMPAIGNS_MAX,
@@ -22,6 +22,7 @@ from durability.acceptance.known_cuts import (
     older_campaigns,
     proof_beside,
     same_drives,
+    unsearchable,
 )
 from durability.bench.decision.claims import Claim, choose, claim_from_row
 from durability.bench.decision.proof import Proof
@@ -120,11 +121,12 @@ async def verdicts_of_runs(
 ) -> tuple[list[KnownDrive], str]:
     """A loss on the drives of `facts`, since one is enough if its stack sent flushes, and the newest durable
     runs; of `clients`, or of the only client that has runs on them. And a sentence if another client's were
-    left out, else "". `told`: runs whose losses are known already."""
-    marks = marks_of(facts)
-    if not marks or len(marks) > limits.MARKS_MAX:
+    left out, else "". `told`: runs whose losses are known already. Nothing of drives that are
+    `unsearchable`."""
+    if unsearchable(facts):
         return [], ""
-    rows = (await connection.request(ListClaims(drives=tuple(sorted(marks))), Listing)).rows
+    marks = tuple(sorted(marks_of(facts)))
+    rows = (await connection.request(ListClaims(drives=marks), Listing)).rows
     choice = choose([claim_from_row(row) for row in rows], clients, plain_text.as_line(_drives(facts)))
     known: list[KnownDrive] = []
     for claim in choice.taken:

@@ -20,6 +20,7 @@ from durability.acceptance.known_cuts import (
     known_of_run,
     older_campaigns,
     proof_beside,
+    unsearchable,
 )
 from durability.bench import figures
 from durability.bench.compare import Comparison, Row, compare, deciding_row
@@ -58,7 +59,7 @@ class Column:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonView:
     """What the page shows; `cells`: for each cell its name, what is compared with the MB/s, and the ratios in
-    words; `notes`: whose runs were left out."""
+    words; `notes`: whose runs were left out, and which drives have none that can be found."""
 
     compared: Comparison
     columns: tuple[Column, ...]
@@ -105,11 +106,11 @@ def comparison_view(store: Store, watch: CampaignWatch, names: Sequence[str]) ->
 def _known_of_runs(
     store: Store, row: Mapping[str, Any], label: str, result: Result
 ) -> tuple[list[KnownDrive], str]:
-    """What runs on the drives of a kept result say, and a sentence if another client's were left out."""
-    marks = marks_of(result.facts)
-    if not marks:
-        return [], ""
-    claims = [claim_from_row(one) for one in store.claims(tuple(marks), client=None)]
+    """What runs on the drives of a kept result say, and a sentence if another client's were left out, or if
+    none can be found."""
+    if why := unsearchable(result.facts):
+        return [], f"{label}: {why}"
+    claims = [claim_from_row(one) for one in store.claims(tuple(marks_of(result.facts)), client=None)]
     choice = choose(claims, [row["client"]] if row["client"] else (), label)
     named = [run for one in choice.taken for run in (*one.loss_runs, *one.durable_runs)]
     return [one for one in (_known_of_run(store, run) for run in named) if one is not None], choice.note

@@ -190,8 +190,8 @@ async def test_compare_says_what_it_cannot_find(cut: Cut, tmp_path: Path) -> Non
 
     out, err = await asyncio.to_thread(compared)
     assert err == (
-        "durability: a: vdb has no serial, so its cuts cannot be found on the server; name them with"
-        " --verdict-of RUN or CAMPAIGN\n"
+        "durability: a: vdb has no serial of its own, so its cuts cannot be found on the server; name"
+        " them with --verdict-of RUN or CAMPAIGN\n"
     )
     first, second = (line for line in out.splitlines() if line[:2] in ("a ", "b "))
     assert first.endswith("no known cut") and "no loss in 1 cut" in second

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from durability.acceptance.known_cuts import KnownDrive, proof_beside, same_drives
+import pytest
+
+from durability.acceptance.known_cuts import KnownDrive, proof_beside, same_drives, unsearchable
 from durability.bench.decision.proof import Proof
 from durability.bench.serials import hash_serials
 from durability.formats.facts import Facts
@@ -54,6 +56,27 @@ def test_a_drive_without_a_serial_must_be_named() -> None:
     assert same_drives(on("a", **bare), on("a", **bare), named=True)
     assert not same_drives(on("a", **bare), on("b", **bare), named=True)
     assert not same_drives(on("a", **bare), on("a", size_bytes=1, **bare), named=True)
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (on("a"), ""),
+        (hidden(on("a")), ""),
+        (on("a", serial="", name="vdb"), "vdb has no serial of its own"),
+        (on("a", emulated=True, serial="QM00001"), "sda has no serial of its own"),
+        (hidden(on("a", serial="00000000")), "sda has no serial of its own"),
+        (on("", emulated=True, serial="disk-1"), "sda has no serial of its own"),
+        (facts(drives=()), "no drive below it is known"),
+        (
+            facts(drives=tuple(drive(serial=f"S{n}") for n in range(65))),
+            "65 drives are too many to be looked for",
+        ),
+    ],
+)
+def test_a_drive_whose_cuts_cannot_be_looked_for_is_named(found: Facts, said: str) -> None:
+    """With the reason; by the rule by which drives are compared."""
+    assert unsearchable(found) == (said and f"{said}, so its cuts cannot be found on the server")
 
 
 def known(*, losses: int, bound: float | None, is_campaign: bool) -> KnownDrive:

@@ -524,6 +524,20 @@ def test_what_is_not_proven_is_said() -> None:
     assert "no series of cuts without a loss bounds it" in said
 
 
+def test_a_drive_that_cannot_be_looked_for_is_said() -> None:
+    """Nobody searched for a loss of a drive without a serial of its own: what was named may pass, and the
+    sheet says what that leaves open."""
+    asked = _profile(_criterion("clean-cuts", 59))
+    numbered = replace(FINE, facts=(facts(drives=(drive(serial="QM00001"),)),))
+    decision = decide_on(asked, numbered)
+    said = (
+        "That no other cut of it lost data: sda has no serial of its own, so its cuts cannot be found on the"
+        " server."
+    )
+    assert decision.word == "pass" and said in decision.not_proven
+    assert not any("cannot be found" in one for one in decide_on(asked, FINE).not_proven)
+
+
 def test_a_search_that_was_broken_off_passes_nothing() -> None:
     """What it missed may be a loss: the decision, the line without evidence and the page say so."""
     asked, missing = _profile(_criterion("clean-cuts", 59)), "the server was not searched to the end: EOF"
