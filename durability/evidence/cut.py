@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from durability.evidence.at_risk import worked_after_off_ns
 from durability.evidence.drive_identity import machine_ids, own_serial, same_kernel
 from durability.formats.case import PROVABLE_CUT_CLASSES, RESET, Case, PowerOff, ProvableCutClass
 from durability.formats.drive_serials import is_nobodys
@@ -67,9 +68,12 @@ def assess(case: Case, now: Facts | None, *, attested: str | None, cut_class: Cu
     claimed, contradictions = shown, list[str]()
     if attested:
         claimed = _believable(cut_class, now, os_died=bool(death), enumerated_anew=bool(anew))
-        contradictions = _contradictions(case.armed, now, claimed, happened=bool(counted or death or anew))
+        # A drive that is cut alone leaves its system alive: the end of that is of another cause.
+        alone = by_controller and off is not None and off.subject == "drive"
+        happened = bool(counted or anew or (death and not alone))
+        contradictions = _contradictions(case.armed, now, claimed, happened=happened, alone=alone)
         if by_controller:
-            contradictions += _heard_without_power(case)
+            contradictions += _went_on_without_power(case)
     believed = bool(attested) and not contradictions
     # A machine whose target failed may be restarted in order, which looks the same as its death.
     unproven = _RESTARTED if death and case.failed and not (counted or believed) else ""
@@ -137,17 +141,29 @@ def _at_most(off: PowerOff, now: Facts, *, enumerated_anew: bool) -> CutClass:
     return "vm" if guest and off.cut_class == "power" and not alone else off.cut_class
 
 
-def _heard_without_power(case: Case) -> list[str]:
-    """The contradiction that the client was heard after its power was said to be off."""
+def _went_on_without_power(case: Case) -> list[str]:
+    """The contradiction that what a controller switched off went on after that: a machine whose client was
+    heard, or a drive that acknowledged or answered."""
     off = case.power_off
-    if off is None or off.subject != "machine" or case.last_receipt_ns <= off.confirmed_ns + case.rtt_max_ns:
+    if off is None:
         return []
-    late_ms = (case.last_receipt_ns - off.confirmed_ns) / 1e6
-    return [f"the client was heard {late_ms:.0f} ms after the switch had said that the power was off"]
+    if off.subject == "drive":
+        late_ns, what = worked_after_off_ns(case), "a drive answered"
+    else:
+        late_ns = max(0, case.last_receipt_ns - off.confirmed_ns)
+        late_ns, what = late_ns if late_ns > case.rtt_max_ns else 0, "the client was heard"
+    if not late_ns:
+        return []
+    return [f"{what} {late_ns / 1e6:.0f} ms after the switch had said that the power was off"]
 
 
-def _contradictions(armed: Facts, now: Facts, claimed: CutClass, *, happened: bool) -> list[str]:
-    """Facts that contradict the operator's statement."""
+def _contradictions(armed: Facts, now: Facts, claimed: CutClass, *, happened: bool, alone: bool) -> list[str]:
+    """Facts that contradict what is attested. `alone`: that drives lost their power, and their machine did
+    not."""
+    if not happened and alone:
+        return [
+            "since the run's last message, not all drives were reattached, and not all counted a power loss"
+        ]
     if not happened:
         return [
             "since the run's last message, the system has not restarted and not all drives were reattached"

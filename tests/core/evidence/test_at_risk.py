@@ -286,6 +286,27 @@ def test_a_drive_that_failed_late_had_no_power_after_off_was_confirmed(plan: Pla
     assert counts(case, plan, 3000)[1] == 2
 
 
+def test_a_power_supply_may_feed_a_drive_after_its_switch_is_off(plan: Plan) -> None:
+    """What the drive acknowledged after the confirmation shows that its power went later; the kernel says
+    even later that it is gone."""
+    late = {"session_end": "target-error", "target_error": failed("dead", after_ms=30_000)}
+    case = make_case(plan, (3000,), power_offs=power_off(-550, -500), **late)
+    assert counts(case, plan, 3000) == (2, 11, 101, 1001)
+    assert cut_interval_ns(case) == (LAST_NS - 550 * MS, LAST_NS - MS // 2)
+
+
+@pytest.mark.parametrize(
+    ("off_ms", "seen", "at_risk_ms1000"), [(-4000, "dead", 901), (-500, "answered", 0), (-4000, "unseen", 0)]
+)
+def test_a_drive_that_went_on_is_not_bound_by_the_controller(
+    plan: Plan, off_ms: int, seen: DriveState, at_risk_ms1000: int
+) -> None:
+    """The switch was not its own, so the client's word counts: the error of a dead drive, else nothing."""
+    late = {"session_end": "target-error", "target_error": failed(seen, after_ms=100)}
+    case = make_case(plan, (3000,), power_offs=power_off(off_ms - 50, off_ms), **late)
+    assert counts(case, plan, 3000)[3] == at_risk_ms1000
+
+
 @pytest.mark.parametrize("end", ["silence", "target-error"])
 def test_a_controller_with_another_clock_leaves_the_moment_unknown(plan: Plan, end: SessionEnd) -> None:
     """Its times do not compare with those of the receipts: the power may have gone long after the last frame,
@@ -293,6 +314,6 @@ def test_a_controller_with_another_clock_leaves_the_moment_unknown(plan: Plan, e
     fields = {"session_end": end, "target_error": failed("dead") if end == "target-error" else None}
     case = make_case(plan, (3000,), power_offs=power_off(0, 1, boot_id="another"), **fields)
     assert counts(case, plan, 3000) == (0, 0, 0, 0)
-    assert "clock of another machine" in at_risk(case, plan, newest_seen=(3000,)).unknown
+    assert "logged on another machine" in at_risk(case, plan, newest_seen=(3000,)).unknown
     assert cut_interval_ns(case) is None
     assert loss_window(case, proven=(3000,), oldest_lost=(2991,)) is None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from durability.evidence.cut import CutClass, assess, at_least, outlived
-from durability.formats.case import Case, Event, PowerOff, TargetFailure
+from durability.formats.case import Case, Event, HeldUp, PowerOff, TargetFailure
 from durability.formats.facts import Drive, Facts
 from durability.formats.plan import Plan
 from tests.core.evidence.memory_target import LAST_NS, MS, MakePlan, after_power_loss, make_case, small
@@ -275,15 +276,30 @@ def test_a_guest_that_a_controller_switched_off_is_a_guest(make_plan: MakePlan) 
 
 
 def test_a_drive_that_was_cut_alone_under_a_guest_is_what_the_file_says(make_plan: MakePlan) -> None:
-    """The guest lives and its drive came anew; if the guest died as well, its host may have kept power."""
+    """The guest lives and its drive came anew. The death of a guest shows no cut of its drive."""
     alone = make_case(small(make_plan), (100,), power_offs=switched_off(subject="drive"))
     back = (drive(unsafe_shutdowns=None, diskseq=10),)
     assert shown(alone, facts(virtualisation="kvm", drives=back)) == "power"
     lesser = make_case(small(make_plan), (100,), power_offs=switched_off(subject="drive", cut_class="vm"))
     assert shown(lesser, facts(virtualisation="kvm", drives=back)) == "vm"
     died = facts(boot="boot-2", uptime_s=30, virtualisation="kvm", drives=back)
-    assert shown(alone, died) == "vm"
+    assert shown(alone, died) == "os"
     assert shown(alone, facts(virtualisation="kvm")) == "none"
+
+
+def test_the_end_of_the_system_is_no_cut_of_a_drive(make_plan: MakePlan) -> None:
+    """A switch of a drive cuts no system: each drive must have come anew, or have counted a power loss."""
+    plain = tuple(drive(name=f"sd{serial}", serial=serial, unsafe_shutdowns=None) for serial in "ab")
+    mirror = make_case(
+        small(make_plan), (100,), armed=facts(drives=plain), power_offs=switched_off(subject="drive")
+    )
+    restarted = assess(mirror, facts(boot="boot-2", uptime_s=30, drives=plain), attested=None, cut_class=None)
+    assert restarted.cut_class == "os" and "not all drives were reattached" in restarted.contradictions[0]
+    back = tuple(replace(one, diskseq=10) for one in plain)
+    assert shown(mirror, facts(drives=back)) == "power"
+    assert shown(mirror, facts(drives=(back[0], plain[1]))) == "none"
+    alone = make_case(small(make_plan), (100,), power_offs=switched_off(subject="drive"))
+    assert assess(alone, after_power_loss(), attested=None, cut_class=None).contradictions == ()
 
 
 @pytest.mark.parametrize("now", [facts(), NEXT_BOOT])
@@ -297,14 +313,52 @@ def test_what_the_facts_contradict_is_no_cut_whatever_the_controller_logged(
 
 
 def test_a_client_that_was_heard_without_power_has_another_switch(make_plan: MakePlan) -> None:
-    """Its switch is that of another machine; where a drive alone was cut, its machine lives on."""
+    """Its switch is that of another machine. If a drive alone was cut, its machine lives on."""
     bare = facts(boot="boot-2", uptime_s=30, drives=(drive(unsafe_shutdowns=None),))
     early = {"asked_ns": LAST_NS - 900 * MS, "confirmed_ns": LAST_NS - 500 * MS}
     case = make_case(small(make_plan), (100,), power_offs=switched_off(**early))
     cut = assess(case, bare, attested=None, cut_class=None)
     assert cut.cut_class == "os" and "500 ms after the switch" in cut.contradictions[0]
+    back = facts(drives=(drive(unsafe_shutdowns=None, diskseq=10),))
     alone = make_case(small(make_plan), (100,), power_offs=switched_off(**early, subject="drive"))
-    assert not assess(alone, bare, attested=None, cut_class=None).contradictions
+    assert not assess(alone, back, attested=None, cut_class=None).contradictions
+
+
+@pytest.mark.parametrize(
+    ("off_ms", "end", "contradicted"),
+    [
+        (-2900, {}, False),
+        (-3100, {}, True),
+        (-3100, {"rtt_max_ns": 200 * MS}, False),
+        (-100, {"session_end": "target-error", "target_error": DEAD}, False),
+        (-100, {"session_end": "target-error", "target_error": replace(DEAD, drive="answered")}, True),
+        (10, {"session_end": "target-error", "target_error": replace(DEAD, drive="answered")}, False),
+        (-100, {"session_end": "target-error", "target_error": replace(DEAD, drive="silent")}, False),
+    ],
+)
+def test_a_drive_that_went_on_without_power_has_another_switch(
+    make_plan: MakePlan, off_ms: int, end: dict[str, Any], *, contradicted: bool
+) -> None:
+    """It acknowledged for longer than a power supply holds its voltage, or answered after an error; though it
+    came anew later, the switch is not its own."""
+    back = facts(drives=(drive(unsafe_shutdowns=None, diskseq=10),))
+    off = switched_off(
+        asked_ns=LAST_NS + (off_ms - 50) * MS, confirmed_ns=LAST_NS + off_ms * MS, subject="drive"
+    )
+    cut = assess(
+        make_case(small(make_plan), (100,), power_offs=off, **end), back, attested=None, cut_class=None
+    )
+    assert cut.cut_class == ("none" if contradicted else "power")
+    assert any("a drive answered" in one for one in cut.contradictions) is contradicted
+
+
+def test_an_acknowledgement_that_was_held_up_contradicts_no_switch(make_plan: MakePlan) -> None:
+    """The network failed before the drive was switched off, and brought its acknowledgements afterwards."""
+    back = facts(drives=(drive(unsafe_shutdowns=None, diskseq=10),))
+    off = switched_off(asked_ns=LAST_NS - 5050 * MS, confirmed_ns=LAST_NS - 5000 * MS, subject="drive")
+    held_up = (HeldUp(from_ns=LAST_NS - 6000 * MS, until_ns=LAST_NS, frontiers=(100,)),)
+    assert shown(make_case(small(make_plan), (100,), power_offs=off), back) == "none"
+    assert shown(make_case(small(make_plan), (100,), power_offs=off, held_up=held_up), back) == "power"
 
 
 Made = Callable[[Plan], Case]

@@ -195,6 +195,18 @@ def test_rule_11_a_cut_must_be_shown(plan: Plan, disk: Disk) -> None:
     assert codes(contradicted) == ["attestation-contradicted", "cut-not-shown"]
     reset = facts(boot="boot-2", uptime_s=30)
     assert codes(judged(case, plan, found, now=reset).verdict) == ["cut-class"]
+    bare = (drive(unsafe_shutdowns=None),)
+    slot = PowerOff(
+        asked_ns=LAST_NS,
+        confirmed_ns=LAST_NS + MS,
+        boot_id="server-boot",
+        subject="drive",
+        cut_class="power",
+        text="off",
+    )
+    switched = make_case(plan, (ACKED,), armed=facts(drives=bare), power_offs=(slot,))
+    crashed = judged(switched, plan, found, now=facts(boot="boot-2", uptime_s=30, drives=bare)).verdict
+    assert codes(crashed) == ["attestation-contradicted", "cut-class"]
     assert judged(case, plan, found).verdict.word == "durable"
 
 

@@ -196,6 +196,68 @@ def switch_with_another_clock() -> str:
     return judged(disk, case)
 
 
+def _slot(*, confirmed_ms: int) -> tuple[PowerOff, ...]:
+    """A controller's log of a drive's slot that was confirmed to be off so long after the last
+    acknowledgement."""
+    return (
+        PowerOff(
+            asked_ns=LAST_NS + (confirmed_ms - 50) * MS,
+            confirmed_ns=LAST_NS + confirmed_ms * MS,
+            boot_id="server-boot",
+            subject="drive",
+            cut_class="power",
+            text="campaign: slot 3 switched off and confirmed it",
+        ),
+    )
+
+
+@lab_case("inconclusive: attestation-contradicted, cut-class")
+def mirror_of_which_one_slot_was_switched() -> str:
+    """Two drives that count nothing; the slot of one was switched off, and the system died of that."""
+    pair = (drive(unsafe_shutdowns=None), drive(name="sdb", serial="S2", unsafe_shutdowns=None))
+    disk, case = kept(armed=facts(drives=pair), power_offs=_slot(confirmed_ms=1))
+    return judged(disk, case, now=facts(boot="boot-2", uptime_s=30, drives=pair))
+
+
+@lab_case("inconclusive: attestation-contradicted, cut-not-shown")
+def drive_that_acknowledges_after_its_slot_was_off() -> str:
+    """The slot is another drive's. The run went on for half a minute, until somebody pulled out the drive."""
+    disk, case = kept(
+        armed=facts(drives=(drive(unsafe_shutdowns=None),)),
+        power_offs=_slot(confirmed_ms=-30_000),
+        session_end="target-error",
+        target_error=failed("dead"),
+    )
+    return judged(disk, case, now=facts(drives=(drive(unsafe_shutdowns=None, diskseq=10),)))
+
+
+@lab_case("inconclusive: attestation-contradicted, cut-not-shown, nothing-at-risk")
+def drive_that_answers_after_its_slot_was_off() -> str:
+    """Another drive was switched off, and a write through the backplane of both failed. Later somebody
+    pulled out the drive."""
+    disk, case = kept(
+        armed=facts(drives=(drive(unsafe_shutdowns=None),)),
+        power_offs=_slot(confirmed_ms=-300),
+        session_end="target-error",
+        target_error=failed("answered", after_ms=100),
+    )
+    return judged(disk, case, now=facts(drives=(drive(unsafe_shutdowns=None, diskseq=10),)))
+
+
+@lab_case("durable; at risk 2, 11, 56, 56")
+def drive_that_its_power_supply_feeds_for_a_while() -> str:
+    """Its slot is off, and it acknowledges for half a second more. Two seconds later its kernel says that it
+    is gone."""
+    disk, case = kept(
+        armed=facts(drives=(drive(unsafe_shutdowns=None),)),
+        power_offs=_slot(confirmed_ms=-500),
+        session_end="target-error",
+        target_error=failed("dead", after_ms=2000),
+    )
+    now = facts(drives=(drive(unsafe_shutdowns=None, diskseq=10),))
+    return judged(disk, case, now=now, tell=at_risk)
+
+
 @lab_case("inconclusive: nothing-at-risk")
 def network_that_failed_before_the_power() -> str:
     """The only writer had used up its credit, so nobody knows how long it had been waiting."""

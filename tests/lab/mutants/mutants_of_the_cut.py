@@ -122,6 +122,25 @@ THE_CUT = (
         change=without(cut.assess, " and not case.failed", ""),
     ),
     Mutant(
+        name="a drive is cut with its system",
+        rule=11,
+        taken_away="the death of the operating system shows that a drive was cut whose switch says so",
+        noticed_by={
+            "mirror-of-which-one-slot-was-switched": "durable",
+        },
+        change=without(cut.assess, "(death and not alone)", "death"),
+    ),
+    Mutant(
+        name="a switched drive has no power",
+        rule=11,
+        taken_away="a drive that works after its switch has said off does not contradict it",
+        noticed_by={
+            "drive-that-acknowledges-after-its-slot-was-off": "durable",
+            "drive-that-answers-after-its-slot-was-off": "durable",
+        },
+        change=answering(at_risk.worked_after_off_ns, "return 0"),
+    ),
+    Mutant(
         name="closed sessions accepted",
         rule=12,
         taken_away="a FIN is as good as silence",
@@ -263,6 +282,15 @@ THE_CUT = (
             "switch-with-another-clock": "durable",
         },
         change=without(at_risk.last_power_ns, "if case.off_by_another_clock:", "if False:"),
+    ),
+    Mutant(
+        name="power supplies hold nothing",
+        rule=13,
+        taken_away="a drive had no power once its switch had said off, whatever it acknowledged later",
+        noticed_by={
+            "drive-that-its-power-supply-feeds-for-a-while": "durable; at risk 56, 56, 56, 56",
+        },
+        change=without(at_risk._off, " + acknowledged_ns", ""),
     ),
     Mutant(
         name="any frame is power",
