@@ -48,6 +48,7 @@ CONFIRM_WITHIN_S = 180.0  # a switch says that it did what it was asked
 SHUTDOWN_WITHIN_S = 300.0
 AFTER_SHUTDOWN_S = 60.0  # for a system to write what it has after its last word
 BOOTS_MAX = 2  # times that a machine is switched on to boot, before the campaign pauses
+_AWAY = "the server was away when the power was to go"
 _AGAIN_S = 2.0  # between two requests to a switch that failed, or has not done it yet
 _AGAIN_MAX_S = 60.0  # the same, if it is to go on and fails again and again
 _S = 1_000_000_000
@@ -187,7 +188,10 @@ def _shutdown(state: CampaignState, cycle: CycleState, moment: ServerTime) -> li
 
 
 def _off(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
-    failed = _power_failure(state, cycle, moment, "off")
+    """A server that was away for long switches no machine off, as in `_wait_to_hear`. It asks each switch for
+    its state: one that was asked before may be off."""
+    late = moment.came_after_s(cycle.since) >= state.plan.boot_within_s
+    failed = _power_failure(state, cycle, moment, "off") or (_not_gone(state, cycle, moment) if late else "")
     if failed:
         return [Note(PowerFailed(on=False, reason=failed))]
     answers = [_answer(cycle.switches[number], moment) for number in cycle.involved]
@@ -199,7 +203,17 @@ def _off(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[St
         without = [drive for drive in cycle.armed if cycle.loses_power(state.machine_of(drive))]
         runs = tuple(cycle.runs[drive] for drive in without)
         return [Note(PowerWentOff(asked_ns=asked_ns, confirmed_ns=max(confirmed), runs=runs))]
-    return _ask_on(cycle, moment, "off")
+    return _ask_on(cycle, moment, "off", look=late)
+
+
+def _not_gone(state: CampaignState, cycle: CycleState, moment: ServerTime) -> str:
+    """Which switch is on that has not taken its request to go off, as a sentence; "" for none."""
+    for number in cycle.involved:
+        switch = cycle.switches[number]
+        answer = _answer(switch, moment)
+        if answer is not None and answer.outcome == "on" and not switch.requested:
+            return f"{_AWAY}, and {state.plan.power[number].name} is on"
+    return ""
 
 
 def _rest(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
@@ -222,6 +236,8 @@ def _on(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Ste
 
 def _again(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
     left_s = cycle.due_s - moment.since_s(cycle.since)
+    if moment.came_after_s(cycle.since) >= cycle.due_s + state.plan.boot_within_s:
+        return [Note(PowerFailed(on=False, reason=_AWAY))]
     return [WaitFor(left_s)] if left_s > 0 else _ask_all(cycle, "off")
 
 
@@ -328,8 +344,8 @@ def _answer(switch: Switch, moment: ServerTime) -> PowerAnswered | None:
     return switch.answered if switch.boot_id == moment.boot_id else None
 
 
-def _ask_on(cycle: CycleState, moment: ServerTime, wanted: Operation) -> list[Step]:
-    """The next request to each switch that has not yet answered as is `wanted`."""
+def _ask_on(cycle: CycleState, moment: ServerTime, wanted: Operation, *, look: bool = False) -> list[Step]:
+    """The next request to each switch that has not answered as is `wanted`. `look`: for its state only."""
     steps: list[Step] = []
     for number in range(len(cycle.switches)) if wanted == "check" else cycle.involved:
         switch = cycle.switches[number]
@@ -341,7 +357,7 @@ def _ask_on(cycle: CycleState, moment: ServerTime, wanted: Operation) -> list[St
         if answer is not None and answer.outcome != "done" and left_s > 0:
             steps.append(WaitFor(min(left_s, rest_s)))
         else:
-            steps.append(Ask(number, "status" if switch.requested else wanted))
+            steps.append(Ask(number, "status" if look or switch.requested else wanted))
     return steps
 
 

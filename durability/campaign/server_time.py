@@ -5,6 +5,7 @@ Refuses to read a clock: the server does.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -32,6 +33,13 @@ class ServerTime:
     def watched_s(self, entry: Entry) -> float:
         """Seconds since an entry, without those in which this server did not conduct the campaign."""
         return min(self.since_s(entry), (self.now_ns - self.began_ns) / _S)
+
+    def came_after_s(self, entry: Entry) -> float:
+        """How long after an entry this server began to conduct the campaign, 0 if it did before. After one of
+        an earlier boot that is not known, and taken to be infinite."""
+        if entry.boot_id != self.boot_id:
+            return math.inf
+        return max(0.0, (self.began_ns - entry.at_ns) / _S)
 
     def hears(self, machine: str) -> bool:
         """Whether a machine was heard lately, while this server conducted the campaign."""

@@ -73,6 +73,7 @@ class PlayedMachine:
         self.boots = 0
         self.hangs = False  # it does not boot until it is switched off and on once more
         self.cut_off = False  # from the network
+        self.answered_ns = 0  # when the server answered it last
         self.tasks: list[Task] = []
         self._agenda = agenda
         self._server = server
@@ -155,6 +156,7 @@ class PlayedMachine:
         self.said = [*self.said[-20:], (status, self._answered)]
         task = self._server.hear(self.name, status, answered=self._answered)
         if task is not None:
+            self.answered_ns = self._agenda.now_ns
             self._answered = self._server.state.number
             if self._alive:
                 self._take(task)

@@ -40,6 +40,7 @@ from durability_lab.campaign_rig.played_switch import PlayedController, PlayedSw
 from durability_lab.simulated_rig.virtual_time import Agenda, S
 
 ENTRIES_AT_ONCE_MAX = 100  # without any time between them
+BOOT_WITHIN_S = 120.0
 ASKS_IN_A_ROW_MAX = 600  # of one switch, in one phase of one cycle; each start of the server has 90
 
 FILE = """
@@ -50,7 +51,7 @@ stop_at = "{stop_at}"
 seed = 7
 cut_after_s = [{cut_after_s}]
 off_s = [{off_s}]
-boot_within_s = 120
+boot_within_s = {boot_within_s:g}
 ready_within_s = 30
 {switches}
 {drives}
@@ -78,6 +79,7 @@ def settings_of(
     text = FILE.format(
         machines=", ".join(f'"{one}"' for one in machines),
         cuts=cuts,
+        boot_within_s=BOOT_WITHIN_S,
         off_s=f"{off_s[0]}, {off_s[1]}",
         cut_after_s=f"{cut_after_s[0]}, {cut_after_s[1]}",
         stop_at=stop_at,
@@ -179,16 +181,16 @@ class Account:
         off = ("off", entry.boot_id)
         assert self.cycle is not None
         going = {self.missing} if self.missing else {self.machine[drive] for drive in self.cycle.drives}
-        every = {switch for machine in going for switch in self._switches(machine)}
+        every = {switch for machine in going for switch in self.switches_of(machine)}
         if not self.cycle.cycle and self.settings.subject == "machine":  # the check cuts one after the other
             every = {switch for switch, asked in self.power.items() if asked == "off"}
         assert all(self.confirmed.get(switch) == off for switch in every), "off without each switch's word"
-        without = [drive for drive in self.armed if self._switches(self.machine[drive]) & every]
+        without = [drive for drive in self.armed if self.switches_of(self.machine[drive]) & every]
         assert len(runs) == len(without)
         self.offs.append((entry.number, every))
         self.missing = ""
 
-    def _switches(self, machine: str) -> set[int]:
+    def switches_of(self, machine: str) -> set[int]:
         """Those that a machine gets its power through."""
         return {
             number
@@ -223,7 +225,7 @@ class Account:
             self.power[switch] = operation
         self.asks[switch] += 1
         assert self.cycle is not None
-        parts = {number for drive in self.cycle.drives for number in self._switches(self.machine[drive])}
+        parts = {number for drive in self.cycle.drives for number in self.switches_of(self.machine[drive])}
         assert switch in parts, "a machine without a drive to test is switched"
         assert self.asks[switch] <= ASKS_IN_A_ROW_MAX, "a switch is asked without end"
 
@@ -243,9 +245,9 @@ class Account:
     def _deserves(self, drive: str) -> None:
         assert self.offs, "durable without a confirmed off"
         machine = self.machine[drive]
-        mine = self._switches(machine)
+        mine = self.switches_of(machine)
         assert self.armed[drive] < self.offs[0][0], "durable, and armed only after the off"
-        still = any(self._switches(other) & mine for other in self.still)
+        still = any(self.switches_of(other) & mine for other in self.still)
         assert not still, "durable, though something went on without power"
         if self.settings.subject == "machine":
             last = max(number for number, switches in self.offs if mine <= switches)
@@ -277,7 +279,9 @@ class World:
         self.going: dict[str, str] = {}  # the run that goes on
         self.verdicts: dict[str, Judged] = {}
         self.kill_in = 0  # entries
-        self.down_s = 1.0
+        self.kill_at_off = False  # or sooner, when a switch is to be asked to go off
+        self.down_s = self.away_s = 1.0
+        self.came_ns = 0  # when the server started last
         self.reboots = 0
         self.reboot = False
         self._random = Random(seed)
@@ -399,11 +403,30 @@ class World:
                     f"a loss of {drive} is lost"
                 )
         self.account.take(entry)
+        asked = entry.happening
+        is_off = isinstance(asked, PowerAsked) and asked.operation == "off"
+        if isinstance(asked, PowerAsked) and is_off:
+            self._may_go_off(asked.switch)
         if self.kill_in:
             self.kill_in -= 1
-            if not self.kill_in:
+            if not self.kill_in or (self.kill_at_off and is_off):
+                self.kill_in = 0
                 self.kill_server()
                 raise ServerDiedError
+
+    def _may_go_off(self, switch: int) -> None:
+        """A server that was away for long has heard a machine before it switches it off, or waited for it."""
+        waited_s = (self.agenda.now_ns - self.came_ns) / S
+        if self.away_s < BOOT_WITHIN_S or waited_s >= BOOT_WITHIN_S:
+            return
+        cycle = self.account.cycle
+        assert cycle is not None
+        if cycle.arm.startswith("shutdown"):  # a machine that shut down says nothing
+            return
+        for drive in self.settings.drives:
+            if drive.name in cycle.drives and switch in self.account.switches_of(drive.machine):
+                heard_ns = self.machines[drive.machine].answered_ns
+                assert heard_ns >= self.came_ns, f"power goes without a sign of life: {self.story()}"
 
     def kill_server(self) -> None:
         """Kill the server; it starts again after `down_s`, in another boot if `reboot`."""
@@ -411,9 +434,10 @@ class World:
             return
         before = self.server.state
         self.server.kill()
-        self.agenda.after(int(self.down_s * S), partial(self._start_server, before))
+        self.agenda.after(int(self.down_s * S), partial(self._start_server, before, self.down_s))
 
-    def _start_server(self, before: object) -> None:
+    def _start_server(self, before: object, away_s: float) -> None:
+        self.away_s, self.came_ns = away_s, self.agenda.now_ns
         self.reboots += self.reboot
         self.server.start(boot_id=f"server-{1 + self.reboots}")
         assert vars(self.server.state) == vars(before), "the log says something else than the state did"

@@ -195,7 +195,7 @@ def test_server_that_was_away_after_the_switch_said_done_asks_for_its_state(afte
     until_phase(world, "off")
     world.switches[0].answer_s = lambda: 1.0
     world.switches[0].manner = "idles"
-    world.advance(10.0)
+    world.advance(30.0)  # the request under way takes up to 20 s
     world.down_s = 200.0
     world.kill_server()
     world.advance(200.0 + after_s)

@@ -69,10 +69,16 @@ class Histories(RuleBasedStateMachine):
         """Time passes."""
         self.world.advance(seconds)
 
-    @rule(entries=st.integers(1, 30), down_s=st.sampled_from([0.1, 5.0, 50.0, 400.0]), reboot=st.booleans())
-    def kill_server(self, entries: int, down_s: float, reboot: bool) -> None:
+    @rule(
+        entries=st.integers(1, 30),
+        at_off=st.booleans(),
+        down_s=st.sampled_from([0.1, 5.0, 50.0, 400.0]),
+        reboot=st.booleans(),
+    )
+    def kill_server(self, entries: int, at_off: bool, down_s: float, reboot: bool) -> None:
         """The server will be killed right after an entry, and started again later."""
-        self.world.kill_in, self.world.down_s, self.world.reboot = entries, down_s, reboot
+        self.world.kill_in, self.world.kill_at_off = entries, at_off
+        self.world.down_s, self.world.reboot = down_s, reboot
 
     @rule(number=st.integers(0, 1), what=st.sampled_from(["crash", "kill_agent", "shut_down"]))
     def harm(self, number: int, what: str) -> None:

@@ -11,11 +11,14 @@ from durability.campaign.happenings import (
     Abandoned,
     Checked,
     NotBack,
+    PowerAnswered,
     PowerAsked,
     PowerCameBack,
+    PowerFailed,
     PowerWentOff,
     ShutdownDue,
     StillThere,
+    SwitchOutcome,
     WritersHeld,
 )
 from durability.campaign.next_steps import Ask, Note, Step, WaitFor, next_steps
@@ -173,6 +176,71 @@ def test_power_does_not_go_before_the_machine_is_heard(moment: str, silent_s: fl
     assert told.steps(later_s=WEEK_S, silent_s=silent_s, up_s=up_s) == [WaitFor(1.0)]
     (step,) = told.steps(later_s=WEEK_S, silent_s=0.5, up_s=up_s)
     assert step == Note(ShutdownDue()) if moment == "shutdown" else isinstance(step, Ask | Note)
+
+
+def answered(told: ToldCampaign, outcome: SwitchOutcome) -> None:
+    """The switch says this of its state."""
+    now_ns = told.now_ns + S
+    told.add(
+        PowerAnswered(
+            switch=0, operation="status", outcome=outcome, text="", began_ns=now_ns, ended_ns=now_ns
+        )
+    )
+
+
+@pytest.mark.parametrize("went", [True, False])
+def test_server_that_was_away_repeats_no_request_to_go_off(went: bool) -> None:
+    """It dies after it stored the request, and is back a week later. If the switch did it, that was the cut;
+    if not, the machine may be in use, so it keeps its power and verifies."""
+    told = begun()
+    told.say(part("armed", run=RUN))
+    told.note()
+    told.add(PowerAsked(switch=0, operation="off"))
+    told.now_ns += int(WEEK_S) * S
+    assert told.steps(up_s=1) == [Ask(0, "status")]
+    told.add(PowerAsked(switch=0, operation="status"))
+    answered(told, "off" if went else "on")
+    (step,) = told.steps(up_s=5)
+    assert isinstance(step, Note)
+    if went:
+        assert isinstance(step.happening, PowerWentOff) and step.happening.runs == (RUN,)
+        return
+    power = told.state.plan.power[0].name
+    reason = f"the server was away when the power was to go, and {power} is on"
+    assert step == Note(PowerFailed(on=False, reason=reason))
+    told.add(step.happening, PowerAsked(switch=0, operation="on"), PowerCameBack())
+    assert told.say(part("done", run=RUN)).kind == "verify"
+    told.say(part("done", run=RUN))
+    told.judge(verdict="inconclusive", reasons=("session-stopped",))
+    assert [(mine.cause, mine.text, mine.cut) for mine in told.ended().drives] == [("switch", reason, False)]
+
+
+def test_server_that_was_away_for_a_moment_repeats_its_request_to_go_off() -> None:
+    """It was killed before the switch answered, and started again at once."""
+    told = begun()
+    told.say(part("armed", run=RUN))
+    told.note()
+    told.add(PowerAsked(switch=0, operation="off"))
+    assert told.steps(later_s=6, up_s=1) == [Ask(0, "off")]
+
+
+@pytest.mark.parametrize(("away_s", "goes"), [(100.0, True), (WEEK_S, False)])
+def test_second_off_is_not_made_up_for(away_s: float, goes: bool) -> None:
+    """The power is on for a moment, and the server dies until long after that."""
+    settings = told_settings()
+    arm = replace(settings.arms[0], again_after_s=(1.0, 2.0))
+    told = ToldCampaign()
+    told.begin(replace(settings, arms=(arm,)))
+    told.add(Checked(problems=()))
+    told.note()
+    told.say()
+    told.say(part("armed", run=RUN))
+    told.note()
+    told.cut()
+    assert told.state.cycle is not None and told.state.cycle.phase == "again"
+    told.now_ns += int(away_s) * S
+    failed = Note(PowerFailed(on=False, reason="the server was away when the power was to go"))
+    assert told.steps(up_s=1) == [Ask(0, "off") if goes else failed]
 
 
 def test_run_whose_machine_is_not_heard_is_given_up() -> None:
