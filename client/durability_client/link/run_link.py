@@ -44,8 +44,8 @@ from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import CONNECT_TIMEOUT_S, Connection, connect
 
 _BACKOFF_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # pauses between attempts; the last one repeats
-# The run is over or belongs to another process: trying again cannot help.
-FINAL_CODES = frozenset({"fenced", "run-ended", "run-unknown", "version", "bad-request"})
+# The run is over, belongs to another process, or is one too many: trying again cannot help.
+FINAL_CODES = frozenset({"fenced", "run-ended", "run-unknown", "version", "bad-request", "quota"})
 
 Ending = Stop | TargetFailed | ClientFailed
 
@@ -76,6 +76,7 @@ class RunLink:
         self._stopped = asyncio.Event()
         self._stored = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
+        self._attempt = 0  # to get on, since the server last confirmed something
         self.ended = asyncio.Event()
         self.final: PeerError | None = None
         self.trouble = ""
@@ -176,12 +177,11 @@ class RunLink:
 
     async def _keep(self) -> None:
         """Read what the server says; when the connection is lost, make another. Ends with the run."""
-        attempt = 0
         while True:
             try:
                 if self._connection is None:
                     self._connection = await self._resume()
-                self.trouble, attempt = "", 0
+                self.trouble = ""
                 await self._listen(self._connection)
                 return
             except RefusedError as error:
@@ -204,8 +204,8 @@ class RunLink:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
-            await asyncio.sleep(_BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)])
-            attempt += 1
+            await asyncio.sleep(_BACKOFF_S[min(self._attempt, len(_BACKOFF_S) - 1)])
+            self._attempt += 1
 
     def _try_another(self) -> None:
         """The server with which the run was, or would have been, is tried last."""
@@ -233,7 +233,8 @@ class RunLink:
         self._on_grants(accepted.grants)
         # What was said on the old connection may not have arrived; said twice, it costs nothing.
         if self._arm is not None and not self._armed.is_set():
-            self._send(connection, self._arm)
+            if self._ending is None:  # else it may be refused again, and the end would not be heard
+                self._send(connection, self._arm)
         elif self._ack is not None and not isinstance(self._ending, Stop):
             connection.send(self._ack)  # a stopped run takes no more of them, and `Stop` says all of it
         if self._ending is not None:
@@ -246,10 +247,12 @@ class RunLink:
             message = await connection.receive()
             match message:
                 case Credit():
+                    self._attempt = 0
                     self._on_grants(message.grants)
                 case Notice():
                     self._on_notice(message)
                 case Armed():
+                    self._attempt = 0
                     self._armed.set()
                 case Stopped():
                     self._stopped.set()

@@ -36,6 +36,7 @@ from durability_client.run.statistics_collector import StatisticsCollector
 from durability_client.run.status_line import State, StatusLine, StatusSample
 from durability_client.run.writer_processes import WriterProcesses
 from durability_client.target import safety_checks
+from durability_client.target.discovery import is_misaligned
 from durability_client.target.drive_watch import LOOK_S
 from durability_client.target.kernel_storage import KernelStorage, sync_call
 from durability_client.target.storage import DriveLook, DriveWatch, Storage
@@ -106,7 +107,10 @@ async def run(options: RunOptions, storage: Storage, out: TextIO) -> RunSummary:
         safety_checks.check_place(storage.path, consent)
     facts = await asyncio.to_thread(storage.facts)
     plan = make_plan(options, facts, storage.kind)
-    safety_checks.check_plan(facts, plan, consent)
+    misaligned = isinstance(storage, KernelStorage) and await asyncio.to_thread(
+        is_misaligned, storage.path, storage.kind
+    )
+    safety_checks.check_plan(facts, plan, consent, is_misaligned=misaligned)
     if isinstance(storage, KernelStorage):
         safety_checks.check_space(storage, facts, plan)
     live = StatusLine(f"{plan.run:016x}", out=out if options.json else None, err=sys.stderr)
@@ -235,7 +239,7 @@ class _Run:
             raise TargetError(f"{self._storage.path}: cannot be prepared: {error}") from error
         if self._signals:  # a task that is cancelled before it began leaves its coroutine unawaited
             raise self._interruption()
-        arming = asyncio.create_task(self._during(self.link.arm(to_value(facts))))
+        arming = asyncio.create_task(self._during(self.link.arm(to_value(facts)), arming=True))
         while not arming.done():
             if self._signals:
                 arming.cancel()
@@ -243,12 +247,12 @@ class _Run:
             await asyncio.wait({arming}, timeout=TICK_S)
         arming.result()
 
-    async def _during(self, work: Coroutine[object, object, None]) -> None:
-        """Wait for `work` of the preparation, with a line per second."""
+    async def _during(self, work: Coroutine[object, object, None], *, arming: bool = False) -> None:
+        """Wait for `work` of the preparation, with a line per second. `arming`: it needs the server."""
         task = asyncio.ensure_future(work)
         try:
             while not task.done():
-                self._show("prefill")
+                self._show("prefill", self.link.trouble if arming else "")
                 await asyncio.wait({task}, timeout=TICK_S)
             task.result()
         finally:

@@ -77,7 +77,7 @@ class StatusLine:
         if self._out is not None:
             print(to_json(_document(self._run, sample)), file=self._out, flush=True)
         if self._terminal:
-            if sample.state != "prefill":  # that has its bar
+            if sample.state != "prefill" or sample.detail:  # that has its bar
                 self._rewrite(_rows(sample, self._console.width))
         elif self._out is None and self._is_news(sample):
             print(self._line(sample), file=self._err, flush=True)
@@ -121,7 +121,8 @@ class StatusLine:
             return "  ".join(_parts(sample))
         done, total = self._prefilled
         prepared = f"  {done:,} of {total:,} bytes" if total else ""
-        return f"{sample.elapsed_s:6.0f} s  prefill{prepared}"
+        trouble = f"  {plain_text.as_line(sample.detail)}" if sample.detail else ""
+        return f"{sample.elapsed_s:6.0f} s  prefill{prepared}{trouble}"
 
     def _is_news(self, sample: StatusSample) -> bool:
         now_s, state = time.monotonic(), (sample.state, sample.detail)

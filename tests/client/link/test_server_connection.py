@@ -28,6 +28,8 @@ from durability_lab.support.local_server import join_server
 from durability_lab.support.tcp_proxy import TcpProxy
 from durability_server.connections.client_connection import ClientConnection
 from durability_server.server import Server
+from durability_server.store import evidence_rows
+from durability_server.store import store as store_module
 from tests.joined import NOWHERE, joined
 from tests.waiting import DEADLINE_S, until
 
@@ -91,16 +93,29 @@ class Heard:
 
 
 @asynccontextmanager
-async def running(where: Endpoint, plan: Plan, facts: Value) -> AsyncIterator[Heard]:
-    """The link of an armed run."""
+async def registered(where: Endpoint, plan: Plan, facts: Value) -> AsyncIterator[Heard]:
+    """The link of a run that is to be armed."""
     heard = Heard()
     try:
         await heard.link.connect(where)
         await heard.link.register(run=plan.run, plan=plan.encode(), facts=facts, label="", force=False)
-        await heard.link.arm(facts)
         yield heard
     finally:
         await heard.link.close()
+
+
+@asynccontextmanager
+async def running(where: Endpoint, plan: Plan, facts: Value) -> AsyncIterator[Heard]:
+    """The link of an armed run."""
+    async with registered(where, plan, facts) as heard:
+        await heard.link.arm(facts)
+        yield heard
+
+
+def fill(disk: pytest.MonkeyPatch) -> None:
+    """The server's disk has no room for anything new."""
+    disk.setattr(store_module, "KEPT_BYTES_MAX", 1 << 60)
+    disk.setattr(store_module, "KEPT_SHARE", 1)
 
 
 @pytest.fixture
@@ -144,6 +159,45 @@ async def test_a_run_goes_on_with_a_restarted_server(
         await heard.until_granted(5, 5)
         assert heard.link.acknowledge((9, 9), 0)
         await heard.until_granted(9, 9)
+
+
+async def test_a_run_that_cannot_be_stored_is_armed_once_it_can(
+    served: Served, facts: Value, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each try is a connection that the server accepts; the pauses grow all the same, and it is said why."""
+    async with registered(await served.start(), make_plan(), facts) as heard:
+        with monkeypatch.context() as disk:
+            fill(disk)
+            arming = asyncio.create_task(heard.link.arm(facts))
+            await until(lambda: heard.link._attempt > 3)
+            assert "make room there" in heard.link.trouble
+        await asyncio.wait_for(arming, DEADLINE_S)
+        assert (heard.link._attempt, heard.link.trouble) == (0, "")
+
+
+async def test_a_run_that_is_not_armed_can_be_ended(
+    served: Served, facts: Value, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server refuses to arm it each time; the end of the run is heard all the same."""
+    async with registered(await served.start(), make_plan(), facts) as heard:
+        fill(monkeypatch)
+        arming = asyncio.create_task(heard.link.arm(facts))
+        await until(lambda: "make room there" in heard.link.trouble)
+        arming.cancel()
+        ending = heard.link.finish(Stop(frontiers=(0, 0), control=0, statistics={}))
+        await asyncio.wait_for(ending, DEADLINE_S)
+        assert heard.link.final is None
+
+
+async def test_a_run_beyond_the_quota_is_given_up(
+    served: Served, facts: Value, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other runs of the client filled it meanwhile, and no try changes that."""
+    async with registered(await served.start(), make_plan(), facts) as heard:
+        monkeypatch.setattr(evidence_rows, "BYTES_OF_CLIENT_MAX", 0)
+        with pytest.raises(RefusedError) as refused:
+            await asyncio.wait_for(heard.link.arm(facts), DEADLINE_S)
+        assert refused.value.code == "quota"
 
 
 async def test_an_end_is_delivered_over_a_new_connection(

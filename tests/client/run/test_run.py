@@ -33,6 +33,7 @@ from durability_client.target.storage import DriveLook
 from durability_lab.drive.faults import Honest
 from durability_lab.simulated_rig.simulated_storage import SimulatedDriveWatch, SimulatedStorage
 from durability_server.server import Server
+from durability_server.store import store as store_module
 from tests import sample_facts
 from tests.client.verify.targets import existing_plan, job_of, scanned
 from tests.joined import NOWHERE, joined
@@ -427,6 +428,25 @@ async def test_a_run_that_the_server_ends_before_it_is_armed_was_not_accepted(
     with pytest.raises(RefusedError):
         await lab.run(storage)
     assert f"{NOT_ACCEPTED} (run-ended)" in capsys.readouterr().err
+
+
+async def test_a_run_that_cannot_be_stored_says_so_and_begins_once_it_can(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server's disk filled up during the prefill."""
+
+    def fill() -> None:
+        monkeypatch.setattr(store_module, "KEPT_BYTES_MAX", 1 << 60)
+        monkeypatch.setattr(store_module, "KEPT_SHARE", 1)
+
+    storage = Watched(tmp_path / "target")
+    storage.look = fill
+    task = lab.run(storage)
+    await until(lambda: task.done() or any("make room there" in one["detail"] for one in lab.lines.documents))
+    assert {one["state"] for one in lab.lines.documents} == {"prefill"}
+    monkeypatch.undo()
+    await lab.lines.until_under_way(task)
+    await interrupted(task)
 
 
 async def test_an_unverified_run_is_not_overwritten(

@@ -123,8 +123,9 @@ def test_a_log_tells_how_far_the_prefill_is() -> None:
     live.show(replace(SAMPLE, state="prefill"))
     with live.prefill() as progress:
         progress(1 << 20, 4 << 20)
-    live.show(replace(SAMPLE, state="prefill", detail="filling"))
-    assert err.getvalue() == "    12 s  prefill\n    12 s  prefill  1,048,576 of 4,194,304 bytes\n"
+    live.show(replace(SAMPLE, state="prefill", detail="no connection"))
+    filled = "prefill  1,048,576 of 4,194,304 bytes"
+    assert err.getvalue() == f"    12 s  prefill\n    12 s  {filled}  no connection\n"
 
 
 def test_the_prefill_has_its_bar_to_itself_on_a_terminal() -> None:
