@@ -14,6 +14,7 @@ from durability.campaign.campaign_state import CampaignState
 from durability.campaign.cycle_state import CycleState
 from durability.campaign.cycles import arm_of
 from durability.campaign.definition.settings import DriveUnderTest, Settings
+from durability.campaign.delays import STARTS_MAX
 from durability.campaign.happenings import (
     DriveReported,
     Entry,
@@ -208,10 +209,10 @@ def without_run(status: Status, drive: str, why: str) -> Status:
 def hear(
     state: CampaignState, machine: str, status: Status, now: Instant, speaker: Speaker
 ) -> Iterator[Happening]:
-    """What a status of the agent of `machine`, heard `now`, adds to the log. The runs that it names
-    are believed: see `run_claimed`."""
-    known = state.machines.get(machine)
-    if _is_outdated(state, machine, status):
+    """What a status of the agent of `machine`, heard `now`, adds to the log: nothing without a cycle, so the
+    log of a campaign that is over stays as it is. The runs that it names are believed: see `run_claimed`."""
+    known, cycle = state.machines.get(machine), state.cycle
+    if cycle is None or _is_outdated(state, machine, status):
         return
     if why := stranger(state, machine, status, speaker):
         if why not in state.strangers.get(machine, ()):
@@ -223,6 +224,8 @@ def hear(
         yield StillThere(machine=machine, text=f"machine {machine} {why}")
     me = (status.boot_id, status.machine_id, speaker.client)
     if known is None or (known.boot_id, known.machine_id, known.client) != me:
+        if cycle.boots[machine] > STARTS_MAX:
+            return  # the campaign pauses for it, and hears it again once it is resumed
         yield MachineSeen(
             machine=machine,
             boot_id=status.boot_id,
@@ -232,9 +235,8 @@ def hear(
             software=status.software,
             client=speaker.client,
         )
-    cycle = state.cycle
     task = task_for(state, machine)
-    if cycle is None or not task.number or (status.campaign, status.task) != (task.campaign, task.number):
+    if not task.number or (status.campaign, status.task) != (task.campaign, task.number):
         return
     for drive in status.drives:
         expected = any(one.name == drive.drive for one in _taking_part(state, machine, task.kind))

@@ -37,7 +37,7 @@ def stuck_at_work(state: CampaignState, cycle: CycleState, moment: ServerTime, w
     """Why the machines will not come to an end, though they are heard, as a sentence; "" while they may."""
     for machine in cycle.machines:
         if cycle.boots[machine] > STARTS_MAX:
-            return f"machine {machine} has started {cycle.boots[machine]} times in this cycle"
+            return f"machine {machine} has started more than {STARTS_MAX} times in this cycle"
     if moment.since_s(cycle.since) >= WORK_WITHIN_S:
         return f"drives did not {what} within {WORK_WITHIN_S / 3600:.0f} hours: look at the agent's log"
     return ""

@@ -21,6 +21,8 @@ from typing import Annotated, Literal, TypeAlias
 from durability.campaign.definition.settings import DRIVES_MAX, Arm, DriveUnderTest
 from durability.formats.documents import Finite, Flag, Natural, Text, at_most
 
+BOOT_ID_MAX = 64  # characters; Linux has 36
+
 TaskKind: TypeAlias = Literal["wait", "examine", "run", "verify", "shutdown", "release"]
 
 # How far a drive's part of a task is. "armed" and "ended" are of a run: it goes on, or it is over.
@@ -133,7 +135,7 @@ class Status:
     `campaign` the name of its campaign.
     `virtualisation`: as in the facts of a host, "none" for a machine of metal."""
 
-    boot_id: Text
+    boot_id: Annotated[str, at_most(BOOT_ID_MAX)]
     machine_id: Text
     uptime_ns: Natural
     virtualisation: Text

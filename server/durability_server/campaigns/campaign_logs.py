@@ -37,6 +37,7 @@ from durability.campaign.happenings import (
 from durability.campaign.tasks import Status, Task
 from durability.errors import FormatError, StoreError
 from durability.formats.case import PowerOff
+from durability.formats.packing import pack
 from durability_server import clock
 from durability_server.campaigns.allowance import Allowance
 from durability_server.store.campaign_store import CampaignStore
@@ -223,6 +224,8 @@ class CampaignLog:
             raise self._unreadable from error
         if isinstance(entry.happening, PowerAsked):
             self._asked[entry.happening.switch] = entry.number
+        if machine := getattr(entry.happening, "machine", ""):
+            self._allowance(machine).add(len(pack(entry_to_value(entry))))
         self.changed.set()
         self.news.set()
 

@@ -544,7 +544,8 @@ def test_runs_do_not_write_on_while_another_drive_is_not_ready(restarts: bool) -
     told.judge(verdict="durable")
     if restarts:
         paused = told.note()
-        assert isinstance(paused, Paused) and paused.reason == "machine c has started 11 times in this cycle"
+        assert isinstance(paused, Paused)
+        assert paused.reason == "machine c has started more than 8 times in this cycle"
 
 
 def test_stop_in_a_pause_waits_no_longer_for_what_had_its_time() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -195,20 +196,62 @@ async def test_a_tenant_adds_nothing(
     ]
 
 
+async def fluttering(lab: Lab, running: Running, power: Path) -> tuple[Client, Callable[[int], Status]]:
+    """An agent in the check of two drives, of which it reports one; a status that is another one for each
+    number."""
+    settings = settings_of(power)
+    second = replace(settings.drives[0], name="hdd", target="/mnt/h")
+    await begin(lab, running, replace(settings, drives=(*settings.drives, second)))
+    await until(lab, running, lambda state: state.cycle is not None)
+    agent = await lab.connect(running.address, "agent")
+    task = await say(agent, status())
+
+    def flutter(number: int) -> Status:
+        drives = (drive_status(state="done", text=f"{number}"),)
+        return status(task=task.number, campaign="trial", drives=drives)
+
+    return agent, flutter
+
+
+async def reports_of(lab: Lab, running: Running) -> int:
+    """How many reports of drives the log has."""
+    return sum(isinstance(one.happening, DriveReported) for one in await entries_of(lab, running))
+
+
+async def test_what_one_machine_adds_to_a_log_has_a_size(
+    lab: Lab, sqlite_url: str, power: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing more is added then, also by a server that has read the log, and one line says so."""
+    monkeypatch.setattr(allowance, "BYTES_MAX", 10_000)
+    running = await lab.start(sqlite_url)
+    agent, flutter = await fluttering(lab, running, power)
+    for number in range(100):
+        await say(agent, flutter(number))
+    added = await reports_of(lab, running)
+    assert 10 < added < 50
+    assert sum("of the log; the rest is discarded" in one.message for one in caplog.records) == 1
+    await running.server.stop()
+    running = await lab.start(sqlite_url)
+    agent = await lab.connect(running.address, "agent")
+    for number in range(100, 110):
+        await say(agent, flutter(number))
+    assert await reports_of(lab, running) == added
+
+
 async def test_a_machine_that_flutters_fills_no_log(
-    lab: Lab, sqlite_url: str, power: Path, caplog: pytest.LogCaptureFixture
+    lab: Lab, sqlite_url: str, power: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An agent that says something else each time adds a burst of entries, then few; one line says so."""
+    monkeypatch.setattr(allowance, "BURST", 50)
     running = await lab.start(sqlite_url)
-    await begin_cycle(lab, running, power)
-    agent = await lab.connect(running.address, "agent")
+    agent, flutter = await fluttering(lab, running, power)
     began_ns = clock.now_ns()
-    for number in range(allowance.BURST + 200):
-        assert (await say(agent, status(boot_id=f"boot-{number}"))).campaign in ("", "trial")
+    for number in range(2 * allowance.BURST):
+        await say(agent, flutter(number))
     took_s = (clock.now_ns() - began_ns) / 1e9
-    seen = [entry for entry in await entries_of(lab, running) if isinstance(entry.happening, MachineSeen)]
-    assert len(seen) <= allowance.BURST + 1 + took_s / allowance.REFILL_S
-    said = [record for record in caplog.records if "changes what it says" in record.message]
+    added = await reports_of(lab, running)
+    assert allowance.BURST / 2 < added <= allowance.BURST + 1 + took_s / allowance.REFILL_S
+    said = [record for record in caplog.records if "sends too many changes" in record.message]
     assert len(said) <= 1 + took_s / (allowance.REFILL_S * allowance.BURST / 2)
 
 
