@@ -225,6 +225,16 @@ def start_of(name: str, *, sys: Path = SYS) -> int:
     return (_number(_class(name, sys) / "start") or 0) * _SYS_SECTOR_BYTES
 
 
+def is_misaligned(name: str, *, sys: Path = SYS) -> bool:
+    """Whether the device `name` is known to begin within a physical block of what lies below it."""
+    physical = _number(_class(whole_of(name, sys=sys), sys) / "queue" / "physical_block_size")
+    if physical is None or physical <= _SYS_SECTOR_BYTES:
+        return False  # every device begins at a sector
+    # To the first multiple of the blocks of all members; -1 if these do not line up.
+    offset = text_of(_class(name, sys) / "alignment_offset")
+    return offset == "-1" or (offset.isdecimal() and int(offset) % physical > 0)
+
+
 def serial_of(name: str, *, sys: Path = SYS) -> str:
     """The serial of the drive `name`; "" for one that has none."""
     return _serial(_class(name, sys))

@@ -137,6 +137,14 @@ def drives_below(path: Path) -> tuple[str, ...]:
     return () if mount is None else _stack_below(mount, _names_below(mount))[0].leaves
 
 
+def is_misaligned(path: Path, kind: TargetKind) -> bool:
+    """Whether a device that holds the target begins within a physical block of its drives. That is known
+    through layers too, though not at which offset."""
+    mount = None if kind == "device" else mount_of(path)
+    names = _names_of_device(path) if mount is None else _names_below(mount)
+    return any(map(block_devices.is_misaligned, names))
+
+
 def drive_states(path: Path, kind: TargetKind) -> tuple[PresentDrive, ...]:
     """Size and diskseq of the drives below the target, without asking any drive; () where there is none."""
     mount = None if kind == "device" else mount_of(path)

@@ -130,9 +130,12 @@ def check_subject(path: Path) -> None:
         _check_kind(path, path.stat().st_mode)
 
 
-def check_plan(facts: Facts, plan: Plan, consent: Consent) -> None:
-    """Refuse a plan whose verdict on this target would mean nothing. Raises UsageError, TargetError."""
-    _check_blocks(facts, plan, consent)
+def check_plan(facts: Facts, plan: Plan, consent: Consent, *, is_misaligned: bool = False) -> None:
+    """Refuse a plan whose verdict on this target would mean nothing. `is_misaligned`: see `discovery`. Raises
+    UsageError, TargetError."""
+    if not consent.allow_shared_blocks:
+        _check_blocks(facts, plan)
+        _check_alignment(facts, is_misaligned=is_misaligned)
     if plan.direct:
         logical = max((drive.logical_block_bytes for drive in facts.drives), default=limits.SECTOR_BYTES)
         if plan.record_bytes % logical:
@@ -302,11 +305,9 @@ def _check_unused(path: Path, use: device_users.Use | None) -> None:
         raise TargetBusyError(f"{subject} is {use.text}; {use.remedy}")
 
 
-def _check_blocks(facts: Facts, plan: Plan, consent: Consent) -> None:
+def _check_blocks(facts: Facts, plan: Plan) -> None:
     """A record that shares a block with another puts acknowledged data at risk whenever the other is
     written."""
-    if consent.allow_shared_blocks:
-        return
     block = block_bytes(facts)
     # A file has the blocks of its file system for itself.
     by_name = plan.contract.by_name
@@ -316,12 +317,28 @@ def _check_blocks(facts: Facts, plan: Plan, consent: Consent) -> None:
             f"records of {plan.record_bytes} bytes share blocks of {block} bytes on {facts.path}, so a write "
             f"in flight may damage a neighbour; use a multiple of {block}, or add --allow-shared-blocks"
         )
+
+
+def _check_alignment(facts: Facts, *, is_misaligned: bool) -> None:
+    """Records of whole blocks share physical blocks if they begin within one."""
     physical = max((drive.physical_block_bytes for drive in facts.main_drives), default=limits.SECTOR_BYTES)
     if facts.offset_bytes is not None and facts.offset_bytes % physical:
         raise UsageError(
             f"{facts.path}: its partition starts at byte {facts.offset_bytes} of the drive, not at a "
             f"multiple of the physical block of {physical} bytes, so records share blocks; align it, or add "
             "--allow-shared-blocks"
+        )
+    if facts.offset_bytes is None and is_misaligned:
+        raise UsageError(
+            f"{facts.path}: its device does not start at a multiple of the physical block of {physical} "
+            "bytes, so records share blocks; align the partitions below it, or add --allow-shared-blocks"
+        )
+    file_system = facts.file_system
+    if file_system is not None and file_system.block_bytes % physical:
+        raise UsageError(
+            f"{facts.path}: {file_system.type} has blocks of {file_system.block_bytes} bytes, and the drive "
+            f"physical blocks of {physical} bytes, so records share blocks; use a file system with blocks of "
+            f"{physical} bytes (mkfs.ext4 -b {physical}), or the device, or add --allow-shared-blocks"
         )
 
 

@@ -224,6 +224,31 @@ def test_a_partition_of_an_nvme_drive(tmp_path: Path) -> None:
     assert (drive.diskseq, drive.flushes, drive.emulated) == (7, 15, False)
 
 
+@pytest.mark.parametrize(
+    ("offset", "physical", "misaligned"),
+    [
+        ("0", "4096", False),
+        ("512", "4096", True),
+        ("-1", "4096", True),
+        ("4096", "4096", False),
+        ("-1", "512", False),
+        (None, "4096", False),
+    ],
+)
+def test_a_device_that_begins_within_a_physical_block_is_misaligned(
+    tmp_path: Path, offset: str | None, physical: str, *, misaligned: bool
+) -> None:
+    """The kernel says so of a volume and of a partition; a drive with blocks of 512 bytes has none to
+    miss."""
+    _nvme(tmp_path)
+    partition = {"alignment_offset": offset} if offset is not None else {}
+    _stacked(tmp_path, "dm-0", ["nvme0n1p1"], {"queue/physical_block_size": physical, **partition})
+    assert block_devices.is_misaligned("dm-0", sys=tmp_path) is misaligned
+    _tree(tmp_path, {"class/block/nvme0n1/queue/physical_block_size": physical})
+    _tree(tmp_path, {f"class/block/nvme0n1p1/{name}": text for name, text in partition.items()})
+    assert block_devices.is_misaligned("nvme0n1p1", sys=tmp_path) is misaligned
+
+
 def test_a_device_is_found_by_serial_and_offset(tmp_path: Path) -> None:
     """Names change with a reboot; the drive's serial and the partition's start do not."""
     _nvme(tmp_path, "nvme0n1", "B")

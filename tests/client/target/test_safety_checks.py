@@ -282,6 +282,28 @@ def test_a_misaligned_partition_needs_consent(tmp_path: Path, make_plan: MakePla
     check_plan(_facts(tmp_path / "target", offset=None), make_plan(), NOTHING)
 
 
+def test_a_misaligned_volume_needs_consent(tmp_path: Path, make_plan: MakePlan) -> None:
+    """The offset of a volume is unknown, but the kernel knows whether it starts at a physical block."""
+    volume, plan = _facts(tmp_path / "target", offset=None), make_plan()
+    with pytest.raises(UsageError, match="align the partitions below it, or add --allow-shared-blocks"):
+        check_plan(volume, plan, NOTHING, is_misaligned=True)
+    check_plan(volume, plan, Consent(allow_shared_blocks=True), is_misaligned=True)
+    check_plan(volume, plan, NOTHING, is_misaligned=False)
+
+
+@pytest.mark.parametrize("workload", ["overwrite", "rename"])
+def test_a_file_system_of_smaller_blocks_needs_consent(
+    tmp_path: Path, make_plan: MakePlan, workload: str
+) -> None:
+    """A small ext4 has blocks of 1 KiB: a file may begin within a physical block, whatever its records."""
+    plan = make_plan(workload=workload, record_bytes=4096)
+    small = _facts(tmp_path / "target", physical=4096, block=1024)
+    with pytest.raises(UsageError, match=r"blocks of 1024 bytes, and the drive physical blocks of 4096"):
+        check_plan(small, plan, Consent(force=True))
+    check_plan(small, plan, Consent(force=True, allow_shared_blocks=True))
+    check_plan(_facts(tmp_path / "target", physical=512, block=1024), plan, Consent(force=True))
+
+
 def test_the_blocks_of_a_logs_drive_align_no_partition(tmp_path: Path, make_plan: MakePlan) -> None:
     """Only the drive that the partition is on must have whole blocks before it."""
     one = _facts(tmp_path / "target", physical=512, offset=63 * 512)
