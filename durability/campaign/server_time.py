@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from durability.campaign.happenings import Entry
 
 HEARD_WITHIN_S = 10.0  # before its power goes, a machine is heard: its agent asks every second
+DEAF_AFTER_S = 5.0  # without an answer of the store, which a server asks every second
 _S = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerTime:
     """The time, on the clock of the server's boot. `silent_s`: of each machine, for how long its agent has
-    said nothing to any server of the store, since this one runs at most. `began_ns`: when this server began
-    to conduct the campaign."""
+    said nothing to any server of the store, since this one could hear it at most. `began_ns`: when this
+    server began to conduct the campaign, or could again."""
 
     now_ns: int
     boot_id: str
@@ -45,3 +46,28 @@ class ServerTime:
         """Whether a machine was heard lately, while this server conducted the campaign."""
         silent_s = self.silent_s.get(machine, HEARD_WITHIN_S)
         return silent_s < min(HEARD_WITHIN_S, (self.now_ns - self.began_ns) / _S)
+
+
+class Hearing:
+    """When a server heard each machine, by its clock, and since when it can hear. While its store is away, or
+    it stands still itself, it can take in nothing that agents say: that time is no silence of theirs."""
+
+    def __init__(self, now_ns: int) -> None:
+        self._since_ns = self._answered_ns = now_ns
+        self._heard_ns: dict[str, int] = {}
+
+    def store_answered(self, now_ns: int) -> None:
+        """The store has answered, so what agents say now is heard."""
+        self._since_ns, self._answered_ns = self.since_ns(now_ns), now_ns
+
+    def heard(self, machine: str, now_ns: int) -> None:
+        """A machine was heard, by this server or another one."""
+        self._heard_ns[machine] = now_ns
+
+    def since_ns(self, now_ns: int) -> int:
+        """Since when it can hear without a gap."""
+        return now_ns if now_ns - self._answered_ns > DEAF_AFTER_S * _S else self._since_ns
+
+    def silent_s(self, machine: str, now_ns: int) -> float:
+        """For how long a machine has said nothing, since it could be heard at most."""
+        return (now_ns - max(self._heard_ns.get(machine, 0), self.since_ns(now_ns))) / _S

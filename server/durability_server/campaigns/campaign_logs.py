@@ -34,6 +34,7 @@ from durability.campaign.happenings import (
     entry_from_value,
     entry_to_value,
 )
+from durability.campaign.server_time import Hearing, ServerTime
 from durability.campaign.tasks import Status, Task
 from durability.errors import FormatError, StoreError
 from durability.formats.case import PowerOff
@@ -65,10 +66,9 @@ class CampaignLog:
         self._unreadable: FormatError | None = None
         self._asked: dict[int, int] = {}  # by switch, the number of the entry that asked it last
         self._allowances: dict[str, Allowance] = {}  # by machine
-        self._heard_ns: dict[str, int] = {}
         self._signed_ns: dict[str, int] = {}  # when the store was last told that a machine was heard
         self._signs: dict[str, int] | None = None  # by machine, as the store had them at the last look
-        self._began_ns = clock.now_ns()
+        self._hearing = Hearing(clock.now_ns())
 
     async def refresh(self) -> CampaignState:
         """The state with all that is in the store. Raises StoreError."""
@@ -112,7 +112,7 @@ class CampaignLog:
         now = Instant(at_ns=now_ns, boot_id=self._boot_id, wall=clock.wall())
         runs: dict[str, str] = {}
         if is_heard(self.state, machine, status, speaker):
-            self._heard_ns[machine] = now_ns
+            self._hearing.heard(machine, now_ns)
             await self._sign(machine, now_ns)
             for drive, run in run_claimed(self.state, machine, status):
                 other = runs.setdefault(run, drive)
@@ -171,14 +171,28 @@ class CampaignLog:
         before, self._signs = self._signs, await self._thread.look_up(self._store.signs, self.name)
         for machine, signs in self._signs.items():
             if before is not None and before.get(machine, 0) != signs:
-                self._heard_ns[machine] = clock.now_ns()
+                self._hearing.heard(machine, clock.now_ns())
 
     def silent_s(self) -> dict[str, float]:
         """For how long each machine's agent has said nothing to any server of the store, as far as this one
-        knows, and since that runs at most."""
+        knows, and since it could hear at most."""
         machines = self.state.plan.machines if self.state.settings is not None else ()
         now_ns = clock.now_ns()
-        return {machine: (now_ns - self._heard_ns.get(machine, self._began_ns)) / _S for machine in machines}
+        return {machine: self._hearing.silent_s(machine, now_ns) for machine in machines}
+
+    def moment(self, *, began_ns: int) -> ServerTime:
+        """Now, for a server that has conducted the campaign since `began_ns`."""
+        now_ns = clock.now_ns()
+        return ServerTime(
+            now_ns=now_ns,
+            boot_id=self._boot_id,
+            silent_s=self.silent_s(),
+            began_ns=max(began_ns, self._hearing.since_ns(now_ns)),
+        )
+
+    def store_answered(self) -> None:
+        """The store has answered, so what agents say now is heard."""
+        self._hearing.store_answered(clock.now_ns())
 
     def is_asked(self, switch: int, number: int) -> bool:
         """Whether the entry `number` is the newest that asks this switch: an answer to an older one says
@@ -190,6 +204,7 @@ class CampaignLog:
             raise self._unreadable
         while True:
             rows = await self._thread.look_up(self._store.entries, self.name, after=self.state.number)
+            self.store_answered()
             for row in rows:
                 self._apply(entry_from_value(row))
             if not rows:

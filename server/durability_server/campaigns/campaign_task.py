@@ -16,7 +16,6 @@ from durability.campaign.campaign_state import CampaignState
 from durability.campaign.definition.settings import Power
 from durability.campaign.happenings import Happening, Judged, Operation, PowerAnswered, PowerAsked
 from durability.campaign.next_steps import Ask, LookUp, Note, WaitFor, next_steps
-from durability.campaign.server_time import ServerTime
 from durability.errors import DurabilityError, RefusedError, StoreError
 from durability.evidence.strength import weightiest
 from durability.formats.case import Case
@@ -62,7 +61,6 @@ class CampaignTask:
         case: Callable[[int], Awaitable[Case]],
         hold: Callable[[int], None],
         news: News,
-        boot_id: str,
         shared: bool,
     ) -> None:
         self._log = campaign
@@ -71,7 +69,6 @@ class CampaignTask:
         self._case = case
         self._hold = hold
         self._news = news
-        self._boot_id = boot_id
         self._look_s = LOOK_S if shared else 3600.0
         self._said = ""
         self._began_ns = clock.now_ns()
@@ -120,7 +117,7 @@ class CampaignTask:
         await self._log.look_for_signs()
         held = state.cycle is not None and state.cycle.phase == "held"
         wait_s = min(self._look_s, HOLD_S) if held else self._look_s
-        for step in next_steps(state, self._moment()):
+        for step in next_steps(state, self._log.moment(began_ns=self._began_ns)):
             match step:
                 case Note(happening=happening):
                     await self._note(happening, state.number)
@@ -140,14 +137,6 @@ class CampaignTask:
         """Add an entry, unless another one came meanwhile: then the next step may be another. Whether it was
         added."""
         return await self._log.add(lambda state: [happening] if state.number == after else [])
-
-    def _moment(self) -> ServerTime:
-        return ServerTime(
-            now_ns=clock.now_ns(),
-            boot_id=self._boot_id,
-            silent_s=self._log.silent_s(),
-            began_ns=self._began_ns,
-        )
 
     def _begin_asking(self, switch: int, operation: Operation, after: int) -> None:
         if switch in self._asking:

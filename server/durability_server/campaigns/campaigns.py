@@ -297,6 +297,7 @@ class Campaigns:
         newest = []
         for name, number in (await self._thread.look_up(self._store.last_entries)).items():
             known = self._log(name)
+            known.store_answered()
             if name not in self._unread and known.state.number < number:
                 await self._state(name)
             if name not in self._unread:
@@ -352,7 +353,6 @@ class Campaigns:
             case=self._case,
             hold=self._hold,
             news=News(campaign, self._store, self._thread, announce=self._announce),
-            boot_id=self._boot_id,
             shared=self._shared,
         )
         task = asyncio.get_running_loop().create_task(steps.work())

@@ -7,6 +7,7 @@ import io
 import logging
 import signal
 import sqlite3
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, event
 
-from durability.campaign import next_steps
+from durability.campaign import next_steps, server_time
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.happenings import DriveReported, PowerAnswered, PowerAsked
 from durability.campaign.results import results
@@ -317,6 +318,19 @@ async def test_a_lost_run_of_a_campaign_is_left_to_it(lab: Lab, sqlite_url: str,
     (lost,) = [what for what in told if " lost at " in what]
     assert lost.endswith(": campaign trial verifies it"), lost
     assert not any("durability verify" in what for what in told), told
+
+
+async def test_a_server_that_stands_still_takes_no_machine_for_silent(
+    lab: Lab, sqlite_url: str, power: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is heard meanwhile, whatever agents say."""
+    monkeypatch.setattr(server_time, "DEAF_AFTER_S", 2.0)
+    running = await lab.start(sqlite_url)
+    await begin(lab, running, settings_of(power), check_only=True)
+    local = await lab.connect(running.address, "query", local=True)
+    time.sleep(4.0)  # noqa: ASYNC251 - the server is in this loop
+    shown = await local.ask(messages.ShowCampaign(name="trial", after=0), messages.Campaign)
+    assert shown.silent_s["test"] < 4.0
 
 
 async def test_an_agent_is_heard_and_held_at_any_server(
