@@ -223,5 +223,5 @@ def subject_of(facts: Sequence[Facts], rows: Sequence[HealthRow]) -> Subject:
         serial=shown or next(filter(None, serials), ""),
         firmware=next(filter(None, firmwares), ""),
         size_bytes=sum(drive.size_bytes for drive in newest.drives) or newest.size_bytes,
-        machine=f"{host.hostname or 'unnamed'} (Linux {host.kernel.removeprefix('Linux ')}{inside})",
+        machine=f"{host.hostname or 'unnamed'} (Linux {host.release}{inside})",
     )

@@ -64,7 +64,8 @@ class FileSystem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """A machine. `virtualisation` is "none", or the hypervisor's name as far as it is known."""
+    """A machine. `kernel` is its system, release and processor. `virtualisation` is "none", or the
+    hypervisor's name as far as it is known."""
 
     machine_id: Name
     boot_id: Name
@@ -72,6 +73,11 @@ class Host:
     kernel: Name
     virtualisation: Name
     hostname: Name
+
+    @property
+    def release(self) -> str:
+        """The release of a Linux kernel and the processor, without the system's name."""
+        return self.kernel.removeprefix("Linux ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,8 @@ The mount is read-only, but the kernel replays the file system's log first: that
 ever lets be written to a target, and nothing that the operator's own mount did not write already. A mount
 without replay would prove nothing: before its log is replayed, the file system of an honest drive may be
 anything. The mount is made in a namespace of its own that ends with it, and asked for the root directory's
-names. What keeps a sound file system from mounting as well (a device that is read-only or in use, a type
-that the kernel does not know) is refused, never taken for damage.
+names. Only errors that say so are taken for damage. What keeps a sound file system from mounting as well (a
+device that is read-only or in use, a type that the kernel does not know, too little memory) is refused.
 
 A drive that goes away, or has a bad sector, fails a probe as well. The probe only says whether it was told of
 an I/O error; `unmountable` asks the device itself.
@@ -34,12 +34,21 @@ _OPTIONS = {
     "vfat": "ro",
     "exfat": "ro",
 }
-_IO_ERRORS = ("can't read superblock", "input/output error")  # the words of mount(8) and ls(1) for EIO
-# What the kernel says of a mount that fails whatever the drive holds.
-_NOT_DAMAGE = (
-    *("unknown filesystem type", "busy", "permission denied", "not permitted", "superuser"),
-    "function not implemented",  # as for blocks larger than this kernel's pages
+# The words of mount(8) and ls(1), by the kernel's error. These errors say that the file system is damaged:
+_IO_ERRORS = ("can't read superblock", "input/output error")  # EIO
+_DAMAGE = (
+    *_IO_ERRORS,
+    "structure needs cleaning",  # EUCLEAN
+    *("probably corrupted filesystem", "bad message"),  # EBADMSG: a checksum is wrong
+    "stale file handle",  # ESTALE: of ext4, the root directory's inode is not in use
 )
+# EINVAL: of a damaged superblock or log, and also of a feature that the kernel does not know.
+_REFUSED = ("wrong fs type, bad option, bad superblock", "invalid argument")
+# All other errors may be the system's.
+_REMEDIES = {
+    "file exists": "detach any copy of this file system",
+    "cannot allocate memory": "start a system with more memory",
+}
 _HAS_JOURNAL = 4  # of ext3 and ext4, among the compatible features
 
 
@@ -49,7 +58,8 @@ class MountProbe:
 
     `type` and `uuid` are from its superblock, "" where none is recognised. `mounts`: it could be mounted and
     its root directory listed. `text` says what was tried and what came of it, for people. `io_error`: the
-    kernel said that it could not read, which some file systems say of damaged content as well.
+    kernel said that it could not read, which some file systems say of damaged content as well. `refused`: the
+    kernel did not take the file system, which it says of a damaged one, and of one that it does not know.
     """
 
     type: str
@@ -57,6 +67,7 @@ class MountProbe:
     mounts: bool
     text: str
     io_error: bool = False
+    refused: bool = False
 
 
 def probe_mount(device: Path) -> MountProbe:
@@ -84,9 +95,23 @@ def probe_mount(device: Path) -> MountProbe:
             " mount it yourself"
         )
     failure = _mount(device, kind, options)
-    text = f"{kind} on {device} does not mount with {options}: {failure}" if failure else f"{device} mounts"
-    io_error = any(words in failure.lower() for words in _IO_ERRORS)
-    return MountProbe(type=kind, uuid=uuid, mounts=not failure, text=text, io_error=io_error)
+    if not failure:
+        return MountProbe(type=kind, uuid=uuid, mounts=True, text=f"{device} mounts")
+    text = f"{kind} on {device} does not mount with {options}: {failure}"
+    io_error, refused = cause_of(text)
+    return MountProbe(type=kind, uuid=uuid, mounts=False, text=text, io_error=io_error, refused=refused)
+
+
+def cause_of(failure: str) -> tuple[bool, bool]:
+    """`MountProbe.io_error` and `refused` of a failure, which has the words of mount(8) or ls(1). Raises
+    TargetError if it need not be damage, whichever kernel says so.
+    """
+    said = failure.lower()
+    refused = any(words in said for words in _REFUSED)
+    if not refused and not any(words in said for words in _DAMAGE):
+        remedy = next((remedy for words, remedy in _REMEDIES.items() if words in said), "remove the cause")
+        raise TargetError(f"{failure}. That proves no damage: {remedy}, and verify again")
+    return any(words in said for words in _IO_ERRORS), refused
 
 
 def _recognise(device: Path) -> tuple[str, str]:
@@ -117,9 +142,8 @@ def _has_external_log(device: Path, kind: str) -> bool:
 
 
 def _mount(device: Path, kind: str, options: str) -> str:
-    """Mount `device` for a moment; why that failed, or "" if it did not. Raises TargetError if the failure
-    says nothing about the file system.
-    """
+    """Mount `device` for a moment; why that failed, or "" if it did not. Raises TargetError if it was not
+    tried."""
     with tempfile.TemporaryDirectory(prefix="durability-probe-") as directory:
         # The directory is listed inside, by the same shell: outside the namespace nothing is mounted.
         script = f'mount -t "$1" -o "$2" "$3" "$4" || exit; ls -A "$4" > /dev/null || exit {_LIST_FAILED}'
@@ -129,7 +153,6 @@ def _mount(device: Path, kind: str, options: str) -> str:
     if done.returncode == 0:
         return ""
     said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
-    tried = done.returncode in (_MOUNT_FAILED, _LIST_FAILED)
-    if not tried or any(words in said.lower() for words in _NOT_DAMAGE):
+    if done.returncode not in (_MOUNT_FAILED, _LIST_FAILED):
         raise TargetError(f"{kind} on {device} could not be mounted, which proves no damage: {said}")
     return said

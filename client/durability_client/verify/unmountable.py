@@ -18,7 +18,7 @@ from typing import NoReturn
 from durability.errors import TargetError, WrongTargetError
 from durability.evidence.scan_report import ScanReport, empty_report
 from durability.formats.case import Case
-from durability.formats.facts import Facts, FileSystem
+from durability.formats.facts import Facts, FileSystem, Host
 from durability.formats.plan import Plan, TargetKind
 from durability_client.target.discovery import collect
 from durability_client.target.kernel_storage import KernelStorage
@@ -28,9 +28,9 @@ from durability_client.verify.device_places import PlacesRead
 from durability_client.verify.mount_probe import MountProbe, probe_mount
 
 
-def _release(kernel: str) -> tuple[int, ...]:
-    """The version and patch level of a kernel, as far as they are numbers."""
-    found = re.match(r"(\d+)\.(\d+)", kernel)
+def _version(host: Host) -> tuple[int, ...]:
+    """The version and patch level of a machine's kernel, as far as they are numbers."""
+    found = re.match(r"(\d+)\.(\d+)", host.release)
     return tuple(map(int, found.groups())) if found else ()
 
 
@@ -98,8 +98,9 @@ class UnmountableStorage:
         """`found`, the facts of the device, in the terms of the file that lay on it.
 
         A UUID that is gone with the file system's superblock contradicts nothing; another one does. Raises
-        WrongTargetError where the device is another part of the drive, or may be. An external log cannot be
-        found from here, so its drives are not among those of the facts.
+        WrongTargetError where the device is another part of the drive, or may be, and TargetError where the
+        kernel may be the reason that it does not mount. An external log cannot be found from here, so its
+        drives are not among those of the facts.
         """
         armed = case.armed
         if armed is None or armed.file_system is None:
@@ -115,11 +116,7 @@ class UnmountableStorage:
                 f"{self._probe.text}, and it is on layers ({', '.join(found.layers)}), so neither an offset"
                 f" nor the volume's UUID shows that it is the device of run {case.run}"
             )
-        if self._probe.type and _release(found.host.kernel) < _release(armed.host.kernel):
-            raise TargetError(
-                f"{self._probe.text}, by Linux {found.host.kernel}, which is older than that of the run:"
-                f" it may not know this file system. Verify with Linux {armed.host.kernel} or later"
-            )
+        self._require_kernel_of(armed.host, found.host)
         file_system = FileSystem(
             type=self._probe.type or armed.file_system.type,
             uuid=self._probe.uuid or armed.file_system.uuid,
@@ -134,6 +131,18 @@ class UnmountableStorage:
             path=armed.path,
             path_in_file_system=armed.path_in_file_system,
             file_system=file_system,
+        )
+
+    def _require_kernel_of(self, armed: Host, now: Host) -> None:
+        """Raises TargetError if the kernel of `now` may not know the file system, which that of `armed` had
+        mounted. A later release knows all that an earlier one does, unless it was built otherwise."""
+        older = _version(now) < _version(armed)
+        if not self._probe.type or not (older or (self._probe.refused and now.kernel != armed.kernel)):
+            return
+        wanted = f"Linux {armed.release}" + ("" if self._probe.refused else " or later")
+        raise TargetError(
+            f"{self._probe.text}. This is Linux {now.release}, and the run was made on Linux {armed.release}:"
+            f" another kernel may not know all features of this file system. Verify on {wanted}"
         )
 
     def exists(self, suffix: str) -> bool:

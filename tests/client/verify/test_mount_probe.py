@@ -12,7 +12,7 @@ import pytest
 
 from durability.errors import TargetError
 from durability_client.target.kernel_storage import KernelStorage
-from durability_client.verify.mount_probe import probe_mount
+from durability_client.verify.mount_probe import cause_of, probe_mount
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs"])
@@ -133,6 +133,48 @@ def test_the_mount_probe_finds_a_journal_that_cannot_be_replayed(make_loop: Call
     assert not probe.mounts
     assert "does not mount with ro:" in probe.text
     assert _backing(device).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "io_error", "refused"),
+    [
+        ("mount(2) system call failed: Structure needs cleaning.", False, False),
+        ("mount failed: Structure needs cleaning", False, False),
+        ("wrong fs type or bad option: Structure needs cleaning", False, False),
+        ("cannot mount; probably corrupted filesystem on /dev/sda1.", False, False),
+        ("mount(2) system call failed: Bad message.", False, False),
+        ("mount(2) system call failed: Stale file handle.", False, False),
+        ("ls: reading directory '/tmp/x': Bad message", False, False),
+        ("can't read superblock on /dev/sda1.", True, False),
+        ("ls: reading directory '/tmp/x': Input/output error", True, False),
+        ("wrong fs type, bad option, bad superblock on /dev/sda1, missing codepage or helper", False, True),
+        ("wrong fs type or bad option: Invalid argument", False, True),
+    ],
+)
+def test_an_error_that_damage_gives_is_damage(words: str, *, io_error: bool, refused: bool) -> None:
+    """The kernel says that the file system is damaged, or at least that it does not take it."""
+    assert cause_of(f"xfs on /dev/sda1 does not mount with ro: mount: /tmp/x: {words}") == (io_error, refused)
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        ("mount(2) system call failed: Cannot allocate memory.", "start a system with more memory"),
+        ("mount(2) system call failed: File exists.", "detach any copy"),
+        ("/dev/sda1 already mounted or mount point busy.", "remove the cause"),
+        ("unknown filesystem type 'xfs'.", "remove the cause"),
+        ("mount(2) system call failed: Function not implemented.", "remove the cause"),
+        ("mount(2) system call failed: No such file or directory.", "remove the cause"),
+        ("mount failed: Operation not supported", "remove the cause"),
+        ("cannot mount /dev/sda1 read-only.", "remove the cause"),
+        ("permission denied.", "remove the cause"),
+        ("exit code 32", "remove the cause"),
+    ],
+)
+def test_an_error_that_a_system_gives_is_no_damage(words: str, remedy: str) -> None:
+    """Any other error may have a cause beside the drive: no verdict, and what to do is said."""
+    with pytest.raises(TargetError, match=f"proves no damage: {remedy}"):
+        cause_of(f"xfs on /dev/sda1 does not mount with ro: mount: /tmp/x: {words}")
 
 
 def _spoil_what_the_journal_restores(device: Path) -> None:

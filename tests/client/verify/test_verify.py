@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import platform
+import re
 import signal
 import subprocess
 import time
@@ -35,12 +37,13 @@ from durability.evidence.document import Outcome
 from durability.evidence.identity import identify
 from durability.formats.case import Case, case_to_value
 from durability.formats.documents import to_json, to_value
-from durability.formats.facts import Facts
+from durability.formats.facts import Facts, Host
 from durability.formats.plan import MAIN, Plan
 from durability.protocol.local_address import socket_name
 from durability.protocol.messages import Accepted, Register
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import connect
+from durability_client.target.discovery import host_now
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.verify.case_source import ServerCaseSource
 from durability_client.verify.mount_probe import MountProbe
@@ -52,7 +55,7 @@ from tests.client.verify.targets import BadStorage, FlickeringStorage, KnownStor
 from tests.client.verify.verify_lab import ACKED, Ending, Lab
 from tests.core.evidence.memory_target import SECTOR, Disk, after_power_loss, make_case, small
 from tests.joined import joined
-from tests.sample_facts import drive, facts, host
+from tests.sample_facts import drive, facts
 
 MakePlan = Callable[..., Plan]
 ENVIRONMENT = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
@@ -797,14 +800,40 @@ async def test_wiped_device_is_recognised_without_the_drive_of_its_log(
     assert (identity.by, identity.missing) == ("hardware" if recognised else None, ())
 
 
-async def test_file_system_that_an_older_kernel_does_not_mount_is_no_loss(lab: Lab) -> None:
-    """`--device`: a rescue system's kernel may not know a feature of the file system."""
-    case = make_case(lab.plan, (ACKED,), armed=facts(host=host(kernel="6.12.48+deb13-amd64")))
-    probe = MountProbe(type="ext4", uuid="uuid-1", mounts=False, text="ext4 on /dev/sda1 does not mount")
+REFUSED = MountProbe(type="ext4", uuid="uuid-1", mounts=False, text="ext4 does not mount", refused=True)
+DAMAGED = replace(REFUSED, refused=False)
+
+
+def by_kernel(release: str) -> Host:
+    """This machine with a kernel of another release, in the words of `host_now`."""
+    now = host_now()
+    assert now.kernel == f"Linux {now.release}"
+    return replace(now, kernel=now.kernel.replace(platform.release(), release))
+
+
+@pytest.mark.parametrize(
+    ("probe", "armed", "now", "judged"),
+    [
+        (DAMAGED, "6.12.48+deb13-amd64", "6.1.0-56-amd64", False),
+        (DAMAGED, "6.12.48+deb13-amd64", "6.12.30+deb13-amd64", True),
+        (DAMAGED, "4.18.0-553.el8", "5.10.0-30-amd64", True),
+        (REFUSED, "6.12.48+deb13-amd64", "6.1.0-56-amd64", False),
+        (REFUSED, "4.18.0-553.el8", "5.10.0-30-amd64", False),
+        (REFUSED, "6.12.48+deb13-amd64", "6.12.48-vendor", False),
+        (REFUSED, "6.12.48+deb13-amd64", "6.12.48+deb13-amd64", True),
+        (replace(REFUSED, type="", refused=False), "6.12.48+deb13-amd64", "6.1.0-56-amd64", True),
+    ],
+)
+async def test_file_system_that_another_kernel_does_not_mount_is_no_loss(
+    lab: Lab, probe: MountProbe, armed: str, now: str, *, judged: bool
+) -> None:
+    """`--device`: a rescue system's kernel may not know a feature of the file system. If the kernel says that
+    it is damaged, an earlier one is not believed; if it only refuses it, none but that of the run is."""
+    case = make_case(lab.plan, (ACKED,), armed=facts(host=by_kernel(armed)))
     storage = UnmountableStorage(Path("/dev/sda1"), probe)
-    with pytest.raises(TargetError, match=r"Verify with Linux 6\.12\.48"):
-        storage.facts_as_target_of(
-            case, facts(kind="device", file_system=None, host=host(kernel="6.1.0-56-amd64"))
-        )
-    newer = facts(kind="device", file_system=None, host=host(kernel="6.16.3"))
-    assert storage.facts_as_target_of(case, newer).file_system is not None
+    found = facts(kind="device", file_system=None, host=by_kernel(now))
+    if judged:
+        assert storage.facts_as_target_of(case, found).file_system is not None
+        return
+    with pytest.raises(TargetError, match=f"Verify on Linux {re.escape(armed)}"):
+        storage.facts_as_target_of(case, found)

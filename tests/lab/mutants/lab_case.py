@@ -135,7 +135,7 @@ class _CaseInHand:
 
 
 def judged(
-    target: Disk | Files,
+    target: Disk | Files | Storage,
     case: Case | None,
     *,
     newest: Case | None = None,
@@ -150,10 +150,11 @@ def judged(
     `newest`: the newest run on the target that the server knows, if it is not that of `case`.
     `at_end` is called between recognising the target and the scan."""
     files = Files.of(target, now or after_power_loss()) if isinstance(target, Disk) else target
+    storage = files.storage if isinstance(files, Files) else files
     options = VerifyOptions(target=None, attest_cut=attested, min_cuts=min_cuts, require_cut=require_cut)
     try:
         source = _CaseInHand(case, newest, at_end)
-        outcome = asyncio.run(examine(options, files.storage, source, lambda _: None))
+        outcome = asyncio.run(examine(options, storage, source, lambda _: None))
     except WrongTargetError:
         return "exit 5: another target"
     except TargetError:

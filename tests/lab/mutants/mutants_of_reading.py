@@ -10,9 +10,11 @@ from durability.evidence.proven_operations import ProvenOperations
 from durability.evidence.scan_report import ScanReport
 from durability.evidence.slot_oracle import SlotOracle
 from durability.formats import record
+from durability_client.verify import mount_probe
 from durability_client.verify.canary import Canary
 from durability_client.verify.scan_base import ScanBase
 from durability_client.verify.slot_scan import LogScan, SlotScan
+from durability_client.verify.unmountable import UnmountableStorage
 from tests.lab.mutants.mutation import Mutant, answering, without
 
 FINDINGS_ARE_NO_LOSS = without(verdict._loss_reasons, "if found:", "if False:")
@@ -320,6 +322,39 @@ READING = (
             verdict._log_reasons,
             "    if case is None:\n        yield",
             "    if case is None:\n        0 and",
+        ),
+    ),
+    Mutant(
+        name="any failed mount is damage",
+        rule=10,
+        taken_away="a mount that fails for the system's reasons shows that the file system is damaged",
+        noticed_by={
+            "file-system-that-a-small-system-does-not-mount": "loss; 66 truncated",
+        },
+        change=without(
+            mount_probe.cause_of,
+            "if not refused and not any(words in said for words in _DAMAGE):",
+            "if False:",
+        ),
+    ),
+    Mutant(
+        name="refusals are damage",
+        rule=10,
+        taken_away="a file system that any later kernel does not take is damaged",
+        noticed_by={
+            "file-system-that-a-kernel-of-another-build-refuses": "loss; 66 truncated",
+        },
+        change=without(UnmountableStorage._require_kernel_of, "now.kernel != armed.kernel", "False"),
+    ),
+    Mutant(
+        name="older kernels know all",
+        rule=10,
+        taken_away="a kernel older than that of the run knows all features of its file system",
+        noticed_by={
+            "file-system-that-an-older-kernel-takes-for-damaged": "loss; 66 truncated",
+        },
+        change=without(
+            UnmountableStorage._require_kernel_of, "older = _version(now) < _version(armed)", "older = False"
         ),
     ),
 )
