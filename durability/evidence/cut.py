@@ -128,7 +128,7 @@ def _believable(claimed: CutClass | None, now: Facts, *, os_died: bool, enumerat
     counts as `vm`; a drive that was cut off under a living guest is what the operator says it is."""
     if claimed is not None:
         return claimed
-    if now.host.virtualisation != "none" and os_died and not enumerated_anew:
+    if _is_guest(now) and os_died and not enumerated_anew:
         return "vm"
     return "power"
 
@@ -136,9 +136,14 @@ def _believable(claimed: CutClass | None, now: Facts, *, os_died: bool, enumerat
 def _at_most(off: PowerOff, now: Facts, *, enumerated_anew: bool) -> CutClass:
     """The class that a controller's log stands for: not more than `vm` where it switched a guest. A drive
     that was cut off under a living guest is what the campaign file says."""
-    guest = now.host.virtualisation != "none"
     alone = off.subject == "drive" and enumerated_anew
-    return "vm" if guest and off.cut_class == "power" and not alone else off.cut_class
+    return "vm" if _is_guest(now) and off.cut_class == "power" and not alone else off.cut_class
+
+
+def _is_guest(now: Facts) -> bool:
+    """Whether the machine is a virtual one. Not every system says so of itself; a drive of a hypervisor
+    does."""
+    return now.host.virtualisation != "none" or any(drive.emulated for drive in now.drives)
 
 
 def _went_on_without_power(case: Case) -> list[str]:

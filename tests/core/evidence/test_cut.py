@@ -169,6 +169,15 @@ def test_a_dead_guest_is_of_class_vm(case: Case) -> None:
     assert shown(case, guest, "pulled the host's plug", "power") == "power"
 
 
+def test_a_machine_with_a_drive_of_a_hypervisor_is_a_guest(make_plan: MakePlan) -> None:
+    """Whatever its system says of itself, for the operator's word and a controller's log alike."""
+    vda = facts(boot="boot-2", uptime_s=30, drives=(drive(name="vda", emulated=True, unsafe_shutdowns=None),))
+    plan = small(make_plan)
+    assert shown(make_case(plan, (100,)), vda, "forced off") == "vm"
+    assert shown(make_case(plan, (100,)), vda, "pulled the host's plug", "power") == "power"
+    assert shown(make_case(plan, (100,), power_offs=switched_off()), vda) == "vm"
+
+
 def test_a_drive_alone_may_be_cut(make_plan: MakePlan) -> None:
     """The system lives on; the drive was enumerated anew, which an attestation may build on."""
     armed = facts(virtualisation="kvm", drives=(drive(unsafe_shutdowns=None),))

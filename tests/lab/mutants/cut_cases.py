@@ -112,6 +112,15 @@ def guest_that_was_forced_off() -> str:
     return judged(disk, case, now=now, attested="forced the guest off")
 
 
+@lab_case("inconclusive: cut-class")
+def guest_that_does_not_say_that_it_is_one() -> str:
+    """The same, and nothing in the guest tells of a hypervisor but the name of its disk."""
+    disk_of_it = (drive(name="vda", emulated=True, unsafe_shutdowns=None),)
+    disk, case = kept(armed=facts(drives=disk_of_it))
+    now = facts(boot="boot-2", uptime_s=30, drives=disk_of_it)
+    return judged(disk, case, now=now, attested="forced the guest off")
+
+
 @lab_case("inconclusive: cut-not-shown")
 def machine_that_was_up_all_the_time() -> str:
     """Another boot id, but an uptime that began before the last frame came: no operating system died."""

@@ -104,6 +104,15 @@ THE_CUT = (
         change=answering(cut._believable, "return claimed or 'power'"),
     ),
     Mutant(
+        name="only a system that says so is a guest",
+        rule=11,
+        taken_away="a drive of a hypervisor does not make its machine a guest",
+        noticed_by={
+            "guest-that-does-not-say-that-it-is-one": "durable",
+        },
+        change=without(cut._is_guest, " or any(drive.emulated for drive in now.drives)", ""),
+    ),
+    Mutant(
         name="uptime not compared",
         rule=11,
         taken_away="another boot id is the death of the operating system, however long it has been up",
@@ -138,7 +147,7 @@ THE_CUT = (
             "drive-that-acknowledges-after-its-slot-was-off": "durable",
             "drive-that-answers-after-its-slot-was-off": "durable",
         },
-        change=answering(at_risk.worked_after_off_ns, "return 0"),
+        change=answering(cut._worked_after_off_ns, "return 0"),
     ),
     Mutant(
         name="closed sessions accepted",
@@ -290,7 +299,7 @@ THE_CUT = (
         noticed_by={
             "drive-that-its-power-supply-feeds-for-a-while": "durable; at risk 56, 56, 56, 56",
         },
-        change=without(at_risk._off, " + acknowledged_ns", ""),
+        change=without(cut.off_as_seen, " + acknowledged_ns", ""),
     ),
     Mutant(
         name="any frame is power",
