@@ -20,7 +20,7 @@ from typing import Any
 from durability.errors import TargetBusyError, TargetError, UsageError
 from durability.formats.facts import Facts
 from durability.formats.plan import CONTROL, MAIN, Plan, SyncMethod, TargetKind, parse_name
-from durability_client.system import block_devices
+from durability_client.system import block_devices, encrypted_directories
 from durability_client.system.path_walk import real_path
 from durability_client.target import discovery as facts_module
 from durability_client.target.commit_check import CommitCheck, commit_check, require_alive
@@ -169,10 +169,11 @@ class KernelStorage:
     def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> KernelFile:
         """Open for reading past the page cache, or with a plan by its sync method.
 
-        Raises OSError, and UsageError for a method or `direct` that this system does not have.
+        Raises OSError, UsageError for a method or `direct` that this system does not have, and TargetError if
+        a file to be read only seems to be missing.
         """
         if plan is None:
-            with _damaged_is_missing():
+            with _locked_is_not_missing(self.path), _damaged_is_missing():
                 return self._open_reader(self.path_of(suffix))
         method_flags = {"dsync": os.O_DSYNC, "osync": os.O_SYNC}.get(plan.sync, 0)
         sync = sync_call(plan.sync)
@@ -215,8 +216,9 @@ class KernelStorage:
         return tuple(sorted(suffix for suffix in found if suffix == CONTROL or parse_name(suffix)))
 
     def size(self, suffix: str) -> int:
-        """Bytes of the file or device. Raises FileNotFoundError where it is missing or damaged."""
-        with _damaged_is_missing():
+        """Bytes of the file or device. Raises FileNotFoundError where it is missing or damaged, TargetError
+        where it only seems to be missing."""
+        with _locked_is_not_missing(self.path), _damaged_is_missing():
             fd = os.open(self.path_of(suffix), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             return os.lseek(fd, 0, os.SEEK_END)
@@ -352,6 +354,21 @@ def _damaged_is_missing() -> Iterator[None]:
                 errno.ENOENT, f"its metadata are damaged: {error.strerror}", error.filename
             ) from error
         raise
+
+
+@contextmanager
+def _locked_is_not_missing(target: Path) -> Iterator[None]:
+    """Raises TargetError for a file of `target` that only seems to be missing: its directory is locked."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        locked = encrypted_directories.locked_above(target)
+        if locked is None:
+            raise
+        raise TargetError(
+            f"{locked} is encrypted and locked: files that are there seem to be missing. Unlock it first (its"
+            f" owner logs in, or `fscrypt unlock {locked}`)"
+        ) from error
 
 
 def _sync_ancestor(path: Path) -> None:

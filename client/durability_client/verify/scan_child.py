@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import TypeAlias, cast
 
-from durability.errors import DurabilityError
+from durability.errors import DurabilityError, TargetError
 from durability.evidence.scan_report import Example, ScanReport
 from durability.formats.plan import Plan
 from durability.formats.workloads.workload import Layout
@@ -104,7 +104,7 @@ def scan_here(storage: Storage, job: ScanJob, listener: ScanListener) -> ScanRep
         return scan.run()
     except OSError as error:
         failure = f"{storage.path} cannot be read further: {error.strerror or error}"
-    except DriveWentAwayError as error:
+    except (DriveWentAwayError, TargetError) as error:
         failure = str(error)
     except Exception as error:
         failure = f"the scan failed, a defect of this tool: {type(error).__name__}: {error}"

@@ -29,7 +29,9 @@ from durability_client.target.target_files import TargetFiles
 from durability_client.verify.mount_probe import MountProbe, cause_of
 from durability_client.verify.unmountable import UnmountableStorage
 from durability_client.verify.verify_command import VerifyOptions, verify
+from tests.client.verify.targets import KnownStorage
 from tests.core.evidence.memory_target import after_power_loss, make_case
+from tests.encryption import ABSENT, kernel_says
 from tests.lab.mutants.drive_cases import ACKED
 from tests.lab.mutants.lab_case import judged, lab_case, let_write, plan_of, untouched_by_the_cut
 from tests.lab.mutants.synced_files import Files
@@ -117,6 +119,14 @@ def target_that_a_run_still_has() -> str:
         finally:
             client.unlock()
     return f"judged, exit code {code}"
+
+
+@lab_case("exit 5: not to be judged")
+def target_in_a_directory_that_is_locked() -> str:
+    """Nobody has logged in since the boot, so the kernel lacks the key of the target's directory."""
+    with tempfile.TemporaryDirectory() as name, kernel_says(ABSENT):
+        storage = KnownStorage(Path(name, "target"), after_power_loss())
+        return judged(storage, make_case(plan_of(), (ACKED,)))
 
 
 class _Unmountable(UnmountableStorage):

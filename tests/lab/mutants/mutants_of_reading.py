@@ -10,6 +10,7 @@ from durability.evidence.proven_operations import ProvenOperations
 from durability.evidence.scan_report import ScanReport
 from durability.evidence.slot_oracle import SlotOracle
 from durability.formats import record
+from durability_client.system import encrypted_directories
 from durability_client.verify import mount_probe
 from durability_client.verify.canary import Canary
 from durability_client.verify.scan_base import ScanBase
@@ -291,6 +292,15 @@ READING = (
             "old-record-lost": "durable; 1 lost",
         },
         change=FINDINGS_ARE_NO_LOSS,
+    ),
+    Mutant(
+        name="locked directories are empty",
+        rule=8,
+        taken_away="what is missing counts, whether or not the directory has been unlocked",
+        noticed_by={
+            "target-in-a-directory-that-is-locked": "loss; 66 truncated",
+        },
+        change=answering(encrypted_directories.locked_above, "return None"),
     ),
     Mutant(
         name="taint ignored",
