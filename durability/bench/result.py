@@ -23,7 +23,7 @@ from durability.bench.measurement import Engine, Idle, Round
 from durability.errors import FormatError
 from durability.formats import documents
 from durability.formats.documents import Finite, Flag, Natural, Text
-from durability.formats.facts import RECOGNITION, Facts, Machine, Moment
+from durability.formats.facts import RECOGNITION, RECOGNITION_OF_DRIVES, Facts, Machine, Moment
 
 Schema: TypeAlias = Literal["durability.bench/2"]
 SCHEMA: Schema = "durability.bench/2"
@@ -144,6 +144,9 @@ def encode(result: Result) -> bytes:
     value: dict[str, Any] = documents.to_value(kept)
     for name in RECOGNITION:
         del value["facts"][name]
+    for drive in value["facts"]["drives"]:
+        for name in RECOGNITION_OF_DRIVES:
+            del drive[name]
     return (documents.to_json(value) + "\n").encode()
 
 

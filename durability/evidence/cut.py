@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from durability.evidence.at_risk import worked_after_off_ns
-from durability.evidence.drive_identity import machine_ids, own_serial, same_kernel
+from durability.evidence.drive_identity import machine_ids, own_serial, same_kernel, told_apart
 from durability.formats.case import PROVABLE_CUT_CLASSES, RESET, Case, PowerOff, ProvableCutClass
 from durability.formats.drive_serials import is_nobodys
 from durability.formats.facts import Drive, Facts
@@ -195,7 +195,8 @@ def _pairs(armed: Facts, now: Facts) -> list[tuple[Drive, Drive | None]]:
         return drive.diskseq or 0, drive.unsafe_shutdowns or 0
 
     then_on, now_on = machine_ids(armed.host, now.host)
-    present = {key(drive, now_on): drive for drive in sorted(now.drives, key=age, reverse=True)}
+    found = told_apart(armed, now).drives
+    present = {key(drive, now_on): drive for drive in sorted(found, key=age, reverse=True)}
     return [(drive, present.get(key(drive, then_on))) for drive in armed.drives]
 
 

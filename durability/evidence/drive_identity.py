@@ -1,13 +1,15 @@
 """What tells a drive from every other one: its serial, as far as that is its own.
 
 A serial that several machines have is a drive's only together with its machine. One that is given to any
-drive is no serial. Refuses to take one drive for another by its name.
+drive is no serial. Some adapters give one serial to every drive in them, so model, world-wide name and size
+must agree as well. Refuses to take one drive for another by its name.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from dataclasses import replace
 
 from durability.formats.drive_serials import is_nobodys, is_shared
 from durability.formats.facts import Drive, Facts, Host
@@ -35,6 +37,35 @@ def own_serials(drives: Iterable[Drive], machine_id: str) -> frozenset[str] | No
     one of them has none."""
     known = {own_serial(drive, machine_id) for drive in drives}
     return frozenset(known) if known and "" not in known else None
+
+
+def are_two(before: Drive, after: Drive) -> bool:
+    """Whether two drives with one serial are two, the one found before the other. A drive may lose capacity;
+    one that has gained some is only itself by its world-wide name. What one of them does not tell is not
+    compared."""
+    if _differ(before.model, after.model) or _differ(before.wwid, after.wwid):
+        return True
+    known = bool(before.wwid) and before.wwid == after.wwid
+    return 0 < before.size_bytes < after.size_bytes and not known
+
+
+def _differ(one: str, other: str) -> bool:
+    return bool(one and other) and one != other
+
+
+def told_apart(armed: Facts, now: Facts) -> Facts:
+    """`now`, where a drive that has the serial of one at arming, and is another, has another serial."""
+    then_on, now_on = machine_ids(armed.host, now.host)
+    known = [(own_serial(drive, then_on), drive) for drive in armed.drives]
+
+    def apart(drive: Drive) -> Drive:
+        serial = own_serial(drive, now_on)
+        before = [one for own, one in known if serial and own == serial]
+        if not before or not all(are_two(one, drive) for one in before):
+            return drive
+        return replace(drive, serial=f"{drive.serial} ({drive.size_bytes:,} bytes: another drive)")
+
+    return replace(now, drives=tuple(map(apart, now.drives)))
 
 
 def same_kernel(one: Host, other: Host) -> bool:

@@ -1,8 +1,8 @@
 """Is this the target that the run was made on? That is rule 9.
 
-Only then may anything that is missing be called lost. A superblock of the run is proof; else the drives'
-serials, the offset on the drive and, for a file, the file system's UUID must all be the same. Refuses to
-take names for identity: neither a path nor a device name shows anything after a reboot.
+Only then may anything that is missing be called lost. A superblock of the run is proof; else the drives,
+the offset on the drive and, for a file, the file system's UUID must all be the same. Refuses to take names
+for identity: neither a path nor a device name shows anything after a reboot.
 """
 
 from __future__ import annotations
@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from durability.errors import FormatError
-from durability.evidence.drive_identity import machine_ids, own_serial, own_serials, same_kernel
+from durability.evidence.drive_identity import (
+    machine_ids,
+    own_serial,
+    own_serials,
+    same_kernel,
+    told_apart,
+)
 from durability.formats.case import Case
 from durability.formats.facts import Drive, Facts, FileSystem
 from durability.formats.plan import Plan
@@ -59,6 +65,8 @@ def identify(case: Case, now: Facts | None, superblocks: Sequence[Plan | None]) 
     """Compare the target with the run of `case`. `now`: the facts of the target as found, None if it cannot
     be reached at all. `superblocks`: what the copies hold that could be read, None for a copy that holds no
     plan."""
+    if case.armed is not None and now is not None:
+        now = told_apart(case.armed, now)
     found = {f"{plan.run:016x}" for plan in superblocks if plan is not None}
     others = sorted(found - {case.run})
     differences = hardware_differences(case.armed, now)
@@ -136,6 +144,7 @@ def hardware_differences(armed: Facts | None, now: Facts | None) -> list[str]:
         return ["the server has no facts of the target: the run was never armed"]
     if now is None:
         return ["the target cannot be reached, so its drive cannot be recognised"]
+    now = told_apart(armed, now)
     differences = [*_serial_differences(armed, now), *_place_differences(armed, now)]
     if armed.kind == "file":
         expected = armed.file_system.uuid if armed.file_system else ""

@@ -25,7 +25,8 @@ class Drive:
     file; "" where there is none. `diskseq` rises whenever the kernel enumerates a drive anew.
     `unsafe_shutdowns` is the drive's own counter of power losses without warning. `emulated`: a virtual
     machine's device, whose counters prove nothing. `flushes`: flush requests that completed on it since it
-    was enumerated (/sys/block/*/stat).
+    was enumerated (/sys/block/*/stat). `wwid`: the drive's world-wide name, or the CID of a memory card, ""
+    where there is none.
     """
 
     name: Name
@@ -43,6 +44,7 @@ class Drive:
     atomic_write_bytes: Natural | None
     flushes: Natural | None
     emulated: bool
+    wwid: Text = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +132,10 @@ class Facts:
         return tuple(kind for kind in kinds if kind not in ("", "partition", "drive", "loop"))
 
 
-# Fields by which `verify` knows the target again. The first release has none of them, and refuses them.
+# Fields by which `verify` knows the target and its drives again. The first release has none of them, and
+# refuses them.
 RECOGNITION = ("volume", "named", "file_id")
+RECOGNITION_OF_DRIVES = ("wwid",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

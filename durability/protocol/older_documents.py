@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 
 from durability.formats.case import NEWER_OF_VERDICTS
-from durability.formats.facts import RECOGNITION
+from durability.formats.facts import RECOGNITION, RECOGNITION_OF_DRIVES
 from durability.formats.packing import Value
 from durability.protocol import messages
 from durability.protocol.messages import Message
@@ -23,7 +23,7 @@ def as_known(message: Message, version: int) -> Message:
         return message
     match message:
         case messages.Register() | messages.ArmRun() | messages.Fetch():
-            return replace(message, facts=_without(message.facts, RECOGNITION))
+            return replace(message, facts=_facts(message.facts))
         case messages.CaseFile():
             return replace(message, case=_case(message.case))
         case messages.Shown():
@@ -37,7 +37,17 @@ def _case(case: Mapping[str, Value]) -> dict[str, Value]:
     for name in ("verdicts", "series"):
         case = {**case, name: [_verdict(past) for past in _listed(case.get(name))]} if name in case else case
     known = _without(case, ("attempts",))
-    return _changed(known, "armed", lambda facts: _without(facts, RECOGNITION))
+    return _changed(known, "armed", _facts)
+
+
+def _facts(facts: Mapping[str, Value]) -> dict[str, Value]:
+    known = _without(facts, RECOGNITION)
+    drives = known.get("drives")
+    return {**known, "drives": [_drive(one) for one in _listed(drives)]} if "drives" in known else known
+
+
+def _drive(one: Value) -> Value:
+    return _without(one, RECOGNITION_OF_DRIVES) if isinstance(one, Mapping) else one
 
 
 def _listed(value: Value) -> Sequence[Value]:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from durability.formats.drive_serials import is_named_by_users, is_nobodys
 from durability.formats.facts import Drive
 from durability_client.system.smart import unsafe_shutdowns
 
@@ -22,7 +23,8 @@ _SYS_SECTOR_BYTES = 512  # sizes and starts in /sys are in these, whatever the d
 _STAT_READS, _STAT_WRITES, _STAT_WRITE_SECTORS, _STAT_FLUSHES = 0, 4, 6, 15
 _EMULATED_NAME = re.compile(r"(vd|xvd)[a-z]+")
 _EMULATED_MODEL = re.compile(
-    r"qemu|vbox|vmware|virtual|virtio|xen|msft|amazon elastic|amazon ec2|googledisk|persistentdisk", re.I
+    r"qemu|vbox|vmware|virtual|virtio|xen|msft|amazon elastic|amazon ec2|googledisk|persistentdisk|nvme_card",
+    re.I,
 )
 _CRYPT_UUID = re.compile(r"CRYPT-[A-Z0-9]+-[0-9a-f]{32}(?=-|$)")
 # Links that nobody would type by choice: world-wide names and UUIDs.
@@ -101,6 +103,7 @@ def drive(name: str, *, sys: Path = SYS) -> Drive:
     block = _class(name, sys)
     model = model_of(name, sys=sys)
     emulated = bool(_EMULATED_NAME.fullmatch(name) or _EMULATED_MODEL.search(model))
+    emulated = emulated or is_named_by_users(model)
     rotational, fua = _number(block / "queue" / "rotational"), _number(block / "queue" / "fua")
     return Drive(
         name=name,
@@ -120,6 +123,7 @@ def drive(name: str, *, sys: Path = SYS) -> Drive:
         atomic_write_bytes=_number(block / "queue" / "atomic_write_max_bytes") or None,
         flushes=flushes_of(name, sys=sys),
         emulated=emulated,
+        wwid=wwid_of(name, sys=sys) or text_of(block / "device" / "cid"),
     )
 
 
@@ -241,9 +245,11 @@ def serial_of(name: str, *, sys: Path = SYS) -> str:
 
 
 def wwid_of(name: str, *, sys: Path = SYS) -> str:
-    """The world-wide name of the drive `name`; "" for none, and for one that its maker did not register."""
+    """The world-wide name of the drive `name`; "" for none, and for one that its maker did not register, or
+    that others have too."""
     wwid = _first_text(_class(name, sys) / "wwid", _class(name, sys) / "device" / "wwid")
-    return wwid if wwid.startswith(("naa.", "eui.", "uuid.")) else ""
+    kind, _, number = wwid.partition(".")
+    return wwid if kind in ("naa", "eui", "uuid") and not is_nobodys(number) else ""
 
 
 def all_names(*, sys: Path = SYS) -> list[str]:

@@ -317,6 +317,7 @@ class HistoryStorage(SimulatedStorage):
         self._host = host
         self._loop = loop
         self._serial = f"serial-{seed}"
+        self._wwid = f"naa.{seed}"
 
     def renumber(self) -> None:
         """The drive shows another serial."""
@@ -345,6 +346,7 @@ class HistoryStorage(SimulatedStorage):
             leaf,
             name=self.path.name,
             serial=self._serial,
+            wwid=self._wwid,
             unsafe_shutdowns=self._drive.cuts if self._counters else None,
         )
         return replace(found, drives=(leaf,), layers=(leaf.name,))

@@ -160,7 +160,15 @@ def series_key(plan: Plan, facts: Facts) -> str:
         return ""
     drives = sorted(
         {
-            (drive.model, own_serial(drive, machine), drive.firmware, str(drive.write_cache), str(drive.fua))
+            (
+                drive.model,
+                own_serial(drive, machine),
+                drive.wwid,
+                str(drive.size_bytes),
+                drive.firmware,
+                str(drive.write_cache),
+                str(drive.fua),
+            )
             for drive in facts.drives
         }
     )

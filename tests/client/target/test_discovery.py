@@ -465,6 +465,27 @@ def test_namespaces_of_one_drive_are_told_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("files", "wwid"),
+    [
+        ({}, ""),
+        ({"wwid": "eui.0025385b01400001"}, "eui.0025385b01400001"),
+        ({"device/wwid": "naa.55cd2e414f000000", "device/serial": "S1"}, "naa.55cd2e414f000000"),
+        ({"device/wwid": "naa.5000000000000001"}, ""),
+        ({"wwid": "eui.0000000000000000"}, ""),
+        ({"device/wwid": "t10.ATA     QEMU HARDDISK   QM00001"}, ""),
+        ({"device/cid": "1b534d3030303030101a2b3c4d0123", "device/serial": "0x1a2b3c4d"}, "1b5"),
+    ],
+)
+def test_a_drive_has_a_world_wide_name_of_its_own(tmp_path: Path, files: dict[str, str], wwid: str) -> None:
+    """Beside its serial; not one that others have too. A memory card has its CID."""
+    _tree(tmp_path, {"devices/d/size": "8", **{f"devices/d/{name}": text for name, text in files.items()}})
+    _link(tmp_path, "d", "devices/d")
+    found = block_devices.drive("d", sys=tmp_path)
+    assert found.wwid.startswith(wwid) and bool(found.wwid) == bool(wwid)
+    assert found.serial == files.get("device/serial", found.serial)
+
+
+@pytest.mark.parametrize(
     ("name", "vendor", "model", "emulated"),
     [
         ("vda", "0x1af4", "", True),
@@ -472,6 +493,9 @@ def test_namespaces_of_one_drive_are_told_apart(tmp_path: Path) -> None:
         ("sda", "VMware", "Virtual disk", True),
         ("nvme0n1", "", "Amazon Elastic Block Store", True),
         ("nvme0n1", "", "QEMU NVMe Ctrl", True),
+        ("nvme0n1", "", "nvme_card-pd", True),
+        ("sda", "DO", "Volume", True),
+        ("sda", "Linode", "Volume", True),
         ("nvme0n1", "", "KINGSTON SKC3000S1024G", False),
     ],
 )

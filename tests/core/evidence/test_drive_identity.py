@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from durability.evidence.cut import assess
-from durability.evidence.drive_identity import enumerations, own_serial, own_serials
-from durability.evidence.identity import identify
+from durability.evidence.drive_identity import are_two, enumerations, own_serial, own_serials
+from durability.evidence.identity import identify, newer_run_here
 from durability.formats.facts import Drive, Facts
 from tests.core.evidence.memory_target import MakePlan, make_case, small
 from tests.sample_facts import drive, facts
@@ -28,10 +29,17 @@ NUMBERED = drive(serial="QM00001", model="QEMU HARDDISK", emulated=True, unsafe_
         "VMware NVMe_0000",
         "VB1234-56789",
         "00000000",
+        "0x00000000",
+        "nvme_card0",
+        "nvme_card-pd/2",
+        "152D00539000",
+        "5000000000000001",
+        "0123456789ABCDEF",
+        "123456789012",
     ],
 )
-def test_what_a_hypervisor_gives_by_itself_is_no_serial(serial: str) -> None:
-    """The first drive of every guest has it."""
+def test_what_any_drive_is_given_is_no_serial(serial: str) -> None:
+    """By a hypervisor, or by an adapter to whatever is attached to it."""
     assert own_serial(drive(serial=serial, emulated=True), "machine") == ""
 
 
@@ -41,7 +49,10 @@ def test_a_serial_that_other_machines_have_is_one_machines() -> None:
         assert own_serial(shared, "a") != own_serial(shared, "b")
         assert own_serial(shared, "") == ""
     assert own_serial(GUESTS, "a") != own_serial(drive(serial="disk-1", emulated=True), "a")
+    named = drive(serial="data", model="DO Volume")
+    assert own_serial(named, "a") != own_serial(named, "b")
     assert own_serial(drive(), "a") == own_serial(drive(), "b") == "S1"
+    assert own_serial(drive(serial="12345678901234"), "a")
 
 
 def test_drives_are_known_only_together() -> None:
@@ -83,6 +94,59 @@ def test_a_drive_with_a_number_of_the_hypervisor_is_known_by_its_superblock(make
     identity = identify(case, now, (plan, plan))
     assert (identity.smaller, len(identity.perhaps_smaller)) == ((), 1)
     assert not identity.drive_changed
+
+
+NAMED = {"wwid": "naa.1"}
+LARGER = {"size_bytes": 2 << 40}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "two"),
+    [
+        ({}, {}, False),
+        ({}, {"model": "Other"}, True),
+        ({}, {"model": ""}, False),
+        ({}, {"size_bytes": 1 << 39}, False),
+        ({}, {"size_bytes": 0}, False),
+        ({"size_bytes": 0}, {}, False),
+        ({}, LARGER, True),
+        (NAMED, NAMED, False),
+        (NAMED, {"wwid": "naa.2"}, True),
+        (NAMED, {}, False),
+        (NAMED, NAMED | {"model": "Other"}, True),
+        (NAMED, NAMED | LARGER, False),
+        (NAMED, LARGER, True),
+    ],
+)
+def test_a_serial_alone_makes_no_drive(
+    make_plan: MakePlan, before: dict[str, Any], after: dict[str, Any], *, two: bool
+) -> None:
+    """Some adapters give one to all drives: model, world-wide name and size must agree, as far as they are
+    known. A drive may lose capacity, and gains it only with its world-wide name."""
+    first, second = drive(**before), drive(**after, diskseq=1, unsafe_shutdowns=80)
+    assert are_two(first, second) == two
+    plan = small(make_plan, target_kind="device")
+    device: dict[str, Any] = {"kind": "device", "file_system": None, "offset_bytes": 0}
+    case = make_case(plan, (10,), armed=facts(drives=(first,), **device))
+    now = facts(drives=(second,), boot="boot-2", uptime_s=30, **device)
+    assert (identify(case, now, ()).by is None) == two
+    identity = identify(case, now, (plan, plan))
+    assert identity.drive_changed == two
+    assert not (two and identity.smaller)
+    assert (assess(case, now, attested=None, cut_class=None).cut_class == "power") != two
+
+
+def test_of_two_drives_in_one_dock_each_has_its_runs(make_plan: MakePlan) -> None:
+    """The disk of the first run is back in the dock, after a run on another one of the same serial."""
+    plan = small(make_plan, target_kind="device")
+    device: dict[str, Any] = {"kind": "device", "file_system": None, "offset_bytes": 0}
+    one, other = (facts(drives=(drive(model=model),), **device) for model in ("A", "B"))
+    first = make_case(plan, (10,), armed=one)
+    second = make_case(replace(plan, run=7), (10,), armed=other, predecessors=(first.run,))
+    assert not newer_run_here(first, second, one, (plan, plan))
+    assert newer_run_here(replace(first, armed=other), second, other, (plan, plan))
+    why = " ".join(identify(second, one, ()).reasons)
+    assert "A serial S1 (1,099,511,627,776 bytes: another drive), expected B serial S1" in why
 
 
 def test_an_enumeration_is_a_drive_from_one_power_loss_to_the_next() -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from durability.formats.case import NEWER_OF_VERDICTS, PastVerdict
 from durability.formats.documents import to_value
-from durability.formats.facts import RECOGNITION
+from durability.formats.facts import RECOGNITION, RECOGNITION_OF_DRIVES
 from durability.formats.packing import Value
 from durability.protocol.messages import ArmRun, CaseFile, Fetch, Message, Register, Revoked, Shown, Stored
 from durability.protocol.older_documents import as_known
-from tests.sample_facts import facts
+from tests.sample_facts import drive, facts
 
-FACTS = to_value(facts(volume="LVM-a", named="/dev/mapper/vg-a", file_id="12.3"))
+FACTS = to_value(
+    facts(volume="LVM-a", named="/dev/mapper/vg-a", file_id="12.3", drives=(drive(wwid="naa.1"),))
+)
+NEWER = (*RECOGNITION, *RECOGNITION_OF_DRIVES, *NEWER_OF_VERDICTS, "attempts")
 PAST = to_value(
     PastVerdict(run="1", verdict="loss", cut_class="os", at_risk_ms1000=1, wall="", enumerations=("a",))
 )
@@ -30,9 +33,9 @@ def test_newer_fields_are_left_out_for_an_older_peer() -> None:
     for message in MESSAGES:
         older = as_known(message, 3)
         assert type(older) is type(message)
-        assert not any(name in repr(older) for name in (*RECOGNITION, *NEWER_OF_VERDICTS, "attempts"))
+        assert not any(name in repr(older) for name in NEWER)
         assert repr(older).count("at_risk_ms1000") == repr(message).count("at_risk_ms1000")
-        assert "file_system" in repr(older)
+        assert "file_system" in repr(older) and "diskseq" in repr(older)
         assert as_known(message, 4) == message
 
 

@@ -27,12 +27,40 @@ from tests.lab.mutants.synced_files import Files
 from tests.sample_facts import drive, facts, file_system
 
 
+def after_a_boot(found: Facts) -> Facts:
+    """`found`, after the machine has started again."""
+    host = dataclasses.replace(found.host, boot_id="boot-2", uptime_ns=30 * 10**9)
+    return dataclasses.replace(found, host=host)
+
+
 @lab_case("exit 5: another target")
 def another_drive_in_its_place() -> str:
     """After the reboot another disk is mounted there, which holds nothing of the run."""
     plan = plan_of()
     files = Files(facts(uuid="another", drives=(drive(serial="S2"),), boot="boot-2", uptime_s=30))
     return judged(files, make_case(plan, (ACKED,)))
+
+
+def _in_a_dock(model: str, **changes: Any) -> Facts:
+    """A device that is a disk in a dock, which gives its own serial to whatever disk is in it."""
+    disk = drive(serial="DOCK", model=model, **changes)
+    return facts(kind="device", file_system=None, path="/dev/sdb", offset_bytes=0, drives=(disk,))
+
+
+@lab_case("exit 5: another target")
+def another_disk_in_the_dock() -> str:
+    """After the cut another disk is in the dock, a smaller one, and nothing of the run is on it."""
+    plan = plan_of(target_kind="device")
+    now = after_a_boot(_in_a_dock("Other", size_bytes=1 << 39))
+    return judged(Files(now), make_case(plan, (ACKED,), armed=_in_a_dock("Disk")))
+
+
+@lab_case("inconclusive: drive-changed, cut-class")
+def clone_in_the_dock_that_lost_power_more_often() -> str:
+    """The machine was reset. Then the disk in the dock was cloned, and the clone is there, which has counted
+    more power losses."""
+    disk, case = kept(armed=_in_a_dock("Disk"))
+    return judged(disk, case, now=after_a_boot(_in_a_dock("Other", unsafe_shutdowns=80)))
 
 
 @lab_case("exit 5: another target")

@@ -27,6 +27,16 @@ IDENTITY = (
         change=without(drive_identity.own_serials, ' and "" not in known', ""),
     ),
     Mutant(
+        name="a serial is a drive",
+        rule=9,
+        taken_away="a drive of another model, world-wide name or size is the same by its serial",
+        noticed_by={
+            "another-disk-in-the-dock": "loss: device-smaller",
+            "clone-in-the-dock-that-lost-power-more-often": "durable",
+        },
+        change=answering(drive_identity.are_two, "return False"),
+    ),
+    Mutant(
         name="serials of guests are unique",
         rule=9,
         taken_away="a guest's disk with the same serial on another machine is the same drive",

@@ -139,8 +139,8 @@ def test_drives_that_cannot_be_told_apart_have_no_series(lab: Lab) -> None:
 
 
 def test_a_series_is_the_same_test_of_the_same_drives(lab: Lab) -> None:
-    """Within a series only run, seed and path differ, and the kernel's names; another firmware, write cache,
-    layer, option, hypervisor or plan makes another one (rule 16)."""
+    """Within a series only run, seed and path differ, and the kernel's names; another model, world-wide name,
+    size, firmware, write cache, layer, option, hypervisor or plan makes another one (rule 16)."""
     plan, facts = lab.plan(), lab.facts()
     series = series_key(plan, facts)
     assert series == series_key(lab.plan(run=9, seed=9, target=9), replace(facts, path="/moved"))
@@ -154,6 +154,9 @@ def test_a_series_is_the_same_test_of_the_same_drives(lab: Lab) -> None:
         assert series == series_key(plan, replace(facts, file_system=mounted))
     first = facts.drives[0]
     drives = (
+        replace(first, model="Other"),
+        replace(first, wwid="naa.1"),
+        replace(first, size_bytes=first.size_bytes + 512),
         replace(first, firmware="G"),
         replace(first, write_cache="write through"),
         replace(first, fua=True),
