@@ -12,6 +12,7 @@ from typing import TypeVar
 from durability.acceptance.evidence import CampaignEvidence, DriveEvidence, is_name_of_each, is_of_class
 from durability.acceptance.kinds import Finding, Limit, held, kind, percent_text, worse, worst
 from durability.acceptance.profile import Criterion, DecisionWord
+from durability.bench.decision.proof import of_other_stacks
 from durability.campaign.health import HealthRow, health_warnings, known_values
 from durability.units import counted, format_size, percent
 
@@ -45,8 +46,10 @@ def _clean_cuts(evidence: DriveEvidence, criterion: Criterion) -> Finding:
         return _unbounded(evidence, criterion)
     assert best.bound is not None and criterion.limit is not None
     figure = f"{counted(best.cuts, 'cut')} without a loss: at most {percent(best.bound)} of cuts may lose"
+    apart = of_other_stacks(best, evidence.proofs)
+    figure += f" data (95 % confidence){f', not counting {apart}' if apart else ''}"
     word: DecisionWord = "pass" if best.cuts >= criterion.limit else "not shown"
-    return Finding(word=word, figure=f"{figure} data (95 % confidence)", source=best.source)
+    return Finding(word=word, figure=figure, source=best.source)
 
 
 def _unbounded(evidence: DriveEvidence, criterion: Criterion) -> Finding:

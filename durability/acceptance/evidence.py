@@ -77,7 +77,7 @@ class CycleWord:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignEvidence:
     """A campaign's word on the drive. `state`: "running", "paused" or "ended", with the reason; `cycles` and
-    `rows` oldest first; `proof`: what its cuts under load say, None where there was none."""
+    `rows` oldest first."""
 
     name: str
     state: str
@@ -88,7 +88,6 @@ class CampaignEvidence:
     result: DriveResult
     cycles: tuple[CycleWord, ...]
     rows: tuple[HealthRow, ...]
-    proof: Proof | None
 
     @property
     def cuts(self) -> tuple[CycleWord, ...]:
@@ -186,13 +185,12 @@ def campaign_evidence(state: CampaignState, drive: str) -> CampaignEvidence:
         result=result,
         cycles=tuple(cycles),
         rows=rows,
-        proof=campaign_proof(state, result),
     )
 
 
-def campaign_proof(state: CampaignState, drive: DriveResult) -> Proof | None:
-    """What the cuts of a campaign say of a drive, None where none has an answer."""
-    tally, source = drive.tally, f"campaign {state.plan.name}"
+def campaign_proof(name: str, cut_class: CutClass, drive: DriveResult) -> Proof | None:
+    """What the cuts of the campaign of this name say of a drive, None where none has an answer."""
+    tally, source = drive.tally, f"campaign {name}"
     lost_in = f"cycle {drive.first_loss[0]} of {source}" if drive.first_loss is not None else ""
     if not tally.cuts and not tally.unknown and not lost_in:
         return None
@@ -200,7 +198,7 @@ def campaign_proof(state: CampaignState, drive: DriveResult) -> Proof | None:
         cuts=tally.cuts,
         losses=max(tally.losses, int(bool(lost_in))),
         bound=tally.bound,
-        cut_class=state.plan.cut_class,
+        cut_class=cut_class,
         source=source,
         lost_in=lost_in,
         unknown=tally.unknown,

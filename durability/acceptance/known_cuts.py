@@ -7,15 +7,17 @@ machine, name and size agree. Refuses to look anything up: a client asks the ser
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from durability import limits, plain_text
+from durability.acceptance.evidence import campaign_proof
 from durability.bench.decision.proof import Proof, weightiest_proof
 from durability.bench.decision.same_stack import unlike, withheld_flushes
 from durability.bench.result import Result
 from durability.bench.serials import hashed, marks_of
 from durability.campaign.campaign_state import CampaignState
+from durability.campaign.results import result_of_cycles
 from durability.evidence.cut import CUT_CLASSES
 from durability.evidence.strength import strength, weightiest
 from durability.formats.case import Case
@@ -26,8 +28,8 @@ CAMPAIGNS_MAX = 50  # that a comparison looks through, the newest, if none is na
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownDrive:
-    """A drive that was cut: `facts` of a run on it, and what its cuts said. `runs`: those of a campaign, or
-    the one run."""
+    """A drive that was cut in one stack: `facts` of a run on it, and what its cuts said. `runs`: all of a
+    campaign, or the one run."""
 
     facts: Facts
     proof: Proof
@@ -63,11 +65,44 @@ def known_of_run(case: Case) -> KnownDrive | None:
     return KnownDrive(facts=case.armed, proof=proof, runs=frozenset({case.run}), is_campaign=False)
 
 
-def known_of_campaign(state: CampaignState, drive: str, proof: Proof, facts: Facts) -> KnownDrive:
-    """What a campaign says of a drive of its: `proof`, by its runs; `facts`: of one of them."""
+def runs_of(state: CampaignState, drive: str) -> tuple[str, ...]:
+    """The runs of a campaign on a drive of its, oldest first."""
     mine = (past.of(drive) for past in state.cycles)
-    runs = frozenset(one.run for one in mine if one is not None and one.run)
-    return KnownDrive(facts=facts, proof=proof, runs=runs, is_campaign=True)
+    return tuple(one.run for one in mine if one is not None and one.run)
+
+
+def facts_of_series(case: Case) -> dict[str, Facts]:
+    """The facts of a run, by run: the others of its series have the same stack (rule 16)."""
+    if case.armed is None:
+        return {}
+    return dict.fromkeys((case.run, *(one.run for one in case.series)), case.armed)
+
+
+def known_of_campaign(state: CampaignState, drive: str, facts: Mapping[str, Facts]) -> list[KnownDrive]:
+    """What a campaign says of a drive of its, each stack that it cut apart. `facts`: of its runs. A cycle of
+    which nobody has the facts counts for each stack, unless nothing was lost in it."""
+    stacks: list[tuple[Facts, set[int]]] = []
+    of_any: set[int] = set()
+    for past in state.cycles:
+        mine = past.of(drive)
+        if mine is None:
+            continue
+        cut = facts.get(mine.run)
+        if cut is None:
+            of_any |= {past.began.cycle} if mine.word in ("loss", "nothing") else set()
+            continue
+        same = (own for known, own in stacks if not unlike(known, cut) and not unlike(cut, known))
+        if (cycles := next(same, None)) is not None:
+            cycles.add(past.began.cycle)
+        else:
+            stacks.append((cut, {past.began.cycle}))
+    runs = frozenset(runs_of(state, drive))
+    found = ((cut, result_of_cycles(state, drive, own | of_any)) for cut, own in stacks)
+    return [
+        KnownDrive(facts=cut, proof=proof, runs=runs, is_campaign=True)
+        for cut, result in found
+        if (proof := campaign_proof(state.plan.name, state.plan.cut_class, result)) is not None
+    ]
 
 
 def unsearchable(facts: Facts) -> str:

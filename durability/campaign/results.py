@@ -3,12 +3,14 @@
 Drives are never pooled. Arms that ask the same question are bound together; those that ask another are
 counted apart. A cut whose outcome is not known, for a cause that may lie in the drive, voids the bound; the
 bound that counts each of them as a loss is given in its place. Refuses to leave out any cycle: those that say
-nothing are listed with their cause.
+nothing are listed with their cause. The log does not say whether a drive's write cache was on, so cuts of all
+stacks count together here; `acceptance.known_cuts` counts them apart.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from durability.campaign.campaign_state import CampaignState, PastCycle
@@ -72,6 +74,12 @@ def results(state: CampaignState) -> tuple[DriveResult, ...]:
     """Of each drive of the campaign, in the order of its file."""
     past = [one for one in state.cycles if one.began.cycle]
     return tuple(_drive_result(state, past, drive.name, drive.machine) for drive in state.plan.drives)
+
+
+def result_of_cycles(state: CampaignState, drive: str, cycles: Collection[int]) -> DriveResult:
+    """Of one drive, by these cycles alone."""
+    past = [one for one in state.cycles if one.began.cycle in cycles]
+    return _drive_result(state, past, drive, state.machine_of(drive))
 
 
 def _drive_result(state: CampaignState, past: list[PastCycle], drive: str, machine: str) -> DriveResult:

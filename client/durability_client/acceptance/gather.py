@@ -23,7 +23,14 @@ from durability.acceptance.evidence import (
     campaign_evidence,
     subject_of,
 )
-from durability.acceptance.known_cuts import KnownDrive, held_against, is_withheld, same_drives, unsearchable
+from durability.acceptance.known_cuts import (
+    KnownDrive,
+    held_against,
+    is_withheld,
+    known_of_campaign,
+    same_drives,
+    unsearchable,
+)
 from durability.bench.decision.claims import is_named, left_out
 from durability.bench.decision.proof import Proof
 from durability.bench.kept_result import is_result_id
@@ -33,7 +40,7 @@ from durability.formats.facts import Facts
 from durability.plain_text import owner_label
 from durability.protocol.messages import CampaignNames, ListCampaigns, Listing, ListResults
 from durability_client.bench import saved_results
-from durability_client.bench.cut_verdicts import facts_of, verdicts_of_runs
+from durability_client.bench.cut_verdicts import facts_of_runs, verdicts_of_runs
 from durability_client.bench.kept_results import fetch_over
 from durability_client.link.campaign_log import FetchedLog, read_log
 from durability_client.link.endpoint import Endpoint
@@ -253,9 +260,14 @@ async def _add_campaign(connection: Connection, name: str, drives: list[_Drive],
     await read_log(connection, log)
     if log.state.settings is None:
         return False
+
+    def is_wanted(facts: Facts) -> bool:
+        return not only_known or any(one.is_of(facts, named=False) for one in drives)
+
     found = False
     for drive in log.state.plan.drives:
-        facts = await facts_of(connection, log.state, drive.name)
+        by_run = await facts_of_runs(connection, log.state, drive.name, is_wanted)
+        facts = next(iter(by_run.values()), None)
         if facts is None:
             continue
         mine = next((one for one in drives if one.is_of(facts, named=not only_known)), None)
@@ -264,10 +276,10 @@ async def _add_campaign(connection: Connection, name: str, drives: list[_Drive],
                 continue
             mine = _Drive()
             drives.append(mine)
-        mine.facts.append(facts)
-        campaign = campaign_evidence(log.state, drive.name)
-        mine.campaigns.append(campaign)
-        mine.proofs += [(facts, campaign.proof)] if campaign.proof is not None else []
+        known = known_of_campaign(log.state, drive.name, by_run)
+        mine.facts += [one.facts for one in known] or [facts]
+        mine.campaigns.append(campaign_evidence(log.state, drive.name))
+        mine.proofs += [(one.facts, one.proof) for one in known]
         found = True
     return found
 

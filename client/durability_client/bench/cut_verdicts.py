@@ -7,20 +7,21 @@ client that nobody named where several have runs on the drive.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 
 from durability import plain_text
-from durability.acceptance.evidence import campaign_proof
 from durability.acceptance.known_cuts import (
     CAMPAIGNS_MAX,
     KnownDrive,
+    facts_of_series,
     is_withheld,
     known_of_campaign,
     known_of_run,
     older_campaigns,
     proof_beside,
+    runs_of,
     same_drives,
     unsearchable,
 )
@@ -29,7 +30,6 @@ from durability.bench.decision.proof import Proof
 from durability.bench.result import Result
 from durability.bench.serials import marks_of
 from durability.campaign.campaign_state import CampaignState
-from durability.campaign.results import results
 from durability.errors import FormatError, PeerError, RefusedError, UsageError
 from durability.formats.case import Case, case_from_value
 from durability.formats.facts import Facts
@@ -86,7 +86,7 @@ async def found_verdicts(
         async with asyncio.timeout(SEARCH_S):
             # A refusal ends its connection. Clients are not shown campaigns, and have runs of their own.
             with closing(await connect(endpoint, "query")) as connection, suppress(RefusedError):
-                notes |= dict.fromkeys(await _look_at_campaigns(connection, known))
+                notes |= dict.fromkeys(await _look_at_campaigns(connection, measured, known))
             with closing(await connect(endpoint, "query")) as connection:
                 for facts in {marks_of(one.facts): one.facts for one in measured}.values():
                     of_runs, note = await verdicts_of_runs(connection, facts, clients)
@@ -107,12 +107,19 @@ async def _named(connection: Connection, name: str) -> list[KnownDrive]:
     return [] if known is None else [known]
 
 
-async def _look_at_campaigns(connection: Connection, known: list[KnownDrive]) -> tuple[str, ...]:
-    """Add what the newest campaigns say. A sentence if there are more than those."""
+async def _look_at_campaigns(
+    connection: Connection, measured: Sequence[Result], known: list[KnownDrive]
+) -> tuple[str, ...]:
+    """Add what the newest campaigns say of the drives of `measured`. A sentence if there are more than
+    those."""
+
+    def is_measured(facts: Facts) -> bool:
+        return any(same_drives(facts, one.facts, named=False) for one in measured)
+
     names = (await connection.request(ListCampaigns(), CampaignNames)).names
     for name in names[-CAMPAIGNS_MAX:]:
         with suppress(FormatError):  # of a later release: others can be read
-            known += await _of_campaign(connection, name)
+            known += await _of_campaign(connection, name, is_measured)
     return older_campaigns(len(names))
 
 
@@ -148,30 +155,34 @@ async def _of_claim(
     return known
 
 
-async def _of_campaign(connection: Connection, name: str) -> list[KnownDrive]:
-    """Each drive of a campaign of which its cuts said something."""
+async def _of_campaign(
+    connection: Connection, name: str, is_wanted: Callable[[Facts], bool] = lambda _: True
+) -> list[KnownDrive]:
+    """Each drive of a campaign that is wanted, and of which its cuts said something, in each of its
+    stacks."""
     log = FetchedLog(name=name)
     await read_log(connection, log)
     if log.state.settings is None:
         return []
-    known = []
-    for drive in results(log.state):
-        facts = await facts_of(connection, log.state, drive.drive)
-        proof = campaign_proof(log.state, drive)
-        if proof is not None and facts is not None:
-            known.append(known_of_campaign(log.state, drive.drive, proof, facts))
+    known: list[KnownDrive] = []
+    for drive in log.state.plan.drives:
+        facts = await facts_of_runs(connection, log.state, drive.name, is_wanted)
+        known += known_of_campaign(log.state, drive.name, facts)
     return known
 
 
-async def facts_of(connection: Connection, state: CampaignState, drive: str) -> Facts | None:
-    """The facts of the drive's first run in the campaign that the server still has."""
-    for past in state.cycles:
-        mine = past.of(drive)
-        if mine is not None and mine.run:
-            case = await _case(connection, parse_run(mine.run))
-            if case.armed is not None:
-                return case.armed
-    return None
+async def facts_of_runs(
+    connection: Connection, state: CampaignState, drive: str, is_wanted: Callable[[Facts], bool]
+) -> dict[str, Facts]:
+    """The facts of a drive's runs in a campaign, by run, the first one's first; one run of each series is
+    asked for. None if the first one's are not wanted."""
+    facts: dict[str, Facts] = {}
+    for run in runs_of(state, drive):
+        if run not in facts:
+            facts |= facts_of_series(await _case(connection, parse_run(run)))
+        if facts and not is_wanted(next(iter(facts.values()))):
+            return {}
+    return facts
 
 
 async def _of_run(connection: Connection, run: int) -> KnownDrive | None:

@@ -7,6 +7,7 @@ by cuts that left the drive its power.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -82,7 +83,8 @@ def outweighs(proof: Proof | None, code: Code) -> bool:
 
 def weightiest_proof(proofs: list[Proof]) -> Proof | None:
     """The proof that counts of several on one drive: a loss, else the most cuts of the heaviest word. Another
-    series with cuts that have no answer keeps it from proving the drive."""
+    series with cuts that have no answer keeps it from proving the drive. Of too few cuts, it says how many of
+    the same campaign were of another stack."""
     order: dict[ProofWord, int] = {"lost data": 2, "proven": 1, "too few cuts": 0}
     heaviest = max(
         proofs,
@@ -90,6 +92,18 @@ def weightiest_proof(proofs: list[Proof]) -> Proof | None:
         default=None,
     )
     void = next((one for one in proofs if one.bound is None and not one.losses and not one.but), None)
-    if heaviest is None or heaviest.word != "proven" or void is None:
+    if heaviest is None:
+        return None
+    if heaviest.word == "too few cuts" and heaviest.bound is not None and not heaviest.but:
+        apart = of_other_stacks(heaviest, proofs)
+        return replace(heaviest, but=apart) if apart else heaviest
+    if heaviest.word != "proven" or void is None:
         return heaviest
     return replace(heaviest, but=f"{counted(void.unknown, 'cut')} of {void.source} with unknown outcome")
+
+
+def of_other_stacks(proof: Proof, others: Iterable[Proof]) -> str:
+    """The cuts of the campaign of `proof` that were of other stacks than the measured one, in words; "" for
+    none."""
+    apart = (one for one in others if one.source == proof.source and one.but and one.cuts)
+    return " and ".join(f"{counted(one.cuts, 'cut')} of {one.source} {one.but}" for one in apart)

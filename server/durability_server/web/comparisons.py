@@ -12,14 +12,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from durability.acceptance.evidence import campaign_proof
 from durability.acceptance.known_cuts import (
     CAMPAIGNS_MAX,
     KnownDrive,
+    facts_of_series,
     known_of_campaign,
     known_of_run,
     older_campaigns,
     proof_beside,
+    runs_of,
+    same_drives,
     unsearchable,
 )
 from durability.bench import figures
@@ -30,9 +32,8 @@ from durability.bench.kept_result import is_result_id, unpack_body
 from durability.bench.result import Result
 from durability.bench.serials import marks_of
 from durability.campaign.campaign_state import CampaignState
-from durability.campaign.results import results
 from durability.errors import FormatError, RefusedError, UsageError
-from durability.formats.documents import from_value
+from durability.formats.case import Case
 from durability.formats.facts import Facts
 from durability.units import parse_run
 from durability_server import clock
@@ -86,7 +87,7 @@ def comparison_view(store: Store, watch: CampaignWatch, names: Sequence[str]) ->
     kept = [store.results.find(name, client=None) for name in names]
     found = [(_label(row, kept), unpack_body(body)[1]) for row, body in kept]
     campaigns = watch.read()
-    known = _known_of_campaigns(store, campaigns)
+    known = _known_of_campaigns(store, campaigns, [result for _, result in found])
     proofs: list[Proof | None] = []
     notes = dict.fromkeys(older_campaigns(len(campaigns)))
     for (row, _), (label, result) in zip(kept, found, strict=True):
@@ -117,10 +118,14 @@ def _known_of_runs(
 
 
 def _known_of_run(store: Store, name: str) -> KnownDrive | None:
-    with suppress(RefusedError, FormatError):  # the server has that run no more
+    case = _case(store, name)
+    return None if case is None else known_of_run(case)
+
+
+def _case(store: Store, name: str) -> Case | None:
+    with suppress(RefusedError, UsageError, FormatError):  # the store has that run no more
         stored = store.load(parse_run(name))
-        case = Run(stored, boot_id="").case(now_ns=clock.now_ns(), relations=store.relations(stored))
-        return known_of_run(case)
+        return Run(stored, boot_id="").case(now_ns=clock.now_ns(), relations=store.relations(stored))
     return None
 
 
@@ -135,29 +140,31 @@ def _model(row: Mapping[str, Any]) -> str:
     return " + ".join(str(drive.get("model") or "unnamed") for drive in row["drives"]) or str(row["target"])
 
 
-def _known_of_campaigns(store: Store, campaigns: Sequence[WatchedCampaign]) -> list[KnownDrive]:
-    """What the newest campaigns said of their drives."""
+def _known_of_campaigns(
+    store: Store, campaigns: Sequence[WatchedCampaign], measured: Sequence[Result]
+) -> list[KnownDrive]:
+    """What the newest campaigns said of the drives of `measured`."""
     known: list[KnownDrive] = []
     for campaign in campaigns[-CAMPAIGNS_MAX:]:
         state = campaign.state
-        for result in results(state) if state.settings is not None else ():
-            proof = campaign_proof(state, result)
-            facts = _facts_of(store, state, result.drive) if proof is not None else None
-            if proof is not None and facts is not None:
-                known.append(known_of_campaign(state, result.drive, proof, facts))
+        for drive in state.plan.drives if state.settings is not None else ():
+            facts = _facts_of_runs(store, state, drive.name, measured)
+            known += known_of_campaign(state, drive.name, facts)
     return known
 
 
-def _facts_of(store: Store, state: CampaignState, drive: str) -> Facts | None:
-    """The facts of the drive's first run in the campaign that the store still has."""
-    for past in state.cycles:
-        mine = past.of(drive)
-        if mine is not None and mine.run:
-            with suppress(RefusedError, UsageError, FormatError):  # the store has that run no more
-                armed = store.load(parse_run(mine.run)).armed
-                if armed is not None:
-                    return from_value(Facts, armed)
-    return None
+def _facts_of_runs(
+    store: Store, state: CampaignState, drive: str, measured: Sequence[Result]
+) -> dict[str, Facts]:
+    """The facts of a drive's runs in a campaign, by run; none if no result is of that drive."""
+    facts: dict[str, Facts] = {}
+    for run in runs_of(state, drive):
+        case = None if run in facts else _case(store, run)
+        facts |= {} if case is None else facts_of_series(case)
+        first = next(iter(facts.values()), None)
+        if first and not any(same_drives(first, one.facts, named=False) for one in measured):
+            return {}
+    return facts
 
 
 def _column(compared: Comparison, row: Row | None, number: int) -> Column:

@@ -12,19 +12,27 @@ from typing import Any
 import pytest
 
 from durability import limits
+from durability.bench.kept_result import digest_of, pack_body, summary_of
 from durability.bench.result import Result, encode
 from durability.bench.serials import hash_serials
+from durability.campaign.happenings import Entry
 from durability.errors import EXIT_OK, UsageError
+from durability.formats.documents import to_value
 from durability.formats.facts import Drive, Facts
+from durability.protocol.local_address import socket_name
 from durability_client.acceptance.gather import EvidenceWanted, gather
 from durability_client.bench.bench_command import CompareOptions, compare_files
 from durability_client.bench.cut_verdicts import found_verdicts, named_verdicts
 from durability_client.link.credential import load_credential
 from durability_client.link.endpoint import Endpoint
 from durability_server.server import Server
+from durability_server.store.result_store import NewResult
 from durability_server.store.store import Store
+from durability_server.web.campaign_watch import CampaignWatch
+from durability_server.web.comparisons import comparison_view
 from tests import sample_facts
 from tests.core.bench.results import JUDGED, Device, simulate
+from tests.core.campaign.written_log import said, written_log
 from tests.joined import joined
 from tests.server.conftest import Lab
 from tests.server.store.conftest import StoreFixture
@@ -52,19 +60,23 @@ class Cut:
         self._credential = directory / "credential.json"
         self._server = Server(store_url=self._url)
 
-    async def begin(self, cuts: Sequence[tuple[Drive | Facts, str]]) -> Endpoint:
-        """The server as a client that made the runs has it."""
+    async def begin(self, cuts: Sequence[tuple[Drive | Facts, str]], log: Sequence[Entry] = ()) -> Endpoint:
+        """The server as a client that made the runs has it, or its operator where it has the log of a
+        campaign."""
         host, port = await self._server.start("127.0.0.1", 0, directory=None)
         await joined(self._server, host, port, credential=self._credential)
         await self.end()
         known = load_credential(self._credential)
         assert known is not None
-        self._fill(cuts, known.client)
+        self._fill(cuts, known.client, log)
         self._server = Server(store_url=self._url)
+        if log:
+            await self._server.start("127.0.0.1", port, directory=self._directory)
+            return Endpoint(local=self._directory / socket_name(port))
         await self._server.start("127.0.0.1", port, directory=None)
         return await joined(self._server, host, port, credential=self._credential)
 
-    def _fill(self, cuts: Sequence[tuple[Drive | Facts, str]], client: str) -> None:
+    def _fill(self, cuts: Sequence[tuple[Drive | Facts, str]], client: str, log: Sequence[Entry]) -> None:
         store = Store(self._url)
         store.open()
         fixture = StoreFixture(store, Lab(self._directory))
@@ -74,6 +86,7 @@ class Cut:
             fixture.arm(run, facts=facts)
             fixture.save(run, session_end="silence")
             fixture.judge(run, verdict)
+        keep_log(store, log)
         store.close()
 
     async def end(self) -> None:
@@ -86,6 +99,16 @@ async def cut(tmp_path: Path) -> AsyncIterator[Cut]:
     server = Cut(tmp_path)
     yield server
     await server.end()
+
+
+def keep_log(store: Store, log: Sequence[Entry]) -> None:
+    """Keep the log of campaign c."""
+    for entry in log:
+        value = to_value(entry)
+        if entry.number == 1:
+            assert store.campaigns.begin("c", value, number=1, home="", after=0)
+        else:
+            assert store.campaigns.append("c", entry.number, value)
 
 
 def _drive(serial: str, **changes: Any) -> Drive:
@@ -156,6 +179,41 @@ async def test_acceptance_holds_cuts_against_the_stack_that_was_measured(cut: Cu
         "on ext4, not on xfs",
         "with the write cache off, not on",
         "",
+    ]
+
+
+async def test_a_campaign_counts_for_each_stack_that_it_cut(cut: Cut, tmp_path: Path) -> None:
+    """The write cache is on until the first power cut only. `compare` and `accept`, by name or not, and the
+    page of the server count one cut of what was measured, and say how many were of another stack."""
+    on, off = _drive("S1"), _drive("S1", write_cache="write through")
+    log = written_log("c", [[said("durable", run)] for run in (1, 2, 3)])
+    endpoint = await cut.begin([(on, "durable"), (off, "durable"), (off, "durable")], log)
+    text = "no loss in 1 cut, but 2 cuts of campaign c with the write cache off, not on"
+    result = _result(on)
+    found = (await found_verdicts(endpoint, [result])).proofs
+    named = await named_verdicts(endpoint, ["c"], [result])
+    assert [one and one.text for one in (*found, *named)] == [text, text]
+    path = tmp_path / "a.json"
+    path.write_bytes(encode(result))
+    for campaigns in ((), ("c",)):
+        wanted = EvidenceWanted(campaigns=campaigns, results=(str(path),), drive="")
+        (evidence,) = await gather(endpoint, wanted, lambda _: None)
+        assert [(one.cuts, one.but) for one in evidence.proofs] == [
+            (1, ""),
+            (2, "with the write cache off, not on"),
+        ]
+    await cut.end()
+    store = Store(f"sqlite:///{tmp_path / 'store.sqlite'}")
+    store.open()
+    body = pack_body(result)
+    new = NewResult(client="", wall="", summary=summary_of(result), body=body, digest=digest_of(body))
+    other = replace(new, body=pack_body(_result(off)), digest=digest_of(pack_body(_result(off))))
+    names = [store.results.add(one) for one in (new, other)]
+    columns = comparison_view(store, CampaignWatch(store.campaigns), names).columns
+    store.close()
+    assert [one.cuts for one in columns] == [
+        text,
+        "no loss in 2 cuts, but 1 cut of campaign c with the write cache on, not off",
     ]
 
 

@@ -11,6 +11,7 @@ from durability.acceptance.evidence import (
     CampaignEvidence,
     CycleWord,
     DriveEvidence,
+    campaign_proof,
     subject_of,
 )
 from durability.bench.catalogue import HELD, HELD_COMMIT, HELD_FILL, STANDARD
@@ -108,15 +109,6 @@ def campaign(
         left_out=(),
         left="",
     )
-    proof = Proof(
-        cuts=cuts,
-        losses=losses,
-        bound=tally.bound,
-        cut_class=cut_class,
-        source=f"campaign {name}",
-        lost_in=f"cycle {first_loss[0]} of campaign {name}" if first_loss else "",
-        unknown=voided,
-    )
     return CampaignEvidence(
         name=name,
         state="ended: complete",
@@ -127,7 +119,6 @@ def campaign(
         result=result,
         cycles=cycles,
         rows=rows(known) if health is None else tuple(health),
-        proof=proof if cuts or voided else None,
     )
 
 
@@ -198,11 +189,12 @@ def evidence(
     found = [one.result.facts for one in results] or [facts()]
     found += [facts(drives=(drive(firmware=one),)) for one in firmware]
     every = [one for each in campaigns for one in each.rows]
+    proofs = [campaign_proof(one.name, one.cut_class, one.result) for one in campaigns]
     return DriveEvidence(
         subject=subject_of(found, every),
         facts=tuple(found),
         campaigns=tuple(campaigns),
-        proofs=(*(one.proof for one in campaigns if one.proof is not None), *runs),
+        proofs=(*(one for one in proofs if one is not None), *runs),
         results=tuple(results),
     )
 
