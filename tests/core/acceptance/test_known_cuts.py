@@ -62,6 +62,19 @@ def test_cuts_of_another_stack_are_not_counted() -> None:
 CLEAN = Criterion(kind="clean-cuts", limit=CUTS, cut_class="power", required=True, reason="Because.")
 
 
+def test_a_loss_is_held_against_the_stack_that_lost() -> None:
+    """The write cache was off in the first cycle and on when a cut lost data: no other run's facts dismiss
+    the loss, and no later campaign clears it."""
+    known = [*campaign([OFF, *[ON] * 29], lost=30), *campaign([ON] * CUTS, name="later")]
+    proof = proof_beside(measured(ON), known, named=False)
+    assert proof is not None and proof.text == "lost data in cycle 30 of campaign c"
+    held = tuple(held_against(one.proof, one.facts, [ON]) for one in known)
+    assert KINDS["clean-cuts"].look(replace(evidence(), proofs=held), CLEAN).word == "refuse"
+    mirrored = campaign([ON, *[OFF] * 29], lost=30)
+    lost = proof_beside(measured(ON), mirrored, named=False)
+    assert lost is not None and lost.word == "too few cuts", "with the cache off no flush was sent"
+
+
 def test_a_cycle_whose_run_nobody_knows_counts_against_each_stack() -> None:
     """It lost data in any of them; a clean one is a clean cut of none."""
     cycles = [said("durable", 1), said("durable", 2), said("loss", 3), said("durable", 4)]
