@@ -10,20 +10,18 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from durability.formats.case import Case, DriveState, PowerOff, Receipt
+from durability.evidence.cut import off_as_seen
+from durability.formats.case import Case, DriveState, Receipt
 from durability.formats.mixing import U64
 from durability.formats.plan import Plan
 from durability.formats.versions import Versions
 
 WINDOWS_MS = (1, 10, 100, 1000)
 _MS = 1_000_000
-
-# For so long a power supply may feed a drive after its switch has said off.
-_HOLD_UP_NS = 3_000_000_000
 
 # Why it is not known until when the drive had power, by what was seen of it after the target's I/O error.
 _UNKNOWN: Mapping[DriveState, str] = {
@@ -102,51 +100,13 @@ def last_power_ns(case: Case) -> int | None:
     """
     if case.off_by_another_clock:
         return None
-    seen_ns, off = _last_seen_ns(case), _off(case)
+    seen_ns, off = _last_seen_ns(case), off_as_seen(case)
     if off is None:
         return seen_ns
     if seen_ns is None or seen_ns + _allowance_ns(case) < off.asked_ns:
         return off.confirmed_ns
     # An allowance that grew by an outage must not hide that the power was on until the controller was asked.
     return min(max(seen_ns, off.asked_ns), off.confirmed_ns)
-
-
-def worked_after_off_ns(case: Case) -> int:
-    """For how long, at least, the drive went on after the controller had confirmed that it is off; 0 for not
-    at all, or for no longer than a power supply may feed it."""
-    acknowledged_ns, answered_ns = _after_off_ns(case)
-    return max(answered_ns, acknowledged_ns if acknowledged_ns > _HOLD_UP_NS else 0)
-
-
-def _off(case: Case) -> PowerOff | None:
-    """The controller's log as far as the drive bears it out: None if the drive went on, and with a later
-    confirmation if a power supply fed it until then."""
-    if case.power_off is None or worked_after_off_ns(case):
-        return None
-    acknowledged_ns, _ = _after_off_ns(case)
-    return replace(case.power_off, confirmed_ns=case.power_off.confirmed_ns + acknowledged_ns)
-
-
-def _after_off_ns(case: Case) -> tuple[int, int]:
-    """How long after the confirmation of off the drive acknowledged something last, and answered a read after
-    an I/O error; 0 for not at all. A report may have been under way for a round trip, and for longer if it
-    was held up."""
-    if case.power_off is None:
-        return 0, 0
-    off_ns = case.power_off.confirmed_ns + case.rtt_max_ns
-    answered_ns = 0
-    if case.target_error is not None and case.target_error.drive == "answered":
-        answered_ns = case.target_error.at_ns
-    return max(0, _acknowledged_ns(case) - off_ns), max(0, answered_ns - off_ns)
-
-
-def _acknowledged_ns(case: Case) -> int:
-    """When the last acknowledgement was sent, at the earliest as far as that is known; 0 for none."""
-    if not case.timeline:
-        return 0
-    last = case.timeline[-1]
-    held_up = (held.from_ns for held in case.held_up if held.frontiers == last.frontiers)
-    return min((last.at_ns, *held_up))
 
 
 def _last_seen_ns(case: Case) -> int | None:
@@ -203,7 +163,7 @@ def cut_interval_ns(case: Case) -> tuple[int, int] | None:
     power_ns = last_power_ns(case)
     if power_ns is None:
         return None
-    off = _off(case)
+    off = off_as_seen(case)
     if off is not None and power_ns == off.confirmed_ns:
         return off.asked_ns, power_ns
     earliest, latest = _seen_interval_ns(case, power_ns)

@@ -12,10 +12,9 @@ Refuses to conclude anything from an emulated drive's counter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from durability.evidence.at_risk import worked_after_off_ns
 from durability.evidence.drive_identity import machine_ids, own_serial, same_kernel, told_apart
 from durability.formats.case import PROVABLE_CUT_CLASSES, RESET, Case, PowerOff, ProvableCutClass
 from durability.formats.drive_serials import is_nobodys
@@ -26,6 +25,8 @@ CUT_CLASSES: tuple[CutClass, ...] = ("none", *reversed(PROVABLE_CUT_CLASSES))  #
 
 # The time of now's boot is known from facts that may be older than the case by as much as this.
 _BOOT_DOUBT_NS = 10_000_000_000
+# For so long a power supply may feed a drive after its switch has said off.
+_HOLD_UP_NS = 3_000_000_000
 _RESTARTED = "after an I/O error of the target the machine may have been restarted cleanly"
 
 
@@ -111,6 +112,15 @@ def outlived(case: Case, now: Facts | None) -> bool:
     return case.now_ns - now.host.uptime_ns - reset_ns > _BOOT_DOUBT_NS
 
 
+def off_as_seen(case: Case) -> PowerOff | None:
+    """The controller's log as far as the drive bears it out: None if the drive went on, and with a later
+    confirmation if a power supply fed it until then."""
+    if case.power_off is None or _worked_after_off_ns(case):
+        return None
+    acknowledged_ns, _ = _after_off_ns(case)
+    return replace(case.power_off, confirmed_ns=case.power_off.confirmed_ns + acknowledged_ns)
+
+
 def _reset_ns(case: Case) -> int | None:
     """When the connection of the last session was reset, None if it was not."""
     reset_ns = None
@@ -153,13 +163,42 @@ def _went_on_without_power(case: Case) -> list[str]:
     if off is None:
         return []
     if off.subject == "drive":
-        late_ns, what = worked_after_off_ns(case), "a drive answered"
+        late_ns, what = _worked_after_off_ns(case), "a drive answered"
     else:
         late_ns = max(0, case.last_receipt_ns - off.confirmed_ns)
         late_ns, what = late_ns if late_ns > case.rtt_max_ns else 0, "the client was heard"
     if not late_ns:
         return []
     return [f"{what} {late_ns / 1e6:.0f} ms after the switch had said that the power was off"]
+
+
+def _worked_after_off_ns(case: Case) -> int:
+    """For how long, at least, the drive went on after the controller had confirmed that it is off; 0 for not
+    at all, or for no longer than a power supply may feed it."""
+    acknowledged_ns, answered_ns = _after_off_ns(case)
+    return max(answered_ns, acknowledged_ns if acknowledged_ns > _HOLD_UP_NS else 0)
+
+
+def _after_off_ns(case: Case) -> tuple[int, int]:
+    """How long after the confirmation of off the drive acknowledged something last, and answered a read after
+    an I/O error; 0 for not at all. A report may have been under way for a round trip, and for longer if it
+    was held up."""
+    if case.power_off is None:
+        return 0, 0
+    off_ns = case.power_off.confirmed_ns + case.rtt_max_ns
+    answered_ns = 0
+    if case.target_error is not None and case.target_error.drive == "answered":
+        answered_ns = case.target_error.at_ns
+    return max(0, _acknowledged_ns(case) - off_ns), max(0, answered_ns - off_ns)
+
+
+def _acknowledged_ns(case: Case) -> int:
+    """When the last acknowledgement was sent, at the earliest as far as that is known; 0 for none."""
+    if not case.timeline:
+        return 0
+    last = case.timeline[-1]
+    held_up = (held.from_ns for held in case.held_up if held.frontiers == last.frontiers)
+    return min((last.at_ns, *held_up))
 
 
 def _contradictions(armed: Facts, now: Facts, claimed: CutClass, *, happened: bool, alone: bool) -> list[str]:
