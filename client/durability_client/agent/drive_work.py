@@ -62,6 +62,7 @@ _TRIES = 5
 _BETWEEN_TRIES_S = 3.0
 _STORE_TRIES = 600  # of what the server does not store, since its disk is full for a while
 _NO_STORE = f"{NOT_ACCEPTED} (store-unavailable)"
+_NO_VERDICT_LEFT = f"{NOT_STORED} (quota)"  # which no other try changes
 _STILL_ACKED_S = 3.0  # in which a run whose drive was cut acknowledges nothing
 
 
@@ -502,6 +503,8 @@ class DriveWork:
             if NOT_STORED not in done.errors:
                 return done.exit_code, done.said
             work.say(text=f"exit code {done.exit_code} of verify, but {NOT_STORED}")
+            if _NO_VERDICT_LEFT in done.errors:
+                raise DriveError("not-verified", done.said)
             await asyncio.sleep(_BETWEEN_TRIES_S)
             await self._setting.online.wait()
         raise DriveError("not-verified", f"exit code {done.exit_code} of verify, but {NOT_STORED}")

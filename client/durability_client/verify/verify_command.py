@@ -108,7 +108,8 @@ async def verify(
             unkept = await case_source.close(outcome.plan.run, document, outcome.examples)
         except PeerError as error:
             unkept = ""
-            print(plain_text.as_line(f"warning: {NOT_STORED}: {error}"), file=err)
+            code = f" ({error.code})" if isinstance(error, RefusedError) else ""
+            print(plain_text.as_line(f"warning: {NOT_STORED}{code}: {error}"), file=err)
         if unkept:
             print(plain_text.as_line(f"warning: {_NOT_ALL_STORED}: {unkept}"), file=err)
     if options.json:

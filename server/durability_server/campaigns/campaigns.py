@@ -22,7 +22,7 @@ from durability.formats.case import Case
 from durability.formats.documents import from_value, to_value
 from durability.protocol import messages
 from durability.protocol.messages import Message
-from durability.units import format_run
+from durability.units import counted, format_run
 from durability_server import clock
 from durability_server.access.caller import Caller
 from durability_server.announcements import Announce, silence
@@ -31,7 +31,7 @@ from durability_server.campaigns.campaign_task import CampaignTask, Switches, ho
 from durability_server.campaigns.notifications import News
 from durability_server.power.exchange import SwitchAccess
 from durability_server.power.switches import identity
-from durability_server.store.store import Store
+from durability_server.store.store import RUNS_OF_CLIENT_MAX, Store
 from durability_server.store.store_thread import StoreThread
 
 REQUESTS = (
@@ -64,6 +64,7 @@ class Campaigns:
     ) -> None:
         self._store = store.campaigns
         self._clients = store.clients
+        self._runs_named = store.runs_named
         self._shared = store.leases.is_shared
         self._thread = thread
         self._switches = switches
@@ -191,6 +192,7 @@ class Campaigns:
             )
         settings = check(from_value(Settings, message.settings))
         await self._require_joined(settings)
+        await self._require_runs_left(settings)
 
         def begin(state: CampaignState) -> Happening:
             state.require_may_begin()
@@ -213,6 +215,21 @@ class Campaigns:
                     "bad-request",
                     f"no machine has joined as {machine!r}{known} (`durability clients invite --name"
                     f" {machine}` prints the line for it)",
+                )
+
+    async def _require_runs_left(self, settings: Settings) -> None:
+        """Raises RefusedError if a machine would have more runs than one client may, before the end."""
+        for machine in settings.machines:
+            begun = await self._thread.look_up(self._runs_named, machine)
+            drives = len(settings.drives_of(machine))
+            needed = drives * settings.cuts
+            if begun + needed > RUNS_OF_CLIENT_MAX:
+                what = f"{counted(drives, 'drive')}, {counted(settings.cuts, 'cut')} each"
+                raise RefusedError(
+                    "quota",
+                    f"machine {machine} has {counted(begun, 'run')} here, and this campaign makes at least"
+                    f" {needed:,} more ({what}), but one client may have {RUNS_OF_CLIENT_MAX:,}. Set fewer"
+                    " cuts, test fewer drives of the machine, or revoke it and let it join again",
                 )
 
     async def _require_free(self, settings: Settings) -> None:

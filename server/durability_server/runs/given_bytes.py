@@ -36,13 +36,12 @@ class GivenBytes:
         self._counting: dict[str, asyncio.Task[None]] = {}
         self._meanwhile: dict[str, int] = {}  # given since the count that is under way began
 
-    async def require_left(self, client: str, *, for_loss: bool = False) -> None:
-        """Raises RefusedError "quota" where the client has given as much as one may (the operator's own are
-        not counted), `for_loss`: as much as it may with losses; and StoreError where that cannot be known."""
+    async def require_left(self, client: str, kind: evidence_rows.Kind) -> None:
+        """Raises RefusedError "quota" where the client has given as much as one may that gives more of this
+        kind (the operator's own are not counted); and StoreError where that cannot be known."""
         if not client:
             return
-        most = evidence_rows.BYTES_OF_CLIENT_MAX
-        most += evidence_rows.BYTES_BEYOND_FOR_LOSSES if for_loss else 0
+        most = evidence_rows.bytes_max(kind)
         given = self._of.get(client)
         age_s = time.monotonic() - given.counted_s if given is not None else 0.0
         if given is None or (given.total >= most and age_s > REFUSED_S):
@@ -54,7 +53,7 @@ class GivenBytes:
             raise RefusedError(
                 "quota",
                 f"this client has {given.total} bytes of runs, evidence and verdicts here, the maximum of one"
-                " client",
+                f" client for more {kind}",
             )
 
     def add(self, client: str, count: int) -> None:

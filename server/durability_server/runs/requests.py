@@ -202,7 +202,7 @@ class Requests:
             wall=clock.wall(),
             writers=plan.writers,
         )
-        await self._given.require_left(registration.client)  # before any prefill
+        await self._given.require_left(registration.client, "runs")  # before any prefill
         await self._thread.call(self._store.register, registration, force=message.force)
         self._given.add(registration.client, _bytes_of(registration))
         async with self._registry.holding(message.run, "resume") as run:
@@ -237,7 +237,7 @@ class Requests:
         session = channel.session
         assert session is not None  # the protocol's tables: no ArmRun before Accepted
         run = session.run
-        await self._given.require_left(run.stored.client)
+        await self._given.require_left(run.stored.client, "runs")
         if run.state not in ("registered", "armed") or any(run.frontiers.acked):
             raise ProtocolError(
                 f"ArmRun for run {format_run(run.id)}, which is {run.state} and has acknowledged operations"
@@ -265,7 +265,7 @@ class Requests:
 
     async def _take_evidence(self, caller: Caller, message: messages.Evidence) -> Message:
         head = await self._owned(caller, message.run)
-        await self._given.require_left(head.client)
+        await self._given.require_left(head.client, "evidence")
         piece = (message.run, message.name, message.data)
         others = await self._thread.ask(self._store.other_evidence, *piece)
         if others is not None:
@@ -281,7 +281,7 @@ class Requests:
                 "bad-request",
                 f"run {past.run} is {head.state}: a verdict is for a run that verify has ended",
             )
-        await self._given.require_left(head.client, for_loss=past.verdict == "loss")
+        await self._given.require_left(head.client, "losses" if past.verdict == "loss" else "verdicts")
         added = await self._thread.call(self._store.add_verdict, past, message.document)
         self._given.add(head.client, added)
         self._tell(head, f"verdict: {past.verdict}")

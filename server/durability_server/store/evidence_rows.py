@@ -7,6 +7,8 @@ only reads, before the one that writes. Within a transaction of the caller's.
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 from sqlalchemy import ColumnElement, Connection, Table, func, insert, literal, select
 
 from durability import limits
@@ -15,9 +17,13 @@ from durability_server.store import tables
 
 EVIDENCE_BYTES_TOTAL_MAX = 256 << 20  # per run
 BYTES_OF_CLIENT_MAX = 2 << 30  # the operator's own are not counted
+BYTES_NOT_FOR_EVIDENCE = 512 << 20  # of these: evidence of one drive must not end the runs on others
+BYTES_BEYOND_FOR_VERDICTS = 64 << 20  # so a run that was armed gets its verdict, though others armed with it
+BYTES_BEYOND_FOR_LOSSES = 64 << 20  # beyond those, for verdicts of loss when all else is refused
 ROW_BYTES = 100  # of each row, beside what its long columns hold
-BYTES_BEYOND_FOR_LOSSES = 64 << 20  # that verdicts of loss may take when all else is refused
 _NAME_MAX = 255  # characters: the column's
+
+Kind: TypeAlias = Literal["evidence", "runs", "verdicts", "losses"]
 
 _EVIDENCE = tables.evidence.c
 
@@ -66,6 +72,17 @@ def _data(db: Connection, run: str, name: str) -> bytes | None:
 
 def _numbered(name: str, number: int) -> str:
     return name if number == 1 else f"{name}.{number}"
+
+
+def bytes_max(kind: Kind) -> int:
+    """How many bytes a client may have in all when it gives more of this kind."""
+    beyond = {
+        "evidence": -BYTES_NOT_FOR_EVIDENCE,
+        "runs": 0,
+        "verdicts": BYTES_BEYOND_FOR_VERDICTS,
+        "losses": BYTES_BEYOND_FOR_VERDICTS + BYTES_BEYOND_FOR_LOSSES,
+    }
+    return BYTES_OF_CLIENT_MAX + beyond[kind]
 
 
 def bytes_of(db: Connection, client: str) -> int:

@@ -387,6 +387,14 @@ class Store:
             )
         return len(packed)
 
+    def runs_named(self, name: str) -> int:
+        """How many runs the client has that is known by this name."""
+        columns = tables.clients.c
+        with self._database.reading() as db:
+            known = select(columns.id).where(columns.name == name, columns.revoked == "")
+            client = db.execute(known).scalar()
+            return 0 if client is None else _runs_of(db, client)
+
     def bytes_of(self, client: str) -> int:
         """What all that the client has given takes. This may take long."""
         with self._database.reading() as db:
@@ -544,10 +552,14 @@ _UPDATE_RUN = (
 )
 
 
+def _runs_of(db: Connection, client: str) -> int:
+    return int(db.execute(select(func.count()).where(tables.runs.c.client == client)).scalar_one())
+
+
 def _require_runs_left(db: Connection, client: str) -> None:
     if not client:
         return
-    count = db.execute(select(func.count()).where(tables.runs.c.client == client)).scalar_one()
+    count = _runs_of(db, client)
     if count >= RUNS_OF_CLIENT_MAX:
         raise RefusedError("quota", f"this client has {count} runs, the maximum of one client")
 

@@ -23,7 +23,7 @@ from durability.units import format_run
 from durability_client import clients_command
 from durability_client.link.endpoint import Endpoint
 from durability_server import clock
-from durability_server.campaigns import allowance
+from durability_server.campaigns import allowance, campaigns
 from tests.server.campaigns.played_machine import Machine
 from tests.server.campaigns.test_campaigns import begin, entries_of, living, settings_of, until
 from tests.server.conftest import Client, Lab, Member, Running
@@ -352,6 +352,22 @@ async def test_a_machine_that_never_joined_is_refused(lab: Lab, sqlite_url: str,
     drives = tuple(replace(drive, machine="tset") for drive in settings.drives)
     with pytest.raises(RefusedError, match="no machine has joined as 'tset'; those that did: test"):
         await begin(lab, running, replace(settings, machines=("tset",), drives=drives))
+
+
+@pytest.mark.parametrize("check_only", [True, False])
+async def test_a_campaign_of_more_runs_than_a_client_may_have_is_refused(
+    check_only: bool, lab: Lab, sqlite_url: str, power: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would stop in the middle of its cuts."""
+    running = await lab.start(sqlite_url)
+    await (await lab.connect(running.address)).begin(lab.plan(run=THEIRS), lab.facts())
+    monkeypatch.setattr(campaigns, "RUNS_OF_CLIENT_MAX", 3)
+    what = "machine test has 1 run here, and this campaign makes at least 3 more .1 drive, 3 cuts each."
+    with pytest.raises(RefusedError, match=what) as refused:
+        await begin(lab, running, settings_of(power), check_only=check_only)
+    assert refused.value.code == "quota"
+    monkeypatch.setattr(campaigns, "RUNS_OF_CLIENT_MAX", 4)
+    await begin(lab, running, settings_of(power), check_only=check_only)
 
 
 async def test_a_secret_is_refused_by_the_server_too(lab: Lab, sqlite_url: str, power: Path) -> None:

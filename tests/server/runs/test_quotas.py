@@ -65,6 +65,8 @@ async def test_verdicts_count_in_the_quota_of_a_client(
     """Documents of verdicts take of the same bytes as evidence; then nothing more is taken of the client but
     a few losses, and no run of it begins, while another client and the operator go on."""
     monkeypatch.setattr(evidence_rows, "BYTES_OF_CLIENT_MAX", 40_000)
+    monkeypatch.setattr(evidence_rows, "BYTES_NOT_FOR_EVIDENCE", 0)
+    monkeypatch.setattr(evidence_rows, "BYTES_BEYOND_FOR_VERDICTS", 0)
     monkeypatch.setattr(evidence_rows, "BYTES_BEYOND_FOR_LOSSES", 20_000)
     running = await lab.start(sqlite_url)
     verifier = await _ended(lab, running.address, 1)
@@ -86,6 +88,38 @@ async def test_verdicts_count_in_the_quota_of_a_client(
     assert await _verdicts(await _ended(lab, running.address, 3), 3, 2) == 2
     operator = await lab.connect(running.address, local=True)
     await operator.begin(lab.plan(run=4), lab.facts(serial="S4"))
+
+
+async def test_evidence_leaves_room_for_runs_and_verdicts(
+    lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A drive that loses data at each cut gives megabytes each time. Runs on the machine's other drives begin
+    all the same, and their verdicts are stored."""
+    monkeypatch.setattr(evidence_rows, "BYTES_OF_CLIENT_MAX", 100_000)
+    monkeypatch.setattr(evidence_rows, "BYTES_NOT_FOR_EVIDENCE", 60_000)
+    running = await lab.start(sqlite_url)
+    with pytest.raises(RefusedError, match="the maximum of one client for more evidence") as refused:
+        verifier = await _ended(lab, running.address, 1)
+        for number in range(10):
+            piece = messages.Evidence(run=1, name=f"e{number}", data=bytes(10_000))
+            await verifier.ask(piece, messages.Stored)
+    assert refused.value.code == "quota" and 2 <= number <= 4
+    assert await _verdicts(await lab.connect(running.address, "verify"), 1, 1) == 1
+    assert await _verdicts(await _ended(lab, running.address, 2), 2, 1) == 1
+
+
+async def test_a_run_that_was_armed_gets_its_verdict(
+    lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runs of a cycle are armed together, and may fill the quota together; then no other run begins."""
+    running = await lab.start(sqlite_url)
+    verifier = await _ended(lab, running.address, 1)
+    monkeypatch.setattr(evidence_rows, "BYTES_OF_CLIENT_MAX", 0)
+    assert await _verdicts(verifier, 1, 2) == 2
+    client = await lab.connect(running.address)
+    with pytest.raises(RefusedError) as refused:
+        await client.register(lab.plan(run=2), lab.facts(serial="S2"))
+    assert refused.value.code == "quota"
 
 
 async def test_facts_count_in_the_quota_of_a_client(

@@ -1,0 +1,53 @@
+"""A verdict that the server refuses for good is no reason to verify without end."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from pathlib import Path
+
+import pytest
+
+from durability.campaign.tasks import DriveStatus
+from durability.errors import NOT_STORED
+from durability.units import format_run
+from durability_client.agent.agent_paths import AgentPaths
+from durability_client.agent.drive_status import TaskPart
+from durability_client.agent.drive_work import DriveWork, Setting
+from durability_client.agent.drives import DriveError
+from durability_client.run.planning import RunOptions
+from durability_client.run.run_command import run
+from durability_client.target.kernel_storage import KernelStorage
+from durability_lab.support.local_server import local_server
+from durability_server.store import evidence_rows
+from tests.client.agent.task_server import DEADLINE_S, Tasks, file_on, options_of
+
+pytestmark = pytest.mark.slow  # a whole run, and a verify in a process of its own
+
+
+async def test_a_verdict_beyond_the_quota_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unlike one for which the server's disk has no room: no time makes room in a quota. It is said why."""
+    target = tmp_path / "target"
+    async with local_server() as lab:
+        options = RunOptions(
+            endpoint=lab.endpoint,
+            size_bytes=4 << 20,
+            json=True,
+            allow_shared_blocks=True,
+            force=True,
+            duration_s=0.1,
+        )
+        summary = await run(options, KernelStorage(target), io.StringIO())
+        monkeypatch.setattr(evidence_rows, "BYTES_OF_CLIENT_MAX", 0)
+        monkeypatch.setattr(evidence_rows, "BYTES_BEYOND_FOR_VERDICTS", 0)
+        places = AgentPaths(tmp_path / "agent")
+        work = DriveWork(Setting(places=places, options=options_of(lab), boot_id="boot"))
+        task = Tasks((file_on(target),)).make("verify", run=format_run(summary.run))
+        said: list[DriveStatus] = []
+        with pytest.raises(DriveError) as failed:
+            async with asyncio.timeout(DEADLINE_S):
+                await work._judge(TaskPart(task, task.drives[0], said.append), target)
+    assert failed.value.trouble == "not-verified"
+    assert f"{NOT_STORED} (quota): this client has " in str(failed.value)
