@@ -1,6 +1,7 @@
 """What is known of cuts of the drives that were measured, and what of it counts beside a result.
 
-A drive is the same if its serial is: results hide serials as hashes, so others are hashed to be compared.
+A drive is the same if its serial is, and if nothing shows that two drives have it (rule 9): results hide
+serials as hashes, so others are hashed to be compared.
 Without a serial a drive is only taken for the same if the operator named the run or the campaign, and
 machine, name and size agree. Refuses to look anything up: a client asks the server, the server its store.
 """
@@ -15,13 +16,14 @@ from durability.acceptance.evidence import campaign_proof
 from durability.bench.decision.proof import Proof, weightiest_proof
 from durability.bench.decision.same_stack import unlike, withheld_flushes
 from durability.bench.result import Result
-from durability.bench.serials import hashed, marks_of
+from durability.bench.serials import HASHED, hashed, marks_of
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.results import result_of_cycles
 from durability.evidence.cut import CUT_CLASSES
+from durability.evidence.drive_identity import are_two
 from durability.evidence.strength import strength, weightiest
 from durability.formats.case import Case
-from durability.formats.facts import Facts
+from durability.formats.facts import Drive, Facts
 
 CAMPAIGNS_MAX = 50  # that a comparison looks through, the newest, if none is named
 
@@ -159,8 +161,24 @@ def same_drives(theirs: Facts, ours: Facts, *, named: bool) -> bool:
         return False
     marks, others = marks_of(ours), marks_of(theirs)
     if marks and others:
-        return marks == others
+        return marks == others and not _are_two(theirs, ours)
     return named and _as_named(theirs) == _as_named(ours)
+
+
+def _are_two(theirs: Facts, ours: Facts) -> bool:
+    """Whether a drive of one has a drive's serial in the other, and is not that drive, whichever was first.
+    One that has lost capacity is the same: then `unlike` says what its cuts do not prove."""
+    their, our = _by_mark(theirs), _by_mark(ours)
+    pairs = [(their[one], our[one]) for one in their]
+    return any(are_two(one, other) and are_two(other, one) for one, other in pairs)
+
+
+def _by_mark(facts: Facts) -> dict[frozenset[str], Drive]:
+    """The drives by their marks; of a model that has a hidden serial in it nothing is known."""
+    return {
+        marks_of(replace(facts, drives=(one,))): replace(one, model="") if HASHED in one.model else one
+        for one in facts.drives
+    }
 
 
 def _as_named(facts: Facts) -> tuple[str, frozenset[tuple[str, str, int, str]]]:

@@ -88,7 +88,7 @@ async def found_verdicts(
             with closing(await connect(endpoint, "query")) as connection, suppress(RefusedError):
                 notes |= dict.fromkeys(await _look_at_campaigns(connection, measured, known))
             with closing(await connect(endpoint, "query")) as connection:
-                for facts in {marks_of(one.facts): one.facts for one in measured}.values():
+                for facts in _distinct(measured):
                     of_runs, note = await verdicts_of_runs(connection, facts, clients)
                     known += of_runs
                     notes |= {note: None} if note else {}
@@ -96,6 +96,15 @@ async def found_verdicts(
         raise PeerError(f"the server at {endpoint} did not answer within {SEARCH_S:.0f} s") from error
     proofs = tuple(proof_beside(result, known, named=False) for result in measured)
     return FoundVerdicts(proofs=proofs, notes=tuple(notes))
+
+
+def _distinct(measured: Sequence[Result]) -> list[Facts]:
+    """The facts of each drive once."""
+    found: list[Facts] = []
+    for one in measured:
+        if not any(same_drives(known, one.facts, named=False) for known in found):
+            found.append(one.facts)
+    return found
 
 
 async def _named(connection: Connection, name: str) -> list[KnownDrive]:

@@ -53,6 +53,10 @@ def _of_drives(cut: Facts, measured: Facts) -> Iterator[str]:
     firmwares = [" + ".join(drive.firmware or "unnamed" for drive in one.drives) for one in (cut, measured)]
     if firmwares[0] != firmwares[1]:
         yield f"of firmware {firmwares[0]}, not {firmwares[1]}"
+    sizes = [[drive.size_bytes for drive in one.drives] for one in (cut, measured)]
+    if all(map(all, sizes)) and sizes[0] != sizes[1]:
+        theirs, ours = (f"{sum(one):,} bytes" for one in sizes)
+        yield f"of {theirs}, not {ours}"
     theirs, ours = (" + ".join(sorted(_caches(one))) for one in (cut, measured))
     if theirs != ours:
         yield f"with the write cache {theirs}, not {ours}"

@@ -31,6 +31,18 @@ def test_a_serial_is_the_drive_wherever_it_is() -> None:
     assert not same_drives(on("a"), on("a", serial="another"), named=True)
 
 
+def test_one_serial_does_not_make_two_drives_one() -> None:
+    """An adapter gives its own serial to each drive in it: another model is another drive, hidden or not. A
+    smaller size may be a drive that has lost capacity, so that alone is the same drive."""
+    assert not same_drives(on("a"), hidden(on("a", model="Another")), named=True)
+    assert same_drives(on("a"), hidden(on("a", model="")), named=False), "one that names no model"
+    assert same_drives(on("a"), hidden(on("a", size_bytes=1)), named=False)
+    mirror = facts(drives=(drive(serial="S1"), drive(serial="S2", model="B")))
+    assert same_drives(mirror, replace(mirror, drives=mirror.drives[::-1]), named=False)
+    other = replace(mirror, drives=(mirror.drives[0], replace(mirror.drives[1], model="C")))
+    assert not same_drives(mirror, other, named=False)
+
+
 def test_a_virtual_serial_is_a_drive_of_its_machine() -> None:
     """Hypervisors and loop devices give the same serial on every machine."""
     for same in ({"emulated": True, "serial": "disk-1"}, {"name": "loop0", "serial": "loop:/d.img"}):

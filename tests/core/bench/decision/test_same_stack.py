@@ -45,6 +45,8 @@ MIRROR = replace(on(), drives=(drive(firmware="1.0"), drive(firmware="2.0")))
             replace(MIRROR, drives=(drive(firmware=""),) * 2),
             "of firmware 1.0 + 2.0, not unnamed + unnamed",
         ),
+        (on(size_bytes=5000), on(size_bytes=6000), "of 5,000 bytes, not 6,000 bytes"),
+        (on(size_bytes=0), on(), ""),
         (OFF, on(), "with the write cache off, not on"),
         (on(), on(write_cache=None), "with the write cache on, not in an unknown state"),
         (
