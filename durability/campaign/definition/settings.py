@@ -120,11 +120,6 @@ class Arm:
     again_after_s: tuple[float, float] | None
     idle_s: float
 
-    @property
-    def promise(self) -> CutMoment:
-        """What the cuts of this arm ask of a drive; arms with the same promise are bound together."""
-        return self.moment
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
