@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from durability import limits
 from durability.campaign.campaign_state import CampaignState, PastCycle
-from durability.campaign.cycles import CHECK, draw_cycle
+from durability.campaign.cycles import CHECK, arm_of, draw_cycle
 from durability.campaign.happenings import DriveCycle, DriveLeft, Ended, Happening, Paused
 
 EMPTY_CYCLES_MAX = 5  # one after the other that say nothing of any drive, or of one
@@ -83,11 +83,13 @@ def _over(state: CampaignState) -> Happening | None:
 
 
 def _not_cuts(state: CampaignState) -> Happening | None:
-    lately = _lately(state)[-NOT_CUTS_MAX:]
-    if len(lately) < NOT_CUTS_MAX or not all(_was_no_cut(one) for one in lately):
-        return None
-    why = next(mine.text for mine in lately[-1].drives if mine.cause == "not-a-cut")
-    return Paused(reason=f"the last {NOT_CUTS_MAX} cuts did not remove power: {why}")
+    """An outlet whose machine keeps its power may be another machine's: no cut is to be made of that. Cycles
+    that do not show whether the machine was cut say nothing here."""
+    for machine in {drive.machine: None for drive in state.drives}:
+        shown = [why for one in _lately(state) if (why := _no_cut(state, one, machine)) is not None]
+        if len(shown) >= NOT_CUTS_MAX and all(shown[-NOT_CUTS_MAX:]):
+            return Paused(reason=f"the last {NOT_CUTS_MAX} cuts did not remove power: {shown[-1]}")
+    return None
 
 
 def _empty(state: CampaignState) -> Happening | None:
@@ -143,6 +145,14 @@ def _said(state: CampaignState, past: Sequence[PastCycle]) -> list[tuple[str, li
     ]
 
 
-def _was_no_cut(past: PastCycle) -> bool:
-    causes = {mine.cause for mine in past.drives}
-    return "not-a-cut" in causes and all(mine.word == "nothing" for mine in past.drives)
+def _no_cut(state: CampaignState, past: PastCycle, machine: str) -> str | None:
+    """Why the power of a machine or its drives did not go in a cycle, in words; "" if it did, None if the
+    cycle does not show that."""
+    drives = [mine for mine in past.drives if state.machine_of(mine.drive) == machine]
+    if any(mine.word != "nothing" for mine in drives):
+        # A shutdown in order leaves no fact that could contradict the switch.
+        return None if arm_of(state.plan, past.began.cycle).moment == "shutdown" else ""
+    for mine in drives:
+        if mine.cause == "not-a-cut":
+            return f"{mine.drive}: {mine.text}"
+    return "" if any(mine.cut for mine in drives) else None

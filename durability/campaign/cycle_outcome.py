@@ -11,7 +11,7 @@ from durability.campaign.cycle_state import CycleState
 from durability.campaign.cycles import arm_of
 from durability.campaign.definition.settings import Arm, CutSubject
 from durability.campaign.happenings import Cause, DriveCycle, Judged, OutcomeWord
-from durability.campaign.tasks import DriveStatus, Trouble
+from durability.campaign.tasks import Condition, DriveStatus, Trouble
 from durability.evidence.cut import CUT_CLASSES, CutClass, at_least
 from durability.evidence.verdict import REASONS
 
@@ -68,10 +68,13 @@ def _drive_cycle(state: CampaignState, cycle: CycleState, drive: str) -> DriveCy
         word, cause, text = _ended_early(cycle, judged) or _pass(state, arm, judged)
         if word != "nothing" and cycle.power_failed and cycle.began.again_after_s is not None:
             return says("nothing", "switch", cycle.power_failed)  # the second off, which the arm is about
-        return says(word, cause, text)
-    if arm.moment == "prefill" and status is not None and status.state == "done":
-        return says("kept")
-    return says("nothing", "no-verdict", _why(status))
+    elif arm.moment == "prefill" and status is not None and status.state == "done":
+        word, cause, text = "kept", None, ""
+    else:
+        word, cause, text = "nothing", "no-verdict", _why(status)
+    if arm.moment == "prefill" and word != "nothing" and (why := _not_cut_in_prefill(state, cycle, drive)):
+        return says("nothing", "not-a-cut", why)
+    return says(word, cause, text)
 
 
 def _why_not_counted(state: CampaignState, cycle: CycleState, drive: str) -> tuple[Cause, str] | None:
@@ -121,6 +124,34 @@ def _without_cut(cycle: CycleState, machine: str, judged: Judged | None) -> tupl
     if cycle.power_failed and cycle.first_off is None:  # else a later off failed, and the first was a cut
         return "switch", cycle.power_failed
     return None
+
+
+def _not_cut_in_prefill(state: CampaignState, cycle: CycleState, drive: str) -> str:
+    """Why the drive was not cut, from what it said of itself before and after, as a sentence; "" if nothing
+    contradicts that. Its run was never armed, so the verdict has no facts to compare (rule 11)."""
+    machine, before = state.machine_of(drive), cycle.found.get(drive)
+    status = cycle.back_status(drive, machine)
+    after = status.condition if status is not None else None
+    counted = _counted(before, after)
+    if counted is False and state.plan.cut_class == "power":
+        return "the drive's count of unsafe shutdowns did not rise"
+    if counted or state.plan.subject == "machine":
+        return ""
+    then, now = (one.diskseq if one is not None else None for one in (before, after))
+    restarted = cycle.has_started_since(machine, cycle.armed.get(drive, 0))
+    if then is None or now is None or now <= then or restarted:
+        return "the drive was not attached anew, and did not count a power loss"
+    return ""
+
+
+def _counted(before: Condition | None, after: Condition | None) -> bool | None:
+    """Whether the count of unsafe shutdowns rose; None where it proves nothing."""
+    if before is None or after is None or before.serial != after.serial:
+        return None
+    then, now = before.unsafe_shutdowns, after.unsafe_shutdowns
+    if then is None or now is None or before.emulated or after.emulated:
+        return None
+    return now > then
 
 
 def _ended_early(cycle: CycleState, judged: Judged) -> tuple[OutcomeWord, Cause, str] | None:

@@ -43,7 +43,7 @@ from durability.campaign.happenings import (
     StillThere,
     WritersHeld,
 )
-from durability.campaign.tasks import DriveStatus
+from durability.campaign.tasks import Condition, DriveStatus
 
 Phase: TypeAlias = Literal["examine", "run", "load", "held", "shutdown", "off", "rest", "on", "again", "back"]
 
@@ -74,6 +74,7 @@ class CycleState:
     newest. `verified`: by drive, the status that ended its verify: what was done once is not done again.
     `runs`: by drive, the one that was armed, or had ended when it was heard of first; `armed`: the number
     of the entry that said that it is armed; `over`: of the first one after that which said that it ended.
+    `found`: what the drive said of itself when its run was armed.
     `seen`: by machine, the entry of its newest boot in this cycle; `boots`: how many there were, since it
     was let go on. `machines`: those that take part; `power`: all switches, as in the settings.
     `involved`: the switches that are asked now: those of all that take part, in the check of those that
@@ -94,6 +95,7 @@ class CycleState:
     verified: dict[str, DriveStatus] = field(default_factory=dict)
     runs: dict[str, str] = field(default_factory=dict)
     armed: dict[str, int] = field(default_factory=dict)
+    found: dict[str, Condition | None] = field(default_factory=dict)
     over: dict[str, int] = field(default_factory=dict)
     seen: dict[str, Entry] = field(default_factory=dict)
     boots: Counter[str] = field(default_factory=Counter)
@@ -312,6 +314,7 @@ class CycleState:
         self.runs.setdefault(drive, status.run)
         if state == "armed" and self.runs[drive] == status.run:
             self.armed.setdefault(drive, entry.number)
+            self.found.setdefault(drive, status.condition)
 
     def _due(self, entry: Entry, due: CutDue) -> None:
         self._begin("load", entry, due.in_s)

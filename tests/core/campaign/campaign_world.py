@@ -402,6 +402,8 @@ class World:
                 assert given is None or given.verdict != "loss" or word == "loss", (
                     f"a loss of {drive} is lost"
                 )
+                if self.settings.subject == "drive" and word in ("durable", "kept"):
+                    assert self.runs[run].lost_power, f"{word}, and {drive} kept its power: {self.story()}"
         self.account.take(entry)
         asked = entry.happening
         is_off = isinstance(asked, PowerAsked) and asked.operation == "off"
@@ -532,6 +534,9 @@ class World:
         truth.verified = True
         usual = {"prefill": "not-armed", "idle": "still"}.get(truth.moment, "durable")
         word = self.words.pop(0) if self.words else usual
+        kept_its_power = self.settings.subject == "drive" and not truth.lost_power
+        if kept_its_power and truth.moment != "prefill" and word in ("durable", "still"):
+            word = "contradicted"  # the run was armed, so its facts tell
         self.verdicts.setdefault(
             part.run,
             Judged(

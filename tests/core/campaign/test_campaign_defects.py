@@ -442,7 +442,20 @@ def test_switch_that_lies_gives_no_cut() -> None:
     world.until_still(5000.0)
     assert words(world) == [["nothing"], ["nothing"]]
     reason = world.server.state.reason
-    assert reason.startswith("the last 2 cuts did not remove power: machine b kept running")
+    assert reason.startswith("the last 2 cuts did not remove power: d0: machine b kept running")
+
+
+def test_welded_outlet_of_one_of_two_machines_is_for_people() -> None:
+    """The other machine is cut as it should be. What is switched for the welded one may be the outlet of
+    another machine: there are no three more such cuts, and its drive does not leave for good."""
+    world = World(settings_of(drives=("b", "c"), own=True))
+    until_phase(world, "load")
+    world.switches[0].manner = "lies"
+    world.until_still(5000.0)
+    assert words(world) == [["nothing", "durable"]] * 2
+    assert world.server.state.reason.startswith("the last 2 cuts did not remove power: d0: machine b kept")
+    assert world.finish() == "complete"
+    assert not world.server.state.left
 
 
 def test_switch_that_is_still_asked_to_go_off_is_switched_on_before_the_campaign_pauses() -> None:

@@ -10,19 +10,23 @@ import pytest
 from durability import limits
 from durability.campaign.between_cycles import ENTRIES_KEPT
 from durability.campaign.happenings import (
+    Abandoned,
     Checked,
     CutDue,
+    CycleBegan,
     CycleEnded,
     Ended,
     NotBack,
     PauseAsked,
+    Paused,
     ShutdownDue,
     StillThere,
 )
-from durability.campaign.next_steps import LookUp
+from durability.campaign.next_steps import LookUp, Note
 from durability.campaign.results import results
+from durability.campaign.tasks import Condition
 from tests.core.campaign.test_what_counts import OTHER_RUN, RUN, begun, cut_under_load
-from tests.core.campaign.told_campaign import ToldCampaign, judged, part, told_settings
+from tests.core.campaign.told_campaign import ToldCampaign, condition, judged, part, told_settings
 
 
 def judged_after(
@@ -146,11 +150,101 @@ def test_drive_that_counts_no_normal_end_is_kept(reasons: tuple[str, ...], deser
     assert judged_after(told, verdict="inconclusive", reasons=reasons) == deserved
 
 
+def attached(diskseq: int | None, *, unsafe: int | None = None) -> Condition:
+    """What a drive says of itself after the cut; before it was attached first."""
+    return replace(condition(unsafe=unsafe), diskseq=diskseq)
+
+
 def test_cut_in_the_prefill_is_kept() -> None:
     """The verdict has what such a run has: it was never armed, and no facts at arming show a cut."""
     told = cut_under_load(moment="prefill")
     reasons = ("not-armed", "cut-not-shown", "nothing-at-risk")
     assert judged_after(told, verdict="inconclusive", reasons=reasons) == "kept"
+
+
+@pytest.mark.parametrize(
+    ("subject", "before", "after", "deserved"),
+    [
+        ("drive", condition(unsafe=None), attached(2), "kept"),
+        ("drive", condition(unsafe=None), attached(1), "nothing not-a-cut"),
+        ("drive", condition(unsafe=None), attached(None), "nothing not-a-cut"),
+        ("drive", condition(unsafe=None), None, "nothing not-a-cut"),
+        ("drive", condition(unsafe=5), attached(1, unsafe=6), "kept"),
+        ("drive", condition(unsafe=5), attached(2, unsafe=5), "nothing not-a-cut"),
+        ("machine", condition(unsafe=5), attached(1, unsafe=5), "nothing not-a-cut"),
+        ("machine", condition(unsafe=5), attached(1, unsafe=6), "kept"),
+        ("machine", condition(unsafe=None), attached(1), "kept"),
+        ("machine", None, None, "kept"),
+    ],
+)
+@pytest.mark.parametrize("judge", [True, False])
+def test_prefill_counts_only_if_the_drive_was_cut(
+    subject: str, before: Condition | None, after: Condition | None, deserved: str, judge: bool
+) -> None:
+    """The verdict compares no facts of a run that was never armed, so a welded relay would make cuts of all
+    its cycles."""
+    told = begun(moment="prefill", subject=subject)
+    told.say(part("armed", run=RUN, found=before))
+    told.note()
+    told.cut()
+    boot = "boot-1" if subject == "drive" else "boot-2"
+    told.say(boot=boot)
+    told.say(part("done", run=RUN, found=after), boot=boot)
+    reasons = ("not-armed", "cut-not-shown", "nothing-at-risk") if judge else ()
+    told.judge(verdict="inconclusive" if judge else "", reasons=reasons)
+    (said,) = told.ended().drives
+    assert f"{said.word} {said.cause or ''}".strip() == deserved
+
+
+def test_drive_that_is_new_as_its_machine_restarted_was_not_cut() -> None:
+    """The relay did nothing, and the machine crashed meanwhile."""
+    told = begun(moment="prefill", subject="drive")
+    told.say(part("armed", run=RUN, found=condition(unsafe=None)))
+    told.note()
+    told.cut()
+    told.say(boot="boot-2")
+    told.say(part("done", run=RUN, found=attached(2)), boot="boot-2")
+    told.judge(verdict="inconclusive", reasons=("not-armed", "cut-not-shown", "nothing-at-risk"))
+    assert [mine.cause for mine in told.ended().drives] == ["not-a-cut"]
+
+
+def cycle_of(told: ToldCampaign, number: int, *, contradicted: bool = False, restarts: bool = False) -> None:
+    """A cycle of an arm under load or with a shutdown: as it should be, or its cut is contradicted by a
+    counter, or its machine restarts before it."""
+    run, boots = f"{number:016x}", (f"boot-{2 * number}", f"boot-{2 * number + 1}")
+    assert isinstance(told.note(), CycleBegan)
+    told.say(boot=boots[0])
+    told.say(part("armed", run=run), boot=boots[0])
+    assert isinstance(told.note(), CutDue)
+    if restarts:
+        told.say(boot=boots[1])
+        assert isinstance(told.note(), Abandoned)
+    else:
+        if isinstance(told.steps(later_s=100)[0], Note):
+            assert isinstance(told.note(later_s=100), ShutdownDue)
+            told.say(part("done"), boot=boots[0])
+        told.cut()
+        told.say(boot=boots[1])
+    told.say(part("done", run=run), boot=boots[1])
+    reasons = ("attestation-contradicted",) if contradicted else ("session-stopped", "nothing-at-risk")
+    told.judge(verdict="inconclusive", reasons=reasons)
+    told.ended()
+
+
+@pytest.mark.parametrize(("between", "word"), [("shutdown", "kept"), ("load", "nothing")])
+def test_what_shows_no_cut_does_not_hide_those_that_were_none(between: str, word: str) -> None:
+    """The switch only resets its machine, as the drive's counter tells under load. A cycle with a shutdown
+    cannot show that, nor can one whose machine restarts before its cut."""
+    told = ToldCampaign()
+    told.begin(told_settings(moments=("load", between, "load")))
+    told.add(Checked(problems=()))
+    cycle_of(told, 1, contradicted=True)
+    cycle_of(told, 2, restarts=between == "load")
+    cycle_of(told, 3, contradicted=True)
+    assert [past.drives[0].word for past in told.state.cycles] == ["nothing", word, "nothing"]
+    paused = told.note()
+    assert isinstance(paused, Paused)
+    assert paused.reason.startswith("the last 2 cuts did not remove power: d0: ")
 
 
 def test_no_cycle_begins_that_the_log_may_not_have_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
