@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 from durability import limits, plain_text
 from durability.acceptance.evidence import campaign_proof
@@ -23,7 +24,7 @@ from durability.evidence.cut import CUT_CLASSES
 from durability.evidence.drive_identity import are_two
 from durability.evidence.strength import strength, weightiest
 from durability.formats.case import Case
-from durability.formats.facts import Drive, Facts
+from durability.formats.facts import Drive, Facts, Host
 
 CAMPAIGNS_MAX = 50  # that a comparison looks through, the newest, if none is named
 
@@ -71,6 +72,54 @@ def runs_of(state: CampaignState, drive: str) -> tuple[str, ...]:
     """The runs of a campaign on a drive of its, oldest first."""
     mine = (past.of(drive) for past in state.cycles)
     return tuple(one.run for one in mine if one is not None and one.run)
+
+
+def facts_of_check(state: CampaignState, drive: str) -> Facts | None:
+    """What the check of a campaign found of its drive, as facts: for one of which no run was ever armed. None
+    if it has taken part in no cycle."""
+    found, machine = state.conditions.get(drive), state.machine_of(drive)
+    if found is None or not any(past.began.cycle and past.of(drive) for past in state.cycles):
+        return None
+    seen = state.checked_machines.get(machine)
+    names = list(zip_longest(*(one.split(" + ") for one in (found.model, found.serial, found.firmware))))
+    return Facts(
+        host=Host(
+            machine_id=seen.machine_id if seen is not None else "",
+            boot_id=seen.boot_id if seen is not None else "",
+            uptime_ns=0,
+            kernel="Linux of unknown release",
+            virtualisation=seen.virtualisation if seen is not None else "none",
+            hostname=machine,
+        ),
+        path="",
+        path_in_file_system="",
+        kind="device",
+        size_bytes=found.size_bytes,
+        offset_bytes=None,
+        file_system=None,
+        layers=(),
+        drives=tuple(
+            Drive(
+                name=drive,
+                model=model or "",
+                serial=serial or "",
+                firmware=firmware or "",
+                size_bytes=found.size_bytes if len(names) == 1 else 0,
+                logical_block_bytes=512,
+                physical_block_bytes=512,
+                rotational=None,
+                write_cache=None,
+                fua=None,
+                diskseq=found.diskseq,
+                unsafe_shutdowns=found.unsafe_shutdowns,
+                atomic_write_bytes=None,
+                flushes=None,
+                emulated=found.emulated,
+            )
+            for model, serial, firmware in names
+        ),
+        warnings=(),
+    )
 
 
 def facts_of_series(case: Case) -> dict[str, Facts]:

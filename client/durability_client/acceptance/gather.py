@@ -25,6 +25,7 @@ from durability.acceptance.evidence import (
 )
 from durability.acceptance.known_cuts import (
     KnownDrive,
+    facts_of_check,
     held_against,
     is_withheld,
     known_of_campaign,
@@ -267,7 +268,7 @@ async def _add_campaign(connection: Connection, name: str, drives: list[_Drive],
     found = False
     for drive in log.state.plan.drives:
         by_run = await facts_of_runs(connection, log.state, drive.name, is_wanted)
-        facts = next(iter(by_run.values()), None)
+        facts = next(iter(by_run.values()), None) or facts_of_check(log.state, drive.name)
         if facts is None:
             continue
         mine = next((one for one in drives if one.is_of(facts, named=not only_known)), None)

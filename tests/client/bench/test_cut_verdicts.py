@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from durability import limits
+from durability.acceptance.criteria import KINDS
+from durability.acceptance.profile import Criterion
 from durability.bench.kept_result import digest_of, pack_body, summary_of
 from durability.bench.result import Result, encode
 from durability.bench.serials import hash_serials
@@ -32,6 +34,7 @@ from durability_server.web.campaign_watch import CampaignWatch
 from durability_server.web.comparisons import comparison_view
 from tests import sample_facts
 from tests.core.bench.results import JUDGED, Device, simulate
+from tests.core.campaign.told_campaign import condition
 from tests.core.campaign.written_log import said, written_log
 from tests.joined import joined
 from tests.server.conftest import Lab
@@ -215,6 +218,28 @@ async def test_a_campaign_counts_for_each_stack_that_it_cut(cut: Cut, tmp_path: 
         text,
         "no loss in 2 cuts, but 1 cut of campaign c with the write cache on, not off",
     ]
+
+
+async def test_a_drive_that_was_gone_before_its_first_run_is_on_the_report(cut: Cut, tmp_path: Path) -> None:
+    """The check found it, and no cycle after that. By the campaign's name, or by a result of it, its sheet
+    refuses."""
+    checked = {"d0": condition("S1"), "d1": condition("S2")}
+    cycles = [[said("durable", 1), said("nothing", drive="d1")], [said("durable", 2)]]
+    endpoint = await cut.begin(
+        [(_drive("S1"), "durable"), (_drive("S1"), "durable")], written_log("c", cycles, checked)
+    )
+    path = tmp_path / "gone.json"
+    path.write_bytes(encode(_result(_drive("S2", model="m", size_bytes=10**9))))
+    for campaigns, results in ((("c",), ()), ((), (str(path),))):
+        wanted = EvidenceWanted(campaigns=campaigns, results=results, drive="")
+        found = await gather(endpoint, wanted, lambda _: None)
+        assert len(found) == (2 if campaigns else 1)
+        assert found[-1].subject.machine.startswith("b (Linux of unknown release)" if campaigns else "")
+        asked = Criterion(
+            kind="always-there", limit=None, cut_class="power", required=True, reason="It must."
+        )
+        told = KINDS["always-there"].look(found[-1], asked)
+        assert (told.word, told.figure) == ("refuse", "it is gone (cycle 1 of campaign c)")
 
 
 async def test_a_drive_without_a_serial_takes_verdicts_that_are_named(cut: Cut) -> None:
