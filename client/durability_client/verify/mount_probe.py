@@ -17,12 +17,13 @@ import struct
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import CompletedProcess
 
 from durability.errors import TargetError
 from durability_client.system.programs import run_tool
 
 _DEADLINE_S = 120.0  # as for reads: a drive that hangs has not lost the data
-_AMBIVALENT = 8  # blkid: signatures of several file systems
+_NOTHING_FOUND, _AMBIVALENT = 2, 8  # blkid: no signatures, and those of several file systems
 _MOUNT_FAILED, _LIST_FAILED = 32, 33  # mount(8); 33 is our own. Other codes: the mount was not tried
 _OPTIONS = {
     "ext2": "ro",
@@ -78,7 +79,8 @@ def probe_mount(device: Path) -> MountProbe:
         raise TargetError(
             f"{device} is not a block device; name the device that holds the target's file system"
         )
-    kind, uuid = _recognise(device)
+    blkid = ("blkid", "-p", "-o", "export", str(device))
+    kind, uuid = recognised(device, run_tool(*blkid, timeout_s=_DEADLINE_S))
     if not kind:
         return MountProbe(type="", uuid="", mounts=False, text=f"no file system is recognised on {device}")
     options = _OPTIONS.get(kind)
@@ -114,14 +116,17 @@ def cause_of(failure: str) -> tuple[bool, bool]:
     return any(words in said for words in _IO_ERRORS), refused
 
 
-def _recognise(device: Path) -> tuple[str, str]:
-    """Type and UUID of the file system, "" where there is none."""
-    done = run_tool("blkid", "-p", "-o", "export", str(device), timeout_s=_DEADLINE_S)
-    if done.returncode == _AMBIVALENT:
+def recognised(device: Path, said: CompletedProcess[str]) -> tuple[str, str]:
+    """Type and UUID of the file system, by the answer of blkid; "" where there is none. Raises TargetError if
+    that is not said.
+    """
+    if said.returncode == _AMBIVALENT:
         raise TargetError(
             f"{device} has the signatures of several file systems; mount it yourself with its type (mount -t)"
         )
-    tags = dict(line.partition("=")[::2] for line in done.stdout.split("\n") if line)
+    tags = dict(line.partition("=")[::2] for line in said.stdout.split("\n") if line)
+    if said.returncode != _NOTHING_FOUND and "DEVNAME" not in tags:  # as of busybox, with other options
+        raise TargetError(f"blkid does not say what {device} holds; install that of util-linux")
     return tags.get("TYPE", ""), tags.get("UUID", "")
 
 

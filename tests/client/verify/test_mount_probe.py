@@ -7,12 +7,16 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
 from durability.errors import TargetError
+from durability_client.system.programs import run_tool
 from durability_client.target.kernel_storage import KernelStorage
-from durability_client.verify.mount_probe import cause_of, probe_mount
+from durability_client.verify.mount_probe import cause_of, probe_mount, recognised
+
+UUID = "0c2ba21f-a5a6-4b51-ab07-48a4a1e6b9a5"
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs"])
@@ -175,6 +179,40 @@ def test_an_error_that_a_system_gives_is_no_damage(words: str, remedy: str) -> N
     """Any other error may have a cause beside the drive: no verdict, and what to do is said."""
     with pytest.raises(TargetError, match=f"proves no damage: {remedy}"):
         cause_of(f"xfs on /dev/sda1 does not mount with ro: mount: /tmp/x: {words}")
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "found"),
+    [
+        (0, "DEVNAME=/dev/sda1\nUUID=u-1\nBLOCK_SIZE=4096\nTYPE=ext4\n", ("ext4", "u-1")),
+        (0, "DEVNAME=/dev/sda1\nPTTYPE=dos\n", ("", "")),
+        (2, "", ("", "")),
+    ],
+)
+def test_a_file_system_is_recognised_by_blkid(code: int, said: str, found: tuple[str, str]) -> None:
+    """A device without one is known by the exit code, or by another signature."""
+    assert recognised(Path("/dev/sda1"), CompletedProcess((), code, said, "")) == found
+
+
+@pytest.mark.parametrize(
+    ("code", "said"), [(0, '/dev/sda1: UUID="u-1" TYPE="ext4"\n'), (0, ""), (1, ""), (4, ""), (127, "")]
+)
+def test_an_answer_that_is_not_of_blkid_is_no_empty_device(code: int, said: str) -> None:
+    """Another program of that name, with other options, shows no lost file system."""
+    with pytest.raises(TargetError, match="blkid does not say what /dev/sda1 holds"):
+        recognised(Path("/dev/sda1"), CompletedProcess((), code, said, ""))
+
+
+def test_blkid_of_this_system_says_what_a_file_holds(tmp_path: Path) -> None:
+    """Its answers are understood: for a file system, for zeros, and for no bytes at all."""
+    image = tmp_path / "image"
+    image.touch()
+    blkid = ("blkid", "-p", "-o", "export", str(image))
+    assert recognised(image, run_tool(*blkid)) == ("", "")
+    image.write_bytes(bytes(8 << 20))
+    assert recognised(image, run_tool(*blkid)) == ("", "")
+    run_tool("mkfs.ext4", "-q", "-F", "-U", UUID, str(image))
+    assert recognised(image, run_tool(*blkid)) == ("ext4", UUID)
 
 
 def _spoil_what_the_journal_restores(device: Path) -> None:
