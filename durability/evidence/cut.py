@@ -4,7 +4,8 @@ The server's record, the facts at arming and the facts now show a class of cut, 
 silent server are not evidence. The operator's statement raises the class only as far as the facts allow it.
 Refuses to conclude anything from an emulated drive's counter.
 
-    power   every leaf drive counted an unsafe shutdown since arming, or the operator says that power was cut
+    power   every leaf drive counted an unsafe shutdown since the run read its counter last, or the operator
+            says that power was cut
     vm      the guest's memory is gone with its operating system; the host kept its power
     os      the operating system died; the drives may have kept power
     none    nothing shows a cut
@@ -19,6 +20,7 @@ from durability.evidence.drive_identity import machine_ids, own_serial, same_ker
 from durability.formats.case import PROVABLE_CUT_CLASSES, RESET, Case, PowerOff, ProvableCutClass
 from durability.formats.drive_serials import is_nobodys
 from durability.formats.facts import Drive, Facts
+from durability.formats.run_statistics import Statistics
 
 CutClass: TypeAlias = Literal["none", ProvableCutClass]
 CUT_CLASSES: tuple[CutClass, ...] = ("none", *reversed(PROVABLE_CUT_CLASSES))  # in rising order
@@ -60,7 +62,8 @@ def assess(case: Case, now: Facts | None, *, attested: str | None, cut_class: Cu
         if not attested or (by_controller and case.armed is None):
             why.clear()  # a controller may cut a run in its prefill
         return Cut(cut_class="none", proof=(), attested=attested, contradictions=tuple(why))
-    counted = _counted_power_loss(case.armed, now)
+    armed = _as_last_counted(case.armed, case.statistics)
+    counted = _counted_power_loss(armed, now)
     death = _os_death(case, case.armed, now)
     anew = _enumerated_anew(case.armed, now)
     if by_controller and off is not None:
@@ -72,7 +75,7 @@ def assess(case: Case, now: Facts | None, *, attested: str | None, cut_class: Cu
         # A drive that is cut alone leaves its system alive: the end of that is of another cause.
         alone = by_controller and off is not None and off.subject == "drive"
         happened = bool(counted or anew or (death and not alone))
-        contradictions = _contradictions(case.armed, now, claimed, happened=happened, alone=alone)
+        contradictions = _contradictions(armed, now, claimed, happened=happened, alone=alone)
         if by_controller:
             contradictions += _went_on_without_power(case)
     believed = bool(attested) and not contradictions
@@ -248,6 +251,19 @@ def _risen(before: Drive, after: Drive | None) -> bool | None:
     return after.unsafe_shutdowns > before.unsafe_shutdowns
 
 
+def _as_last_counted(armed: Facts, statistics: Statistics | None) -> Facts:
+    """The facts at arming, with the counters that the run read last: what they counted until then was no cut
+    at its end."""
+    newest = () if statistics is None else statistics.unsafe_shutdowns
+    if len(newest) != len(armed.drives):
+        return armed
+    drives = (
+        drive if count is None else replace(drive, unsafe_shutdowns=count)
+        for drive, count in zip(armed.drives, newest, strict=True)
+    )
+    return replace(armed, drives=tuple(drives))
+
+
 def _counted_power_loss(armed: Facts, now: Facts) -> str:
     """The sentence that every leaf drive counted a power loss, or ""."""
     pairs = _pairs(armed, now)
@@ -258,7 +274,7 @@ def _counted_power_loss(armed: Facts, now: Facts) -> str:
         for before, after in pairs
         if after is not None
     )
-    return f"the unsafe-shutdown counter of every drive rose since arming: {counters}"
+    return f"the unsafe-shutdown counter of every drive rose since the run read it last: {counters}"
 
 
 def _os_death(case: Case, armed: Facts, now: Facts) -> str:

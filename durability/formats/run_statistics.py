@@ -44,13 +44,16 @@ class Conditions:
 class Statistics:
     """A run from its first record to `elapsed_s` later. `operations`: acknowledged by the target, per writer.
     `latency_ns`: the latencies of commits (write and sync) as `Histogram.to_value` gives them. `drives`: in
-    the order of the facts at arming. `conditions`: None from a client that does not tell them."""
+    the order of the facts at arming. `conditions`: None from a client that does not tell them.
+    `unsafe_shutdowns`: the drives' counters of power losses as they were last read in the run, each in the
+    place of its drive, None where it could not be read; () from a client that does not read them again."""
 
     elapsed_s: Finite
     operations: tuple[int, ...]
     latency_ns: dict[str, list[int]]
     drives: tuple[DriveFlushes, ...]
     conditions: Conditions | None = None
+    unsafe_shutdowns: tuple[Natural | None, ...] = ()
 
     def syncs(self, group: int) -> int:
         """How many syncs were acknowledged, `group` operations to each."""
@@ -68,6 +71,10 @@ class Statistics:
     def latencies(self) -> Histogram:
         """The latencies of commits. Raises FormatError."""
         return Histogram.from_value(self.latency_ns)
+
+
+# Fields of `Statistics` that the first release does not have, and refuses.
+NEWER_OF_STATISTICS = ("unsafe_shutdowns",)
 
 
 def statistics_to_value(statistics: Statistics) -> dict[str, Value]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from durability.formats.case import NEWER_OF_VERDICTS
 from durability.formats.facts import RECOGNITION, RECOGNITION_OF_DRIVES
 from durability.formats.packing import Value
+from durability.formats.run_statistics import NEWER_OF_STATISTICS
 from durability.protocol import messages
 from durability.protocol.messages import Message
 
@@ -23,21 +24,29 @@ def as_known(message: Message, version: int) -> Message:
         return message
     match message:
         case messages.Register() | messages.ArmRun() | messages.Fetch():
-            return replace(message, facts=_facts(message.facts))
+            known: Message = replace(message, facts=_facts(message.facts))
+        case messages.Progress() | messages.Stop():
+            known = replace(message, statistics=_statistics(message.statistics))
         case messages.CaseFile():
-            return replace(message, case=_case(message.case))
+            known = replace(message, case=_case(message.case))
         case messages.Shown():
-            return replace(message, document=_changed(message.document, "case", _case))
+            known = replace(message, document=_changed(message.document, "case", _case))
         case messages.Revoked():
-            return messages.Stored()
-    return message
+            known = messages.Stored()
+        case _:
+            known = message
+    return known
 
 
 def _case(case: Mapping[str, Value]) -> dict[str, Value]:
     for name in ("verdicts", "series"):
         case = {**case, name: [_verdict(past) for past in _listed(case.get(name))]} if name in case else case
     known = _without(case, ("attempts",))
-    return _changed(known, "armed", _facts)
+    return _changed(_changed(known, "armed", _facts), "statistics", _statistics)
+
+
+def _statistics(statistics: Mapping[str, Value]) -> dict[str, Value]:
+    return _without(statistics, NEWER_OF_STATISTICS)
 
 
 def _facts(facts: Mapping[str, Value]) -> dict[str, Value]:

@@ -13,6 +13,7 @@ from durability.formats.facts import Drive, Facts
 from durability.formats.histogram import Histogram
 from durability.formats.plan import Plan
 from durability.formats.run_statistics import Conditions, DriveFlushes, Statistics
+from durability_client.run.power_loss_counters import PowerLossCounters
 from durability_client.run.shared_state import SharedState
 from durability_client.system import host
 from durability_client.target.storage import Storage
@@ -28,6 +29,7 @@ class StatisticsCollector:
         self._storage = storage
         self._shared = shared
         self._drives: tuple[Drive, ...] = ()
+        self.power_losses = PowerLossCounters((), storage.unsafe_shutdowns)
         self._machine = host.machine()
         self._ticks = host.ticks()  # at arming
         self._before = Histogram()  # all but the last second
@@ -35,8 +37,9 @@ class StatisticsCollector:
         self._digested = [0] * plan.writers  # commits of each writer whose latencies were counted
 
     def armed(self, facts: Facts) -> None:
-        """Count flushes from those in `facts`, and the processors' time from now."""
+        """Count flushes and power losses from those in `facts`, and the processors' time from now."""
         self._drives = facts.drives
+        self.power_losses = PowerLossCounters(facts.drives, self._storage.unsafe_shutdowns)
         self._ticks = host.ticks()
 
     def digest(self) -> None:
@@ -49,7 +52,8 @@ class StatisticsCollector:
         self.second.record(np.concatenate(fresh))
 
     def next_second(self) -> None:
-        """Begin a new `second`."""
+        """Begin a new `second`; not after an error of the target, whose drive may have been cut."""
+        self.power_losses.next_second()
         self._before.merge(self.second)
         self.second = Histogram()
 
@@ -70,6 +74,7 @@ class StatisticsCollector:
             latency_ns={name: list(numbers) for name, numbers in latencies.items()},
             drives=tuple(self._flushes(drive) for drive in self._drives),
             conditions=self._conditions(),
+            unsafe_shutdowns=self.power_losses.newest,
         )
 
     def _conditions(self) -> Conditions:

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from durability.errors import TargetBusyError, TargetError, UsageError
-from durability.formats.facts import Facts
+from durability.formats.facts import Drive, Facts
 from durability.formats.plan import CONTROL, MAIN, Plan, SyncMethod, TargetKind, parse_name
-from durability_client.system import block_devices, encrypted_directories
+from durability_client.system import block_devices, encrypted_directories, smart
 from durability_client.system.path_walk import real_path
 from durability_client.target import discovery as facts_module
 from durability_client.target.commit_check import CommitCheck, commit_check, require_alive
@@ -294,6 +294,12 @@ class KernelStorage:
     def flushes(self, drive: str) -> int | None:
         """What `Drive.flushes` of `drive` is now, from the kernel's counters."""
         return block_devices.flushes_of(drive)
+
+    def unsafe_shutdowns(self, drive: Drive) -> int | None:
+        """What `drive` counts now, None where it does not answer or may be another one."""
+        count = smart.unsafe_shutdowns(drive.name)
+        is_same = drive.diskseq is not None and block_devices.diskseq_of(drive.name) == drive.diskseq
+        return count if is_same else None
 
     def watch_drives(self, armed: Facts) -> KernelDriveWatch:
         """Prepare to read the drives of `armed` past the page cache, in a process of its own."""

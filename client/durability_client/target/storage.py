@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from durability.formats.case import DriveState
-from durability.formats.facts import Facts
+from durability.formats.facts import Drive, Facts
 from durability.formats.plan import Plan, TargetKind
 
 # One-dimensional and of single bytes, so that len() is its size; page-aligned wherever O_DIRECT may be in
@@ -163,6 +163,10 @@ class Storage(Protocol):
 
     def flushes(self, drive: str) -> int | None:
         """The present `Drive.flushes` of the drive of that name; cheap enough for every second."""
+
+    def unsafe_shutdowns(self, drive: Drive) -> int | None:
+        """The present `Drive.unsafe_shutdowns` of `drive`; None for one that was enumerated anew. Asks the
+        drive, which takes a while."""
 
     def watch_drives(self, armed: Facts) -> DriveWatch:
         """Prepare to look at the drives of `armed`, the facts at arming, after an I/O error."""

@@ -18,7 +18,7 @@ from typing import NoReturn
 from durability.errors import TargetError, WrongTargetError
 from durability.evidence.scan_report import ScanReport, empty_report
 from durability.formats.case import Case
-from durability.formats.facts import Facts, FileSystem, Host
+from durability.formats.facts import Drive, Facts, FileSystem, Host
 from durability.formats.plan import Plan, TargetKind
 from durability_client.target.discovery import collect
 from durability_client.target.kernel_storage import KernelStorage
@@ -81,6 +81,10 @@ class UnmountableStorage:
     def flushes(self, drive: str) -> int | None:
         """What `Drive.flushes` of `drive` is now, from the kernel's counters."""
         return self.device.flushes(drive)
+
+    def unsafe_shutdowns(self, drive: Drive) -> int | None:
+        """What `drive` counts now."""
+        return self.device.unsafe_shutdowns(drive)
 
     def drives(self) -> tuple[PresentDrive, ...]:
         """The drives below the device, as the kernel shows them now."""

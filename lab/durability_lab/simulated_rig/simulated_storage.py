@@ -256,6 +256,10 @@ class SimulatedStorage:
         """Flushes that the simulated drive completed, whatever `drive` names."""
         return self._drive.flushes
 
+    def unsafe_shutdowns(self, drive: object) -> int | None:
+        """None: no simulated drive is asked during a run, whatever `drive` names."""
+        return None
+
     def watch_drives(self, armed: Facts) -> DriveWatch:
         """Look at the drive itself, whatever `armed` names."""
         return SimulatedDriveWatch(self._drive)

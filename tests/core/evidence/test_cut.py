@@ -43,6 +43,18 @@ def test_risen_counters_of_every_drive_show_power(case: Case) -> None:
     assert "S1 3 → 4" in cut.proof[0]
 
 
+def test_a_counter_that_rose_during_the_run_shows_no_cut_at_its_end(case: Case) -> None:
+    """The drive's supply flickered, and the run went on; the power loss that ends it must be counted as well.
+    A client that does not read again says nothing of that."""
+    assert case.statistics is not None
+    for read, expected in (((4,), "os"), ((3,), "power"), ((None,), "power"), ((), "power")):
+        told = replace(case, statistics=replace(case.statistics, unsafe_shutdowns=read))
+        assert shown(told, after_power_loss()) == expected
+    flickered = replace(case, statistics=replace(case.statistics, unsafe_shutdowns=(4,)))
+    cut = assess(flickered, after_power_loss(), attested="pulled the plug", cut_class=None)
+    assert cut.cut_class == "os" and "stayed at 4" in cut.contradictions[0]
+
+
 def test_one_drive_whose_counter_stayed_spoils_the_proof(make_plan: MakePlan) -> None:
     """In a mirror both drives must have lost power."""
     armed = facts(drives=(drive(), drive(name="sdb", serial="S2")))

@@ -49,6 +49,7 @@ def test_the_largest_fit_a_message() -> None:
             "max": [1 << 61],
         },
         drives=tuple(DriveFlushes(name=f"nvme{number}n1", flushes=1 << 61) for number in range(500)),
+        unsafe_shutdowns=(1 << 61,) * 500,
         conditions=Conditions(
             cpu_model="M" * 120,
             cpus=8192,

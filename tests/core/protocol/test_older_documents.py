@@ -6,7 +6,18 @@ from durability.formats.case import NEWER_OF_VERDICTS, PastVerdict
 from durability.formats.documents import to_value
 from durability.formats.facts import RECOGNITION, RECOGNITION_OF_DRIVES
 from durability.formats.packing import Value
-from durability.protocol.messages import ArmRun, CaseFile, Fetch, Message, Register, Revoked, Shown, Stored
+from durability.protocol.messages import (
+    ArmRun,
+    CaseFile,
+    Fetch,
+    Message,
+    Progress,
+    Register,
+    Revoked,
+    Shown,
+    Stop,
+    Stored,
+)
 from durability.protocol.older_documents import as_known
 from tests.sample_facts import drive, facts
 
@@ -26,6 +37,7 @@ MESSAGES: tuple[Message, ...] = (
     CaseFile(case=CASE),
     Shown(document={"case": CASE, "verdicts": []}),
 )
+STATISTICS: dict[str, Value] = {"elapsed_s": 1.0, "unsafe_shutdowns": [3]}
 
 
 def test_newer_fields_are_left_out_for_an_older_peer() -> None:
@@ -36,6 +48,20 @@ def test_newer_fields_are_left_out_for_an_older_peer() -> None:
         assert not any(name in repr(older) for name in NEWER)
         assert repr(older).count("at_risk_ms1000") == repr(message).count("at_risk_ms1000")
         assert "file_system" in repr(older) and "diskseq" in repr(older)
+        assert as_known(message, 4) == message
+
+
+def test_counters_that_were_read_again_are_left_out_for_an_older_peer() -> None:
+    """From a client to its server, and from a server that tells of a run."""
+    messages: tuple[Message, ...] = (
+        Progress(statistics=STATISTICS),
+        Stop(frontiers=(1,), control=0, statistics=STATISTICS),
+        CaseFile(case={"statistics": STATISTICS}),
+        Shown(document={"case": {"statistics": STATISTICS}}),
+    )
+    for message in messages:
+        assert "unsafe_shutdowns" not in repr(as_known(message, 3))
+        assert "elapsed_s" in repr(as_known(message, 3))
         assert as_known(message, 4) == message
 
 

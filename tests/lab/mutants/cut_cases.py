@@ -76,6 +76,17 @@ def restart_after_an_error() -> str:
 
 
 @lab_case("inconclusive: cut-class")
+def machine_that_was_reset_after_its_drive_had_flickered() -> str:
+    """The drive lost its power for a moment in the run and kept everything. The run went on for hours, then
+    the machine was reset."""
+    told = dataclasses.replace(
+        make_statistics(operations=(ACKED,), flushes={"sda": ACKED}), unsafe_shutdowns=(4,)
+    )
+    disk, case = kept(statistics=told)
+    return judged(disk, case, now=facts(boot="boot-2", uptime_s=30, drives=(drive(unsafe_shutdowns=4),)))
+
+
+@lab_case("inconclusive: cut-class")
 def mirror_of_which_one_drive_was_cut() -> str:
     """Of two drives only one counted a power loss; the machine was started anew."""
     pair = (drive(), drive(name="sdb", serial="S2"))

@@ -51,6 +51,15 @@ THE_CUT = (
         change=without(cut._counted_power_loss, "not all(", "not any("),
     ),
     Mutant(
+        name="counters are read at arming",
+        rule=11,
+        taken_away="a power loss that a drive counted during the run proves the cut at its end",
+        noticed_by={
+            "machine-that-was-reset-after-its-drive-had-flickered": "durable",
+        },
+        change=answering(cut._as_last_counted, "return armed"),
+    ),
+    Mutant(
         name="emulated counters believed",
         rule=11,
         taken_away="a virtual machine's drive proves a power cut",
