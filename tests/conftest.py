@@ -14,11 +14,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from durability import limits
+from durability.evidence.identity import target_tag
 from durability.formats.plan import Plan
 from durability_lab.kernel_rig import block_rig
 from durability_lab.vm_rig import guest_campaign
 from durability_lab.vm_rig import guest_machine as machine
-from tests import chromium
+from tests import chromium, sample_facts
 from tests.waiting import DEADLINE_S
 
 # A machine that others use too makes any example slow now and then; the suite's own timeout bounds a hang.
@@ -30,7 +31,7 @@ settings.load_profile("shared-machine")
 PLAN_FIELDS: dict[str, Any] = {
     "run": 0x0123456789ABCDEF,
     "seed": 0xFEDCBA9876543210,
-    "target": 0xC0FFEE,
+    "target": target_tag(sample_facts.facts()),
     "target_kind": "file",
     "workload": "overwrite",
     "pattern": "random",

@@ -7,6 +7,7 @@ for identity: neither a path nor a device name shows anything after a reboot.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -25,6 +26,7 @@ from durability.formats.plan import Plan
 
 # Many systems remove what is in them when they start, or what is old (tmpfiles.d).
 _EMPTIED = ("/tmp", "/var/tmp")
+_ELSEWHERE = "its superblock is of another drive, place on the drive, file system or path"
 LOG_UNKNOWN = "log-unknown"  # a warning: the file system has a log on a device that was not found
 
 
@@ -39,9 +41,10 @@ class Identity:
     after a copy.
     `smaller`: a sentence for each drive, and for the device under test, that has fewer bytes than at arming.
     `perhaps_smaller`: the same where it may be another device, to which the target was copied. `missing`:
-    the drives of arming that are gone from below the target. `copied`: a sentence on why the target is a copy
-    although it is on the same drives, "" if it is none. `emptied`: the target is gone, from below this
-    directory, which the machine may have emptied when it started since; "" otherwise.
+    the drives of arming that are gone from below the target. `copied`: a sentence on why the target is a
+    copy, or may be one, although no other drives are known below it, "" if it is none. `emptied`: the target
+    is gone, from below this directory, which the machine may have emptied when it started since; ""
+    otherwise.
     """
 
     by: Literal["superblock", "hardware"] | None
@@ -92,14 +95,27 @@ def identify(case: Case, now: Facts | None, superblocks: Sequence[Plan | None]) 
     )
 
 
-def identify_without_log(plan: Plan, superblocks: Sequence[Plan | None]) -> Identity:
-    """The identity of a target that a superblock of `plan` names, where no log says which runs are older.
+def target_tag(facts: Facts) -> int:
+    """32 bits that stand for the target's identity: what it lies on, and where; not what it is called
+    today."""
+    parts = [f"{drive.serial or drive.name}" for drive in facts.main_drives]
+    parts += [str(facts.offset_bytes), facts.path_in_file_system]
+    parts.append(facts.file_system.uuid if facts.file_system is not None else "")
+    return int.from_bytes(hashlib.sha256("\0".join(parts).encode()).digest()[:4], "big")
+
+
+def identify_without_log(plan: Plan, now: Facts, superblocks: Sequence[Plan | None]) -> Identity:
+    """The identity of a target that a superblock of `plan` names, where no log says which runs are older, nor
+    what the run's drive was: the superblock has its tag.
 
     Another run in a superblock may be the later one, cut while it began: its first sync was under way, and an
     honest drive kept one copy of each."""
+    copied = "" if plan.target == target_tag(now) else _ELSEWHERE
     others = sorted({one.run for one in superblocks if one is not None} - {plan.run})
     superseded_by = f"{others[0]:016x}" if others else ""
-    return Identity(by="superblock", reasons=(), superseded_by=superseded_by, drive_changed=False)
+    return Identity(
+        by="superblock", reasons=(), superseded_by=superseded_by, drive_changed=False, copied=copied
+    )
 
 
 def newer_run_here(older: Case, newest: Case, now: Facts, superblocks: Sequence[Plan | None]) -> bool:
@@ -188,7 +204,7 @@ def _elsewhere(armed: Facts, now: Facts) -> Iterator[str]:
 
 
 def _copied(armed: Facts | None, now: Facts | None) -> str:
-    """Why what has a superblock of the run is a copy on its own drives, "" if it need not be one."""
+    """Why what has a superblock of the run is a copy on its own drives, or may be one; "" if it is none."""
     if armed is None or now is None:
         return ""
     uuids = [facts.file_system.uuid if facts.file_system else "" for facts in (armed, now)]
@@ -196,8 +212,14 @@ def _copied(armed: Facts | None, now: Facts | None) -> str:
         return elsewhere
     if all(uuids) and uuids[0] != uuids[1]:
         return f"the file system here has UUID {uuids[1]}, expected {uuids[0]}"
-    if armed.file_id and now.file_id and armed.file_id != now.file_id:
-        return f"the file system has it as file {now.file_id}, expected {armed.file_id}"
+    if armed.file_id and now.file_id:
+        other = f"the file system has it as file {now.file_id}, expected {armed.file_id}"
+        return other if armed.file_id != now.file_id else ""
+    if armed.path_in_file_system != now.path_in_file_system:
+        return (
+            f"its path within the file system is {now.path_in_file_system}, expected"
+            f" {armed.path_in_file_system}, and nothing shows whether it was renamed or copied"
+        )
     return ""
 
 

@@ -59,7 +59,7 @@ def judge(
     of a superblock. `found` must be the target of `case`. `report`, `examples`: what the scan found.
     `duration_s`: how long it took, for the document."""
     if case is None:
-        identity = identify_without_log(plan, found.superblocks)
+        identity = identify_without_log(plan, found.facts, found.superblocks)
         cut = Cut(cut_class="none", proof=(), attested=attestation.text, contradictions=())
         risk = AtRisk(ms1=0, ms10=0, ms100=0, ms1000=0, stalled=())
         window = None

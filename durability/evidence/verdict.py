@@ -44,7 +44,7 @@ REASONS: Mapping[str, str] = {
     "log-behind": "the target holds newer writes than the server's log allows",
     "drive-changed": "the target is on other drives than at arming, or its drives now report no serial",
     "emptied-at-boot": "the target is gone from a directory that systems empty when they start",
-    "copied": "the target is a copy on the drives of the run",
+    "copied": "the target is a copy, or may be one",
     "drive-missing": "a drive that the target was on at arming is gone, and what is on it was not read",
     "smaller-or-copy": "a device without serials is smaller than at arming, or the target was copied to it",
     "session-stopped": "the run was stopped cleanly, not by a cut",

@@ -5,12 +5,12 @@ It names options in its refusals (UsageError), where the plan would name its own
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from dataclasses import dataclass
 
 from durability import limits
 from durability.errors import UsageError
+from durability.evidence.identity import target_tag
 from durability.formats.facts import Facts
 from durability.formats.plan import (
     WRITE_THROUGH_METHODS,
@@ -137,12 +137,3 @@ def _slots_and_credit(options: RunOptions, facts: Facts, size_bytes: int) -> tup
             f"bytes, and at least {least} are needed; raise --size"
         )
     return slots, credit
-
-
-def target_tag(facts: Facts) -> int:
-    """32 bits that stand for the target's identity: what it lies on, and where; not what it is called
-    today."""
-    parts = [f"{drive.serial or drive.name}" for drive in facts.main_drives]
-    parts += [str(facts.offset_bytes), facts.path_in_file_system]
-    parts.append(facts.file_system.uuid if facts.file_system is not None else "")
-    return int.from_bytes(hashlib.sha256("\0".join(parts).encode()).digest()[:4], "big")

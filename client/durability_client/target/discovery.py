@@ -40,7 +40,7 @@ _PAGE_BYTES = 4096
 _FS_IOC_GETFSUUID = 0x80111500  # _IOR(0x15, 0, struct fsuuid2), linux/fs.h
 _UUID_ANSWER_BYTES = 17
 _FS_IOC_GETVERSION = 0x80087601  # _IOR('v', 1, long), linux/fs.h: the inode's generation
-_WITH_GENERATION = frozenset({"ext4", "xfs"})
+_WITH_GENERATION = frozenset({"ext2", "ext3", "ext4", "xfs", "f2fs"})
 # _IOWR(0x94, 18, 4096 bytes), linux/btrfs.h; in tree 0: the file's subvolume.
 _BTRFS_IOC_INO_LOOKUP = 0xD0009412
 _BTRFS_FIRST_FREE_OBJECTID = 256

@@ -66,7 +66,7 @@ ADVICE: Mapping[str, str] = {
     "log-behind": "check if the server's store was restored from a copy; if not, report a defect of the tool",
     "drive-changed": "verify on the drives that lost power, not on a copy",
     "emptied-at-boot": "run again on a target outside this directory",
-    "copied": "verify the target itself, not a copy of it",
+    "copied": "verify the target itself at its own path, not a copy of it",
     "drive-missing": "attach the drive that is missing, then verify again",
     "smaller-or-copy": "verify on the drive that lost power; if this is it, it came back smaller",
     "session-stopped": "run again, and cut the power while the run writes; do not stop it first",

@@ -329,6 +329,7 @@ class HistoryFileStorage(HistoryStorage):
             path_in_file_system=self.path.name,
             size_bytes=self._files.size_of(number) if number is not None else 0,
             file_system=file_system,
+            file_id=str(number or ""),
         )
 
     def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> _File:  # type: ignore[override]

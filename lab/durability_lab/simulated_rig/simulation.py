@@ -21,6 +21,7 @@ from typing import NoReturn
 
 from durability import limits
 from durability.evidence.document import Outcome, Requirements
+from durability.evidence.identity import target_tag
 from durability.evidence.judge import Attestation, Found, judge
 from durability.evidence.judgement import Judgement
 from durability.evidence.scan_report import Example, empty_report
@@ -28,7 +29,7 @@ from durability.formats import facts
 from durability.formats.case import Case, PowerOff
 from durability.formats.packing import Value
 from durability.formats.plan import MAIN, Plan, largest_credit
-from durability_client.run.planning import CONTROL_INTERVAL_US, target_tag
+from durability_client.run.planning import CONTROL_INTERVAL_US
 from durability_client.target.drive_watch import LOOK_S
 from durability_client.target.safety_checks import block_bytes
 from durability_client.verify.scan_base import ScanJob, ScanListener

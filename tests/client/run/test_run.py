@@ -19,13 +19,14 @@ import pytest
 
 from durability import limits
 from durability.errors import EXIT_OK, NOT_ACCEPTED, PeerError, RefusedError, TargetError, UsageError
+from durability.evidence.identity import target_tag
 from durability.formats.facts import Facts
 from durability.formats.mixing import U64
 from durability.formats.plan import Plan, TargetKind
 from durability.formats.record import parse
 from durability.protocol.messages import CaseFile, Export, Fetch, Show, Shown
 from durability_client.link.server_connection import connect
-from durability_client.run.planning import RunOptions, check_options, make_plan, target_tag
+from durability_client.run.planning import RunOptions, check_options, make_plan
 from durability_client.run.run_command import CLEAN_END, RunSummary, run
 from durability_client.target import safety_checks
 from durability_client.target.kernel_storage import KernelStorage

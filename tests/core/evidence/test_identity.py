@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from durability.evidence.identity import identify, newer_run_here
+from durability.evidence.identity import identify, identify_without_log, newer_run_here, target_tag
 from durability.formats.case import PastVerdict
 from durability.formats.facts import Drive, Facts, TargetWarning
 from durability.formats.plan import Plan
@@ -263,12 +263,15 @@ def test_a_smaller_device_without_a_serial_may_be_a_copy(
         ),
         (facts(file_id="12.3"), facts(file_id="12.3", path_in_file_system="renamed"), ""),
         (facts(file_id="12.3"), facts(file_id="12.4"), "as file 12.4"),
-        (facts(), facts(file_id="12.4", path_in_file_system="other"), ""),
-        (facts(file_id="12.3"), facts(path_in_file_system="other"), ""),
+        (facts(), facts(file_id="12.4"), ""),
+        (facts(), facts(path_in_file_system="other"), "is other, expected target"),
+        (facts(), facts(file_id="12.4", path_in_file_system="other"), "renamed or copied"),
+        (facts(file_id="12.3"), facts(path_in_file_system="other"), "renamed or copied"),
     ],
 )
 def test_a_copy_on_the_same_drive_is_told(make_plan: MakePlan, armed: Facts, now: Facts, word: str) -> None:
-    """By its place, its file system or its file, as far as they are known; a file may be renamed."""
+    """By its place, its file system or its file, as far as they are known. A file may be renamed; where that
+    cannot be told from a copy, it may be one."""
     plan = small(make_plan, target_kind=armed.kind)
     identity = identify(make_case(plan, (10,), armed=armed), now, (plan, plan))
     assert (identity.is_copy, identity.drive_changed) == (bool(word), False)
@@ -373,6 +376,24 @@ def test_the_drive_of_a_log_makes_no_other_target(
     identity = identify(case, now, (plan, plan))
     assert (len(identity.missing), identity.drive_changed) == (missing, copy)
     assert (identify(case, now, ()).by is None) == copy
+
+
+@pytest.mark.parametrize(
+    ("now", "copy"),
+    [
+        (facts(machine="other", path="/elsewhere", boot="boot-2"), False),
+        (facts(drives=(drive(name="sdq", model="in an adapter"),)), False),
+        (facts(drives=(drive(serial="S2"),)), True),
+        (facts(offset_bytes=0), True),
+        (facts(uuid="uuid-2"), True),
+        (facts(path_in_file_system="other"), True),
+    ],
+)
+def test_a_copy_is_told_without_a_log(make_plan: MakePlan, now: Facts, *, copy: bool) -> None:
+    """The superblock has a tag of serials, offset, file system and path."""
+    plan = small(make_plan, target=target_tag(facts()))
+    identity = identify_without_log(plan, now, (plan, plan))
+    assert (identity.by, identity.is_copy, identity.drive_changed) == ("superblock", copy, False)
 
 
 def test_a_copy_on_another_drive_is_told(make_plan: MakePlan) -> None:

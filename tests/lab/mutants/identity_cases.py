@@ -15,6 +15,7 @@ from tests.core.evidence.memory_target import (
 )
 from tests.lab.mutants.drive_cases import (
     ACKED,
+    fall_back,
     kept,
 )
 from tests.lab.mutants.lab_case import (
@@ -264,6 +265,24 @@ def file_that_was_copied_before_the_last_writes() -> str:
     now = facts(boot="boot-2", uptime_s=30, drives=(drive(unsafe_shutdowns=4),), file_id="13.1")
     case = make_case(plan_of(), (ACKED,), armed=facts(file_id="12.1"))
     return judged(disk_of(plan_of(), ACKED - 20), case, now=now)
+
+
+@lab_case("inconclusive: copied; 20 lost")
+def copy_under_another_name_where_files_have_no_number() -> str:
+    """On a file system whose files have no lasting number, the target was copied before the last 20
+    operations, and the copy is verified."""
+    now = facts(boot="boot-2", uptime_s=30, drives=(drive(unsafe_shutdowns=4),), path_in_file_system="copy")
+    return judged(disk_of(plan_of(), ACKED - 20), make_case(plan_of(), (ACKED,)), now=now)
+
+
+@lab_case("inconclusive: no-server-log, copied, cut-not-shown, nothing-at-risk; 1 lost, 1 out of order")
+def copy_that_was_made_while_the_run_wrote() -> str:
+    """A backup copied the target to another drive while the run wrote, so parts of it are of different
+    moments. The server does not know the run."""
+    disk, _ = kept()
+    fall_back(disk, ACKED - 50)
+    backup = facts(uuid="another", drives=(drive(serial="S2"),), boot="boot-2", uptime_s=30)
+    return judged(disk, None, now=backup)
 
 
 @lab_case("inconclusive: copied; 20 lost")

@@ -286,6 +286,26 @@ IDENTITY = (
         change=answering(identity._copied, "return ''"),
     ),
     Mutant(
+        name="other paths accepted",
+        rule=9,
+        taken_away="a file at another path was renamed, though nothing shows that it was not copied",
+        noticed_by={
+            "copy-under-another-name-where-files-have-no-number": "loss; 20 lost",
+        },
+        change=without(
+            identity._copied, "if armed.path_in_file_system != now.path_in_file_system:", "if False:"
+        ),
+    ),
+    Mutant(
+        name="copies accepted without a log",
+        rule=9,
+        taken_away="without a log, a superblock is as good anywhere as where it was written",
+        noticed_by={
+            "copy-that-was-made-while-the-run-wrote": "loss; 1 lost, 1 out of order",
+        },
+        change=without(identity.identify_without_log, "plan.target == target_tag(now)", "True"),
+    ),
+    Mutant(
         name="earlier losses forgotten",
         rule=9,
         taken_away="a later pass clears a loss",
