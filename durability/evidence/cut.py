@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from durability.evidence.drive_identity import machine_ids, own_serial, same_kernel, told_apart
+from durability.evidence.drive_identity import are_two, machine_ids, own_serial, same_kernel
 from durability.formats.case import PROVABLE_CUT_CLASSES, RESET, Case, PowerOff, ProvableCutClass
 from durability.formats.drive_serials import is_nobodys
 from durability.formats.facts import Drive, Facts
@@ -228,18 +228,21 @@ def _contradictions(armed: Facts, now: Facts, claimed: CutClass, *, happened: bo
 def _pairs(armed: Facts, now: Facts) -> list[tuple[Drive, Drive | None]]:
     """Each leaf drive at arming with itself now: by serial, else by name and size. Of several that are alike,
     as two paths to one drive, the one that has been there the longest."""
+    then_on, now_on = machine_ids(armed.host, now.host)
 
-    def key(drive: Drive, machine_id: str) -> tuple[str, ...]:
-        serial = own_serial(drive, machine_id)
-        return (serial,) if serial else ("", drive.name, str(drive.size_bytes))
+    def is_same(before: Drive, after: Drive) -> bool:
+        serial = own_serial(before, then_on)
+        if serial != own_serial(after, now_on):
+            return False
+        if serial:
+            return not are_two(before, after)
+        return (before.name, before.size_bytes) == (after.name, after.size_bytes)
 
     def age(drive: Drive) -> tuple[int, int]:
         return drive.diskseq or 0, drive.unsafe_shutdowns or 0
 
-    then_on, now_on = machine_ids(armed.host, now.host)
-    found = told_apart(armed, now).drives
-    present = {key(drive, now_on): drive for drive in sorted(found, key=age, reverse=True)}
-    return [(drive, present.get(key(drive, then_on))) for drive in armed.drives]
+    found = sorted(now.drives, key=age)
+    return [(drive, next((one for one in found if is_same(drive, one)), None)) for drive in armed.drives]
 
 
 def _risen(before: Drive, after: Drive | None) -> bool | None:

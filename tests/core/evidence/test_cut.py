@@ -214,6 +214,16 @@ def test_of_drives_with_one_serial_each_must_be_new(
     assert shown(case, facts(drives=paths(newest[::order])), "pulled both paths") == expected
 
 
+def test_the_counter_of_one_drive_is_not_that_of_another_with_its_serial(make_plan: MakePlan) -> None:
+    """As of two disks in one dock, of which one was cut."""
+    pair = (drive(model="A", unsafe_shutdowns=5), drive(name="sdb", model="B", unsafe_shutdowns=3))
+    case = make_case(small(make_plan), (100,), armed=facts(drives=pair))
+    for one, other, expected in ((6, 3, "os"), (5, 4, "os"), (6, 4, "power")):
+        now = (drive(model="A", unsafe_shutdowns=one), drive(name="sdb", model="B", unsafe_shutdowns=other))
+        assert shown(case, facts(boot="boot-2", uptime_s=30, drives=now)) == expected
+    assert shown(case, facts(boot="boot-2", uptime_s=30, drives=now[:1])) == "os"
+
+
 def test_every_drive_must_be_enumerated_anew(make_plan: MakePlan) -> None:
     """One drive of two that stayed attached, or is gone, leaves the cut unshown."""
     plain = [drive(name=f"sd{serial}", serial=serial, unsafe_shutdowns=None) for serial in "ab"]
