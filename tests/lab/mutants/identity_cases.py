@@ -146,7 +146,7 @@ def second_run_that_was_cut_in_its_first_write() -> str:
     return _attempted(disk)
 
 
-@lab_case("inconclusive: superseded")
+@lab_case("inconclusive: superseded, copied")
 def file_of_another_run_in_the_targets_place() -> str:
     """A file that an earlier run wrote elsewhere was given the name of the second run's target."""
     return _used_twice(facts(path="/mnt/other", path_in_file_system="other"), predecessors=())

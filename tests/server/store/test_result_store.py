@@ -107,7 +107,7 @@ def test_a_client_has_a_quota(store_fixture: StoreFixture, monkeypatch: pytest.M
     store = store_fixture.store
     for text in ("one", "two"):
         store.keep_result(new(text))
-    with pytest.raises(RefusedError, match="keeps 2 results") as refused:
+    with pytest.raises(RefusedError, match="stored 2 results") as refused:
         store.keep_result(new("three"))
     assert refused.value.code == "quota"
     store.keep_result(new("one"))  # it is there already
