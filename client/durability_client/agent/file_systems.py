@@ -18,9 +18,10 @@ from durability_client.agent.abandonable_calls import Children, ProgramError
 from durability_client.agent.drives import DriveError
 from durability_client.system.mounts import mounts
 
-# Nothing is discarded, so that a cycle on a large drive does not begin with minutes of TRIM.
+# Nothing is discarded, so that a cycle on a large drive does not begin with minutes of TRIM. On a small drive
+# mkfs.ext4 would choose blocks of 1 KiB, which many drives' physical blocks are larger than.
 _MKFS = {
-    "ext4": ("-q", "-F", "-E", "nodiscard"),
+    "ext4": ("-q", "-F", "-b", "4096", "-E", "nodiscard"),
     "xfs": ("-q", "-f", "-K"),
     "btrfs": ("-q", "-f", "-K"),
 }
