@@ -26,7 +26,7 @@ from durability.evidence.strength import strength, weightiest
 from durability.formats.case import Case
 from durability.formats.facts import Drive, Facts, Host
 
-CAMPAIGNS_MAX = 50  # that a comparison looks through, the newest, if none is named
+SEARCHED_CAMPAIGNS_MAX = 50  # that a comparison looks through, the newest, if none is named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,9 +173,9 @@ def unsearchable(facts: Facts) -> str:
 
 def older_campaigns(campaigns: int) -> tuple[str, ...]:
     """A sentence if a comparison looks through the newest of so many campaigns only."""
-    if campaigns <= CAMPAIGNS_MAX:
+    if campaigns <= SEARCHED_CAMPAIGNS_MAX:
         return ()
-    return (f"only the newest {CAMPAIGNS_MAX} of {campaigns} campaigns were looked at",)
+    return (f"only the newest {SEARCHED_CAMPAIGNS_MAX} of {campaigns} campaigns were looked at",)
 
 
 def proof_beside(result: Result, known: Iterable[KnownDrive], *, named: bool) -> Proof | None:

@@ -61,7 +61,7 @@ _NOT_OF_THE_MEASUREMENT = frozenset(
     {"name", "about", "group", "fio", "seconds", "warmup_s", "rounds", "p99_limit_ms"}
 )
 KIB, MIB = 1 << 10, 1 << 20
-BLOCK_BYTES_MAX = MIB
+CELL_BLOCK_BYTES_MAX = MIB
 JOBS_MAX = 64
 DEPTH_MAX = 1024
 WRITES_PER_SYNC_MAX = 1 << 16
@@ -105,7 +105,7 @@ class Cell:
     def __post_init__(self) -> None:
         """Raises FormatError where the parameters contradict each other or are out of bounds."""
         for name, low, high in (
-            ("block_bytes", 1, BLOCK_BYTES_MAX),
+            ("block_bytes", 1, CELL_BLOCK_BYTES_MAX),
             ("jobs", 1, JOBS_MAX),
             ("writes_per_sync", 0, WRITES_PER_SYNC_MAX),
             ("read_percent", 0, 99),

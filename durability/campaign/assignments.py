@@ -31,7 +31,7 @@ LATE_S = 3.0
 # A system begins to run only after its machine was asked to go on; for clocks that run unevenly.
 EARLY_S = 10.0
 KEPT_RUNNING = "kept running without a restart"
-TEXT_BYTES_MAX = 2048  # of each text that an agent says: an entry keeps up to seven
+REPORTED_TEXT_BYTES_MAX = 2048  # of each text that an agent says: an entry keeps up to seven
 _S = 1_000_000_000
 T = TypeVar("T")
 WAIT = Task(kind="wait", number=0, campaign="", cycle=0, drives=(), ready_within_s=0.0)
@@ -247,7 +247,7 @@ def hear(
 def _cut(value: T) -> T:
     """The document with its texts cut, at every depth."""
     if isinstance(value, str):
-        return cast(T, value.encode(errors="replace")[:TEXT_BYTES_MAX].decode(errors="ignore"))
+        return cast(T, value.encode(errors="replace")[:REPORTED_TEXT_BYTES_MAX].decode(errors="ignore"))
     if isinstance(value, tuple):
         return cast(T, tuple(map(_cut, value)))
     if is_dataclass(value) and not isinstance(value, type):

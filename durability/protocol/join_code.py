@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 from durability.errors import UsageError
 
-SECRET_BYTES = 10
-FINGERPRINT_BYTES = 13
+CODE_SECRET_BYTES = 10
+CODE_FINGERPRINT_BYTES = 13
 _CHECK_BYTES = 2
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _LOOK_ALIKES = {"O": "0", "I": "1", "L": "1"}
@@ -30,7 +30,7 @@ _AS_MEANT = str.maketrans(
     | {one.lower(): digit for one, digit in _LOOK_ALIKES.items()}
 )
 _GROUP = 5  # characters
-_CHARACTERS = (SECRET_BYTES + FINGERPRINT_BYTES + _CHECK_BYTES) * 8 // 5
+_CHARACTERS = (CODE_SECRET_BYTES + CODE_FINGERPRINT_BYTES + _CHECK_BYTES) * 8 // 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +61,13 @@ def parse_join_code(text: str) -> JoinCode:
     number = 0
     for character in plain:
         number = number << 5 | _ALPHABET.index(character)
-    data = number.to_bytes(SECRET_BYTES + FINGERPRINT_BYTES + _CHECK_BYTES, "big")
+    data = number.to_bytes(CODE_SECRET_BYTES + CODE_FINGERPRINT_BYTES + _CHECK_BYTES, "big")
     body, check = data[:-_CHECK_BYTES], data[-_CHECK_BYTES:]
     if check != _check(body):
         raise UsageError(
             "the join code has a typing error: its letters and digits do not agree; copy it again"
         )
-    return JoinCode(secret=body[:SECRET_BYTES], fingerprint=body[SECRET_BYTES:])
+    return JoinCode(secret=body[:CODE_SECRET_BYTES], fingerprint=body[CODE_SECRET_BYTES:])
 
 
 def _check(body: bytes) -> bytes:

@@ -80,10 +80,10 @@ class SecureStream:
     def client_end(cls, context: ssl.SSLContext, *, fingerprint: bytes) -> SecureStream:
         """The client's. `fingerprint`: the SHA-256 of the server's certificate, or as much of its beginning
         as a join code has; there is no client that takes any certificate. Raises ProtocolError."""
-        if not join_code.FINGERPRINT_BYTES <= len(fingerprint) <= FINGERPRINT_BYTES:
+        if not join_code.CODE_FINGERPRINT_BYTES <= len(fingerprint) <= FINGERPRINT_BYTES:
             raise ProtocolError(
                 f"the fingerprint of the server's certificate has {len(fingerprint)} bytes, expected"
-                f" {FINGERPRINT_BYTES}, or the {join_code.FINGERPRINT_BYTES} of a join code: join again"
+                f" {FINGERPRINT_BYTES}, or the {join_code.CODE_FINGERPRINT_BYTES} of a join code: join again"
             )
         return cls(context, fingerprint=fingerprint)
 

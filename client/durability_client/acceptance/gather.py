@@ -49,7 +49,7 @@ from durability_client.link.server_connection import Connection, connect
 
 SEARCH_S = 60.0  # for what nobody named
 RESULTS_MAX = 200  # rows of a drive that are looked through for the newest result that fits
-DRIVES_MAX = 64  # on one report
+REPORTED_DRIVES_MAX = 64  # on one report
 _NO_CAMPAIGNS = "this client may not see campaigns, so none was searched"
 
 Say = Callable[[str], None]
@@ -144,7 +144,7 @@ async def gather(endpoint: Endpoint | None, wanted: EvidenceWanted, say: Say) ->
     chosen = [one for one in drives if one.facts and _is_meant(one, wanted.drive)]
     if not chosen:
         raise UsageError(_nothing(wanted, drives))
-    if len(chosen) > DRIVES_MAX:
+    if len(chosen) > REPORTED_DRIVES_MAX:
         raise UsageError(f"{len(chosen)} drives are too many for one report; choose with --drive")
     for note in dict.fromkeys(note for one in chosen for note in (*one.unfinished, *one.left_out)):
         say(note)

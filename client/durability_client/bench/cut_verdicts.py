@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from durability import plain_text
 from durability.acceptance.known_cuts import (
-    CAMPAIGNS_MAX,
+    SEARCHED_CAMPAIGNS_MAX,
     KnownDrive,
     facts_of_series,
     is_withheld,
@@ -126,7 +126,7 @@ async def _look_at_campaigns(
         return any(same_drives(facts, one.facts, named=False) for one in measured)
 
     names = (await connection.request(ListCampaigns(), CampaignNames)).names
-    for name in names[-CAMPAIGNS_MAX:]:
+    for name in names[-SEARCHED_CAMPAIGNS_MAX:]:
         with suppress(FormatError):  # of a later release: others can be read
             known += await _of_campaign(connection, name, is_measured)
     return older_campaigns(len(names))

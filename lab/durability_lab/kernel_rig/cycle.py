@@ -43,7 +43,8 @@ from durability_lab.truth.reference_judge import ReferenceJudge
 ATTESTATION = "the lab killed the drive's process with SIGKILL and attached the drive anew"
 CUT_AFTER = range(600, 3000)  # operations; even a slow file system gets there in seconds
 NAMES_CUT_AFTER = range(200, 1000)  # each takes two syncs or three
-MIB = 8  # of all writers, except of names: a run overwrites all of it more than once, and appends beyond it
+# Of all writers, except of names: a run overwrites all of it more than once, and appends beyond it.
+TARGET_MIB = 8
 _TIMEOUT_S = 120.0
 _VERIFY_TIMEOUT_S = 300.0  # it waits two minutes for a drive that hangs
 
@@ -123,7 +124,7 @@ async def powered(rig: BlockRig) -> AsyncIterator[BlockRig]:
 async def running(lab: LocalServer, target: Path, load: Load, *, acked: int) -> AsyncIterator[StartedRun]:
     """A client on `target` that has had `acked` operations acknowledged; killed at the end if it still runs.
     Raises SetupError where it ends before."""
-    client = StartedRun(await _start(lab, "run", str(target), *run_options(load, mib=MIB)))
+    client = StartedRun(await _start(lab, "run", str(target), *run_options(load, mib=TARGET_MIB)))
     try:
         if not await lab.until_acked(target, acked, client.said):
             raise SetupError(f"the client ended too early: {(await client.end()).said}")

@@ -18,7 +18,7 @@ from durability.errors import SetupError
 from durability_lab.kernel_rig import drive_switch
 from durability_lab.kernel_rig.block_rig import BlockRig
 
-SECTOR_BYTES = 4096  # what file systems rely on
+DRIVE_SECTOR_BYTES = 4096  # what file systems rely on
 
 
 class SwitchedDrive:
@@ -28,7 +28,7 @@ class SwitchedDrive:
         self.model = model
         self.path = path
         self.rig = BlockRig(model, None, seed=seed, size_bytes=size_bytes)
-        self.rig.sector_bytes = SECTOR_BYTES
+        self.rig.sector_bytes = DRIVE_SECTOR_BYTES
         self.has_power = False
         self.returns = True
 

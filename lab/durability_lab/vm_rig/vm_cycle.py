@@ -49,7 +49,7 @@ from durability_server.runs.run import Run
 
 CUT_AFTER = range(300, 1500)  # operations
 NAMES_CUT_AFTER = range(150, 500)  # each takes two syncs or three
-MIB = 16  # of all writers, except of names: credit for seconds, should the server be held up
+TARGET_MIB = 16  # of all writers, except of names: credit for seconds, should the server be held up
 _POLL_S = 0.01
 
 
@@ -180,7 +180,7 @@ async def cut(
         raise UsageError(f"the guest supports ext4 or a raw device, not {load.file_system}")
     settings = {
         "credential": site.lab.credential.read_text(encoding="utf-8").strip(),
-        "run_options": shlex.join(run_options(load, mib=MIB)),
+        "run_options": shlex.join(run_options(load, mib=TARGET_MIB)),
     }
     with GuestMachine(
         site.image,

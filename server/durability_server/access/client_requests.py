@@ -91,8 +91,10 @@ class ClientRequests:
         return self._invited(code, message.valid_s)
 
     def _new_code(self) -> join_code.JoinCode:
-        secret = secrets.token_bytes(join_code.SECRET_BYTES)
-        return join_code.JoinCode(secret=secret, fingerprint=self._fingerprint[: join_code.FINGERPRINT_BYTES])
+        secret = secrets.token_bytes(join_code.CODE_SECRET_BYTES)
+        return join_code.JoinCode(
+            secret=secret, fingerprint=self._fingerprint[: join_code.CODE_FINGERPRINT_BYTES]
+        )
 
     def _invited(self, code: join_code.JoinCode, valid_s: int) -> messages.Invited:
         return messages.Invited(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from durability.acceptance.known_cuts import (
-    CAMPAIGNS_MAX,
+    SEARCHED_CAMPAIGNS_MAX,
     KnownDrive,
     facts_of_series,
     known_of_campaign,
@@ -145,7 +145,7 @@ def _known_of_campaigns(
 ) -> list[KnownDrive]:
     """What the newest campaigns said of the drives of `measured`."""
     known: list[KnownDrive] = []
-    for campaign in campaigns[-CAMPAIGNS_MAX:]:
+    for campaign in campaigns[-SEARCHED_CAMPAIGNS_MAX:]:
         state = campaign.state
         for drive in state.plan.drives if state.settings is not None else ():
             facts = _facts_of_runs(store, state, drive.name, measured)

@@ -19,7 +19,7 @@ import durability
 from durability import plain_text
 from durability.campaign.campaign_state import State
 from durability_server.web.live_samples import RunTrack
-from durability_server.web.readings import DRIVE_STATES, CampaignView, DriveView, Overview, unix_s
+from durability_server.web.readings import SHOWN_STATES, CampaignView, DriveView, Overview, unix_s
 from durability_server.web.watch import Watch
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -121,7 +121,7 @@ def _of_drives(drives: dict[_Labels, DriveView]) -> Iterator[Metric]:
     )
     runs = _gauge("drive_runs", "Runs on a drive.", _DRIVE)
     for labels, drive in drives.items():
-        for word in DRIVE_STATES:
+        for word in SHOWN_STATES:
             state.add_metric([*labels, word], float(word == drive.state))
         vanished.add_metric(labels, float(drive.state == "vanished"))
         cuts.add_metric([*labels, "clean"], drive.clean)

@@ -47,7 +47,7 @@ from durability_server.web.readings import (
 )
 from durability_server.web.verdict_view import verdict_view
 from durability_server.web.viewer_access import ViewerAccess, is_viewer
-from durability_server.web.watch import RUNS_MAX, Topic, Watch
+from durability_server.web.watch import SAMPLED_RUNS_MAX, Topic, Watch
 
 _HTML = "text/html; charset=utf-8"
 _STATIC = {
@@ -122,7 +122,9 @@ class _Pages:
     def _seen(self) -> Topic[Overview]:
         async def read() -> Overview:
             watch = self._watch
-            return await watch.ask(overview, watch.store, watch.campaigns, watch.pulse.silent_s, RUNS_MAX)
+            return await watch.ask(
+                overview, watch.store, watch.campaigns, watch.pulse.silent_s, SAMPLED_RUNS_MAX
+            )
 
         return self._watch.topic("seen", read)
 

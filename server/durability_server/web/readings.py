@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from durability.campaign.progress import cycles_left, doing, left_s
 from durability.campaign.results import DriveResult, results
@@ -25,15 +25,15 @@ from durability_server.store.live_rows import RunNow
 from durability_server.store.store import Store
 from durability_server.web.campaign_watch import CampaignWatch, Missing, WatchedCampaign, vanished
 
-DRIVES_MAX = 5000  # of all clients
+LISTED_DRIVES_MAX = 5000  # of all clients
 DRIVES_OF_CLIENT_MAX = 500
-RUNS_MAX = 100
+LISTED_RUNS_MAX = 100
 SILENT_S = 5.0  # an agent asks about once per second
 
 # A drive as it is now: a run writes to it; it is gone; its power went and nobody has verified; the server
 # lost the session; a verdict is known; nothing of all this.
-DriveState: TypeAlias = Literal["writing", "vanished", "cut", "unknown", "verified", "idle"]
-DRIVE_STATES: tuple[DriveState, ...] = ("writing", "vanished", "cut", "unknown", "verified", "idle")
+ShownState: TypeAlias = Literal["writing", "vanished", "cut", "unknown", "verified", "idle"]
+SHOWN_STATES: tuple[ShownState, ...] = get_args(ShownState)
 
 _GONE = {
     "dead": "every read failed after the I/O error",
@@ -52,7 +52,7 @@ class DriveView:
     newest run."""
 
     row: Mapping[str, Any]
-    state: DriveState
+    state: ShownState
     text: str
     now: RunNow | None
 
@@ -131,7 +131,7 @@ def overview(
 ) -> Overview:
     """Reads it. Raises StoreError."""
     campaigns = watch.read()
-    rows = store.drive_listing(DRIVES_MAX, client=None, of_each=DRIVES_OF_CLIENT_MAX)
+    rows = store.drive_listing(LISTED_DRIVES_MAX, client=None, of_each=DRIVES_OF_CLIENT_MAX)
     now = {run.run: run for run in store.runs_now([parse_run(str(row["run"])) for row in rows])}
     live = store.live_runs(live_max)
     gone = vanished(campaigns)
@@ -144,7 +144,7 @@ def overview(
         drives=drives,
         machines=tuple(_machines(drives, live, campaigns, silent_s)),
         campaigns=tuple(campaign_view(one, silent_s.get(one.name, {})) for one in reversed(campaigns)),
-        runs=store.listing(RUNS_MAX, client=None),
+        runs=store.listing(LISTED_RUNS_MAX, client=None),
         live=live,
     )
 
@@ -202,7 +202,7 @@ def _drive_view(row: Mapping[str, Any], now: RunNow | None, gone: str) -> DriveV
     return DriveView(row=row, state=state, text=text, now=now)
 
 
-def _state(verdict: str, now: RunNow | None, gone: str) -> tuple[DriveState, str]:
+def _state(verdict: str, now: RunNow | None, gone: str) -> tuple[ShownState, str]:
     if now is not None and now.session_end == "live":
         return "writing", ""
     if gone:

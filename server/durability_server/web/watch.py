@@ -24,7 +24,7 @@ from durability_server.web.live_samples import RunTrack
 from durability_server.web.page_exchange import Pulse
 
 LOOK_S = 1.0
-RUNS_MAX = 64  # whose samples are kept
+SAMPLED_RUNS_MAX = 64  # whose samples are kept
 TOPICS_MAX = 256
 _SHARE = 10  # reading takes at most this part of the time
 
@@ -106,7 +106,7 @@ class Watch:
         while True:
             began_s = loop.time()
             try:
-                live = await self.ask(self.store.live_runs, RUNS_MAX)
+                live = await self.ask(self.store.live_runs, SAMPLED_RUNS_MAX)
                 self.failure = ""
             except StoreError as error:
                 self.failure, live = str(error), ()
@@ -123,5 +123,5 @@ class Watch:
             log.warning("run %s cannot be watched: %s", run.run, error)
             return
         self._tracks[run.run] = track
-        while len(self._tracks) > RUNS_MAX:
+        while len(self._tracks) > SAMPLED_RUNS_MAX:
             self._tracks.popitem(last=False)

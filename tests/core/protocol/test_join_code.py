@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from durability.errors import UsageError
-from durability.protocol.join_code import FINGERPRINT_BYTES, SECRET_BYTES, JoinCode, parse_join_code
+from durability.protocol.join_code import CODE_FINGERPRINT_BYTES, CODE_SECRET_BYTES, JoinCode, parse_join_code
 
 CODES = st.builds(
     JoinCode,
-    secret=st.binary(min_size=SECRET_BYTES, max_size=SECRET_BYTES),
-    fingerprint=st.binary(min_size=FINGERPRINT_BYTES, max_size=FINGERPRINT_BYTES),
+    secret=st.binary(min_size=CODE_SECRET_BYTES, max_size=CODE_SECRET_BYTES),
+    fingerprint=st.binary(min_size=CODE_FINGERPRINT_BYTES, max_size=CODE_FINGERPRINT_BYTES),
 )
 
 
