@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from durability.formats.plan import Plan
+from durability.formats.versions import Versions
 from durability.units import parse_run
 from durability_client.target.storage import Storage
 from durability_client.verify.target_reader import block_bytes_of
@@ -299,16 +300,22 @@ def _damaged(world: KnownTruth, answer: VerifyAnswer, run: int) -> str:
 
 def _acked_and_gone(world: KnownTruth, answer: VerifyAnswer, run: int) -> str:
     """What the drive itself says it lost of operations that the log has, by no rule of a judge: sectors that
-    the host never wrote again. "" for nothing."""
-    plan, case = world.plans.get(run), answer.case
-    if plan is None or case is None or world.promised(run) is None or answer.interrupted or answer.recovered:
+    the host never wrote again, and, if they are damaged, that no writer seems to have been about to write. ""
+    for nothing."""
+    plan, case, promised = world.plans.get(run), answer.case, world.promised(run)
+    if plan is None or case is None or promised is None or answer.interrupted or answer.recovered:
         return ""
     if plan.contract.needs_file:  # elsewhere a slot may be removed, or lie somewhere else
         return ""
+    versions = Versions(plan)
     kept = [one for one in world.broken_now() if one.promised and not one.overwritten]
     for kind, label in ((one.kind, Label.of(one.promised)) for one in kept):
         place = label.place(plan)
-        if place is not None and place[0] in range(plan.writers) and label.seq <= case.frontiers[place[0]]:
+        if place is None or place[0] not in range(plan.writers) or label.seq > case.frontiers[place[0]]:
+            continue
+        # If the group under way is whole on the target, nothing shows that the next one was not begun.
+        about_to_write = promised.written.get(place[0], 0) + 2 * plan.group
+        if kind == "older" or versions.after(*place, label.seq) > about_to_write:
             return f"{place} seq {label.seq} {kind}"
     return ""
 

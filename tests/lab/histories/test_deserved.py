@@ -67,6 +67,20 @@ def test_a_durable_is_held_against_what_the_drive_says_it_lost() -> None:
     assert any("durable, and the drive lost what it had acknowledged" in one for one in wrong)
 
 
+@pytest.mark.parametrize(
+    ("seed", "line"),
+    [
+        (51769, "run pattern=sequential sync=dsync size_kib=1024"),
+        (6723, "run writers=3 sync=dsync size_kib=1024"),
+    ],
+)
+def test_damage_where_a_writer_was_about_to_write_does_not_show(seed: int, line: str) -> None:
+    """A drive had damaged the prefill of the slot that was next: an honest one may do so at the cut."""
+    found = played(line, drive="shorn", seed=seed)
+    assert [grade.word for grade in found.grades] == ["durable"]
+    assert found.wrong == ()
+
+
 def test_a_drive_that_counts_owes_a_durable() -> None:
     """A tester that does not believe the counter of unsafe shutdowns is wrong, whatever nobody attests."""
     lines = (*LOADED, "cut", "boot", "verify attest=none")
