@@ -85,7 +85,7 @@ def make_mount(make_loop: Callable[..., Path], tmp_path: Path) -> Iterator[Calla
 
 def _unmount(directory: Path) -> None:
     """Unless the test has done so; the kernel's list is asked, since a dead file system answers EIO."""
-    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    mounts = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
     if str(directory) in {line.split()[4] for line in mounts}:
         _output("umount", str(directory))
 

@@ -288,7 +288,7 @@ def test_a_client_that_is_killed_in_a_dead_network_is_a_known_limit() -> None:
 
 def test_a_run_that_a_restarted_server_arms_is_known_by_its_size() -> None:
     """It is armed and over within the steps that follow; then someone makes the drive smaller: a loss."""
-    found = played("run next=8", "server how=restarted", "reboot", "resize", seed=0)
+    found = played("run next=8", "server how=restarted", "pass ms=1500", "reboot", "resize", seed=0)
     assert (found.wrong, [grade.word for grade in found.grades]) == ((), ["loss"])
 
 

@@ -245,7 +245,7 @@ def test_nothing_outlives_the_rig(tmp_path: Path) -> None:
         directory = rig.mount_point.parent
         os.close(held)
         assert not directory.exists()
-        assert str(directory) not in Path("/proc/self/mountinfo").read_text()
+        assert str(directory) not in Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
         assert not naming(directory)
 
 
@@ -284,10 +284,10 @@ def test_killed_rig_leaves_nothing() -> None:
         assert process.stdout is not None
         mount_point, loop = process.stdout.readline().split()
         directory = Path(mount_point).parent
-        assert mount_point in Path("/proc/self/mountinfo").read_text()
+        assert mount_point in Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
         process.kill()
     wait_for(lambda: not directory.exists())
-    assert str(directory) not in Path("/proc/self/mountinfo").read_text()
+    assert str(directory) not in Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
     backing = Path("/sys/block", Path(loop).name, "loop/backing_file")
     assert not backing.exists() or str(directory) not in backing.read_text()
     wait_for(lambda: not naming(directory), lambda: naming(directory))

@@ -94,7 +94,7 @@ def stood(*arguments: str) -> Iterator[Stood]:
 
 def left(directory: Path) -> list[str]:
     """Mounts and files of a rig that are still there."""
-    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    lines = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
     mounts = [line for line in lines if str(directory) in line]
     return mounts + ([str(directory)] if directory.exists() else [])
 

@@ -156,7 +156,7 @@ async def test_an_operator_has_the_drive_in_a_pause(tmp_path: Path) -> None:
 
 def mounted_by(campaign: RealCampaign) -> list[str]:
     """What the agent has mounted."""
-    lines = Path("/proc/self/mounts").read_text().splitlines()
+    lines = Path("/proc/self/mounts").read_text(errors="surrogateescape").splitlines()
     return [line for line in lines if str(campaign.directory) in line.split()[1]]
 
 
