@@ -122,6 +122,7 @@ async def test_a_server_that_stands_still_is_left(fleet: Fleet) -> None:
     """Its clients hear nothing, although their connections stay: they go on at another server within 5 s."""
     where = await fleet.start()
     first = fleet.servers[0]
+    await heard_of(first, {server.address for server in fleet.servers[1:]})
     client = AckingClient(1, pace_s=0.01)
     await client.begin(alone(where, first.address))  # the others it knows from the server alone
     first.stop()
