@@ -212,9 +212,10 @@ def _copied(armed: Facts | None, now: Facts | None) -> str:
         return elsewhere
     if all(uuids) and uuids[0] != uuids[1]:
         return f"the file system here has UUID {uuids[1]}, expected {uuids[0]}"
-    if armed.file_id and now.file_id:
+    if now.file_id:
+        # A run of an earlier release has no number where there is one now: its path shows no copy.
         other = f"the file system has it as file {now.file_id}, expected {armed.file_id}"
-        return other if armed.file_id != now.file_id else ""
+        return other if armed.file_id not in ("", now.file_id) else ""
     if armed.path_in_file_system != now.path_in_file_system:
         return (
             f"its path within the file system is {now.path_in_file_system}, expected"
