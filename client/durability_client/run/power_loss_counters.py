@@ -15,6 +15,7 @@ from durability.formats.facts import Drive
 from durability_client.target.discovery import uptime_ns
 
 EVERY_NS = 60_000_000_000
+THREAD = "power-loss-counters"
 # Between two calls of `next_second`: more, and the machine may have slept.
 STOOD_STILL_NS = 5_000_000_000
 
@@ -52,13 +53,8 @@ class PowerLossCounters:
         if self._asking is not None and self._asking.is_alive():
             return
         self._asked_ns = now_ns
-        self._asking = threading.Thread(target=self._ask, name="power-loss-counters", daemon=True)
+        self._asking = threading.Thread(target=self._ask, name=THREAD, daemon=True)
         self._asking.start()
-
-    def wait(self) -> None:
-        """Until the drives have answered that were asked."""
-        if self._asking is not None:
-            self._asking.join()
 
     def _ask(self) -> None:
         for number, drive in enumerate(self._drives):

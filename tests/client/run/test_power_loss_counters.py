@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +11,20 @@ import pytest
 
 from durability.formats.facts import Drive
 from durability.formats.plan import Plan
-from durability_client.run.power_loss_counters import EVERY_NS, STOOD_STILL_NS, PowerLossCounters
+from durability_client.run.power_loss_counters import EVERY_NS, STOOD_STILL_NS, THREAD, PowerLossCounters
 from durability_client.run.shared_state import SharedState
 from durability_client.run.statistics_collector import StatisticsCollector
 from durability_client.target.kernel_storage import KernelStorage
 from tests.sample_facts import drive, facts
 
 SECOND_NS = 1_000_000_000
+
+
+def wait_for_answers() -> None:
+    """Until the drives have answered that were asked."""
+    for thread in threading.enumerate():
+        if thread.name == THREAD:
+            thread.join()
 
 
 class Read:
@@ -36,7 +44,7 @@ class Read:
     def next_second(self, after_ns: int = SECOND_NS) -> tuple[int | None, ...]:
         self.now_ns += after_ns
         self.counters.next_second()
-        self.counters.wait()
+        wait_for_answers()
         return self.counters.newest
 
 
