@@ -32,6 +32,7 @@ from durability.formats.documents import COUNT_MAX, shown
 from durability.formats.histogram import FineHistogram
 from durability_client.bench.measure.job import JobTask, bin_ns_of
 from durability_client.bench.measure.job_processes import JobError
+from durability_client.system.processes import signals_blocked
 from durability_client.system.programs import find_tool
 
 _GRACE_S = 30.0  # beyond the runtime, until fio is given up
@@ -98,17 +99,19 @@ def _output_of(
     command: Sequence[str], *, timeout_s: float, watch: Callable[[], None]
 ) -> tuple[str, str, int]:
     """What fio printed, on both streams, and its exit code; its jobs end with it."""
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        start_new_session=True,  # so that a Ctrl-C of the terminal is ours alone
-    )
+    process = None
     deadline = time.monotonic() + timeout_s
     try:
+        with signals_blocked():  # else a fio that is being started would live on, unknown
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,  # so that a Ctrl-C of the terminal is ours alone
+            )
         while True:
             try:
                 output, errors = process.communicate(timeout=_LOOK_S)
@@ -120,10 +123,11 @@ def _output_of(
                         f"fio did not end within {timeout_s:.0f} s: {' '.join(command)}"
                     ) from None
     except BaseException:
-        if process.returncode is None:
-            _kill_with_jobs(process.pid)
-        with suppress(subprocess.TimeoutExpired):  # before its files are removed
-            process.communicate(timeout=_END_S)
+        if process is not None:
+            if process.returncode is None:
+                _kill_with_jobs(process.pid)
+            with suppress(subprocess.TimeoutExpired):  # before its files are removed
+                process.communicate(timeout=_END_S)
         raise
     if len(output) > _REPORT_CHARACTERS_MAX:
         raise SetupError(

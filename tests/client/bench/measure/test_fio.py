@@ -283,6 +283,36 @@ def test_ctrl_c_in_a_round_of_fio_leaves_no_file_and_no_process(
     wait_for(lambda: not _jobs_in(place))  # what was killed may take a moment
 
 
+def test_ctrl_c_while_fio_is_being_started_leaves_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fio makes missing directories: one that nobody has killed brings back what was removed."""
+    program = tmp_path / "fio"
+    program.write_text('#!/bin/sh\n[ "$1" = --version ] && exec echo fio-3.99\nsleep 1000 & wait\n')
+    program.chmod(0o755)
+    monkeypatch.setattr("durability_client.bench.measure.fio.find_tool", lambda name: str(program))
+    task = JobTask(cell=READ, path=str(tmp_path / "file"), offset_bytes=0, span_bytes=MIB, seed=1)
+    engine = Fio()
+    read = os.read
+    interrupted: list[int] = []
+
+    def read_after_a_signal(fd: int, length: int, /) -> bytes:
+        if not interrupted:  # Popen waits here for the exec of the process that it has forked
+            interrupted.append(fd)
+            os.kill(os.getpid(), signal.SIGINT)
+        return read(fd, length)
+
+    monkeypatch.setattr(os, "read", read_after_a_signal)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            engine.run(READ, [task])
+        wait_for(lambda: not _jobs_in(tmp_path))
+    finally:
+        for left in _jobs_in(tmp_path):
+            os.kill(int(left), signal.SIGKILL)
+    assert interrupted
+
+
 @pytest.mark.slow
 def test_a_job_that_is_being_forked_is_ended_too(tmp_path: Path) -> None:
     """A process that forks without pause is killed at forty moments.
