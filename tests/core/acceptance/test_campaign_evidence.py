@@ -9,8 +9,15 @@ from durability.campaign.happenings import CutDue, PauseAsked, StillThere
 from durability.campaign.tasks import Condition
 from tests.core.acceptance.samples import evidence
 from tests.core.campaign.test_moments_and_supplies import two_machines
-from tests.core.campaign.test_what_counts import OTHER_RUN, RUN
-from tests.core.campaign.told_campaign import ToldCampaign, condition, judged, part, told_settings
+from tests.core.campaign.told_campaign import (
+    OTHER_RUN,
+    RUN,
+    ToldCampaign,
+    condition,
+    judged,
+    part,
+    told_settings,
+)
 
 RUNS = ("00000000000000a1", "00000000000000a2")
 

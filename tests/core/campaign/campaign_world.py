@@ -572,3 +572,31 @@ class World:
 
     def _look_up(self, drive: str, run: str) -> Judged:
         return self.verdicts.get(run) or self.nothing(drive, run)
+
+
+def log_of(world: World) -> list[Happening]:
+    """All that happened."""
+    return [entry_from_value(value).happening for value in world.server.log]
+
+
+def until(world: World, kind: type[Happening], count: int = 1, within_s: float = 5000.0) -> None:
+    """Let time pass until there are so many entries of a kind."""
+    end_ns = world.agenda.now_ns + int(within_s * S)
+    while sum(isinstance(one, kind) for one in log_of(world)) < count:
+        assert world.agenda.now_ns < end_ns, world.story()
+        world.agenda.step()
+
+
+def until_phase(world: World, phase: str, cycle: int = 1) -> None:
+    """Let time pass until a cycle is in a phase."""
+    end_ns = world.agenda.now_ns + 5000 * S
+    while not (
+        (now := world.server.state.cycle) is not None and (now.began.cycle, now.phase) == (cycle, phase)
+    ):
+        assert world.agenda.now_ns < end_ns, world.story()
+        world.agenda.step()
+
+
+def words(world: World) -> list[list[str]]:
+    """What each cycle said of its drives."""
+    return [[mine.word for mine in ended.drives] for ended in world.account.ended if ended.cycle]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from durability.campaign.happenings import NotBack
 from durability.campaign.next_steps import Note, Step, next_steps
 from durability.campaign.server_time import Hearing, ServerTime
-from tests.core.campaign.test_what_counts import cut_under_load
-from tests.core.campaign.told_campaign import S, ToldCampaign
+from tests.core.campaign.told_campaign import S, ToldCampaign, cut_under_load
 
 
 def listen(hearing: Hearing, *, from_s: float, to_s: float) -> None:

@@ -25,8 +25,17 @@ from durability.campaign.happenings import (
 from durability.campaign.next_steps import LookUp, Note
 from durability.campaign.results import results
 from durability.campaign.tasks import Condition
-from tests.core.campaign.test_what_counts import OTHER_RUN, RUN, begun, cut_under_load
-from tests.core.campaign.told_campaign import ToldCampaign, condition, judged, part, told_settings
+from tests.core.campaign.told_campaign import (
+    OTHER_RUN,
+    RUN,
+    ToldCampaign,
+    begun,
+    condition,
+    cut_under_load,
+    judged,
+    part,
+    told_settings,
+)
 
 
 def judged_after(

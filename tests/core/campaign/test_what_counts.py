@@ -1,5 +1,4 @@
-"""What a campaign must not believe: runs that were not cut, machines that were not checked, and drives of an
-earlier file."""
+"""What of a cycle counts: runs that were armed and cut, and verdicts whatever was found later."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from durability.campaign.assignments import Speaker, run_claimed, without_run
+from durability.campaign.assignments import run_claimed, without_run
 from durability.campaign.happenings import (
     Abandoned,
     Checked,
@@ -17,263 +16,25 @@ from durability.campaign.happenings import (
     DriveCycle,
     DriveLeft,
     Ended,
-    NotBack,
     OutcomeWord,
     PauseAsked,
     Paused,
     Resumed,
     ShutdownDue,
-    StrangerHeard,
 )
 from durability.campaign.next_steps import Ask, LookUp
 from durability.campaign.results import DriveResult, results, sentence, tally
 from durability.campaign.tasks import DriveStatus, Status, WorkState
-from tests.core.campaign.told_campaign import ToldCampaign, condition, judged, part, told_settings
-
-RUN, OTHER_RUN = "00000000000000aa", "00000000000000bb"
-B_ANEW = Speaker(client="client-b-anew")
-
-
-def begun(**settings: object) -> ToldCampaign:
-    """A campaign of which the check has passed, in its first cycle. Its machine is in its second boot."""
-    told = ToldCampaign()
-    told.begin(told_settings(**settings))  # type: ignore[arg-type]
-    told.add(Checked(problems=()))
-    told.note()
-    for machine in told.state.plan.machines:
-        told.say(machine=machine)
-    return told
-
-
-def cut_under_load(**settings: object) -> ToldCampaign:
-    """A campaign whose first cut of one armed run is over; its machine boots."""
-    told = begun(**settings)
-    told.say(part("armed", run=RUN))
-    assert isinstance(told.note(), CutDue)
-    told.cut()
-    return told
-
-
-# A drive of an earlier file.
-
-
-def test_changed_file_forgets_the_drives_of_the_one_before() -> None:
-    """The check found a drive that is mounted; the file is changed to another device: the agent must not look
-    for the old drive's serial, and make its file system there."""
-    told = ToldCampaign()
-    told.begin(told_settings(devices=("/dev/sdb",)), check_only=True)
-    told.note()
-    told.say()
-    told.say(part("failed", trouble="in-use", text="it is mounted", found=condition("OLD")))
-    told.add(Checked(problems=("drive d0: it is mounted",)))
-    assert isinstance(told.note(), CycleEnded)
-    told.note()
-    told.begin(told_settings(devices=("/dev/sdc",)), check_only=True)
-    told.note()
-    (mine,) = told.task().drives
-    assert (mine.drive.device, mine.serial, mine.fresh) == ("/dev/sdc", "", False)
-
-
-def test_changed_file_forgets_a_check_that_passed() -> None:
-    """Its drive was found and cut; the file names another device now: it is checked anew, from nothing."""
-    told = ToldCampaign()
-    told.begin(told_settings(devices=("/dev/sdb",)), check_only=True)
-    assert told.checked(found=condition("OLD")).problems == ()
-    told.note()
-    told.begin(told_settings(devices=("/dev/sdc",)))
-    told.note()
-    (mine,) = told.task().drives
-    assert (told.task().kind, mine.serial) == ("examine", "")
-
-
-def test_drive_that_was_not_examined_gets_no_file_system() -> None:
-    """Without a word of the check on a drive, what lies on it may not go."""
-    told = begun()
-    (mine,) = told.task().drives
-    assert (told.task().kind, mine.fresh) == ("run", False)
-
-
-def test_drive_that_the_check_found_gets_its_file_system() -> None:
-    """The first run makes it, on the drive with the serial that the check found."""
-    told = ToldCampaign()
-    told.begin(told_settings(), check_only=True)
-    told.checked(found=condition("S7"))
-    told.note()
-    told.begin(told_settings())
-    told.note()
-    (mine,) = told.task().drives
-    assert (told.task().kind, mine.serial, mine.fresh) == ("run", "S7", True)
-
-
-def test_drive_whose_first_run_did_not_begin_gets_its_first_run_afresh() -> None:
-    """Its agent did not reach the server in the first cycle: what it holds may still go."""
-    told = ToldCampaign()
-    told.begin(told_settings(devices=("/dev/sdb", "/dev/sdc")))
-    told.note()
-    for boot in ("boot-1", "boot-2"):
-        if boot == "boot-2":
-            told.cut()
-        told.say(boot=boot)
-        parts = (part("done", drive=drive, found=condition(drive, unsafe=None)) for drive in ("d0", "d1"))
-        told.say(*parts, boot=boot)
-    for _ in range(3):
-        told.note()
-    failed = part("failed", drive="d1", trouble="agent", text="it could not reach the server")
-    told.say(part("armed", run=RUN), failed, boot="boot-2")
-    told.note()
-    told.cut()
-    told.say(boot="boot-3")
-    told.say(part("done", run=RUN), part("done", drive="d1"), boot="boot-3")
-    told.judge(verdict="durable")
-    told.ended()
-    told.note()
-    assert [(mine.fresh, mine.again) for mine in told.task().drives] == [(False, True), (True, False)]
-
-
-# Another machine than the one that was checked.
-
-
-def checked() -> ToldCampaign:
-    """A campaign whose check has passed, and which then began."""
-    told = ToldCampaign()
-    told.begin(told_settings(), check_only=True)
-    assert told.checked().problems == ()
-    told.note()
-    told.begin(told_settings())
-    told.note()
-    return told
-
-
-@pytest.mark.parametrize(
-    ("machine_id", "speaker", "why"),
-    [
-        ("another", None, "another machine than the one that was checked answers as b"),
-        ("b", B_ANEW, "b has joined again since it was checked"),
-        ("b", Speaker(client="client-b", is_server=True), "runs on the server's own machine"),
-    ],
+from tests.core.campaign.told_campaign import (
+    OTHER_RUN,
+    RUN,
+    ToldCampaign,
+    begun,
+    cut_under_load,
+    judged,
+    part,
+    told_settings,
 )
-def test_another_machine_is_not_heard(machine_id: str, speaker: Speaker | None, why: str) -> None:
-    """It gets no task, it is said once, and it is the reason of the pause."""
-    told = checked()
-    for _ in range(3):
-        task = told.say(boot="boot-9", machine_id=machine_id, speaker=speaker)
-        assert (task.kind, task.number) == ("wait", 0)
-    assert isinstance(told.state.last.happening if told.state.last else None, StrangerHeard)
-    before = told.state.number
-    told.say(boot="boot-9", machine_id=machine_id, speaker=speaker)
-    assert told.state.number == before
-    paused = told.note(later_s=121, silent_s=121)
-    assert isinstance(paused, Paused)
-    assert paused.reason.startswith("machine b is not heard: ") and why in paused.reason
-
-
-def test_two_strangers_are_each_said_once() -> None:
-    """They ask in turn, once a second, and the log does not grow with it."""
-    told = checked()
-    numbers = []
-    for _ in range(3):
-        told.say(boot="boot-8", machine_id="another")
-        told.say(boot="boot-9", speaker=B_ANEW)
-        numbers.append(told.state.number)
-    assert numbers[1:] == numbers[:-1]
-
-
-def test_another_machine_after_the_cut_of_the_check_is_not_heard() -> None:
-    """One machine is examined, and after the cut another one answers with its name: the switch is not shown
-    to be that of the second one."""
-    told = ToldCampaign()
-    told.begin(told_settings(), check_only=True)
-    told.note()
-    told.say()
-    told.say(part("done", found=condition()))
-    told.cut()
-    task = told.say(boot="boot-9", machine_id="another")
-    assert task.kind == "wait"
-    paused = told.note(later_s=121, silent_s=121)
-    assert isinstance(paused, Paused) and paused.reason.startswith("machine b is not heard: another machine")
-
-
-@pytest.mark.parametrize("still_there", [False, True])
-def test_stranger_is_why_a_machine_is_not_back_only_if_heard_since(still_there: bool) -> None:
-    """A copy was on for a moment before the cut; or it goes on asking after it."""
-    told = checked()
-    told.say(boot="boot-9", machine_id="another")
-    told.say(part("armed", run=RUN), boot="boot-2")
-    told.say(boot="boot-9", machine_id="another")
-    told.note()
-    told.cut()
-    if still_there:
-        told.say(boot="boot-9", machine_id="another")
-    found = told.note(later_s=121, silent_s=121)
-    assert isinstance(found, Paused if still_there else NotBack)
-
-
-def test_machine_that_joined_anew_is_bound_by_the_next_check() -> None:
-    """A drive is cut alone, so its machine has the same boot before and after."""
-    told = ToldCampaign()
-    told.begin(told_settings(subject="drive"), check_only=True)
-    told.note()
-    told.say()
-    told.say(part("done", found=condition()))
-    told.add(Checked(problems=("something",)))
-    told.note()
-    told.note()
-    told.begin(told_settings(subject="drive"), check_only=True)
-    told.note()
-    assert told.say(speaker=B_ANEW).kind == "examine"
-    told.say(part("done", found=condition()), speaker=B_ANEW)
-    assert told.state.checked_machines["b"].client == B_ANEW.client
-    assert told.say(speaker=Speaker(client="client-b")).kind == "wait"
-
-
-def test_status_of_an_earlier_boot_gets_no_task() -> None:
-    """A copy of the machine, or a message that came late, must not begin the run of the newest boot."""
-    told = begun()
-    told.say(boot="boot-2")
-    assert told.say(boot="boot-1").kind == "wait"
-    assert told.say(boot="boot-2").kind == "run"
-
-
-@pytest.mark.parametrize(
-    ("wall", "kind"), [("2027-01-30T23:00:00Z", "run"), ("2027-02-01T00:00:00Z", "examine")]
-)
-def test_check_holds_for_thirty_days(wall: str, kind: str) -> None:
-    """After that, switches and drives may have been moved."""
-    told = ToldCampaign()
-    told.begin(told_settings(), check_only=True)
-    told.checked()
-    told.note()
-    told.wall = wall
-    told.begin(told_settings())
-    told.note()
-    assert told.task().kind == kind
-
-
-def test_check_that_is_asked_for_again_is_made_again() -> None:
-    """A machine that has joined anew is checked once more, also while the last check holds."""
-    told = ToldCampaign()
-    told.begin(told_settings(), check_only=True)
-    told.checked()
-    told.note()
-    told.begin(told_settings(), check_only=True)
-    told.note()
-    assert told.task().kind == "examine"
-    assert told.say(boot="boot-3", speaker=B_ANEW).kind == "examine"
-
-
-# What was said of another task.
-
-
-@pytest.mark.parametrize("campaign", ["another", ""])
-def test_status_of_another_campaign_is_not_believed(campaign: str) -> None:
-    """Its task has the same number by chance."""
-    told = begun()
-    told.say(part("armed", run=RUN), campaign=campaign)
-    assert told.state.cycle is not None
-    assert told.state.cycle.runs == {}
-    told.say(part("armed", run=RUN))
-    assert told.state.cycle.runs == {"d0": RUN}
-
 
 # Runs that the machine may not name.
 
@@ -780,87 +541,3 @@ def test_kept_counts_in_the_bound_of_its_arm(moment: str) -> None:
     (arm,) = result.arms
     assert (arm.kept, arm.tally.cuts, arm.tally.losses, arm.left_out) == (1, 2, 1, 0)
     assert result.tally.cuts == 0  # which is of cuts under load
-
-
-# The check.
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "note"),
-    [
-        (condition(unsafe=None), condition(unsafe=None), True),
-        (condition(unsafe=None), condition(unsafe=6), True),
-        (condition(unsafe=5, emulated=True), condition(unsafe=6, emulated=True), True),
-        (condition(unsafe=5), condition(unsafe=6), False),
-    ],
-)
-def test_check_says_that_no_counter_was_compared(before: object, after: object, note: bool) -> None:
-    """It passes, and does not look as if the drive had confirmed the cut."""
-    told = ToldCampaign()
-    told.begin(told_settings(), check_only=True)
-    told.note()
-    told.say()
-    told.say(part("done", found=before))  # type: ignore[arg-type]
-    told.cut()
-    told.say(boot="boot-2")
-    told.say(part("done", found=after), boot="boot-2")  # type: ignore[arg-type]
-    found = told.note()
-    assert isinstance(found, Checked) and found.problems == ()
-    assert [bool("no count of unsafe shutdowns" in one) for one in found.notes] == ([True] if note else [])
-
-
-def test_check_fails_if_a_counter_is_gone_after_the_cut() -> None:
-    """It was there before, so something else answers now, or reads worse."""
-    told = ToldCampaign()
-    told.begin(told_settings(), check_only=True)
-    told.note()
-    told.say()
-    told.say(part("done", found=condition(unsafe=5)))
-    told.cut()
-    told.say(boot="boot-2")
-    told.say(part("done", found=condition(unsafe=None)), boot="boot-2")
-    found = told.note()
-    assert isinstance(found, Checked)
-    assert found.problems == ("drive d0: it no longer reports its count of unsafe shutdowns",)
-
-
-@pytest.mark.parametrize(("risen", "passes"), [(0, False), (1, True), (2, True), (3, False)])
-def test_check_counts_a_second_switching_on(risen: int, passes: bool) -> None:
-    """A machine that did not boot is switched off and on once more: its drive lost its power twice."""
-    told = ToldCampaign()
-    told.begin(told_settings(), check_only=True)
-    told.note()
-    told.say()
-    told.say(part("done", found=condition(unsafe=5)))
-    told.cut()
-    assert isinstance(told.note(later_s=121, silent_s=121), NotBack)
-    told.cut()
-    told.say(boot="boot-2")
-    told.say(part("done", found=condition(unsafe=5 + risen)), boot="boot-2")
-    found = told.note()
-    assert isinstance(found, Checked) and (found.problems == ()) == passes, found
-
-
-def test_second_switching_on_is_of_the_missing_machine_alone() -> None:
-    """The other machine verifies meanwhile: its switch is not asked, and its drive's counter may rise only
-    once."""
-    told = ToldCampaign()
-    told.begin(told_settings(machines=("b", "c"), devices=("/dev/sdb", "/dev/sdc")), check_only=True)
-    told.note()
-    for machine, drive in (("b", "d0"), ("c", "d1")):
-        told.say(machine=machine)
-        told.say(part("done", drive=drive, found=condition(drive)), machine=machine)
-    told.cut()
-    told.say(boot="boot-2")
-    missing = told.note(later_s=121, silent_s=121)
-    assert missing == NotBack(machine="c")
-    assert {step.switch for step in told.steps() if isinstance(step, Ask)} == {1}
-    told.cut(1)
-    told.say(boot="boot-2", machine="c")
-    told.say(part("done", found=condition("d0", unsafe=7)), boot="boot-2")
-    told.say(part("done", drive="d1", found=condition("d1", unsafe=7)), boot="boot-2", machine="c")
-    found = told.note()
-    assert isinstance(found, Checked)
-    assert found.problems == (
-        "drive d0: its count of unsafe shutdowns rose by 2 in 1 cut: it loses its power in other ways too",
-    )

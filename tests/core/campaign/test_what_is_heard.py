@@ -10,8 +10,7 @@ from durability.campaign.happenings import Ended, PauseAsked, Paused, Resumed
 from durability.campaign.tasks import BOOT_ID_MAX, Status
 from durability.errors import FormatError
 from durability.formats.documents import from_value
-from tests.core.campaign.test_what_counts import RUN, begun
-from tests.core.campaign.told_campaign import ToldCampaign, part
+from tests.core.campaign.told_campaign import RUN, ToldCampaign, begun, part
 
 
 def over(*, paused: bool) -> ToldCampaign:

@@ -24,11 +24,9 @@ from durability.campaign.happenings import (
 from durability.campaign.next_steps import Ask, Note, Step, WaitFor, next_steps
 from durability.campaign.server_time import ServerTime
 from durability_lab.simulated_rig.virtual_time import S
-from tests.core.campaign.campaign_world import World, settings_of
-from tests.core.campaign.test_campaign_defects import log_of
+from tests.core.campaign.campaign_world import World, log_of, settings_of
 from tests.core.campaign.test_moments_and_supplies import judged_after, two_machines
-from tests.core.campaign.test_what_counts import OTHER_RUN, RUN, begun
-from tests.core.campaign.told_campaign import ToldCampaign, part, told_settings
+from tests.core.campaign.told_campaign import OTHER_RUN, RUN, ToldCampaign, begun, part, told_settings
 
 
 def resetting_world() -> World:

@@ -14,6 +14,7 @@ from durability.campaign.definition.settings import Settings
 from durability.campaign.happenings import (
     Began,
     Checked,
+    CutDue,
     CycleEnded,
     Entry,
     Happening,
@@ -29,6 +30,8 @@ from durability.campaign.server_time import ServerTime
 from durability.campaign.tasks import Condition, DriveStatus, Status, Task, Trouble, WorkState
 
 S = 1_000_000_000
+RUN, OTHER_RUN = "00000000000000aa", "00000000000000bb"
+B_ANEW = Speaker(client="client-b-anew")
 NEW_YEAR = "2027-01-01T00:00:00Z"
 
 _FILE = """
@@ -295,3 +298,34 @@ def judged(
         commit_p99_us=None,
         target_error=target_error,
     )
+
+
+def begun(**settings: object) -> ToldCampaign:
+    """A campaign of which the check has passed, in its first cycle. Its machine is in its second boot."""
+    told = ToldCampaign()
+    told.begin(told_settings(**settings))  # type: ignore[arg-type]
+    told.add(Checked(problems=()))
+    told.note()
+    for machine in told.state.plan.machines:
+        told.say(machine=machine)
+    return told
+
+
+def cut_under_load(**settings: object) -> ToldCampaign:
+    """A campaign whose first cut of one armed run is over; its machine boots."""
+    told = begun(**settings)
+    told.say(part("armed", run=RUN))
+    assert isinstance(told.note(), CutDue)
+    told.cut()
+    return told
+
+
+def with_check() -> ToldCampaign:
+    """A campaign whose check has passed, and which then began."""
+    told = ToldCampaign()
+    told.begin(told_settings(), check_only=True)
+    assert told.checked().problems == ()
+    told.note()
+    told.begin(told_settings())
+    told.note()
+    return told

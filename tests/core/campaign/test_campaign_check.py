@@ -1,4 +1,4 @@
-"""The check cuts machines that share no switch one after the other: each switch is shown to be its
+"""The check of a campaign: how long it holds, what it compares, and that it shows each switch to be its
 machine's."""
 
 from __future__ import annotations
@@ -9,15 +9,129 @@ from durability.campaign.happenings import (
     Checked,
     CycleEnded,
     DriveReported,
+    NotBack,
     PauseAsked,
     Paused,
     PowerAnswered,
     PowerAsked,
 )
 from durability.campaign.next_steps import Ask, Note, WaitFor
-from tests.core.campaign.campaign_world import World, settings_of
-from tests.core.campaign.test_campaign_defects import log_of, until
-from tests.core.campaign.told_campaign import ToldCampaign, condition, part, told_settings
+from tests.core.campaign.campaign_world import World, log_of, settings_of, until
+from tests.core.campaign.told_campaign import (
+    B_ANEW,
+    ToldCampaign,
+    condition,
+    part,
+    told_settings,
+)
+
+
+@pytest.mark.parametrize(
+    ("wall", "kind"), [("2027-01-30T23:00:00Z", "run"), ("2027-02-01T00:00:00Z", "examine")]
+)
+def test_check_holds_for_thirty_days(wall: str, kind: str) -> None:
+    """After that, switches and drives may have been moved."""
+    told = ToldCampaign()
+    told.begin(told_settings(), check_only=True)
+    told.checked()
+    told.note()
+    told.wall = wall
+    told.begin(told_settings())
+    told.note()
+    assert told.task().kind == kind
+
+
+def test_check_that_is_asked_for_again_is_made_again() -> None:
+    """A machine that has joined anew is checked once more, also while the last check holds."""
+    told = ToldCampaign()
+    told.begin(told_settings(), check_only=True)
+    told.checked()
+    told.note()
+    told.begin(told_settings(), check_only=True)
+    told.note()
+    assert told.task().kind == "examine"
+    assert told.say(boot="boot-3", speaker=B_ANEW).kind == "examine"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "note"),
+    [
+        (condition(unsafe=None), condition(unsafe=None), True),
+        (condition(unsafe=None), condition(unsafe=6), True),
+        (condition(unsafe=5, emulated=True), condition(unsafe=6, emulated=True), True),
+        (condition(unsafe=5), condition(unsafe=6), False),
+    ],
+)
+def test_check_says_that_no_counter_was_compared(before: object, after: object, note: bool) -> None:
+    """It passes, and does not look as if the drive had confirmed the cut."""
+    told = ToldCampaign()
+    told.begin(told_settings(), check_only=True)
+    told.note()
+    told.say()
+    told.say(part("done", found=before))  # type: ignore[arg-type]
+    told.cut()
+    told.say(boot="boot-2")
+    told.say(part("done", found=after), boot="boot-2")  # type: ignore[arg-type]
+    found = told.note()
+    assert isinstance(found, Checked) and found.problems == ()
+    assert [bool("no count of unsafe shutdowns" in one) for one in found.notes] == ([True] if note else [])
+
+
+def test_check_fails_if_a_counter_is_gone_after_the_cut() -> None:
+    """It was there before, so something else answers now, or reads worse."""
+    told = ToldCampaign()
+    told.begin(told_settings(), check_only=True)
+    told.note()
+    told.say()
+    told.say(part("done", found=condition(unsafe=5)))
+    told.cut()
+    told.say(boot="boot-2")
+    told.say(part("done", found=condition(unsafe=None)), boot="boot-2")
+    found = told.note()
+    assert isinstance(found, Checked)
+    assert found.problems == ("drive d0: it no longer reports its count of unsafe shutdowns",)
+
+
+@pytest.mark.parametrize(("risen", "passes"), [(0, False), (1, True), (2, True), (3, False)])
+def test_check_counts_a_second_switching_on(risen: int, passes: bool) -> None:
+    """A machine that did not boot is switched off and on once more: its drive lost its power twice."""
+    told = ToldCampaign()
+    told.begin(told_settings(), check_only=True)
+    told.note()
+    told.say()
+    told.say(part("done", found=condition(unsafe=5)))
+    told.cut()
+    assert isinstance(told.note(later_s=121, silent_s=121), NotBack)
+    told.cut()
+    told.say(boot="boot-2")
+    told.say(part("done", found=condition(unsafe=5 + risen)), boot="boot-2")
+    found = told.note()
+    assert isinstance(found, Checked) and (found.problems == ()) == passes, found
+
+
+def test_second_switching_on_is_of_the_missing_machine_alone() -> None:
+    """The other machine verifies meanwhile: its switch is not asked, and its drive's counter may rise only
+    once."""
+    told = ToldCampaign()
+    told.begin(told_settings(machines=("b", "c"), devices=("/dev/sdb", "/dev/sdc")), check_only=True)
+    told.note()
+    for machine, drive in (("b", "d0"), ("c", "d1")):
+        told.say(machine=machine)
+        told.say(part("done", drive=drive, found=condition(drive)), machine=machine)
+    told.cut()
+    told.say(boot="boot-2")
+    missing = told.note(later_s=121, silent_s=121)
+    assert missing == NotBack(machine="c")
+    assert {step.switch for step in told.steps() if isinstance(step, Ask)} == {1}
+    told.cut(1)
+    told.say(boot="boot-2", machine="c")
+    told.say(part("done", found=condition("d0", unsafe=7)), boot="boot-2")
+    told.say(part("done", drive="d1", found=condition("d1", unsafe=7)), boot="boot-2", machine="c")
+    found = told.note()
+    assert isinstance(found, Checked)
+    assert found.problems == (
+        "drive d0: its count of unsafe shutdowns rose by 2 in 1 cut: it loses its power in other ways too",
+    )
 
 
 def test_swapped_outlets_do_not_pass() -> None:
