@@ -14,6 +14,7 @@ import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from durability import limits
 from durability.errors import NotOursError, TargetBusyError, TargetError, UsageError
 from durability.formats.facts import Facts
 from durability.formats.mixing import U64
-from durability.formats.plan import MAIN, Plan
+from durability.formats.plan import CONTROL, MAIN, Plan, parse_name
 from durability.formats.record import KIND_SUPERBLOCK, Sectors, parse
 from durability_client.system import block_devices, device_users
 from durability_client.system.programs import find_tool
@@ -36,6 +37,8 @@ from durability_client.target.signatures import (
 )
 from durability_client.target.storage import Storage, TargetFile
 from durability_client.target.target_warnings import lacks_journal
+
+Ends: TypeAlias = list[tuple[int, Sectors]]  # what lies at the two ends of a file, with its offset
 
 _NAME_BYTES = 1024  # for a file's inode and directory entry: xfs takes some 600, btrfs twice 400
 
@@ -68,6 +71,7 @@ def check_path(path: Path, consent: Consent) -> None:
         mode = path.stat().st_mode
     except FileNotFoundError:
         _check_new_file(path)
+        _check_name(path)
         return
     except OSError as error:
         raise TargetError(f"{path}: cannot be examined: {error.strerror}") from error
@@ -76,6 +80,7 @@ def check_path(path: Path, consent: Consent) -> None:
         _check_device(path, consent)
     else:
         _check_writable(path, path.parent)
+        _check_name(path)
         _check_file(path)
 
 
@@ -121,7 +126,7 @@ def check_evidence(path: Path, consent: Consent) -> None:
 def holds_run(path: Path) -> bool:
     """Whether a run of this tool wrote to the file or device. Raises TargetError where it cannot be read."""
     with mmap.mmap(-1, limits.SUPERBLOCK_BYTES) as buffer:
-        return _is_ours(KernelStorage(path), MAIN, buffer)
+        return _is_ours(_ends(KernelStorage(path), MAIN, buffer))
 
 
 def check_subject(path: Path) -> None:
@@ -179,7 +184,8 @@ def check_space(storage: KernelStorage, facts: Facts, plan: Plan) -> None:
 
 
 def check_contents(storage: Storage) -> None:
-    """Refuse to overwrite, or remove, a file that this tool did not write; call it under the lock.
+    """Refuse to overwrite, or remove, a file that this tool did not write, and the target of another run that
+    has the name of a sibling; call it under the lock.
 
     Empty files pass, siblings only beside a main file of ours; and so do devices: what they hold was
     `check_path`'s to ask about. Raises NotOursError.
@@ -194,8 +200,15 @@ def check_contents(storage: Storage) -> None:
             empty = not storage.size(suffix)
             if empty and (made or suffix == MAIN):
                 continue
-            is_ours = _has_superblock if suffix == MAIN else _is_ours
-            if empty or not is_ours(storage, suffix, buffer):
+            ends = [] if empty else _ends(storage, suffix, buffer)
+            is_target = _has_superblock(ends)
+            if is_target and suffix != MAIN:
+                raise NotOursError(
+                    f"{storage.path}{suffix} is the target of another run, and a run on {storage.path} would "
+                    f"remove it as a file of its own; name another file, or remove {storage.path}{suffix} if "
+                    "you do not need it"
+                )
+            if not (is_target if suffix == MAIN else _is_ours(ends)):
                 raise NotOursError(
                     f"{storage.path}{suffix} exists and was not written by this tool; name another file, or "
                     "remove it if you do not need it"
@@ -287,11 +300,30 @@ def _check_device(path: Path, consent: Consent) -> None:
         )
 
 
+def _check_name(path: Path) -> None:
+    """Refuse the name of a file beside another target: `verify` of that would take it for one of its own."""
+    parts = path.name.split(".")
+    for count in (1, 2, 3):  # TARGET.control, TARGET.W.N, TARGET.W.N.tmp
+        suffix = "." + ".".join(parts[-count:])
+        main = path.name.removesuffix(suffix)
+        if not main or main == path.name or not (suffix == CONTROL or parse_name(suffix)):
+            continue
+        target = path.with_name(main)
+        if not target.is_file() or target.is_symlink():
+            continue
+        with mmap.mmap(-1, limits.SUPERBLOCK_BYTES) as buffer:
+            if _has_superblock(_ends(KernelStorage(target), MAIN, buffer)):
+                raise NotOursError(
+                    f"{path} has the name of a file of the run on {target}; name another file, or remove "
+                    f"{target} if you do not need it"
+                )
+
+
 def _check_file(path: Path) -> None:
     """Refuse a file that others use, or made something of since a run wrote it."""
     _check_unused(path, device_users.use_of_file(path))
     with mmap.mmap(-1, limits.SUPERBLOCK_BYTES) as buffer:
-        ours = _is_ours(KernelStorage(path), MAIN, buffer)
+        ours = _is_ours(_ends(KernelStorage(path), MAIN, buffer))
     if ours and find_tool("blkid") is not None and (kind := signature_of(path)):
         raise NotOursError(
             f"{path} carries {kind}, expected a file of this tool only; name another file, or remove it if "
@@ -342,17 +374,17 @@ def _check_alignment(facts: Facts, *, is_misaligned: bool) -> None:
         )
 
 
-def _is_ours(storage: Storage, suffix: str, buffer: mmap.mmap) -> bool:
-    """Whether any sector at the beginning or the end of the file is one of this tool's."""
-    return any(sectors.header_ok.any() for _, sectors in _ends(storage, suffix, buffer))
+def _is_ours(ends: Ends) -> bool:
+    """Whether any sector at the beginning or the end of a file is one of this tool's."""
+    return any(sectors.header_ok.any() for _, sectors in ends)
 
 
-def _has_superblock(storage: Storage, suffix: str, buffer: mmap.mmap) -> bool:
-    """Whether a sector of a superblock is in its place at the beginning or the end of the file.
+def _has_superblock(ends: Ends) -> bool:
+    """Whether a sector of a superblock is in its place at the beginning or the end of a file.
 
     One is enough, since a cut may have lost the others.
     """
-    for offset, sectors in _ends(storage, suffix, buffer):
+    for offset, sectors in ends:
         places = np.arange(len(sectors.offset), dtype=U64) * U64(limits.SECTOR_BYTES) + U64(offset)
         in_place = sectors.intact & (sectors.kind == KIND_SUPERBLOCK) & (sectors.offset == places)
         if in_place.any():
@@ -360,7 +392,7 @@ def _has_superblock(storage: Storage, suffix: str, buffer: mmap.mmap) -> bool:
     return False
 
 
-def _ends(storage: Storage, suffix: str, buffer: mmap.mmap) -> list[tuple[int, Sectors]]:
+def _ends(storage: Storage, suffix: str, buffer: mmap.mmap) -> Ends:
     """What lies at the beginning and at the end of the file, with its offset."""
     try:
         file = storage.open(suffix)

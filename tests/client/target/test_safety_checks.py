@@ -222,6 +222,45 @@ def test_a_sibling_that_is_not_ours_is_refused(tmp_path: Path, make_plan: MakePl
         check_contents(storage)
 
 
+@pytest.mark.parametrize("suffix", [".2026.11", ".0.3", ".control"])
+def test_the_target_of_another_run_is_no_sibling(tmp_path: Path, make_plan: MakePlan, suffix: str) -> None:
+    """A run never removes another run's target that has the name of one of its own files."""
+    other = KernelStorage(tmp_path / f"target{suffix}")
+    other.lock(create=True)
+    TargetFiles(other, make_plan()).create()
+    written = other.path.read_bytes()
+    storage = KernelStorage(tmp_path / "target")
+    storage.lock(create=True)
+    with pytest.raises(NotOursError, match=rf"target\{suffix} is the target of another run"):
+        check_contents(storage)
+    TargetFiles(KernelStorage(tmp_path / "elsewhere"), make_plan()).create()
+    (tmp_path / "elsewhere").rename(storage.path)  # an earlier run that had the name first
+    with pytest.raises(NotOursError, match=rf"target\{suffix} is the target of another run"):
+        check_contents(storage)
+    assert other.path.read_bytes() == written
+
+
+@pytest.mark.parametrize("suffix", [".2026.11", ".0.3", ".0.3.tmp", ".control"])
+def test_a_file_of_another_target_is_no_target(tmp_path: Path, make_plan: MakePlan, suffix: str) -> None:
+    """The name of a file that belongs, or may belong, to a run is refused, whether it is there or not."""
+    storage = KernelStorage(tmp_path / "target")
+    beside = tmp_path / f"target{suffix}"
+    check_path(beside, NOTHING)
+    storage.path.write_bytes(b"somebody's notes")
+    check_path(beside, NOTHING)
+    storage.path.unlink()
+    storage.path.mkdir()
+    check_path(beside, NOTHING)
+    storage.path.rmdir()
+    TargetFiles(storage, make_plan()).create()
+    for _ in range(2):
+        with pytest.raises(NotOursError, match=rf"target\{suffix} has the name of a file of the run on"):
+            check_path(beside, NOTHING)
+        beside.touch()
+    for name in ("target.1", "target.0.3.4", "target.dat", ".0.3", "other.0.3"):
+        check_path(tmp_path / name, NOTHING)
+
+
 def test_empty_siblings_pass_only_beside_a_target_of_ours(tmp_path: Path, make_plan: MakePlan) -> None:
     """A name that was being made in a cut may be empty; without our main file an empty file is not ours."""
     storage = KernelStorage(tmp_path / "target")
