@@ -173,6 +173,8 @@ class CampaignState:
             self.checked = None
             self.conditions.clear()
             self.checked_machines.clear()
+            self.cycles.clear()  # checks, all of them, and perhaps of other drives
+            self.resumed, self.stays_off = 0, ""
         self.strangers.clear()
         self.settings = began.settings
         self.check_only, self.state, self.reason, self.asked = began.check_only, "running", "", None

@@ -1,11 +1,21 @@
-"""A campaign whose file was changed forgets the drives of the earlier file: none of them is overwritten."""
+"""A campaign whose file was changed, or whose check is made anew, forgets the drives of the earlier one: none
+of them is overwritten, and none is taken for the drive that is cut."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
 
 from durability.campaign.happenings import (
     Checked,
     CycleEnded,
+    Ended,
+    PauseAsked,
+    Paused,
+    Resumed,
 )
+from durability.campaign.health import health_rows, health_warnings
 from tests.core.campaign.told_campaign import (
     RUN,
     ToldCampaign,
@@ -43,6 +53,51 @@ def test_changed_file_forgets_a_check_that_passed() -> None:
     told.note()
     (mine,) = told.task().drives
     assert (told.task().kind, mine.serial) == ("examine", "")
+
+
+@pytest.mark.parametrize("same_path", [False, True])
+def test_health_begins_with_the_check_of_the_drive_that_is_cut(same_path: bool) -> None:
+    """Another drive had been checked under the same names: at another path, or at the same one. It is no
+    smaller drive than that one, and the errors of that one hide none of its own."""
+    was = replace(condition("OLD"), size_bytes=2 * 10**12, firmware="9", media_errors=50)
+    told = ToldCampaign()
+    told.begin(told_settings(devices=("/dev/sdb" if same_path else "/dev/sdc",)), check_only=True)
+    assert told.checked(found=was).problems == ()
+    told.note()
+    told.begin(told_settings(), check_only=True)
+    assert told.checked(found=replace(condition("NEW"), media_errors=12), boot=2).problems == ()
+    told.note()
+    told.begin(told_settings())  # which drops no check that holds
+    told.note()
+    told.say(boot="boot-3")
+    told.say(part("armed", run=RUN, found=condition("NEW", unsafe=6)), boot="boot-3")
+    told.note()
+    told.cut()
+    told.say(boot="boot-4")
+    after = replace(condition("NEW", unsafe=7), media_errors=40)
+    told.say(part("done", run=RUN, found=after), boot="boot-4")
+    told.judge(verdict="durable")
+    told.ended()
+    rows = health_rows(told.state, "d0")
+    assert [(row.cycle, row.serial) for row in rows] == [(0, "NEW"), (1, "NEW")]
+    assert [warning.text for warning in health_warnings(rows)] == [
+        "its media errors rose from 12 to 40, first in cycle 1"
+    ]
+
+
+def test_pause_of_a_check_that_was_dropped_hides_no_cycle() -> None:
+    """It was resumed once, stopped, and made anew: what its cycles said is counted from the first one on."""
+    told = ToldCampaign()
+    told.begin(told_settings(), check_only=True)
+    told.note()
+    told.add(PauseAsked(stop=False))
+    told.note()
+    assert isinstance(told.note(), Paused)
+    told.add(Resumed(), PauseAsked(stop=True))
+    assert isinstance(told.note(), Ended)
+    assert told.state.resumed == 1
+    told.begin(told_settings())
+    assert (told.state.resumed, told.state.cycles) == (0, [])
 
 
 def test_drive_that_was_not_examined_gets_no_file_system() -> None:

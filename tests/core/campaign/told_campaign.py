@@ -251,19 +251,19 @@ class ToldCampaign:
             ended_ns=self.now_ns,
         )
 
-    def checked(self, *, found: Condition | None = None) -> Checked:
-        """The check of one machine with one drive goes as it should; what it found."""
+    def checked(self, *, found: Condition | None = None, boot: int = 1) -> Checked:
+        """The check of one machine with one drive goes as it should; what it found. `boot`: that of the
+        machine before the cut."""
+        before, after = f"boot-{boot}", f"boot-{boot + 1}"
+        known = found or condition()
+        unsafe = known.unsafe_shutdowns
         self.note()  # the cycle begins
-        self.say()
-        self.say(part("done", found=found or condition()))
+        self.say(boot=before)
+        self.say(part("done", found=known), boot=before)
         self.cut()
-        self.say(boot="boot-2")
-        after = found or condition()
-        unsafe = after.unsafe_shutdowns
-        self.say(
-            part("done", found=replace(after, unsafe_shutdowns=None if unsafe is None else unsafe + 1)),
-            boot="boot-2",
-        )
+        self.say(boot=after)
+        counted = replace(known, unsafe_shutdowns=None if unsafe is None else unsafe + 1)
+        self.say(part("done", found=counted), boot=after)
         found_out = self.note()
         assert isinstance(found_out, Checked)
         self.note()  # the cycle ends
