@@ -32,6 +32,7 @@ from durability_lab.truth.comparison import Claims
 from durability_lab.truth.reference_judge import SUPERBLOCK, Label, Place, ReferenceJudge
 
 _AT_RISK_NS = 1_000_000_000  # what the judge calls at risk
+_ANOTHER = "another drive that cannot be told from that of the run"
 # Reasons that say that findings, or the lack of them, are not to be had in full.
 _EXPLAINED = frozenset(
     {"log-behind", "superseded", "not-armed", "no-server-log", "tainted", "nothing-checked"}
@@ -57,8 +58,9 @@ class KnownTruth(Protocol):
     failed everything, with power; `frozen_shortly`: those whose client was frozen just before a cut, or
     before the server's end; `renamed`: the target, or its drive, has another name; `sound`: the runs that
     nothing happened to but one cut of the power under load, and what follows it; `lossy`: those of which an
-    earlier verify may have found a loss rightly. `unheard_ns`: the most that may lie between a promise and
-    the receipt of its acknowledgement, and between the last frame and the cut, together."""
+    earlier verify may have found a loss rightly; `mistakable`: nothing that a system shows tells the drive as
+    it is from one before it, on which there were runs. `unheard_ns`: the most that may lie between a promise
+    and the receipt of its acknowledgement, and between the last frame and the cut, together."""
 
     history: History
     cuts: list[PlayedCut]
@@ -71,6 +73,10 @@ class KnownTruth(Protocol):
     sound: set[int]
     lossy: set[int]
     unheard_ns: int
+
+    @property
+    def mistakable(self) -> bool:
+        """See above."""
 
     @property
     def plans(self) -> Mapping[int, Plan]:
@@ -110,6 +116,8 @@ def grade(world: KnownTruth, answer: VerifyAnswer) -> Grade:
     if not found.wrong and (figures := _untrue_figures(world, answer, found, damage)):
         found = replace(found, wrong=figures)
     world.lossy |= {run for run, one in damage.items() if one.any or run in answer.smaller}
+    if found.word == "loss" and found.limit and answer.document is not None:
+        world.lossy.add(parse_run(answer.document["run"]))
     return found
 
 
@@ -130,20 +138,25 @@ def _grade(world: KnownTruth, answer: VerifyAnswer, damage: Mapping[int, _Damage
     word = document["verdict"]
     reasons = tuple(reason["code"] for reason in document["reasons"])
     wrong = ""
+    elsewhere = run not in world.plans  # it was made on another drive
+    mistaken = _ANOTHER if elsewhere and world.mistakable else ""
     if word == "loss":
-        return Grade(word=word, reasons=reasons, wrong=_untrue(world, answer, run, damage.get(run)))
+        wrong = "" if mistaken else _untrue(world, answer, run, damage.get(run))
+        return Grade(word=word, reasons=reasons, wrong=wrong, limit=mistaken)
     # A target with another name does not show whether it rolled back or was put there.
     if not (answer.older or (world.renamed and word == "inconclusive")) and _passed_over(world, run):
         wrong = "an older run was judged, although the drive is known for a newer armed one"
     if word == "durable":
-        limit = ""
-        if damaged := _damaged(world, answer, run):
+        limit = mistaken
+        if elsewhere and not mistaken:
+            wrong = "durable, on a drive that the run was never on"
+        elif damaged := _damaged(world, answer, run):
             wrong = f"durable, and the target is damaged: {damaged}"
         elif gone := _acked_and_gone(world, answer, run):
             wrong = f"durable, and the drive lost what it had acknowledged: {gone}"
         elif world.smaller(run):
             wrong = "durable, and the drive is smaller than it was"
-        elif not _qualifying(world, run, document["cut"]["class"]):
+        elif not mistaken and not _qualifying(world, run, document["cut"]["class"]):
             limit = _limit(world, answer, run, document["cut"]["class"])
             wrong = wrong or ("" if limit else "durable, and no such cut met load")
         return Grade(word=word, reasons=reasons, wrong=wrong, limit=limit)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -33,6 +34,7 @@ SIZE_BYTES = 32 << 20
 _MAGIC = b"DURB"
 _POLL_S = 0.001
 _LOOK_S = 0.1
+_COPIED_BYTES = 64 << 10
 
 
 class EventfulDrive(Drive):
@@ -254,7 +256,8 @@ class _EmptyFile(SimulatedFile):
 
 
 class HistoryStorage(SimulatedStorage):
-    """The drive as a target, in a machine that `host` describes. `counters`: it counts unsafe shutdowns."""
+    """The drive as a target, in a machine that `host` describes. `counters`: it counts unsafe shutdowns.
+    `serials`: which serial it shows (`History`)."""
 
     _drive: EventfulDrive
 
@@ -295,7 +298,14 @@ class HistoryStorage(SimulatedStorage):
         """In order, and mounted again."""
 
     def __init__(
-        self, model: str, *, seed: int, counters: bool, loop: VirtualLoop, host: Callable[[], facts.Host]
+        self,
+        model: str,
+        *,
+        seed: int,
+        counters: bool,
+        serials: str,
+        loop: VirtualLoop,
+        host: Callable[[], facts.Host],
     ) -> None:
         draw = Random(f"{seed} speed").random
         sync_s = 0.004 + 0.008 * draw()
@@ -316,12 +326,20 @@ class HistoryStorage(SimulatedStorage):
         self._counters = counters
         self._host = host
         self._loop = loop
-        self._serial = f"serial-{seed}"
-        self._wwid = f"naa.{seed}"
+        self._serial = {"own": f"serial-{seed}", "none": ""}.get(serials, "serial-of-the-adapter")
+        self._wwid = f"naa.{seed}" if serials in ("own", "wwid") else ""
 
     def renumber(self) -> None:
-        """The drive shows another serial."""
-        self._serial += "?"
+        """The drive shows another serial, if it shows one."""
+        self._serial += "?" if self._serial else ""
+
+    def copy_from(self, other: HistoryStorage) -> None:
+        """Put all that can be read of another drive on the media of this one, where it has room for it."""
+        for offset in range(0, min(self._drive.size_bytes, other.drive.size_bytes), _COPIED_BYTES):
+            with suppress(OSError):
+                data = other.drive.peek(offset, _COPIED_BYTES)
+                if any(data):
+                    self._drive.media.write(offset, data)
 
     @property
     def drive(self) -> EventfulDrive:

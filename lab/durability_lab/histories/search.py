@@ -21,7 +21,7 @@ from hypothesis.errors import FlakyFailure
 
 from durability.errors import SetupError
 from durability_lab.histories.play import Played, play
-from durability_lab.histories.steps import KINDS, TARGETS, History, Step
+from durability_lab.histories.steps import KINDS, SERIALS, TARGETS, History, Step
 
 # Honest drives first, as a shrunk history should have one where it can; liars of each kind after them.
 DRIVES = (
@@ -146,6 +146,7 @@ def histories() -> st.SearchStrategy[History]:
         target=st.sampled_from(TARGETS),
         drive=st.sampled_from(DRIVES),
         counters=st.booleans(),
+        serials=st.sampled_from(SERIALS),
         steps=steps,
     )
 

@@ -282,10 +282,10 @@ class HistoryFileStorage(HistoryStorage):
 
     kind: TargetKind = "file"
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
+    def __init__(self, *arguments: Any, seed: int, **named: Any) -> None:
+        super().__init__(*arguments, seed=seed, **named)
         self.path = Path("/mnt/target")
-        self._uuid = f"uuid-{self._serial}"
+        self._uuid = f"uuid-{seed}"
         self._files = SimulatedFileSystem(self._drive)
         self._files.make()
         self._files.mount()
@@ -301,6 +301,14 @@ class HistoryFileStorage(HistoryStorage):
             self._files.mount()
         except OSError:
             self._files.mounted = False
+
+    def copy_from(self, other: HistoryStorage) -> None:
+        """As that of the drive; the file system has the UUID of the other one."""
+        assert isinstance(other, HistoryFileStorage)
+        super().copy_from(other)
+        self._uuid = other._uuid
+        self.path = other.path
+        self.mount()
 
     def unmount(self) -> None:
         """Write everything back, in order, and mount again."""

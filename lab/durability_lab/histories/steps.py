@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Final
 
 from durability.formats.workloads.registry import WORKLOADS
@@ -16,6 +17,8 @@ from durability_lab.drive import faults
 
 FORMAT = "durability.history/1"
 TARGETS = ("device", "file")
+SERIALS = ("own", "wwid", "same", "none")  # see `History`
+_HEADS = ("seed", "target", "drive", "counters", "serials")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +81,10 @@ KINDS: Final[Mapping[str, StepKind]] = {
     "resize": StepKind(
         does="someone makes the drive smaller, or larger, in percent", words={"percent": ("50", "150")}
     ),
-    "replace": StepKind(does="another drive of the kind takes the place of this one"),
+    "replace": StepKind(
+        does="another drive of the kind takes the place of this one; it is new, or has a copy of all of it",
+        words={"holds": ("nothing", "copy")},
+    ),
     "renumber": StepKind(
         does="the drive shows another serial from now on, as one whose firmware lost its own"
     ),
@@ -137,13 +143,15 @@ class Step:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
     """A whole history. `target`: "device" or "file". `drive`: a model's spec. `counters`: whether the drive
-    counts unsafe shutdowns."""
+    counts unsafe shutdowns. `serials`: each drive has its "own"; an adapter has one for all drives, and
+    shows the "wwid" of each, or the "same" for all; or "none" is shown."""
 
     seed: int
     target: str
     drive: str
     counters: bool
     steps: tuple[Step, ...]
+    serials: str = SERIALS[0]
 
     def __str__(self) -> str:
         counters = "yes" if self.counters else "no"
@@ -153,6 +161,7 @@ class History:
             f"target {self.target}",
             f"drive {self.drive}",
             f"counters {counters}",
+            *([] if self.serials == SERIALS[0] else [f"serials {self.serials}"]),
         )
         return "\n".join([*head, *map(str, self.steps)]) + "\n"
 
@@ -164,12 +173,13 @@ class History:
         lines = [line for line in lines if line and not line.startswith("#")]
         if not lines or lines[0] != FORMAT:
             raise ValueError(f"the first line is not {FORMAT!r}: not a history")
-        heads = dict(line.partition(" ")[::2] for line in lines[1:5])
-        if set(heads) != {"seed", "target", "drive", "counters"}:
+        given = list(takewhile(lambda line: line.partition(" ")[0] in _HEADS, lines[1:]))
+        heads = {"serials": SERIALS[0], **dict(line.partition(" ")[::2] for line in given)}
+        if set(heads) != set(_HEADS):
             raise ValueError("expected the lines seed, target, drive and counters after the first")
         if not heads["seed"].isdecimal():
             raise ValueError(f"seed is a number, found {heads['seed']!r}")
-        for head, allowed in (("target", TARGETS), ("counters", ("yes", "no"))):
+        for head, allowed in (("target", TARGETS), ("counters", ("yes", "no")), ("serials", SERIALS)):
             if heads[head] not in allowed:
                 raise ValueError(f"{head} is one of {', '.join(allowed)}, found {heads[head]!r}")
         faults.parse(heads["drive"])
@@ -178,5 +188,6 @@ class History:
             target=heads["target"],
             drive=heads["drive"],
             counters=heads["counters"] == "yes",
-            steps=tuple(map(Step.parse, lines[5:])),
+            serials=heads["serials"],
+            steps=tuple(map(Step.parse, lines[1 + len(given) :])),
         )

@@ -148,6 +148,7 @@ class World:
     boots: int = 1
     booted_ns: int = 0
     drives: int = 1
+    copied: bool = False  # the drive as it is has a copy of the one before
     server_boots: int = 1
     server_ahead_ns: int = 0  # the clock of the server's machine, of this history's
     server: Server | None = None
@@ -181,6 +182,13 @@ class World:
         return self.machine_up and self.storage.drive.powered
 
     # What the truth is found from.
+
+    @property
+    def mistakable(self) -> bool:
+        """Whether nothing that a system shows tells the drive from the one before it: they have one serial,
+        or none and what was written."""
+        serials = self.history.serials
+        return self.drives > 1 and (serials == "same" or (serials == "none" and self.copied))
 
     def promised_ns(self) -> dict[int, int]:
         """By run, when the drive last promised an operation."""
@@ -474,7 +482,10 @@ class World:
     async def _replace(self, step: Step) -> None:
         if not self.client_alive and self.storage.drive.powered:
             self.drives += 1
-            self.storage = self._drive()
+            before, self.storage = self.storage, self._drive()
+            self.copied = step["holds"] == "copy"
+            if self.copied:
+                self.storage.copy_from(before)
             self.broken_before = []
             self.armed = []
 
@@ -709,6 +720,7 @@ class World:
             self.history.drive,
             seed=self.history.seed * 16 + self.drives,
             counters=self.history.counters,
+            serials=self.history.serials,
             loop=self.loop,
             host=self._host,
         )

@@ -311,6 +311,28 @@ def test_a_drive_with_another_serial_is_another_drive(drive: str, target: str, a
     assert not {"loss", "durable"} & {grade.word for grade in found.grades}
 
 
+@pytest.mark.parametrize(
+    ("serials", "holds", "word", "limit"),
+    [
+        ("own", "copy", "inconclusive", ""),
+        ("wwid", "nothing", "none", ""),
+        ("wwid", "copy", "inconclusive", ""),
+        ("same", "nothing", "loss", "another drive that cannot be told from that of the run"),
+        ("same", "copy", "durable", "another drive that cannot be told from that of the run"),
+        ("none", "nothing", "none", ""),
+        ("none", "copy", "durable", "another drive that cannot be told from that of the run"),
+    ],
+)
+def test_another_drive_in_its_place_shows_nothing_unless_it_cannot_be_told_apart(
+    serials: str, holds: str, word: str, limit: str
+) -> None:
+    """A disk in an adapter with one serial for all, or without a serial: limits.md has what is assumed."""
+    lines = (*LOADED, "cut", "boot", f"replace holds={holds}", "verify attest=false")
+    found = played(f"serials {serials}", *lines)
+    assert found.wrong == ()
+    assert (found.grades[0].word, found.grades[0].limit) == (word, limit)
+
+
 def test_a_liar_that_loses_what_shows_that_its_writer_waited_is_a_known_limit() -> None:
     """In a dead network the writer uses up its credit. The drive then loses the newest of that, so the target
     looks as if the power had gone while it wrote."""

@@ -46,6 +46,10 @@ EXPECTED = {
     # Found by a reader, and since by the search: a drive that goes away before it is read, a frozen client.
     "gone": ("inconclusive (scan-unfinished, nothing-checked)", "durable", "durable"),
     "frozen": ("inconclusive (nothing-at-risk)", "inconclusive (nothing-at-risk)"),
+    # Of another drive, which `verify` refuses where it shows no run.
+    "dock": (),
+    "no-serial": (),
+    "copy": ("inconclusive (drive-changed)", "inconclusive (drive-changed, cut-class)"),
 }
 # The rule, as a mutant's name, without which the history is judged otherwise.
 NEEDS = {
@@ -62,6 +66,9 @@ NEEDS = {
     "unarmed": "runs without a log are armed",
     "gone": "a target that is gone is empty",
     "frozen": "a frozen client is cut",
+    "dock": "a serial is a drive",
+    "no-serial": "drives without a serial are alike",
+    "copy": "copies accepted",
 }
 
 

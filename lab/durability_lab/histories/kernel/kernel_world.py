@@ -78,6 +78,7 @@ class KernelWorld:
         self.failed_with_power: set[int] = set()
         self.frozen_shortly: set[int] = set()
         self.renamed = False  # no step does it here
+        self.mistakable = False
         self.known: set[int] = set()
         self.standing: dict[int, str] = {}
         self.unanswered: set[int] = set()
