@@ -14,6 +14,7 @@ from durability.acceptance.kinds import Finding, Limit, held, kind, percent_text
 from durability.acceptance.profile import Criterion, DecisionWord
 from durability.bench.decision.proof import of_other_stacks
 from durability.campaign.health import HealthRow, health_warnings, known_values
+from durability.campaign.tasks import in_one_order
 from durability.units import counted, format_size, percent
 
 T = TypeVar("T")
@@ -172,7 +173,7 @@ def _firmware_kept(evidence: DriveEvidence, _: Criterion) -> Finding:
         return changed
     facts = [" + ".join(drive.firmware for drive in one.drives) for one in evidence.facts]
     rows = [row.firmware for one in evidence.campaigns for row in one.rows]
-    known = list(dict.fromkeys(filter(is_name_of_each, (*facts, *rows))))
+    known = list(dict.fromkeys(map(in_one_order, filter(is_name_of_each, (*facts, *rows)))))
     if not known:
         return Finding(word="not shown", figure="the drive names no firmware")
     if len(known) > 1:

@@ -27,9 +27,10 @@ from durability.bench.measurement import Engine, Round
 from durability.bench.plausibility import Plausibility, plausibility
 from durability.bench.result import CellRounds, Result
 from durability.bench.result_warnings import result_warnings
-from durability.bench.serials import hash_serials
+from durability.bench.serials import hash_serials, in_lasting_order
 from durability.bench.summary import CellSummary, round_medians, summarise
 from durability.errors import UsageError
+from durability.formats.facts import Drive
 from durability.units import counted, duration, format_size
 
 Basis: TypeAlias = Literal["rate", "sync", "pace"]
@@ -308,8 +309,11 @@ def _differences(
 
 
 def _drives(result: Result) -> str:
-    names = (f"{drive.model or drive.name} {drive.serial}".strip() for drive in result.facts.drives)
-    return ", ".join(names) or "unknown"
+    return _of_each(result, lambda drive: f"{drive.model or drive.name} {drive.serial}".strip()) or "unknown"
+
+
+def _of_each(result: Result, figure: Callable[[Drive], str | None]) -> str:
+    return ", ".join(figure(drive) or "?" for drive in in_lasting_order(result.facts.drives))
 
 
 def _file_system(result: Result) -> str:
@@ -331,8 +335,8 @@ _SUBJECT: Mapping[str, Callable[[Result], str]] = MappingProxyType(
         "file system": _file_system,
         "layers": lambda result: " > ".join(result.facts.layers) or "unknown",
         "drives": _drives,
-        "firmware": lambda result: ", ".join(drive.firmware or "?" for drive in result.facts.drives),
-        "write cache": lambda result: ", ".join(drive.write_cache or "?" for drive in result.facts.drives),
+        "firmware": lambda result: _of_each(result, lambda drive: drive.firmware),
+        "write cache": lambda result: _of_each(result, lambda drive: drive.write_cache),
     }
 )
 _SURROUNDINGS: Mapping[str, Callable[[Result], str]] = MappingProxyType(

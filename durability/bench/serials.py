@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from durability.bench.result import Result
 from durability.formats.documents import from_value, to_value
 from durability.formats.drive_serials import is_nobodys, is_shared
-from durability.formats.facts import Facts
+from durability.formats.facts import Drive, Facts
 from durability.formats.packing import Value
 
 HASHED = "sha256:"  # what a hash begins with
@@ -90,6 +90,12 @@ def marks_of(facts: Facts) -> frozenset[str]:
         if is_nobodys(drive.serial) or (is_shared(drive) and not machine):
             return frozenset()
     return frozenset(mark(drive.serial, machine if is_shared(drive) else "") for drive in facts.drives)
+
+
+def in_lasting_order(drives: Iterable[Drive]) -> list[Drive]:
+    """The drives of one result as those of another compare with them: by serial, hidden or not. The kernel
+    may find them in another order at each boot."""
+    return sorted(drives, key=lambda one: (hashed(one.serial), one.model, one.firmware, one.size_bytes))
 
 
 def _hash(secret: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.cycle_state import CycleState
-from durability.campaign.tasks import Condition, DriveStatus
+from durability.campaign.tasks import Condition, DriveStatus, in_one_order
 from durability.units import counted
 
 
@@ -77,7 +77,7 @@ def _after(state: CampaignState, cycle: CycleState, statuses: Sequence[DriveStat
 
 
 def _changes(state: CampaignState, before: Condition, after: Condition, *, offs: int) -> Iterator[str]:
-    if before.serial != after.serial:
+    if in_one_order(before.serial) != in_one_order(after.serial):
         yield f"it is another drive after the cut: {after.serial or 'without a serial'}, not {before.serial}"
         return
     if after.size_bytes < before.size_bytes:

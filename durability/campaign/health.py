@@ -16,7 +16,7 @@ from statistics import NormalDist, median
 from typing import TypeAlias, TypeVar
 
 from durability.campaign.campaign_state import CampaignState, PastCycle
-from durability.campaign.tasks import Condition
+from durability.campaign.tasks import Condition, in_one_order
 from durability.units import counted
 
 CYCLES_MIN = 12  # with a value, before a trend of it is looked for
@@ -131,7 +131,7 @@ def _smaller(rows: Sequence[HealthRow]) -> Warnings:
 
 
 def _firmware(rows: Sequence[HealthRow]) -> Warnings:
-    for before, after in _changes(rows, lambda row: row.firmware or None):
+    for before, after in _changes(rows, lambda row: in_one_order(row.firmware) or None):
         text = f"it came back with firmware {after[1]} in cycle {after[0]}, and had {before[1]} before"
         yield HealthWarning(code="firmware", cycle=after[0], text=text)
 

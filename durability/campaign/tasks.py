@@ -22,6 +22,7 @@ from durability.campaign.definition.settings import DRIVES_MAX, Arm, DriveUnderT
 from durability.formats.documents import Finite, Flag, Natural, Text, at_most
 
 BOOT_ID_MAX = 64  # characters; Linux has 36
+_AND = " + "  # between the names of several drives
 
 TaskKind: TypeAlias = Literal["wait", "examine", "run", "verify", "shutdown", "release"]
 
@@ -84,11 +85,12 @@ class DriveTask:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
     """What a drive is and says of itself. If a device lies on several drives, `model`, `serial` and
-    `firmware` are of all of them, joined by " + ", and there are no counters. Counters are None where it does
-    not say. `ready_s`: from the start of the system until the drive was there; for a drive that was cut
-    alone, from the beginning of `verify`. `spare_percent`, `used_percent`: as NVMe has them. `backup_failed`:
-    the drive's word that its power-loss protection is broken; False only of a drive that shows that it has
-    one. `capacitor_percent`: health of its capacitors (OCP log page C0h), 0 if it says that it has none.
+    `firmware` are of all of them, joined by " + " in the kernel's order, and there are no counters. Counters
+    are None where it does not say. `ready_s`: from the start of the system until the drive was there; for a
+    drive that was cut alone, from the beginning of `verify`. `spare_percent`, `used_percent`: as NVMe has
+    them. `backup_failed`: the drive's word that its power-loss protection is broken; False only of a drive
+    that shows that it has one. `capacitor_percent`: health of its capacitors (OCP log page C0h), 0 if it says
+    that it has none.
     `emulated`: counters of a guest's drive. `holds`: what is recognised on the device and in its partitions
     ("gpt 1:ext4=UUID"), "" for nothing or if not looked for; of a target in a file system of the user's the
     type and UUID of that. `wwid`: the drive's world-wide name, "" for none."""
@@ -109,6 +111,12 @@ class Condition:
     capacitor_percent: Natural | None
     holds: Text = ""
     wwid: Text = ""
+
+
+def in_one_order(joined: str) -> str:
+    """Names of several drives, as `Condition` joins them, as they compare: the kernel may find the drives in
+    another order at each boot."""
+    return _AND.join(sorted(joined.split(_AND)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -376,12 +376,12 @@ async def _search_results(
     text, unfinished = wanted.drive, list[str]()
     request = ListResults(limit=RESULTS_MAX, drive=text, identity=hashed(text.strip()))
     with closing(await connect(endpoint, "query")) as connection:
-        known = {tuple(hashed(one.serial) for one in drive.facts[0].drives) for drive in drives}
+        known = {tuple(sorted(hashed(one.serial) for one in drive.facts[0].drives)) for drive in drives}
         found: dict[tuple[str, ...], list[_Row]] = {}
         for row in (await connection.request(request, Listing)).rows:
             if row.get("complete"):
                 listed: Any = row.get("drives") or ()
-                found.setdefault(tuple(str(drive.get("identity")) for drive in listed), []).append(row)
+                found.setdefault(tuple(sorted(str(one.get("identity")) for one in listed)), []).append(row)
         for serials, rows in found.items():
             if serials in known:
                 continue

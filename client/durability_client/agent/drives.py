@@ -16,7 +16,7 @@ from pathlib import Path
 
 from durability import plain_text
 from durability.campaign.definition.settings import LEAST_BYTES, DriveUnderTest
-from durability.campaign.tasks import DriveTask, Trouble
+from durability.campaign.tasks import DriveTask, Trouble, in_one_order
 from durability.errors import SetupError, TargetBusyError, TargetError
 from durability.units import parse_size
 from durability_client.system import block_devices, device_users
@@ -75,6 +75,10 @@ class FoundDrive:
         one = self.leaves[0] if len(self.leaves) == 1 else self.name
         return block_devices.size_of(one) if one else 0
 
+    def has(self, serial: str) -> bool:
+        """Whether it has this serial, or those of several drives in any order; "" is that of any drive."""
+        return not serial or in_one_order(self.serial) == in_one_order(serial)
+
     @property
     def is_still_there(self) -> bool:
         """Whether its drives are those that were found, and no other has come under the name of one."""
@@ -84,7 +88,7 @@ class FoundDrive:
 def find(drive: DriveUnderTest, serial: str) -> FoundDrive:
     """The drive, with `serial` unless that is "". Raises DriveError: missing, wrong-drive."""
     found = _at_device(Path(drive.device)) if drive.device else _below_target(Path(drive.target))
-    if found is not None and (not serial or found.serial == serial):
+    if found is not None and found.has(serial):
         return found
     if serial and _KERNEL_NAME.fullmatch(drive.device):
         moved = block_devices.device_at(serial, 0)

@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 from durability import limits, plain_text
 from durability.campaign.definition.settings import DriveUnderTest
-from durability.campaign.tasks import Condition, DriveTask, Task
+from durability.campaign.tasks import Condition, DriveTask, Task, in_one_order
 from durability.errors import DurabilityError, TargetError
 from durability.formats.drive_serials import is_nobodys
 from durability.formats.plan import MAIN
@@ -75,18 +75,18 @@ def check_condition(now: Condition, mine: DriveTask, *, certain: bool, writes: b
     if first is None:
         return
     place = mine.drive.device or mine.drive.target
-    if now.wwid and first.wwid and now.wwid != first.wwid:
+    if now.wwid and first.wwid and in_one_order(now.wwid) != in_one_order(first.wwid):
         raise DriveError(
             "wrong-drive", f"the drive at {place} has the world-wide name {now.wwid}, expected {first.wwid}"
         )
-    if now.serial != first.serial:
+    if in_one_order(now.serial) != in_one_order(first.serial):
         raise DriveError(
             "wrong-drive",
             f"the drive at {place} has the serial {now.serial or 'none'}, expected {first.serial or 'none'}",
         )
     if certain and not writes:
         return
-    if now.model != first.model:
+    if in_one_order(now.model) != in_one_order(first.model):
         raise DriveError(
             "wrong-drive", f"the drive at {place} is the model {now.model!r}, expected {first.model!r}"
         )

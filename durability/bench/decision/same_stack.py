@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from durability.bench.serials import in_lasting_order
 from durability.formats.facts import Facts
 
 # Parts of the names of options that change what a commit is, in the file systems of Linux.
@@ -50,10 +51,11 @@ def withheld_flushes(cut: Facts, measured: Facts) -> bool:
 
 
 def _of_drives(cut: Facts, measured: Facts) -> Iterator[str]:
-    firmwares = [" + ".join(drive.firmware or "unnamed" for drive in one.drives) for one in (cut, measured)]
+    pair = [in_lasting_order(one.drives) for one in (cut, measured)]
+    firmwares = [" + ".join(drive.firmware or "unnamed" for drive in one) for one in pair]
     if firmwares[0] != firmwares[1]:
         yield f"of firmware {firmwares[0]}, not {firmwares[1]}"
-    sizes = [[drive.size_bytes for drive in one.drives] for one in (cut, measured)]
+    sizes = [[drive.size_bytes for drive in one] for one in pair]
     if all(map(all, sizes)) and sizes[0] != sizes[1]:
         theirs, ours = (f"{sum(one):,} bytes" for one in sizes)
         yield f"of {theirs}, not {ours}"

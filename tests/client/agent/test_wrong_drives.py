@@ -226,6 +226,21 @@ def condition() -> Condition:
     )
 
 
+def test_drives_in_another_order_are_the_same_drives() -> None:
+    """After a boot the members of a mirror may have each other's names: it is found, and written to."""
+    first = replace(condition(), model="m + n", serial="S1 + S2", wwid="naa.1 + naa.2")
+    now = replace(first, model="n + m", serial="S2 + S1", wwid="naa.2 + naa.1")
+    found = FoundDrive(device=Path("/dev/md0"), leaves=("sda", "sdb"), serial=now.serial, diskseq=None)
+    assert found.has(first.serial) and found.has("") and not found.has("S1 + S3")
+    task = Tasks((drive_on("/dev/md/mirror"),), examined=first).make("run", fresh=True)
+    (mine,) = task.drives
+    same_drive.check_condition(now, mine, certain=False, writes=True)
+    other = replace(now, serial="S1 + S3"), replace(now, model="n + o"), replace(now, wwid="naa.1 + naa.3")
+    for one in other:
+        with pytest.raises(DriveError):
+            same_drive.check_condition(one, mine, certain=False, writes=True)
+
+
 async def test_a_drive_of_another_size_at_the_place_is_left_alone(
     server: TaskServer, make_loop: MakeLoop, tmp_path: Path
 ) -> None:

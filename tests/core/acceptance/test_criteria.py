@@ -480,6 +480,17 @@ def test_each_of_several_drives_must_name_its_firmware(
     assert (line.word, line.figure) == (word, figure)
 
 
+def test_drives_in_another_order_have_the_same_firmware() -> None:
+    """After a boot the members of a mirror may have each other's names: in rows of health, and in facts."""
+    one, two = (("S-1", "1.0"), ("S-2", "1.1"))
+    orders = ((one, two), (two, one))
+    mirrors = tuple(facts(drives=tuple(drive(serial=s, firmware=f) for s, f in each)) for each in orders)
+    health = [row(cycle, firmware=" + ".join(f for _, f in orders[cycle % 2])) for cycle in range(60)]
+    of = replace(evidence(campaign(health=health)), facts=mirrors)
+    (line,) = decide_on(_profile(_criterion("firmware-kept", None)), of).lines
+    assert (line.word, line.figure) == ("pass", "only 1.0 + 1.1")
+
+
 def test_a_class_that_is_weaker_may_be_asked_for() -> None:
     """Of a rented virtual machine cuts of class vm are asked; cuts of power count too."""
     asked = replace(_criterion("clean-cuts", 59), cut_class="vm")

@@ -92,6 +92,21 @@ def test_check_fails_if_a_counter_is_gone_after_the_cut() -> None:
     assert found.problems == ("drive d0: it no longer reports its count of unsafe shutdowns",)
 
 
+@pytest.mark.parametrize(("serial", "passes"), [("S2 + S1", True), ("S1 + S3", False)])
+def test_check_knows_drives_in_another_order(serial: str, passes: bool) -> None:
+    """After the cut the members of a mirror may have each other's names; another member is another drive."""
+    told = ToldCampaign()
+    told.begin(told_settings(), check_only=True)
+    told.note()
+    told.say()
+    told.say(part("done", found=condition("S1 + S2", unsafe=None)))
+    told.cut()
+    told.say(boot="boot-2")
+    told.say(part("done", found=condition(serial, unsafe=None)), boot="boot-2")
+    found = told.note()
+    assert isinstance(found, Checked) and (found.problems == ()) == passes, found
+
+
 @pytest.mark.parametrize(("risen", "passes"), [(0, False), (1, True), (2, True), (3, False)])
 def test_check_counts_a_second_switching_on(risen: int, passes: bool) -> None:
     """A machine that did not boot is switched off and on once more: its drive lost its power twice."""

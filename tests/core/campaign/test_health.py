@@ -53,6 +53,11 @@ def test_unchanged_drive_has_no_warnings() -> None:
     assert codes(rows_of(**unknown)) == []
 
 
+def test_drives_in_another_order_came_back_with_their_firmware() -> None:
+    """After a boot the members of a mirror may have each other's names."""
+    assert codes(rows_of(firmware=lambda at: ("1.0 + 1.1", "1.1 + 1.0")[at % 2])) == []
+
+
 @pytest.mark.parametrize(
     ("figure", "values", "code", "cycle", "said"),
     [

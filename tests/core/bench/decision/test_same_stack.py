@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from durability.bench.decision.same_stack import guarding, unlike, withheld_flushes
+from durability.bench.serials import hashed
 from durability.formats.facts import Facts
 from tests import sample_facts
 from tests.core.bench.results import drive, facts
@@ -66,6 +68,19 @@ MIRROR = replace(on(), drives=(drive(firmware="1.0"), drive(firmware="2.0")))
 def test_what_differs_is_said(cut: Facts, measured: Facts, words: str) -> None:
     """Options of access and names, defaults that are said, and names of devices make no other stack."""
     assert unlike(cut, measured) == words
+
+
+@pytest.mark.parametrize("serial", [str, hashed])
+def test_drives_in_another_order_are_the_same_drives(serial: Callable[[str], str]) -> None:
+    """After a boot the members of a mirror may have each other's names; one that has new firmware is told,
+    whatever the order, also by a result that hides serials."""
+    members = [("S-1", "1.0", 5000), ("S-2", "2.0", 6000), ("S-3", "1.0", 7000)]
+    drives = tuple(drive(serial=one, firmware=of, size_bytes=size) for one, of, size in members)
+    cut, back = replace(on(), drives=drives), tuple(reversed(drives))
+    back = tuple(replace(one, serial=serial(one.serial)) for one in back)
+    assert unlike(cut, replace(on(), drives=back)) == ""
+    newer = replace(on(), drives=tuple(replace(one, firmware="2.0") for one in back))
+    assert unlike(cut, newer).endswith("not 2.0 + 2.0 + 2.0")
 
 
 @pytest.mark.parametrize(
