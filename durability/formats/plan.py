@@ -124,9 +124,10 @@ class Plan:
     """One run's plan. Sizes in bytes; `slots` and `credit` per writer, in operations; ids are 64-bit.
 
     `target` is a 32-bit tag of the target's identity, carried by every sector. `group` operations share one
-    sync. `block_bytes` is the largest of physical block and file-system block: what may be torn together.
-    `control_slots` 0 means no control arm. For `append`, `slots` is the number of records in one file; for
-    `create`, the number of names that a writer keeps: operation k removes the one of operation k - `slots`.
+    sync. `block_bytes` is the largest of physical block, file-system block and, on a device without O_DIRECT,
+    page: what may be torn together. `control_slots` 0 means no control arm. For `append`, `slots` is the
+    number of records in one file; for `create`, the number of names that a writer keeps: operation k removes
+    the one of operation k - `slots`.
     """
 
     run: int

@@ -106,7 +106,9 @@ async def _cycle(lab: LocalServer, model: Model, *, seed: int) -> dict[str, Any]
 async def _run_until_cut(
     lab: LocalServer, storage: SimulatedStorage, said: io.StringIO, *, cut_after: int
 ) -> None:
-    options = RunOptions(endpoint=lab.endpoint, size_bytes=SIZE_BYTES, writers=WRITERS, destroy_data=True)
+    options = RunOptions(
+        endpoint=lab.endpoint, size_bytes=SIZE_BYTES, writers=WRITERS, direct=True, destroy_data=True
+    )
     client = asyncio.create_task(run(options, storage, io.StringIO()))
     cut = await lab.until_acked(storage.path, cut_after, client)
     storage.cut()

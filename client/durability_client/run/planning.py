@@ -88,7 +88,7 @@ def make_plan(options: RunOptions, facts: Facts, kind: TargetKind) -> Plan:
     if options.contract.needs_file and kind == "device":
         raise UsageError(f"--workload {options.workload} needs a file, but {facts.path} is a device")
     size_bytes = _size_bytes(options)
-    block_bytes = safety_checks.block_bytes(facts)
+    block_bytes = safety_checks.block_bytes(facts, direct=options.direct)
     control_record_bytes = max(4096, block_bytes)
     control_slots = min(CONTROL_SLOTS_MAX, size_bytes // CONTROL_SHARE // control_record_bytes)
     control_slots = control_slots if options.control else 0

@@ -52,12 +52,15 @@ class Consent:
     allow_shared_blocks: bool = False
 
 
-def block_bytes(facts: Facts) -> int:
-    """What may be torn together on this target: the largest of physical and file-system blocks."""
-    sizes = [drive.physical_block_bytes for drive in facts.drives]
+def block_bytes(facts: Facts, *, direct: bool) -> int:
+    """What may be torn together on this target: the largest of physical and file-system blocks. The page
+    cache (not `direct`) writes a device in blocks of its own, at most a page long."""
+    sizes = [limits.SECTOR_BYTES, *(drive.physical_block_bytes for drive in facts.drives)]
     if facts.file_system is not None:
         sizes.append(facts.file_system.block_bytes)
-    return max(limits.SECTOR_BYTES, *sizes) if sizes else limits.SECTOR_BYTES
+    if facts.kind == "device" and not direct:
+        sizes.append(mmap.PAGESIZE)
+    return max(sizes)
 
 
 def name_bytes(record_bytes: int, facts: Facts) -> int:
@@ -340,14 +343,17 @@ def _check_unused(path: Path, use: device_users.Use | None) -> None:
 def _check_blocks(facts: Facts, plan: Plan) -> None:
     """A record that shares a block with another puts acknowledged data at risk whenever the other is
     written."""
-    block = block_bytes(facts)
+    block = block_bytes(facts, direct=plan.direct)
     # A file has the blocks of its file system for itself.
     by_name = plan.contract.by_name
     own = _file_bytes(plan.record_bytes, facts) if by_name else plan.record_bytes
     if own % block:
+        by_cache = not own % block_bytes(facts, direct=True)
         raise UsageError(
-            f"records of {plan.record_bytes} bytes share blocks of {block} bytes on {facts.path}, so a write "
-            f"in flight may damage a neighbour; use a multiple of {block}, or add --allow-shared-blocks"
+            f"records of {plan.record_bytes} bytes share blocks of {block} bytes "
+            f"{'in the page cache of' if by_cache else 'on'} {facts.path}, so a write in flight may damage a "
+            f"neighbour; use a multiple of {block}, or add {'--direct or ' if by_cache else ''}"
+            "--allow-shared-blocks"
         )
 
 

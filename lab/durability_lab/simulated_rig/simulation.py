@@ -132,7 +132,7 @@ class _Cut:
             faults.parse(scenario.model), seed, self._agenda, draft.main_bytes + _SPARE_BYTES
         )
         found = self._storage.facts()
-        self._plan = replace(draft, target=target_tag(found), block_bytes=block_bytes(found))
+        self._plan = replace(draft, target=target_tag(found), block_bytes=block_bytes(found, direct=True))
         chance = Chance(f"{seed} load", scenario.pace)
         self._client = VirtualClient(self._agenda, self._plan, self._storage, chance, self._on_return)
         low, high = scenario.operations

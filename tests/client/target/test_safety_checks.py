@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import socket
 import struct
@@ -18,6 +19,9 @@ from durability import limits
 from durability.errors import NotOursError, TargetBusyError, TargetError, UsageError
 from durability.formats.facts import Facts
 from durability.formats.plan import Plan
+from durability_client.link.endpoint import Endpoint
+from durability_client.run.planning import RunOptions
+from durability_client.run.planning import make_plan as plan_for
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.safety_checks import (
     Consent,
@@ -353,9 +357,28 @@ def test_the_blocks_of_a_logs_drive_align_no_partition(tmp_path: Path, make_plan
 def test_the_block_is_the_largest_of_drive_and_file_system(tmp_path: Path) -> None:
     """What may be torn together is the larger of physical and file-system block, and never below 512."""
     path = tmp_path / "target"
-    assert block_bytes(_facts(path, physical=4096, block=1024)) == 4096
-    assert block_bytes(_facts(path, physical=512, block=4096)) == 4096
-    assert block_bytes(replace(_facts(path), drives=(), file_system=None)) == 512
+    assert block_bytes(_facts(path, physical=4096, block=1024), direct=False) == 4096
+    assert block_bytes(_facts(path, physical=512, block=4096), direct=False) == 4096
+    assert block_bytes(replace(_facts(path), drives=(), file_system=None), direct=False) == 512
+
+
+def test_records_on_a_device_share_the_blocks_of_the_page_cache(tmp_path: Path, make_plan: MakePlan) -> None:
+    """Without O_DIRECT a write to a device takes its idle neighbours in the page cache's block along."""
+    facts = replace(_facts(tmp_path / "target", physical=512), kind="device", file_system=None)
+    facts = replace(facts, size_bytes=1 << 30)
+    assert block_bytes(facts, direct=True) == 512
+    assert block_bytes(facts, direct=False) == mmap.PAGESIZE
+    made = make_plan(target_kind="device", record_bytes=512)
+    for sync in ("fdatasync", "dsync", "rwf-dsync"):
+        plan = replace(made, sync=sync)
+        with pytest.raises(UsageError, match=r"in the page cache of .*; use .* --direct or --allow-shared"):
+            check_plan(facts, plan, NOTHING)
+        check_plan(facts, plan, Consent(allow_shared_blocks=True))
+        check_plan(facts, replace(plan, direct=True), NOTHING)
+    check_plan(facts, replace(made, record_bytes=mmap.PAGESIZE), NOTHING)
+    options = RunOptions(endpoint=Endpoint(), size_bytes=16 << 20, record_bytes=512)
+    assert plan_for(options, facts, "device").block_bytes == mmap.PAGESIZE
+    assert plan_for(replace(options, direct=True), facts, "device").block_bytes == 512
 
 
 def test_direct_io_needs_whole_logical_blocks(tmp_path: Path, make_plan: MakePlan) -> None:
