@@ -2,7 +2,8 @@
 
 The store keeps up to which entry news were given, so that a server that was killed gives the rest; the last
 one may come twice. The command gets the news as its last argument, and half a minute; what it does is its own
-business, up to its end: then whatever it started is ended too. Refuses to let a campaign wait for it.
+business, up to its end: then whatever it started is ended too, where the server may. Refuses to let a
+campaign wait for it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from durability_server.store.campaign_store import CampaignStore
 from durability_server.store.store_thread import StoreThread
 
 COMMAND_S = 30.0
-RETRY_S = 2.0  # after the store failed
+RETRY_S = 2.0  # after the store failed, or something else
 
 log = logging.getLogger(__name__)
 
@@ -62,9 +63,10 @@ class News:
             self._log.news.clear()
             try:
                 await self._give(self._log.state)
-            except DurabilityError as error:
+            except Exception as error:  # it must not end in silence: no news would be given any more
                 if str(error) != self._said:
-                    log.error("news of campaign %s: %s", self._log.name, error)
+                    defect = None if isinstance(error, DurabilityError) else error
+                    log.error("news of campaign %s: %s", self._log.name, error, exc_info=defect)
                 self._said = str(error)
                 await asyncio.sleep(RETRY_S)
             else:
@@ -114,7 +116,7 @@ class News:
             if status:
                 log.error("the notify command failed with exit code %d", status)
         finally:
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError, PermissionError):  # it may have become another user
                 os.killpg(process.pid, signal.SIGKILL)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import logging
+import os
 import signal
 import sqlite3
 import time
@@ -17,7 +19,8 @@ from sqlalchemy import Engine, event
 
 from durability.campaign import next_steps, server_time
 from durability.campaign.campaign_state import CampaignState
-from durability.campaign.happenings import DriveReported, PowerAnswered, PowerAsked
+from durability.campaign.definition.settings import Settings
+from durability.campaign.happenings import DriveReported, Ended, Entry, PowerAnswered, PowerAsked
 from durability.campaign.results import results
 from durability.errors import RefusedError
 from durability.formats.documents import to_value
@@ -28,6 +31,7 @@ from durability_client.campaigns import campaign_command
 from durability_lab.support.postgresql import PostgreSQL
 from durability_server import clock
 from durability_server.campaigns import notifications
+from durability_server.store.campaign_store import CampaignStore
 from tests import waiting
 from tests.server.campaigns.played_machine import Machine, switch
 from tests.server.campaigns.test_campaign_intruders import say, status
@@ -294,16 +298,73 @@ async def test_news_of_a_campaign_that_is_over_are_told_after_a_restart(
     gate, told = tmp_path / "gate", tmp_path / "told"
     waits = f"sh -c 'until [ -e {gate} ]; do sleep 0.05; done; echo \"$0\" >> {told}'"
     running = await lab.start(sqlite_url)
-    await begin(lab, running, settings_of(power, notify=waits), check_only=True)
-    local = await lab.connect(running.address, "operate", local=True)
-    await local.ask(messages.SteerCampaign(name="trial", action="stop"), messages.Stored)
-    await until(lab, running, lambda state: state.state == "ended")
+    await stop_check(lab, running, settings_of(power, notify=waits))
     await running.server.stop()
     open_(gate)
     await lab.start(sqlite_url)
     assert await until_lines(told, 1) == ["campaign trial: over: stopped"]
     await waiting.until(lambda: not any("CampaignTask.work" in str(one) for one in asyncio.all_tasks()))
     assert len(told.read_text().splitlines()) == 1
+
+
+async def test_a_command_for_news_that_may_not_be_ended_gives_them_once(
+    lab: Lab, sqlite_url: str, power: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It became another user and does not end in time: its news are given all the same."""
+    monkeypatch.setattr(notifications, "COMMAND_S", 0.5)
+    end, tell, given = os.killpg, CampaignStore.tell, [0]
+
+    def is_anothers(group: int, number: int) -> None:
+        end(group, number)  # nothing is left behind
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    def told_up_to(store: CampaignStore, name: str, number: int) -> None:
+        tell(store, name, number)
+        given.append(number)
+
+    monkeypatch.setattr(os, "killpg", is_anothers)
+    told = tmp_path / "told"
+    running = await lab.start(sqlite_url)
+    monkeypatch.setattr(CampaignStore, "tell", told_up_to)
+    notify = f"sh -c 'echo \"$0\" >> {told}; sleep 1000'"
+    over = await stop_check(lab, running, settings_of(power, notify=notify))
+    await waiting.until(lambda: given[-1] == over.number)
+    assert told.read_text().splitlines() == ["campaign trial: over: stopped"]
+
+
+async def test_a_defect_of_news_is_logged_and_the_news_come(
+    *,
+    lab: Lab,
+    sqlite_url: str,
+    power: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """They are not taken for told, and the log says why they come late."""
+    monkeypatch.setattr(notifications, "RETRY_S", 0.1)
+    working, fails = notifications.news_of, [True, True]
+
+    def news_of(entry: Entry) -> Iterator[tuple[str, bool]]:
+        if isinstance(entry.happening, Ended) and fails and fails.pop():
+            raise RuntimeError("a defect")
+        return working(entry)
+
+    monkeypatch.setattr(notifications, "news_of", news_of)
+    told = tmp_path / "told"
+    running = await lab.start(sqlite_url)
+    await stop_check(lab, running, settings_of(power, notify=f"sh -c 'echo \"$0\" >> {told}'"))
+    assert await until_lines(told, 1) == ["campaign trial: over: stopped"]
+    (said,) = [one for one in caplog.records if "news of campaign trial: a defect" in one.message]
+    assert said.exc_info
+
+
+async def stop_check(lab: Lab, running: Running, settings: Settings) -> CampaignState:
+    """Begin a check of a machine that is not heard, and stop it; what it is then."""
+    await begin(lab, running, settings, check_only=True)
+    local = await lab.connect(running.address, "operate", local=True)
+    await local.ask(messages.SteerCampaign(name="trial", action="stop"), messages.Stored)
+    return await until(lab, running, lambda state: state.state == "ended")
 
 
 async def test_a_lost_run_of_a_campaign_is_left_to_it(lab: Lab, sqlite_url: str, power: Path) -> None:
