@@ -66,6 +66,8 @@ JOBS_MAX = 64
 DEPTH_MAX = 1024
 WRITES_PER_SYNC_MAX = 1 << 16
 ROUNDS = 5
+# Workloads that go on in the file that they find.
+_WRITTEN_BEFORE = frozenset({"overwrite", "mix", "read", "flush"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +143,11 @@ class Cell:
     def needs_file_system(self) -> bool:
         """Whether a bare block device cannot be measured so."""
         return self.place == "target" and self.file_state != "overwritten" and not self.fills
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it goes on in files that are there for all cells, rather than in new ones."""
+        return self.file_state == "overwritten" and self.workload in _WRITTEN_BEFORE
 
     @property
     def fills(self) -> bool:
@@ -235,3 +242,15 @@ def differing(cells: Sequence[Cell]) -> frozenset[str]:
         for field in fields(Cell)
         if field.name not in _NOT_OF_THE_MEASUREMENT and len({getattr(one, field.name) for one in cells}) > 1
     )
+
+
+def file_sizes(cells: Sequence[Cell], size_bytes: int) -> list[int]:
+    """How long the file of each job must be that is there for all of `cells`, so that every one finds its
+    share of `size_bytes`: whole MiB."""
+    sizes: list[int] = []
+    for cell in cells:
+        files = 1 if cell.shared else cell.jobs
+        if cell.goes_on:
+            sizes += [0] * (files - len(sizes))
+            sizes[:files] = [max(size, -(-size_bytes // files // MIB) * MIB) for size in sizes[:files]]
+    return sizes

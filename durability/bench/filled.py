@@ -1,8 +1,8 @@
 """How far the load that fills the free space has come: a fast cache that was not filled hides the drive.
 
 Drives write into a fast part of their flash first, which may be a third of the free space. Only a load that
-writes most of that shows the rate behind it. Refuses to guess how large such a cache is: it says what was
-written, of what, and why not more.
+writes most of that shows the rate behind it, and not one that writes a small part repeatedly. Refuses to
+guess how large such a cache is: it says what was written, of what, and why not more.
 """
 
 from __future__ import annotations
@@ -10,19 +10,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from durability.bench.catalogue import ACCEPT_MINUTES_MAX, HELD_FILL, minutes_to_hold
+from durability.bench.cells import file_sizes
 from durability.bench.result import Result
 from durability.units import format_size
 
-FILLED_SHARE = 0.8  # of the free space, that the load covers; a file system that is full behaves otherwise
+# Of the space that is free beside the files of all cells. A file system that is full behaves otherwise.
+FILLED_SHARE = 0.8
 MOST = 0.5  # of the free space: what counts as most of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
-    """`written_bytes` of `free_bytes` that were free before; `share` at most 1. `text`: a sentence, with the
-    reason where it was not most of it."""
+    """`covered_bytes` of `free_bytes` that were free before were written, and `share` of them, however often.
+    `text`: a sentence, with the reason where it was not most of it."""
 
-    written_bytes: int
+    covered_bytes: int
     free_bytes: int
     share: float
     text: str
@@ -46,13 +48,21 @@ def filled(result: Result) -> Filled | None:
         free = max(0, before.size_bytes - before.used_bytes)
     if not free:
         return None
-    share = min(1.0, written / free)
+    files = _files_bytes(result)
+    span = int(max(0, free - files) * FILLED_SHARE)
+    covered = min(written, span)
+    share = covered / free
     seconds = sum(one.seconds for one in rounds)
-    if written > free:
-        text = f"all of the free space written, {format_size(free)}, {written / free:.1f} times over"
-    else:
-        text = f"{format_size(written)} of {format_size(free)} free space written ({share:.0%})"
-    if share < MOST:
+    text = f"{format_size(covered)} of {format_size(free)} free space written ({share:.0%})"
+    if written > span > 0:
+        text += f", {written / span:.1f} times over"
+    if files and span < MOST * free:
+        # The files take so many times the size, and the load covers a share of what they leave.
+        fits = free * (1 - MOST / FILLED_SHARE) * result.size_bytes / files
+        less = format_size(1 << max(0, int(fits).bit_length() - 1)).replace(" ", "")
+        text += f"; the files of the other cells take {format_size(files)}: --size {less} leaves enough to"
+        text += " fill half"
+    elif share < MOST:
         needed = minutes_to_hold(HELD_FILL, seconds * MOST / share) if share else None
         more = (
             f"--minutes {needed} fill half"
@@ -60,4 +70,12 @@ def filled(result: Result) -> Filled | None:
             else f"--minutes {ACCEPT_MINUTES_MAX} fill less than half"
         )
         text += f" in {seconds:,.0f} s, until the time was over: at this rate {more}"
-    return Filled(written_bytes=written, free_bytes=free, share=share, text=text)
+    return Filled(covered_bytes=covered, free_bytes=free, share=share, text=text)
+
+
+def _files_bytes(result: Result) -> int:
+    """What the files take that are there for all cells, also while the load runs; a device has none."""
+    if result.facts.kind == "device":
+        return 0
+    cells = [one.cell for one in result.cells if one.cell.place == "target"]
+    return sum(file_sizes(cells, result.size_bytes))

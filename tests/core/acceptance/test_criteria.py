@@ -69,6 +69,7 @@ SMALL = [row(cycle, size_bytes=1 << 39) for cycle in range(60)]
 HUNG = campaign(3, unknown=6, cause="no-verdict", name="hung")
 BROKEN_OFF = measured(accept_result(complete=False, stopped="Ctrl-C"), name="half.json")
 SLOW = accept_result(falls_to=0.1)
+CRAMPED = evidence(results=[measured(accept_result(size_bytes=4 << 30))])
 NONE = evidence(
     results=[measured(accept_result(without=(HELD_COMMIT, HELD_WRITERS, HELD_UNSYNCED, HELD_FILL)))]
 )
@@ -413,7 +414,12 @@ CASES = (
         "524 MB/s; 14.65 GiB of 1 TiB free space written (1%) in 30 s",
     ),
     case("filled-rate", 100, NONE, "not shown", "no result of bench --accept"),
-    case("filled-share", 50, FINE, "pass", "all of the free space written"),
+    case("filled-share", 50, FINE, "pass", "9.212 GiB of 12 GiB free space written (77%), 1.6 times over"),
+    case("filled-share", 80, FINE, "not shown", "(77%), 1.6 times over"),
+    case(
+        "filled-share", 50, CRAMPED, "not shown", "(28%), 4.3 times over; the files of the other cells take"
+    ),
+    case("filled-rate", 100, CRAMPED, "not shown", "524 MB/s; 3.4 GiB of 12 GiB"),
     case(
         "filled-share",
         50,

@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
-from durability.bench.cells import MIB, Cell
+from durability.bench.cells import MIB, Cell, file_sizes
 from durability.bench.filled import FILLED_SHARE
 from durability.errors import TargetError, UsageError
 from durability.formats.mixing import combine
@@ -44,8 +44,6 @@ _LOCK = "lock"
 _LOCK_TEXT = "durability bench made this directory; it may be removed when no bench is running\n"
 _MODE = 0o600
 _IN_MEMORY = frozenset({"tmpfs", "ramfs"})
-# Workloads that go on in the file that they find.
-_WRITTEN_BEFORE = frozenset({"overwrite", "mix", "read", "flush"})
 
 Progress: TypeAlias = Callable[[int, int], None]
 
@@ -139,8 +137,8 @@ class Directory:
 
     def require_room(self, cells: Sequence[Cell]) -> None:
         """By what `cells` need at a time."""
-        passing = self._size_bytes if any(not _goes_on(cell) for cell in cells) else 0
-        needed_bytes = sum(_file_sizes(cells, self._size_bytes)) + passing
+        passing = self._size_bytes if any(not cell.goes_on for cell in cells) else 0
+        needed_bytes = sum(file_sizes(cells, self._size_bytes)) + passing
         needed_bytes += needed_bytes // 64 + MIB  # what the file system itself needs to describe it
         file_system = os.statvfs(self._own)
         free_bytes = file_system.f_bavail * file_system.f_frsize
@@ -152,7 +150,7 @@ class Directory:
 
     def prepare(self, cells: Sequence[Cell], progress: Progress) -> None:
         """Write and sync the files that several cells overwrite, with the directories of their names."""
-        sizes = _file_sizes(cells, self._size_bytes)
+        sizes = file_sizes(cells, self._size_bytes)
         done, total = 0, sum(sizes)
         for number, size_bytes in enumerate(sizes):
             for written in _fill(self._file("whole", number), size_bytes, seed=number, create=True):
@@ -166,12 +164,12 @@ class Directory:
         span = self._fill_bytes() if cell.fills else self._size_bytes // (1 if cell.shared else cell.jobs)
         paths = []
         for number in range(1 if cell.shared else cell.jobs):
-            if _goes_on(cell):
+            if cell.goes_on:
                 paths.append(self._file("whole", number))
             else:
                 paths.append(self._file("passing", number))
                 self._make(paths[-1], cell, span)
-        if not _goes_on(cell):
+        if not cell.goes_on:
             sync_directory(self._own)
         return [
             JobTask(
@@ -186,7 +184,7 @@ class Directory:
 
     def end(self, cell: Cell) -> None:
         """Remove the files or directories that only this cell used."""
-        if _goes_on(cell):
+        if cell.goes_on:
             return
         for number in range(cell.jobs):
             path = self._file("passing", number)
@@ -415,21 +413,6 @@ def _make_working_directory(parent: Path) -> tuple[int, Path]:
         shutil.rmtree(own, ignore_errors=True)
         raise
     return fd, own
-
-
-def _goes_on(cell: Cell) -> bool:
-    return cell.file_state == "overwritten" and cell.workload in _WRITTEN_BEFORE
-
-
-def _file_sizes(cells: Sequence[Cell], size_bytes: int) -> list[int]:
-    """How long the file of each job must be, so that every cell finds its share: whole MiB."""
-    sizes: list[int] = []
-    for cell in cells:
-        files = 1 if cell.shared else cell.jobs
-        if _goes_on(cell):
-            sizes += [0] * (files - len(sizes))
-            sizes[:files] = [max(size, -(-size_bytes // files // MIB) * MIB) for size in sizes[:files]]
-    return sizes
 
 
 def _fill(path: Path, size_bytes: int, *, seed: int, create: bool) -> Iterator[int]:
