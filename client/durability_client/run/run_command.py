@@ -228,7 +228,11 @@ class _Run:
             files.try_writer()
             await asyncio.to_thread(self._writers.start)
             while not self._writers.all_in(WriterState.READY):
+                self._writers.look()
                 self._check()
+                if self._signals:  # a drive may keep a writer waiting for ever
+                    raise self._interruption()
+                self._show("prefill")
                 await asyncio.sleep(TICK_S)
             facts = await asyncio.to_thread(self._storage.facts)
             self._collector.armed(facts)
@@ -236,6 +240,10 @@ class _Run:
             if facts.drives and self._watch.blind:
                 self._live.say(f"the drives cannot be checked after an I/O error: {self._watch.blind}")
         except OSError as error:
+            raise TargetError(f"{self._storage.path}: cannot be prepared: {error}") from error
+        except _WriterFailedError as error:
+            if not error.failure.errno:
+                raise
             raise TargetError(f"{self._storage.path}: cannot be prepared: {error}") from error
         if self._signals:  # a task that is cancelled before it began leaves its coroutine unawaited
             raise self._interruption()

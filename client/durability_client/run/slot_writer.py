@@ -20,7 +20,7 @@ from durability.formats.plan import Extent, Plan
 from durability.formats.versions import Versions
 from durability.formats.workloads.workload import Layout
 from durability_client.run.name_writer import NameWriter
-from durability_client.run.shared_state import RING, Order, SharedState, WriterState
+from durability_client.run.shared_state import RING, Order, SharedState, WriterFailure, WriterState
 from durability_client.run.writer import CHECK_NS, AcknowledgingWriter, Writer
 from durability_client.target.storage import Storage, TargetFile
 from durability_client.target.target_files import TargetFiles
@@ -31,13 +31,23 @@ _SLOTS_AHEAD = 1024
 def write_records(plan: Plan, writer: int, storage: Storage, shared: SharedState) -> None:
     """Run writer `writer` from start to end. Never raises: the shared state says how it ended."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    instance = _class_of(plan, writer)(plan, writer, storage, shared)
+    instance: Writer | None = None
     try:
+        instance = _class_of(plan, writer)(plan, writer, storage, shared)
         instance.run()
-    except OSError as error:
-        instance.fail(error.errno or 0, str(error))
     except BaseException as error:  # MemoryError and SystemExit too: left unsaid, the others would write on
-        instance.fail(0, f"{type(error).__name__}: {error}")
+        errno, text = 0, f"{type(error).__name__}: {error}"
+        if isinstance(error, OSError):
+            errno, text = error.errno or 0, str(error)
+        shared.fail(
+            WriterFailure(
+                at_ns=time.monotonic_ns(),
+                writer=writer,
+                errno=errno,
+                seq=instance.seq if instance is not None else 0,
+                text=text,
+            )
+        )
     else:
         shared.set_state(writer, WriterState.DONE)
 

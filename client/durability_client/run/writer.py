@@ -17,7 +17,7 @@ import numpy as np
 from durability.formats.mixing import U64, Words
 from durability.formats.plan import Plan
 from durability.formats.record import SECTOR_WORDS, Stamper
-from durability_client.run.shared_state import Order, SharedState, WriterFailure, WriterState
+from durability_client.run.shared_state import Order, SharedState, WriterState
 from durability_client.target.storage import Storage
 
 BATCH_BYTES = 1 << 20  # stamped at a time: 256 records of 4 KiB, which stay in the processor's cache
@@ -39,7 +39,7 @@ class Writer:
         self._shared = shared
         self._parent = multiprocessing.parent_process()
         self._look_at_ns = 0
-        self._seq = 0  # the newest that was issued
+        self._seq = 0
         record_bytes = plan.extent(writer).record_bytes
         self._batch = max(1, BATCH_BYTES // record_bytes)
         self._memory = mmap.mmap(-1, self._batch * record_bytes)  # page-aligned, as O_DIRECT needs it
@@ -52,13 +52,10 @@ class Writer:
         """Write until ordered to stop."""
         raise NotImplementedError
 
-    def fail(self, errno: int, text: str) -> None:
-        """Say in the shared state why this writer ends."""
-        self._shared.fail(
-            WriterFailure(
-                at_ns=time.monotonic_ns(), writer=self._writer, errno=errno, seq=self._seq, text=text
-            )
-        )
+    @property
+    def seq(self) -> int:
+        """The newest operation that was issued."""
+        return self._seq
 
     def _next_seqs(self, count: int) -> Words:
         """The next `count` operations."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import json
+import multiprocessing
 import os
 import resource
 import signal
@@ -18,7 +20,15 @@ import numpy as np
 import pytest
 
 from durability import limits
-from durability.errors import EXIT_OK, NOT_ACCEPTED, PeerError, RefusedError, TargetError, UsageError
+from durability.errors import (
+    EXIT_OK,
+    NOT_ACCEPTED,
+    DurabilityError,
+    PeerError,
+    RefusedError,
+    TargetError,
+    UsageError,
+)
 from durability.evidence.identity import target_tag
 from durability.formats.facts import Facts
 from durability.formats.mixing import U64
@@ -292,6 +302,67 @@ async def test_a_signal_during_prefill_ends_the_run_before_it_is_armed(lab: Lab,
     assert getattr(interrupted.value, "exit_code", None) == 130
     case = await lab.case(int(existing_plan(KernelStorage(tmp_path / "target")).run))  # type: ignore[union-attr]
     assert (case["state"], case["armed"], case["session_end"]) == ("stopped", None, "stop")
+
+
+class Unanswering(KernelStorage):
+    """A target whose drive does not answer when a writer opens it."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Unanswering, (self.path,)
+
+    def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> Any:
+        if multiprocessing.parent_process() is not None:
+            threading.Event().wait()
+        return super().open(suffix, plan=plan, create=create)
+
+
+async def started_writer(task: asyncio.Task[RunSummary]) -> int:
+    """The process of a writer that waits for the drive, once there is one."""
+
+    def writers() -> list[int]:
+        named = [one for one in multiprocessing.active_children() if one.name == "durability-writer-0"]
+        return [one.pid for one in named if one.pid]
+
+    await until(lambda: task.done() or bool(writers()))
+    assert not task.done()
+    return writers()[0]
+
+
+async def test_a_writer_that_is_killed_before_it_is_ready_ends_the_run(lab: Lab, tmp_path: Path) -> None:
+    """A run does not wait for a writer that is gone."""
+    task = lab.run(Unanswering(tmp_path / "target"), control=False)
+    os.kill(await started_writer(task), signal.SIGKILL)
+    with pytest.raises(DurabilityError, match=r"writer 0 failed at operation 0: .*exit code -9"):
+        await asyncio.wait_for(task, DEADLINE_S)
+    plan = existing_plan(KernelStorage(tmp_path / "target"))
+    assert plan is not None
+    case = await lab.case(plan.run)
+    assert (case["armed"], case["session_end"]) == (None, "client-error")
+
+
+async def test_a_signal_ends_a_run_whose_writers_wait_for_the_drive(lab: Lab, tmp_path: Path) -> None:
+    """Ctrl-C ends a run that cannot be armed, since the drive does not answer its writers."""
+    task = lab.run(Unanswering(tmp_path / "target"))
+    await started_writer(task)
+    os.kill(os.getpid(), signal.SIGINT)
+    with pytest.raises(DurabilityError, match="before the run was armed") as interrupted:
+        await asyncio.wait_for(task, DEADLINE_S)
+    assert interrupted.value.exit_code == 130
+
+
+class FailsWriters(SimulatedStorage):
+    """A drive that fails when a writer opens it."""
+
+    def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> Any:
+        if threading.current_thread().name.startswith("durability-writer"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().open(suffix, plan=plan, create=create)
+
+
+async def test_an_error_before_the_run_is_armed_is_one_of_its_preparation(lab: Lab) -> None:
+    """An I/O error when a writer opens the target ends the run before it acknowledged anything."""
+    with pytest.raises(TargetError, match=r"cannot be prepared: .*Errno 5"):
+        await lab.run(FailsWriters(Honest(), seed=1))
 
 
 class Bufferless(KernelStorage):

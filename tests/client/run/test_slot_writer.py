@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +19,10 @@ import pytest
 
 from durability.errors import TargetBusyError
 from durability.formats.mixing import U64
-from durability.formats.plan import Plan
+from durability.formats.plan import Extent, Plan
 from durability.formats.record import parse
-from durability_client.run.shared_state import WriterFailure, WriterState
+from durability_client.run.shared_state import SharedState, WriterFailure, WriterState
+from durability_client.run.slot_writer import write_records
 from durability_client.target.kernel_storage import KernelFile, KernelStorage
 from durability_client.target.storage import Buffer
 from tests.client.run.thread_writers import ThreadWriters
@@ -194,6 +196,26 @@ def test_a_defect_of_the_writer_is_told_from_an_error_of_the_target(
 
 
 @pytest.mark.parametrize("group", [1, 7])
+class Unusable(Plan):
+    """A plan for which no writer can be made: it needs more memory than there is."""
+
+    def extent(self, writer: int, number: int = 0) -> Extent:
+        raise MemoryError("no room for the records")
+
+
+def test_a_writer_that_cannot_be_made_says_so(tmp_path: Path, make_plan: MakePlan) -> None:
+    """What goes wrong before a writer runs ends it as what goes wrong later does."""
+    shared = SharedState(2)
+    arguments = (Unusable(**asdict(make_plan())), 1, KernelStorage(tmp_path / "target"), shared)
+    writer = threading.Thread(target=write_records, args=arguments)  # blocks the signals of its thread
+    writer.start()
+    writer.join()
+    failure = shared.first_failure()
+    assert failure is not None and shared.halted and shared.state(1) == WriterState.CRASHED
+    assert (failure.writer, failure.errno, failure.seq) == (1, 0, 0)
+    assert failure.text == "MemoryError: no room for the records"
+
+
 def test_a_log_rotates_to_a_new_file_and_never_has_more_than_three(
     tmp_path: Path, make_plan: MakePlan, group: int
 ) -> None:
