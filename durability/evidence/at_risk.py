@@ -60,9 +60,10 @@ class LossWindow:
     operations: int
 
 
-def at_risk(case: Case, plan: Plan, *, newest_seen: Sequence[int]) -> AtRisk:
-    """Rule 13. `newest_seen`: per writer, the newest operation that the target shows to have been done."""
-    stalled = _stalled(case, plan, newest_seen)
+def at_risk(case: Case, plan: Plan, *, may_be_done: Sequence[int]) -> AtRisk:
+    """Rule 13. `may_be_done`: per writer, the newest operation from which what is on the target, or absent, may
+    come."""
+    stalled = _stalled(case, plan, may_be_done)
     power_ns = last_power_ns(case)
     if power_ns is None:
         return AtRisk(ms1=0, ms10=0, ms100=0, ms1000=0, stalled=stalled, unknown=_unknown(case))
@@ -75,13 +76,13 @@ def at_risk(case: Case, plan: Plan, *, newest_seen: Sequence[int]) -> AtRisk:
     return AtRisk(ms1=counts[0], ms10=counts[1], ms100=counts[2], ms1000=counts[3], stalled=stalled)
 
 
-def _stalled(case: Case, plan: Plan, newest_seen: Sequence[int]) -> tuple[int, ...]:
+def _stalled(case: Case, plan: Plan, may_be_done: Sequence[int]) -> tuple[int, ...]:
     """The writers that may have waited for credit. Which grant was the last to arrive need not be known."""
     whole_groups = plan.credit // plan.group * plan.group
     possible = case.credits or (case.grants,)
     limits = [[grants[writer] + whole_groups for grants in possible] for writer in range(plan.writers)]
     # Of a writer that waited, all may have been acknowledged: then the target shows nothing newer.
-    newest = [max(seen, acked) for seen, acked in zip(newest_seen, case.frontiers, strict=True)]
+    newest = [max(seen, acked) for seen, acked in zip(may_be_done, case.frontiers, strict=True)]
     return tuple(
         writer for writer, seen in enumerate(newest) if seen in limits[writer] or seen >= limits[writer][-1]
     )

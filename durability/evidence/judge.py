@@ -68,7 +68,7 @@ def judge(
             case = replace(case, session_end="rst" if case.target_error is None else "target-error")
         identity = identify(case, found.facts, found.superblocks)
         cut = assess(case, found.facts, attested=attestation.text, cut_class=attestation.cut_class)
-        risk = at_risk(case, plan, newest_seen=report.newest_seen)
+        risk = at_risk(case, plan, may_be_done=report.may_be_done)
         window = loss_window(case, proven=report.proven, oldest_lost=report.oldest_lost)
     verdict = decide(
         case=case,

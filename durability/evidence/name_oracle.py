@@ -201,7 +201,7 @@ class NameOracle(ProvenOperations):
             latest = self._versions.newest(writer, slots, frontier)
             done = latest[self._versions.removals(writer, slots, latest)]
             if len(done):
-                self._newest_seen[writer] = max(self._newest_seen[writer], int(done.max()))
+                self._may_be_done[writer] = max(self._may_be_done[writer], int(done.max()))
 
     # -- a log that is behind ------------------------------------------------------------------------------
 

@@ -83,6 +83,7 @@ class ProvenOperations:
         self.above_ceiling = 0  # sectors that claim a version beyond the ceiling
         self._proven = list(self.acked)
         self._newest_seen = [PREFILL] * plan.writers
+        self._may_be_done = [PREFILL] * plan.writers
         self._observer = Observer(plan)
         self._versions = Versions(plan)
         self._stamper = Stamper(plan)
@@ -105,6 +106,11 @@ class ProvenOperations:
     def newest_seen(self) -> tuple[int, ...]:
         """Per writer, the newest operation that the target shows to have been done."""
         return tuple(self._newest_seen)
+
+    @property
+    def may_be_done(self) -> tuple[int, ...]:
+        """As `newest_seen`, or newer where what is absent may come from an operation, which proves nothing."""
+        return tuple(map(max, self._newest_seen, self._may_be_done))
 
     @property
     def prefilled(self) -> bool:

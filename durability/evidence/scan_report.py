@@ -38,8 +38,8 @@ class Example:
 class ScanReport:
     """The outcome of a scan, or of as much of it as was done.
 
-    `checked` counts slots. `proven` and `newest_seen` per writer as the oracles (`SlotOracle`, `NameOracle`)
-    have them. `oldest_lost`: per writer the first acknowledged operation that is known to be lost, else None;
+    `checked` counts slots. `proven`, `newest_seen` and `may_be_done` per writer as the oracles (`SlotOracle`,
+    `NameOracle`) have them. `oldest_lost`: per writer the first acknowledged operation that is known to be lost, else None;
     `newest_lost` the last one. `control_lost`: completed writes of the control arm that are not there.
     `failure` says why the scan ended before it was `finished`, for people. `prefill_lost`: findings of slots
     that no acknowledged operation had written; `superblocks_lost`: findings in copies of the superblock.
@@ -59,6 +59,7 @@ class ScanReport:
     above_ceiling: int
     proven: tuple[int, ...]
     newest_seen: tuple[int, ...]
+    may_be_done: tuple[int, ...]
     oldest_lost: tuple[int | None, ...]
     newest_lost: tuple[int | None, ...]
     control_lost: int
@@ -88,7 +89,9 @@ def empty_report(plan: Plan, *, failure: str = "") -> ScanReport:
     """The report of a scan that has read nothing, because of `failure`."""
     nothing = (0,) * plan.writers
     return replace(
-        ScanCounts(writers=plan.writers).report(proven=nothing, newest_seen=nothing, finished=False),
+        ScanCounts(writers=plan.writers).report(
+            proven=nothing, newest_seen=nothing, may_be_done=nothing, finished=False
+        ),
         failure=failure,
     )
 
@@ -150,7 +153,14 @@ class ScanCounts:
         self.oldest_lost[writer] = min(oldest, self.oldest_lost.get(writer, oldest))
         self.newest_lost[writer] = max(newest, self.newest_lost.get(writer, newest))
 
-    def report(self, *, proven: tuple[int, ...], newest_seen: tuple[int, ...], finished: bool) -> ScanReport:
+    def report(
+        self,
+        *,
+        proven: tuple[int, ...],
+        newest_seen: tuple[int, ...],
+        may_be_done: tuple[int, ...],
+        finished: bool,
+    ) -> ScanReport:
         """The counts as they are now."""
         return ScanReport(
             finished=finished,
@@ -165,6 +175,7 @@ class ScanCounts:
             above_ceiling=self.above_ceiling,
             proven=proven,
             newest_seen=newest_seen,
+            may_be_done=may_be_done,
             oldest_lost=tuple(self.oldest_lost.get(writer) for writer in range(self.writers)),
             newest_lost=tuple(self.newest_lost.get(writer) for writer in range(self.writers)),
             control_lost=self.control_lost,

@@ -329,6 +329,9 @@ class ScanBase:
 
     def _report(self, *, finished: bool) -> ScanReport:
         counted = self._counts.report(
-            proven=self._proven.proven, newest_seen=self._proven.newest_seen, finished=finished
+            proven=self._proven.proven,
+            newest_seen=self._proven.newest_seen,
+            may_be_done=self._proven.may_be_done,
+            finished=finished,
         )
         return replace(counted, failed_reads=self._doubted)

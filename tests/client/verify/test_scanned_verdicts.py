@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from durability.evidence.judge import Attestation, Found, judge
 from durability.evidence.scan_report import ScanReport
 from durability.formats.case import Case, PastVerdict
 from durability.formats.plan import Plan
+from durability.formats.workloads.registry import WORKLOADS
 from tests.core.evidence.memory_target import (
     SECTOR,
     Disk,
@@ -19,7 +22,10 @@ from tests.core.evidence.memory_target import (
     small,
     with_case,
 )
+from tests.lab.mutants import lab_case
+from tests.lab.mutants.synced_files import Files
 from tests.lab.truth.disk_storage import scanned
+from tests.sample_facts import facts, file_system
 
 MakePlan = Callable[..., Plan]
 
@@ -83,3 +89,19 @@ def test_a_writer_that_waits_before_a_pass_border_is_not_at_risk(make_plan: Make
 
             assert outcome.at_risk.stalled == (0,), (acked, limit)
             assert "nothing-at-risk" in {reason.code for reason in outcome.verdict.reasons}
+
+
+@pytest.mark.parametrize("acked", [48, 150])
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_a_target_of_any_workload_may_have_been_removed_at_boot(
+    make_plan: MakePlan, workload: str, acked: int
+) -> None:
+    """Nothing of it is left in a directory that systems empty: no drive is blamed, whatever operation was the
+    last. That a removal in flight explains some of the absent names shows no operation."""
+    plan = small(make_plan, workload=workload)
+    place: dict[str, Any] = {"path": "/tmp/target", "file_system": file_system(mount_point="/")}
+    now = replace(after_power_loss(), **place)
+
+    said = lab_case.judged(Files(now), make_case(plan, (acked,), armed=facts(**place)))
+
+    assert said.startswith("inconclusive: emptied-at-boot")

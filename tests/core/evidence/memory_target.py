@@ -183,6 +183,7 @@ class Found:
             above_ceiling=self.above_ceiling,
             proven=self.oracle.proven,
             newest_seen=self.oracle.newest_seen,
+            may_be_done=self.oracle.may_be_done,
             oldest_lost=self.oldest_lost,
             newest_lost=self.newest_lost,
             control_lost=self.control_lost,

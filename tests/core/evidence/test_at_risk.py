@@ -29,7 +29,7 @@ def fixture_plan(make_plan: MakePlan) -> Plan:
 
 def counts(case: Case, plan: Plan, seen: int) -> tuple[int, int, int, int]:
     """At risk within 1, 10, 100 and 1000 ms."""
-    risk = at_risk(case, plan, newest_seen=(seen,))
+    risk = at_risk(case, plan, may_be_done=(seen,))
     return risk.ms1, risk.ms10, risk.ms100, risk.ms1000
 
 
@@ -87,7 +87,7 @@ def test_of_a_drive_not_seen_dead_the_last_moment_of_power_is_unknown(
 ) -> None:
     """Nothing is at risk then, with the reason, and a loss has no window."""
     case = make_case(plan, (3000,), session_end="target-error", target_error=error)
-    risk = at_risk(case, plan, newest_seen=(3000,))
+    risk = at_risk(case, plan, may_be_done=(3000,))
     assert (risk.ms1, risk.ms10, risk.ms100, risk.ms1000) == (0, 0, 0, 0)
     assert why in risk.unknown
     assert cut_interval_ns(case) is None
@@ -118,7 +118,7 @@ def test_a_writer_at_its_limit_may_have_stalled(make_plan: MakePlan) -> None:
     """A writer that used up its credit waited for the server: nothing of it is at risk, of others it is."""
     plan = small(make_plan, writers=2, slots=4096)
     case = make_case(plan, (3000, 3000), grants=(2999, 3000))
-    risk = at_risk(case, plan, newest_seen=(3007, 3007))
+    risk = at_risk(case, plan, may_be_done=(3007, 3007))
     assert risk.stalled == (0,)
     assert risk.ms100 == 101
 
@@ -126,9 +126,9 @@ def test_a_writer_at_its_limit_may_have_stalled(make_plan: MakePlan) -> None:
 def test_a_writer_that_is_known_to_be_at_its_limit_from_the_log_alone_may_have_stalled(plan: Plan) -> None:
     """All that it was allowed to do was acknowledged and heard of: the target holds nothing newer to tell."""
     case = make_case(plan, (3000,), grants=(3000 - plan.credit,))
-    assert at_risk(case, plan, newest_seen=(0,)).stalled == (0,)
+    assert at_risk(case, plan, may_be_done=(0,)).stalled == (0,)
     running = make_case(plan, (3000,), grants=(3001 - plan.credit,))
-    assert at_risk(running, plan, newest_seen=(0,)).stalled == ()
+    assert at_risk(running, plan, may_be_done=(0,)).stalled == ()
 
 
 @pytest.mark.parametrize(("seen", "stalled"), [(3001, True), (3003, False), (3004, True), (3008, True)])
@@ -138,7 +138,7 @@ def test_a_writer_may_have_stalled_at_any_credit_that_may_have_been_its_last(
     """When the network dies, the server grants once more what it received last, and nobody hears of it."""
     credits = tuple((grant,) for grant in (2993, 2996, 3000))
     case = make_case(plan, (3000,), grants=credits[-1], credits=credits)
-    assert at_risk(case, plan, newest_seen=(seen,)).stalled == ((0,) if stalled else ())
+    assert at_risk(case, plan, may_be_done=(seen,)).stalled == ((0,) if stalled else ())
 
 
 def test_nothing_acknowledged_is_nothing_at_risk(plan: Plan) -> None:
@@ -314,6 +314,6 @@ def test_a_controller_with_another_clock_leaves_the_moment_unknown(plan: Plan, e
     fields = {"session_end": end, "target_error": failed("dead") if end == "target-error" else None}
     case = make_case(plan, (3000,), power_offs=power_off(0, 1, boot_id="another"), **fields)
     assert counts(case, plan, 3000) == (0, 0, 0, 0)
-    assert "logged on another machine" in at_risk(case, plan, newest_seen=(3000,)).unknown
+    assert "logged on another machine" in at_risk(case, plan, may_be_done=(3000,)).unknown
     assert cut_interval_ns(case) is None
     assert loss_window(case, proven=(3000,), oldest_lost=(2991,)) is None

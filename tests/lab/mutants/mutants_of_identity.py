@@ -267,6 +267,15 @@ IDENTITY = (
         change=answering(identity.emptied_at_boot, "return ''"),
     ),
     Mutant(
+        name="absent names were removed by the run",
+        rule=9,
+        taken_away="where a name is absent, the operation that may have removed it is taken to be seen",
+        noticed_by={
+            "names-in-a-directory-that-was-emptied": "loss; 2 truncated, 8 absent",
+        },
+        change=without(verdict._identity_reasons, "any(scan.newest_seen)", "any(scan.may_be_done)"),
+    ),
+    Mutant(
         name="any directory may have been emptied",
         rule=9,
         taken_away="a target that is gone may always have been removed by the system",
