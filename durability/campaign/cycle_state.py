@@ -257,8 +257,9 @@ class CycleState:
 
     def retry(self, entry: Entry, *, to_end: bool) -> None:
         """After a pause, which `entry` ends: what failed is tried anew, and has its time again unless the
-        campaign is only `to_end`. Verdicts are looked up anew: people may have verified meanwhile."""
-        self.judged = {drive: one for drive, one in self.judged.items() if one.verdict == "loss"}
+        campaign is only `to_end`. Verdicts are looked up anew, also losses, of which one by unreadable data
+        alone may be withdrawn: people may have verified meanwhile."""
+        self.judged.clear()
         self.switches = [Switch() for _ in self.switches]
         self.not_back.clear()
         self.boots.clear()
@@ -299,9 +300,8 @@ class CycleState:
         if report.what == "verify" and status.state in ("done", "failed"):
             if status.state == "done":
                 self.verified.setdefault(status.drive, status)
-            # What was looked up after an earlier verify may be less than this one found.
-            if (judged := self.judged.get(status.drive)) is not None and judged.verdict != "loss":
-                del self.judged[status.drive]
+            # This one may have found more than an earlier verify, or withdrawn its loss.
+            self.judged.pop(status.drive, None)
 
     def _run_reported(self, entry: Entry, status: DriveStatus) -> None:
         """A run is of the drive for which it was named first: one run is never two cuts."""

@@ -497,6 +497,30 @@ def test_loss_that_people_found_in_a_pause_counts() -> None:
     assert [mine.word for mine in told.ended().drives] == ["loss", "durable"]
 
 
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_loss_that_was_withdrawn_within_the_cycle_is_none(by_hand: bool) -> None:
+    """It rested on unreadable data alone; while another machine is not back, somebody verifies the run by
+    hand in a pause, or the agent verifies it once more."""
+    told = begun(machines=("b", "c"), devices=("/dev/sdb", "/dev/sdc"))
+    told.say(part("armed", run=RUN))
+    told.say(part("armed", drive="d1", run=OTHER_RUN), machine="c")
+    told.note()
+    told.cut()
+    told.say(boot="boot-2")
+    failed = part("failed", run=RUN, trouble="in-use", text="it cannot be unmounted")
+    told.say(part("done", run=RUN) if by_hand else failed, boot="boot-2")
+    told.judge(verdict="loss", reasons=("findings", "unreadable-only"))
+    if by_hand:
+        told.add(Paused(reason="machine c did not come back"), Resumed())
+    else:
+        told.say(boot="boot-3")
+        told.say(part("done", run=RUN), boot="boot-3")
+    told.say(boot="boot-2", machine="c")
+    told.say(part("done", drive="d1", run=OTHER_RUN), boot="boot-2", machine="c")
+    told.judge(verdict="durable", reasons=("loss-withdrawn",))
+    assert [mine.word for mine in told.ended().drives] == ["durable", "durable"]
+
+
 @pytest.mark.parametrize(
     ("reasons", "cause"),
     [
