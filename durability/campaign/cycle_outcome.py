@@ -66,7 +66,8 @@ def _drive_cycle(state: CampaignState, cycle: CycleState, drive: str) -> DriveCy
         return says("nothing", *why_not)
     if judged is not None and judged.verdict:
         word, cause, text = _ended_early(cycle, judged) or _pass(state, arm, judged)
-        if word != "nothing" and cycle.power_failed and cycle.began.again_after_s is not None:
+        cut_once = cycle.began.again_after_s is not None and cycle.offs < 2
+        if word != "nothing" and cycle.power_failed and cut_once:
             return says("nothing", "switch", cycle.power_failed)  # the second off, which the arm is about
     elif arm.moment == "prefill" and status is not None and status.state == "done":
         word, cause, text = "kept", None, ""

@@ -347,6 +347,23 @@ def test_cut_once_is_no_answer_of_an_arm_that_cuts_twice() -> None:
     assert [(mine.word, mine.cause) for mine in first.drives] == [("nothing", "switch")]
 
 
+def test_off_that_failed_after_both_cuts_takes_no_answer_from_the_arm() -> None:
+    """Both offs came; then the machine does not boot, and only switching it off once more fails."""
+    world = World(settings_of(drives=("b",), switches=1, arms=("again",), cuts=1))
+    until_phase(world, "again")
+    until_phase(world, "on")
+    world.machines["b"].hangs = True
+    until_phase(world, "back")
+    world.switches[0].manner = "fails"
+    until(world, PowerFailed)
+    world.switches[0].manner = "obeys"
+    world.machines["b"].hangs = False
+    world.machines["b"].reset()
+    until(world, CycleEnded, 2)
+    first = next(past for past in world.server.state.cycles if past.began.cycle)
+    assert [(mine.word, mine.cause) for mine in first.drives] == [("durable", None)]
+
+
 def test_machine_that_went_on_says_nothing_of_another_ones_cut() -> None:
     """The outlet of b is welded; c was cut, and its drive is missing after it."""
     told = ToldCampaign()
