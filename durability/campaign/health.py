@@ -172,7 +172,7 @@ def _fell(
 def _repairs(rows: Sequence[HealthRow]) -> Warnings:
     repaired = [row.cycle for row in rows if row.repaired]
     if repaired:
-        of = f"{len(repaired)} of {counted(len(rows), 'cycle')}"
+        of = f"{len(repaired)} of {counted(sum(row.cycle > 0 for row in rows), 'cycle')}"
         text = f"its file system had to be repaired in {of}, first in cycle {repaired[0]}"
         yield HealthWarning(code="repaired", cycle=repaired[0], text=text)
 
