@@ -61,8 +61,8 @@ class LossWindow:
 
 
 def at_risk(case: Case, plan: Plan, *, may_be_done: Sequence[int]) -> AtRisk:
-    """Rule 13. `may_be_done`: per writer, the newest operation from which what is on the target, or absent, may
-    come."""
+    """Rule 13. `may_be_done`: per writer, the newest operation that the target may show, be it by an absent
+    name."""
     stalled = _stalled(case, plan, may_be_done)
     power_ns = last_power_ns(case)
     if power_ns is None:

@@ -109,7 +109,7 @@ class ProvenOperations:
 
     @property
     def may_be_done(self) -> tuple[int, ...]:
-        """As `newest_seen`, or newer where what is absent may come from an operation, which proves nothing."""
+        """As `newest_seen`, or newer where an absent name may come from an operation, which shows none."""
         return tuple(map(max, self._newest_seen, self._may_be_done))
 
     @property

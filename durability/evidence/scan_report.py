@@ -39,8 +39,9 @@ class ScanReport:
     """The outcome of a scan, or of as much of it as was done.
 
     `checked` counts slots. `proven`, `newest_seen` and `may_be_done` per writer as the oracles (`SlotOracle`,
-    `NameOracle`) have them. `oldest_lost`: per writer the first acknowledged operation that is known to be lost, else None;
-    `newest_lost` the last one. `control_lost`: completed writes of the control arm that are not there.
+    `NameOracle`) have them. `oldest_lost`: per writer the first acknowledged operation that is known to be
+    lost, else None; `newest_lost` the last one. `control_lost`: completed writes of the control arm that are
+    not there.
     `failure` says why the scan ended before it was `finished`, for people. `prefill_lost`: findings of slots
     that no acknowledged operation had written; `superblocks_lost`: findings in copies of the superblock.
     `by_errors`: I/O errors of the drive may be all that is behind the findings, whatever their classes.
