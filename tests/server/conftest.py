@@ -188,7 +188,9 @@ class Client:
 
     def unread(self) -> list[Message]:
         """What has come since `pause` and waits to be read; only on the local socket, which has no TLS."""
-        with socket.socket(fileno=os.dup(self.writer.get_extra_info("socket").fileno())) as ours:
+        data = b""
+        ours = socket.socket(fileno=os.dup(self.writer.get_extra_info("socket").fileno()))
+        with ours, suppress(BlockingIOError):
             data = ours.recv(1 << 16, socket.MSG_PEEK)
         return [decode(body) for body in FrameDecoder(limits.FRAME_BYTES_MAX).feed(data)]
 

@@ -13,6 +13,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -43,7 +44,8 @@ from durability_server.runs.session import Session
 from durability_server.store.database import UnfitError
 
 INPUT_BYTES_MAX = 1 << 10  # taken from one client before it is the others' turn: a millisecond of receipts
-OUTPUT_BYTES_MAX = 1 << 20  # unsent output with which a client gets nothing more, and is dropped
+OUTPUT_BYTES_MAX = 1 << 20  # unsent output, beside one answer, with which a client is dropped
+STALLED_S = 60.0  # for which a client may take nothing of an answer
 LINGER_NS = 1_000_000_000  # how long a refused client may take to read why
 
 # What a client is told of an error; the first kind that it is of counts.
@@ -111,7 +113,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._protocol = ServerProtocol()
         self._transport: asyncio.Transport | None = None
         self._view = memoryview(bytearray(INPUT_BYTES_MAX))
-        self._large = False  # whether a large message comes, or has come and waits for its answer
+        self._large = False  # whether a large message comes, waits for its answer, or is sent as an answer
+        self._answer_bytes = 0  # of the answer that is being sent, if that takes a while
+        self._room = asyncio.Event()  # set while little is unsent
+        self._room.set()
         self._answers: set[asyncio.Task[None]] = set()
         self._silent: SilentPeer | None = None  # from when nothing comes of the session
         self._turn = asyncio.Lock()
@@ -126,6 +131,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
         self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=OUTPUT_BYTES_MAX)
         address = transport.get_extra_info("peername")
         if self._local:
             self.name = "this machine"
@@ -167,6 +173,14 @@ class ClientConnection(asyncio.BufferedProtocol):
     def eof_received(self) -> None:
         """The client's system has closed its side."""
         self._leave("fin", "the client's system closed the connection")
+
+    def pause_writing(self) -> None:
+        """More than `OUTPUT_BYTES_MAX` is unsent."""
+        self._room.clear()
+
+    def resume_writing(self) -> None:
+        """Most of it has been sent."""
+        self._room.set()
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is gone; `error` says how, None if it was closed in order."""
@@ -253,7 +267,8 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._services.requests.watch(self.session.run, now_ns, interval_ns)
                 if quiet_ns > limits.SILENCE_NS:
                     self._look_at_peer(self.session.run, now_ns)
-            self.send(messages.Ping(sent_ns=now_ns))
+            if not self._answer_bytes:  # behind an answer it would only wait
+                self.send(messages.Ping(sent_ns=now_ns))
 
     def _look_at_peer(self, run: Run, now_ns: int) -> None:
         """A client that says nothing may have lost its power, or be frozen on a machine that works."""
@@ -354,8 +369,26 @@ class ClientConnection(asyncio.BufferedProtocol):
         elif not body:
             self.send(known)
         elif not self._closing_ns:
+            if len(body) > OUTPUT_BYTES_MAX and not self._large:
+                self._begin_large()
             self._protocol.send_encoded(type(answer), body)
             self._write()
+            await self._taken(len(body))
+
+    async def _taken(self, answer_bytes: int) -> None:
+        """Returns when the client has taken most of an answer of this length, however slowly. One that takes
+        nothing any more is dropped."""
+        assert self._transport is not None
+        self._answer_bytes = answer_bytes
+        while not self._room.is_set():
+            before = self._transport.get_write_buffer_size()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STALLED_S):
+                    await self._room.wait()
+            if not self._room.is_set() and self._transport.get_write_buffer_size() >= before:
+                self._drop_unread()
+                break
+        self._answer_bytes = 0
 
     async def _answer(self, caller: Caller, message: Message) -> Message:
         if isinstance(message, CAMPAIGN_REQUESTS):
@@ -421,13 +454,17 @@ class ClientConnection(asyncio.BufferedProtocol):
         data = self._stream.outgoing()
         if not data or self._transport is None or self._transport.is_closing():
             return
-        unsent = self._transport.get_write_buffer_size()
-        if unsent > OUTPUT_BYTES_MAX:
-            log.warning("%s: closed: it leaves %d bytes unread", self.name, unsent)
-            self._leave("rst", f"the client left {unsent} bytes unread")
-            self.abort()
+        if self._transport.get_write_buffer_size() > OUTPUT_BYTES_MAX + self._answer_bytes:
+            self._drop_unread()
             return
         self._transport.write(data)
+
+    def _drop_unread(self) -> None:
+        assert self._transport is not None
+        unsent = self._transport.get_write_buffer_size()
+        log.warning("%s: closed: it leaves %d bytes unread", self.name, unsent)
+        self._leave("rst", f"the client left {unsent} bytes unread")
+        self.abort()
 
 
 def _fitting(addresses: tuple[str, ...]) -> tuple[str, ...]:

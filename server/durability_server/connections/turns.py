@@ -3,7 +3,8 @@
 What a client asks is done by threads that all clients share. So one that asks much waits for itself, and
 another client waits for a few of its requests at most. Long questions of one client go one by one: more at a
 time would not be answered sooner. The number of connections bounds how many wait; what they hold in memory
-meanwhile is bounded here: a large message beyond `LARGE_MAX` is refused.
+meanwhile is bounded here: a large message beyond `LARGE_MAX` is refused, and so is an answer that would not
+be sent at once.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from durability.protocol.messages import (
 
 UNDER_WAY_MAX = 8  # requests of one client
 LARGE_BYTES = 128 << 10  # a message with more is large
-LARGE_MAX = 16  # large messages of one client, from the time that they begin to come until they are answered
+LARGE_MAX = 16  # large messages of one client, until they are answered, and answers that are being sent
 LONG: tuple[type[Message], ...] = (
     Evidence,
     Export,
@@ -78,15 +79,15 @@ class Turns:
                 del self._clients[client]
 
     def begin_large(self, client: str) -> None:
-        """A large message has begun to come. Raises RefusedError "busy"."""
+        """A large message begins to come, or to be sent. Raises RefusedError "busy"."""
         if self._large[client] >= LARGE_MAX:
             raise RefusedError(
-                "busy", f"this client sends {LARGE_MAX} large messages at a time, the maximum; try again"
+                "busy", f"this client has {LARGE_MAX} large messages on their way, the maximum; try again"
             )
         self._large[client] += 1
 
     def end_large(self, client: str) -> None:
-        """It has been answered, or never will be."""
+        """It has been answered or sent, or never will be."""
         self._large[client] -= 1
         if not self._large[client]:
             del self._large[client]
