@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import lzma
 import re
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.places import ROOT
+from tests.places import ROOT, TESTS
 
 DOCS = ROOT / "docs"
 INDEX = DOCS / "README.md"
@@ -20,6 +22,7 @@ FILE = re.compile(r"(?<![\w/.~$-])(?:benchmarks|docs|lab|release|tests)/[\w./-]*
 CODE = ("benchmarks", "cli", "client", "durability", "lab", "release", "server", "tests")
 KINDS = {"how-to", "reference", "explanation"}
 COLUMNS_MAX = 125
+KEPT_RELEASES = sorted(one for one in (TESTS / "artefacts").iterdir() if one.is_dir())
 
 
 def _prose(page: Path) -> str:
@@ -112,3 +115,23 @@ def test_every_page_that_the_code_names_exists() -> None:
         for path in re.findall(r"(?<![\w/])docs/[\w./-]+\.(?:md|json|png)", file.read_text(encoding="utf-8"))
     }
     assert named and {path for path in named if not (ROOT / path).exists()} == set()
+
+
+def _constant(programs: tarfile.TarFile, file: str, assignment: str) -> str:
+    """The number that `assignment` gives in a file of kept programs."""
+    member = programs.extractfile(file)
+    assert member is not None
+    found = re.search(rf"^{assignment}\D*(\d+)", member.read().decode(), re.M)
+    assert found is not None
+    return found.group(1)
+
+
+@pytest.mark.parametrize("release", KEPT_RELEASES, ids=lambda one: one.name)
+def test_the_changelog_says_of_a_kept_release_what_its_programs_speak_and_store(release: Path) -> None:
+    """The section of a release whose programs are kept has their newest protocol and their store's format."""
+    _, heading, rest = (ROOT / "CHANGELOG.md").read_text().partition(f"\n## {release.name} ")
+    section = " ".join(rest.partition("\n## ")[0].split())
+    with lzma.open(release / "programs.tar.xz") as data, tarfile.open(fileobj=data) as programs:
+        protocol = _constant(programs, "durability/protocol/state_machine.py", "PROTOCOL_VERSIONS =")
+        store = _constant(programs, "durability_server/store/tables.py", "STORE_FORMAT =")
+    assert heading and f"protocol {protocol}, store format {store}," in section
