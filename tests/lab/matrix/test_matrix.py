@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -27,6 +28,7 @@ from durability_lab.matrix.matrix_command import MatrixOptions, choose, pending
 from durability_lab.simulated_rig.scenario import Scenario
 from durability_lab.support.loads import FileSystemName, Load
 from durability_lab.truth import expected_verdict
+from tests.places import DOCS
 
 HONEST = MatrixCell(rig="a", drive="honest", load=Scenario(slots=256, rate=500.0), cuts=3)
 LIAR = MatrixCell(rig="a", drive="flush-ignored", load=Scenario(writers=2, slots=256, rate=250.0), cuts=2)
@@ -134,6 +136,15 @@ def test_only_takes_the_cell_of_that_name_or_all_that_contain_it() -> None:
     assert {cell.cuts for cell in several} == {7}
     with pytest.raises(UsageError, match="a honest slots=512 rate=1000"):
         choose(MatrixOptions(only="dishonest", quick=True))
+
+
+def test_the_documented_line_that_repeats_a_cut_names_one_cell() -> None:
+    """The example of the how-to page has the whole name of a cell, and a number that the cell has."""
+    page = (DOCS / "how-to/check-the-tester.md").read_text()
+    found = re.search(r"^durability lab matrix --only '(.+)' --seed (\d+) --cut (\d+)$", page, re.M)
+    assert found is not None
+    only, seed, cut = found.groups()
+    assert [cell.name for cell in choose(MatrixOptions(only=only, seed=int(seed), cut=int(cut)))] == [only]
 
 
 @pytest.mark.parametrize(
