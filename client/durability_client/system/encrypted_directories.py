@@ -1,5 +1,5 @@
-"""Whether the names in a directory can be looked up: not where it is encrypted and locked (fscrypt, of ext4
-and F2FS).
+"""Whether a directory is encrypted (fscrypt, of ext4 and F2FS), and whether its names can be looked up: not
+where it is locked.
 
 As long as the kernel does not have its key, the directory lists other names, and of each true one the kernel
 says that there is no such file. So who misses a file asks here first. Kernels before 5.4 cannot be asked.
@@ -39,15 +39,35 @@ def locked_above(path: Path) -> Path | None:
     return None
 
 
-def _is_locked(fd: int, path: Path) -> bool:
-    """Whether the directory is encrypted, and the kernel does not say that its file system has the key. A key
-    of the old policy may be in the session, of which it says nothing: then `path`, if found, shows it."""
+def is_encrypted(path: Path) -> bool:
+    """Whether the directory of `path` is known to be encrypted."""
+    try:
+        fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return bool(_policy_of(fd))
+    finally:
+        os.close(fd)
+
+
+def _policy_of(fd: int) -> bytes:
+    """The encryption policy of a directory; b"" where it is not encrypted, or cannot be asked."""
     answer = bytearray(_POLICY.pack(_POLICY.size - 8, b""))
     try:
         fcntl.ioctl(fd, _FS_IOC_GET_ENCRYPTION_POLICY_EX, answer)
     except OSError:
-        return False  # not encrypted, or of a file system that encrypts none
-    policy = _POLICY.unpack(answer)[1]
+        return b""
+    policy: bytes = _POLICY.unpack(answer)[1]
+    return policy
+
+
+def _is_locked(fd: int, path: Path) -> bool:
+    """Whether the directory is encrypted, and the kernel does not say that its file system has the key. A key
+    of the old policy may be in the session, of which it says nothing: then `path`, if found, shows it."""
+    policy = _policy_of(fd)
+    if not policy:
+        return False
     old = policy[0] == _POLICY_V1
     by, key = (_BY_DESCRIPTOR, policy[4:12]) if old else (_BY_IDENTIFIER, policy[8:24])
     status = bytearray(_STATUS.pack(by, 0, key, 0))

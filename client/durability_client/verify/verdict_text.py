@@ -11,6 +11,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from textwrap import TextWrapper
 from typing import TextIO, get_args
 
@@ -26,6 +27,7 @@ from durability.evidence.verdict import REASONS, VerdictWord
 from durability.formats.plan import Plan
 from durability.units import counted, percent
 from durability_client.descriptions import describe_commits, describe_flushes, describe_operations
+from durability_client.system.encrypted_directories import is_encrypted
 from durability_client.system.terminal import Terminal
 
 _STYLES: Mapping[VerdictWord, str] = {
@@ -33,6 +35,7 @@ _STYLES: Mapping[VerdictWord, str] = {
     "loss": "bold red",
     "inconclusive": "bold yellow",
 }
+_IN_PLACE = frozenset({"ext4", "xfs"})  # file systems that pass an O_DIRECT write to the drive
 _EXAMPLES = 4
 _WRITERS = 4  # with lost operations that are listed
 _WIDTH = 80  # that a first line with the reason's details must fit
@@ -276,13 +279,28 @@ def _in_flight(outcome: Outcome) -> str:
 def _control(outcome: Outcome) -> str:
     assert outcome.case is not None
     completed, lost = outcome.case.control, outcome.report.control_lost
-    if lost and outcome.facts.file_system is not None and not outcome.facts.file_system.mount_point:
+    if lost and outcome.verdict.explained:
+        what = "this proves nothing, something else than the drive may be why"
+    elif lost and outcome.facts.file_system is not None and not outcome.facts.file_system.mount_point:
         what = "their file system does not mount"
+    elif lost and (holder := _may_have_held_back(outcome)):
+        what = f"{holder} may not have passed them to the drive, so this proves nothing about a cache"
     elif lost:
         what = "a volatile cache below the kernel lost them; nothing was promised for them"
     else:
         what = "this proves nothing, other flushes or power-loss protection may have kept them"
     return f"{lost:,} of {completed:,} writes that were never synced are lost: {what}"
+
+
+def _may_have_held_back(outcome: Outcome) -> str:
+    """The type of a file system that may have kept a write with O_DIRECT in memory, "" for none: all that do
+    not write in place, or write through the page cache after all, as ext4 does in two cases."""
+    facts = outcome.facts if outcome.case is None or outcome.case.armed is None else outcome.case.armed
+    file_system = facts.file_system
+    if file_system is None:
+        return ""
+    buffered = "data=journal" in file_system.options.split(",") or is_encrypted(Path(outcome.facts.path))
+    return file_system.type if buffered or file_system.type not in _IN_PLACE else ""
 
 
 def _lost(outcome: Outcome) -> Iterator[tuple[str, str]]:

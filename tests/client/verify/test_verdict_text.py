@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from durability.formats.plan import Plan
 from durability_client.verify import verdict_text as page
 from tests.client.verify.outcomes import judged
 from tests.core.evidence.memory_target import after_power_loss, make_statistics
+from tests.encryption import PRESENT, kernel_says
 from tests.sample_facts import drive, facts
 
 MakePlan = Callable[..., Plan]
@@ -273,6 +275,41 @@ def test_control_arm_is_explained(make_plan: MakePlan, lost: int, words_of_it: s
     text = words(section(printed(outcome), HEADINGS[1]))
     assert f"control arm {lost} of 10 writes that were never synced are lost" in text
     assert words_of_it in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "blames"),
+    [
+        (None, "", "a volatile cache"),
+        ("ext4", "rw,relatime", "a volatile cache"),
+        ("xfs", "rw", "a volatile cache"),
+        ("ext4", "rw,data=journal", "ext4 may not have passed them to the drive"),
+        ("btrfs", "rw", "btrfs may not have passed them to the drive"),
+        ("f2fs", "rw,mode=lfs", "f2fs may not have passed them to the drive"),
+        ("zfs", "rw", "zfs may not have passed them to the drive"),
+    ],
+)
+def test_a_file_system_that_holds_writes_back_blames_no_cache(
+    make_plan: MakePlan, kind: str | None, options: str, blames: str
+) -> None:
+    """A write that only copy-on-write or the page cache kept from the drive was lost by no cache of it."""
+    armed = facts()
+    assert armed.file_system is not None
+    held = None if kind is None else replace(armed.file_system, type=kind, options=options)
+    case = {"control": 10, "armed": replace(armed, file_system=held)}
+    outcome = judged(make_plan, plan={"control_slots": 16}, case=case, control_lost=3)
+
+    text = words(section(printed(outcome), HEADINGS[1]))
+    assert f"3 of 10 writes that were never synced are lost: {blames}" in text
+
+
+def test_an_encrypted_directory_blames_no_cache(make_plan: MakePlan, tmp_path: Path) -> None:
+    """There ext4 writes through the page cache, whatever it was asked for."""
+    now = replace(after_power_loss(), path=str(tmp_path / "target"))
+    lost: dict[str, Any] = {"plan": {"control_slots": 16}, "case": {"control": 10}, "control_lost": 3}
+    with kernel_says(PRESENT):
+        text = words(section(printed(judged(make_plan, now=now, **lost)), HEADINGS[1]))
+    assert "lost: ext4 may not have passed them to the drive" in text
 
 
 def test_a_file_system_that_does_not_mount_is_named(make_plan: MakePlan) -> None:
