@@ -259,7 +259,8 @@ class ProvenOperations:
                     break
 
     def screen_control(self, first_slot: int, words: Words, completed: int) -> int:
-        """How many of the control arm's consecutive slots in `words` lack a completed write (rule 15)."""
+        """How many of the control arm's consecutive slots in `words` show that a completed write is gone: by
+        anything intact in its place (rule 15). Nothing bounds what was in flight, so damage shows nothing."""
         writer = self.plan.control_writer
         sectors = self.plan.control_record_bytes // limits.SECTOR_BYTES
         records = words.reshape(-1, sectors, SECTOR_WORDS)
@@ -268,8 +269,8 @@ class ProvenOperations:
         parsed = parse(words.reshape(-1, SECTOR_WORDS))
         own = parsed.intact & (parsed.run == U64(self.plan.run)) & (parsed.writer == U64(writer))
         own &= parsed.slot == np.repeat(slots, sectors)
-        kept = own & (parsed.seq >= np.repeat(newest, sectors))
-        return int(np.count_nonzero((newest > 0) & ~kept.reshape(-1, sectors).all(axis=1)))
+        other = parsed.intact & ~(own & (parsed.seq >= np.repeat(newest, sectors)))
+        return int(np.count_nonzero((newest > 0) & other.reshape(-1, sectors).any(axis=1)))
 
     # -- judging -------------------------------------------------------------------------------------------
 

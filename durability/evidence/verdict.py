@@ -98,12 +98,14 @@ class Reason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The word, the line to print first, why, and what the series says."""
+    """The word, the line to print first, why, and what the series says. `explained`: something that is not
+    the drive may be why anything is missing."""
 
     word: VerdictWord
     headline: str
     reasons: tuple[Reason, ...]
     strength: Strength
+    explained: bool
 
     @property
     def exit_code(self) -> int:
@@ -151,7 +153,13 @@ def decide(
     if any(reason.code == "unreadable-only" for reason in loss):
         loss += [reason for reason in missing if reason.code in _OUTLAST_A_LOSS]
     reasons = (*(loss or missing), *withdrawn)
-    return Verdict(word=word, headline=_headline(word, reasons, cut), reasons=reasons, strength=series)
+    return Verdict(
+        word=word,
+        headline=_headline(word, reasons, cut),
+        reasons=reasons,
+        strength=series,
+        explained=explained,
+    )
 
 
 @dataclass(frozen=True, slots=True)

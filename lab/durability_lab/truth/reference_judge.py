@@ -163,8 +163,8 @@ class ReferenceJudge:
             yield place, next(seq for seq in self._events_of(place) if seq > found), wrong
 
     def control_lost(self, completed: int) -> int:
-        """How many of the control arm's slots lack the newest of its first `completed` writes, and have no
-        later one."""
+        """How many of the control arm's slots have something intact in place of the newest of its first
+        `completed` writes, or end before it, and not a later one: what is damaged may have been in flight."""
         plan = self._plan
         if not completed or not plan.control_slots:
             return 0
@@ -173,10 +173,14 @@ class ReferenceJudge:
         newest = {slot: seq for seq, slot in enumerate(slots, 1)}
         file = self._read(extent.suffix, extent.offset_bytes, extent.slots * extent.record_bytes)
         held = {slot: [*self._sectors(extent, slot, file)] for slot in newest}
-        kept = [
-            all(one.state == "version" and one.seq >= newest[slot] for one in held[slot]) for slot in newest
-        ]
-        return kept.count(False)
+        damaged = ("zero", "damaged", "unreadable")
+        return sum(
+            any(
+                one.state not in damaged and not (one.state == "version" and one.seq >= newest[slot])
+                for one in held[slot]
+            )
+            for slot in newest
+        )
 
     def under_way(self, place: Place) -> list[int]:
         """The operations on a writer's slot that are not, and may have been issued."""

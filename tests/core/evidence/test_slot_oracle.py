@@ -505,6 +505,22 @@ def test_the_control_arm_counts_completed_writes_that_are_gone(make_plan: MakePl
     assert SlotOracle(plan, (0,)).screen_control(0, data, 0) == 0
 
 
+def test_damage_in_the_control_arm_shows_no_loss(make_plan: MakePlan) -> None:
+    """A write in flight may damage any slot; a sector of an older version shows a loss, beside damage too."""
+    plan = small(make_plan, control_slots=8)
+    disk = Disk(plan)
+    writer = plan.control_writer
+    disk.write(writer, *range(1, 13))
+    for junk, of, sector in (
+        (b"\xa5" * SECTOR, 5, 0),
+        (bytes(plan.control_record_bytes), 6, 0),
+        (b"\xa5" * SECTOR, 7, 0),
+        (disk.record(writer, disk.slot_of(writer, 7), 0)[:SECTOR], 7, 1),
+    ):
+        disk.put(writer, disk.slot_of(writer, of), junk, sector=sector)
+    assert SlotOracle(plan, (0,)).screen_control(0, words(bytes(disk.files[".control"])), 12) == 1
+
+
 @pytest.mark.slow
 def test_screening_in_pieces_is_screening_at_once(make_plan: MakePlan) -> None:
     """However a file is cut into calls, the same slots are named."""

@@ -406,6 +406,16 @@ def control_arm_that_lost_writes() -> str:
     return judged(disk, make_case(plan, (ACKED,), control=3), tell=control_lost)
 
 
+@lab_case("durable; control arm 0 lost")
+def control_arm_that_was_cut_in_a_write() -> str:
+    """The control arm's write after those that completed damaged the slot that it was to cover."""
+    plan = plan_of(control_slots=4)
+    disk = disk_of(plan, ACKED)
+    disk.write(plan.control_writer, *range(1, 9))
+    disk.put(plan.control_writer, disk.slot_of(plan.control_writer, 9), b"\xa5" * SECTOR, sector=3)
+    return judged(disk, make_case(plan, (ACKED,), control=8), tell=control_lost)
+
+
 # -- names ---------------------------------------------------------------------------------------------------
 
 

@@ -385,6 +385,15 @@ THE_CUT = (
         change=answering(ProvenOperations.screen_control, "return 0"),
     ),
     Mutant(
+        name="damage in the control arm is a loss",
+        rule=15,
+        taken_away="a slot of the control arm that holds nothing recognisable lost its write",
+        noticed_by={
+            "control-arm-that-was-cut-in-a-write": "durable; control arm 1 lost",
+        },
+        change=without(ProvenOperations.screen_control, "parsed.intact & ~(own", "~(own"),
+    ),
+    Mutant(
         name="unverified cuts left out silently",
         rule=16,
         taken_away="cuts that nobody verified do not void the bound",
