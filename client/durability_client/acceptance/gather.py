@@ -124,7 +124,7 @@ async def gather(endpoint: Endpoint | None, wanted: EvidenceWanted, say: Say) ->
     is found, SetupError, FormatError, and PeerError if the server was asked for something by name."""
     drives: list[_Drive] = []
     for measured in await _results_of(endpoint, wanted.results):
-        _join(drives, measured)
+        _join(drives, measured, named=True)
     if wanted.campaigns:
         if endpoint is None:
             raise UsageError("--campaign needs a server: type `durability join`, or add --server")
@@ -225,9 +225,10 @@ def _owner(row: _Row) -> str:
     return owner_label(_client(row), str(row.get("client_name") or ""))
 
 
-def _join(drives: list[_Drive], measured: BenchEvidence) -> None:
+def _join(drives: list[_Drive], measured: BenchEvidence, *, named: bool) -> None:
+    """Add a result to its drive, or as one of another drive. `named`: the user named it."""
     facts = measured.result.facts
-    mine = next((one for one in drives if one.is_of(facts, named=True)), None)
+    mine = next((one for one in drives if one.is_of(facts, named=named)), None)
     if mine is None:
         mine = _Drive()
         drives.append(mine)
@@ -243,7 +244,7 @@ async def _named_campaigns(endpoint: Endpoint, names: Sequence[str], drives: lis
     try:
         with closing(await connect(endpoint, "query")) as connection:
             for name in dict.fromkeys(names):
-                if not await _add_campaign(connection, name, drives, only_known=False):
+                if not await _add_campaign(connection, name, drives, only_known=False, named=True):
                     raise UsageError(f"--campaign {name}: no run of it has begun on any drive")
     except RefusedError as error:
         if error.code != "forbidden":
@@ -254,16 +255,18 @@ async def _named_campaigns(endpoint: Endpoint, names: Sequence[str], drives: lis
         ) from error
 
 
-async def _add_campaign(connection: Connection, name: str, drives: list[_Drive], *, only_known: bool) -> bool:
+async def _add_campaign(
+    connection: Connection, name: str, drives: list[_Drive], *, only_known: bool, named: bool
+) -> bool:
     """Whether the campaign says something of any of `drives`, to which its drives are added unless
-    `only_known`."""
+    `only_known`. `named`: the user named it, so a drive without a serial of its own may be one of them."""
     log = FetchedLog(name=name)
     await read_log(connection, log)
     if log.state.settings is None:
         return False
 
     def is_wanted(facts: Facts) -> bool:
-        return not only_known or any(one.is_of(facts, named=False) for one in drives)
+        return not only_known or any(one.is_of(facts, named=named) for one in drives)
 
     found = False
     for drive in log.state.plan.drives:
@@ -271,7 +274,7 @@ async def _add_campaign(connection: Connection, name: str, drives: list[_Drive],
         facts = next(iter(by_run.values()), None) or facts_of_check(log.state, drive.name)
         if facts is None:
             continue
-        mine = next((one for one in drives if one.is_of(facts, named=not only_known)), None)
+        mine = next((one for one in drives if one.is_of(facts, named=named)), None)
         if mine is None:
             if only_known:
                 continue
@@ -349,7 +352,7 @@ async def _search_campaigns(
             names = (await connection.request(ListCampaigns(), CampaignNames)).names
             for name in names:  # all: an old one may have seen the drive vanish
                 try:
-                    await _add_campaign(connection, name, found, only_known=only_known)
+                    await _add_campaign(connection, name, found, only_known=only_known, named=False)
                 except FormatError:  # of a later release: others can be read
                     unfinished.append(f"campaign {name} cannot be read by this release")
     except RefusedError as error:
@@ -389,7 +392,7 @@ async def _search_results(
             for row in chosen:
                 measured = await _readable(connection, row, unfinished)
                 if measured is not None:
-                    _join(drives, measured)
+                    _join(drives, measured, named=False)
                     break
             if note and not chosen:
                 say(note)

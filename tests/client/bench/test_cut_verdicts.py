@@ -63,23 +63,25 @@ class Cut:
         self._credential = directory / "credential.json"
         self._server = Server(store_url=self._url)
 
-    async def begin(self, cuts: Sequence[tuple[Drive | Facts, str]], log: Sequence[Entry] = ()) -> Endpoint:
-        """The server as a client that made the runs has it, or its operator where it has the log of a
-        campaign."""
+    async def begin(self, cuts: Sequence[tuple[Drive | Facts, str]], *logs: Sequence[Entry]) -> Endpoint:
+        """The server as a client that made the runs has it, or its operator where it has the logs of
+        campaigns: c, then d."""
         host, port = await self._server.start("127.0.0.1", 0, directory=None)
         await joined(self._server, host, port, credential=self._credential)
         await self.end()
         known = load_credential(self._credential)
         assert known is not None
-        self._fill(cuts, known.client, log)
+        self._fill(cuts, known.client, logs)
         self._server = Server(store_url=self._url)
-        if log:
+        if logs:
             await self._server.start("127.0.0.1", port, directory=self._directory)
             return Endpoint(local=self._directory / socket_name(port))
         await self._server.start("127.0.0.1", port, directory=None)
         return await joined(self._server, host, port, credential=self._credential)
 
-    def _fill(self, cuts: Sequence[tuple[Drive | Facts, str]], client: str, log: Sequence[Entry]) -> None:
+    def _fill(
+        self, cuts: Sequence[tuple[Drive | Facts, str]], client: str, logs: Sequence[Sequence[Entry]]
+    ) -> None:
         store = Store(self._url)
         store.open()
         fixture = StoreFixture(store, Lab(self._directory))
@@ -89,7 +91,8 @@ class Cut:
             fixture.arm(run, facts=facts)
             fixture.save(run, session_end="silence")
             fixture.judge(run, verdict)
-        keep_log(store, log)
+        for name, log in zip("cd", logs, strict=False):
+            keep_log(store, log, name)
         store.close()
 
     async def end(self) -> None:
@@ -104,14 +107,14 @@ async def cut(tmp_path: Path) -> AsyncIterator[Cut]:
     await server.end()
 
 
-def keep_log(store: Store, log: Sequence[Entry]) -> None:
-    """Keep the log of campaign c."""
+def keep_log(store: Store, log: Sequence[Entry], name: str = "c") -> None:
+    """Keep the log of a campaign."""
     for entry in log:
         value = to_value(entry)
         if entry.number == 1:
-            assert store.campaigns.begin("c", value, number=1, home="", after=0)
+            assert store.campaigns.begin(name, value, number=1, home="", after=store.campaigns.newest())
         else:
-            assert store.campaigns.append("c", entry.number, value)
+            assert store.campaigns.append(name, entry.number, value)
 
 
 def _drive(serial: str, **changes: Any) -> Drive:
@@ -240,6 +243,18 @@ async def test_a_drive_that_was_gone_before_its_first_run_is_on_the_report(cut: 
         )
         told = KINDS["always-there"].look(found[-1], asked)
         assert (told.word, told.figure) == ("refuse", "it is gone (cycle 1 of campaign c)")
+
+
+async def test_campaigns_of_drives_without_a_serial_are_joined_if_they_are_named(cut: Cut) -> None:
+    """A hypervisor gave two volumes one serial, one after the other: who names neither campaign gets a sheet
+    for each."""
+    volume = _drive("drive-scsi1", name="sdb", model="QEMU HARDDISK", emulated=True)
+    logs = [written_log(name, [[said("durable", run)]]) for run, name in enumerate("cd", 1)]
+    endpoint = await cut.begin([(volume, "durable"), (volume, "durable")], *logs)
+    for campaigns, sheets in (((), [["c"], ["d"]]), (("c", "d"), [["c", "d"]])):
+        wanted = EvidenceWanted(campaigns=campaigns, results=(), drive="drive-scsi1")
+        found = await gather(endpoint, wanted, lambda _: None)
+        assert [[one.name for one in of.campaigns] for of in found] == sheets
 
 
 async def test_a_drive_without_a_serial_takes_verdicts_that_are_named(cut: Cut) -> None:
