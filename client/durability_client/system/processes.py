@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import get_context, resource_tracker
-from typing import Final
+from typing import Any, Final
 
 CONTEXT: Final = get_context("forkserver")  # children start from a clean process, not from this one
 _SAFE_PATH = "PYTHONSAFEPATH"
@@ -50,3 +51,24 @@ def signals_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """What ends programs is heard after the block, whichever thread gets it: a mask is one thread's alone.
+    Other threads than the main one hear none anyway. What is started within hears them as ever."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard: list[int] = []
+    before: dict[signal.Signals, Any] = {}
+    try:
+        for number in ENDING:
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                before[number] = signal.signal(number, lambda number, _: heard.append(number))
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for sent in dict.fromkeys(heard):
+            signal.raise_signal(sent)

@@ -32,7 +32,7 @@ from durability.formats.documents import COUNT_MAX, shown
 from durability.formats.histogram import FineHistogram
 from durability_client.bench.measure.job import JobTask, bin_ns_of
 from durability_client.bench.measure.job_processes import JobError
-from durability_client.system.processes import signals_blocked
+from durability_client.system.processes import signals_held
 from durability_client.system.programs import find_tool
 
 _GRACE_S = 30.0  # beyond the runtime, until fio is given up
@@ -102,7 +102,7 @@ def _output_of(
     process = None
     deadline = time.monotonic() + timeout_s
     try:
-        with signals_blocked():  # else a fio that is being started would live on, unknown
+        with signals_held():  # else a fio that is being started would live on, unknown
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
