@@ -312,6 +312,19 @@ def test_an_encrypted_directory_blames_no_cache(make_plan: MakePlan, tmp_path: P
     assert "lost: ext4 may not have passed them to the drive" in text
 
 
+@pytest.mark.parametrize("reason", [{"superseded_by": "00ff"}, {"tainted": "claimed too much"}])
+def test_no_cache_is_blamed_for_what_something_else_explains(
+    make_plan: MakePlan, reason: dict[str, Any]
+) -> None:
+    """Where a reason explains findings, it may explain what the control arm lacks as well."""
+    case = {"control": 10, **reason}
+    outcome = judged(make_plan, plan={"control_slots": 16}, case=case, control_lost=3)
+
+    text = words(section(printed(outcome), HEADINGS[1]))
+    assert "3 of 10 writes that were never synced are lost: this proves nothing" in text
+    assert "volatile cache" not in text
+
+
 def test_a_file_system_that_does_not_mount_is_named(make_plan: MakePlan) -> None:
     """Then its files are gone, and no cache is blamed for what was in them."""
     now = after_power_loss()
