@@ -34,9 +34,11 @@ _PHASES: dict[Phase, str] = {
 
 
 def cycles_left(state: CampaignState) -> int:
-    """How many cycles are to come at least, the one under way included."""
+    """How many cycles are to come at least, the one under way included; a check has none."""
+    if state.check_only or state.state == "ended":
+        return 0
     wanted = [state.plan.cuts - state.judged_cycles(drive.name) for drive in state.drives]
-    return max(0, *wanted) if wanted and state.state != "ended" else 0
+    return max(0, *wanted) if wanted else 0
 
 
 def expected_cycle_s(settings: Settings) -> float:
@@ -49,9 +51,11 @@ def expected_cycle_s(settings: Settings) -> float:
     return sum(middle) / len(middle) + BOOT_S + WORK_S
 
 
-def left_s(state: CampaignState, *, took_s: float | None) -> float:
-    """Seconds until the last cycle is over. `took_s`: what a cycle took so far on average, None where none is
-    over."""
+def left_s(state: CampaignState, *, took_s: float | None) -> float | None:
+    """Seconds until the last cycle is over; None for a check, and where none runs or a pause or end is due.
+    `took_s`: what a cycle took so far on average, None where none is over."""
+    if state.check_only or state.state != "running" or state.asked is not None:
+        return None
     return cycles_left(state) * (expected_cycle_s(state.plan) if took_s is None else took_s)
 
 

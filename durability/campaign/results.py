@@ -147,7 +147,9 @@ def sentence(result: DriveResult) -> str:
             f" {percent(tally.low)} to {percent(tally.high)} of cuts lose data {sure}.{left}"
         )
     if not tally.cuts:
-        return f"no cut with a verdict yet.{left}"
+        elsewhere = any(arm.tally.cuts for arm in result.arms if arm.moment != "load")
+        of_load = f"under load with a verdict; {result.kept} kept"
+        return f"no cut {of_load if elsewhere else 'with a verdict yet'}.{left}"
     seen = f"no loss seen in {counted(tally.cuts, 'cut')}"
     if tally.bound is not None:
         return f"{seen}: at most {percent(tally.bound)} of cuts lose data {sure}.{left}"

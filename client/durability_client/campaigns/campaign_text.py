@@ -11,6 +11,7 @@ from typing import Any
 
 from durability import plain_text
 from durability.campaign.campaign_state import CampaignState
+from durability.campaign.cycles import arm_of
 from durability.campaign.definition.settings import Settings
 from durability.campaign.health import health_rows, health_warnings
 from durability.campaign.progress import doing, expected_cycle_s, hours, left_s
@@ -63,12 +64,22 @@ def what_start_does(settings: Settings, before: CampaignState) -> str:
         else:
             lines.append(f"{where}: the files of the target are made and removed")
     length = settings.cuts * expected_cycle_s(settings)
-    lines.append(
-        f"{counted(settings.cuts, 'cut')} for each drive, about {hours(length)}; seed {settings.seed}."
-        f" Without a loss they show that at most {percent(upper_bound(0, settings.cuts))} of"
+    load = sum(arm_of(settings, cycle).moment == "load" for cycle in range(1, settings.cuts + 1))
+    some = load != settings.cuts  # the others have bounds of their own
+    of_them = f", {load} of them under load" if some else ""
+    what = f"{counted(settings.cuts, 'cut')} for each drive{of_them}, about {hours(length)};"
+    lines.append(f"{what} seed {settings.seed}.{_would_show(load, some=some)}")
+    return "\n".join(lines)
+
+
+def _would_show(load: int, *, some: bool) -> str:
+    """What so many cuts under load, all of them or `some`, show without a loss, as a sentence."""
+    if not load:
+        return ""
+    return (
+        f" Without a loss {'those' if some else 'they'} show that at most {percent(upper_bound(0, load))} of"
         f" cuts lose data ({100 * CONFIDENCE:.0f} % confidence)."
     )
-    return "\n".join(lines)
 
 
 def _known(condition: Condition | None) -> str:
@@ -102,8 +113,8 @@ def status(state: CampaignState, silent_s: Mapping[str, float], *, took_s: float
     if state.asked is not None:
         then = "ends" if state.asked.stop else "pauses"
         yield f"it {then} as soon as its machines are on and its file systems unmounted"
-    elif state.state == "running":
-        yield f"time left: about {hours(left_s(state, took_s=took_s))}"
+    elif (left := left_s(state, took_s=took_s)) is not None:
+        yield f"time left: about {hours(left)}"
     for machine in state.plan.machines:
         if silent_s.get(machine, 0.0) > 5 and state.state == "running":
             yield f"machine {machine} has not reported for {silent_s[machine]:.0f} s"
@@ -175,7 +186,7 @@ def status_value(
         "state": state.state,
         "reason": state.reason,
         "doing": doing(state),
-        "left_s": left_s(state, took_s=took_s) if state.state == "running" and state.asked is None else None,
+        "left_s": left_s(state, took_s=took_s),
         "silent_s": dict(silent_s),
         "results": results_to_value(state),
     }

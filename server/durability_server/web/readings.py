@@ -84,7 +84,7 @@ class MachineView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignView:
-    """A campaign. `left_s`: how long it takes still, None for one that does not run."""
+    """A campaign. `left_s`: how long it takes still, None where `progress` says nothing."""
 
     name: str
     state: str
@@ -172,7 +172,7 @@ def campaign_view(campaign: WatchedCampaign, silent_s: Mapping[str, float]) -> C
         cycles=sum(1 for past in state.cycles if past.began.cycle),
         wanted=state.plan.cuts if known else 0,
         cycles_left=cycles_left(state) if known else 0,
-        left_s=left_s(state, took_s=campaign.pace.took_s) if known and state.state == "running" else None,
+        left_s=left_s(state, took_s=campaign.pace.took_s) if known else None,
         silent_s=silent_s,
     )
 

@@ -8,6 +8,7 @@ import pytest
 
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.happenings import Began, Entry, Happening, PauseAsked, Paused
+from durability.campaign.progress import cycles_left
 from durability.campaign.results import ArmResult, DriveResult, Tally, results, sentence
 from durability_client.campaigns.campaign_text import page, status, status_value, what_start_does
 from tests.core.campaign.campaign_world import World, settings_of
@@ -54,6 +55,56 @@ def test_what_will_be_erased_is_said_by_its_kinds() -> None:
     told.begin(told_settings(), check_only=True)
     told.checked(found=replace(condition("S7"), holds="gpt 1:vfat=1A2B-3C4D 2:ext4=0b1c"))
     assert ", holds gpt 1:vfat 2:ext4)" in what_start_does(told_settings(), told.state)
+
+
+@pytest.mark.parametrize(
+    ("moments", "said"),
+    [
+        (
+            ("load",),
+            "9 cuts for each drive, about 33 min; seed 1. Without a loss they show that at most 28 % of",
+        ),
+        (
+            ("load", "idle", "shutdown"),
+            "9 cuts for each drive, 3 of them under load, about 34 min; seed 1. Without a loss those show"
+            " that at most 63 % of",
+        ),
+    ],
+)
+def test_what_the_cuts_would_show_is_of_those_under_load(moments: tuple[str, ...], said: str) -> None:
+    """The others are not in that bound."""
+    last = what_start_does(told_settings(moments=moments), CampaignState()).splitlines()[-1]
+    assert last == f"{said} cuts lose data (95 % confidence)."
+
+
+def test_cuts_that_are_not_under_load_promise_no_bound() -> None:
+    """There is nothing to say of cuts under load."""
+    last = what_start_does(told_settings(moment="prefill"), CampaignState()).splitlines()[-1]
+    assert last == "9 cuts for each drive, 0 of them under load, about 33 min; seed 1."
+
+
+@pytest.mark.parametrize("losses", [0, 1])
+def test_cuts_that_are_not_under_load_have_a_verdict(losses: int) -> None:
+    """Where all cuts so far were others, the sentence says so."""
+    none = Tally(cuts=0, losses=0, unknown=0, bound=None, bound_if_lost=None, low=None, high=None)
+    arm = ArmResult(arm="still", moment="idle", tally=replace(CLEAN, losses=losses), kept=58, left_out=0)
+    said = sentence(replace(result(arm), tally=none, kept=58))
+    lost = " LOSS in 1 of 59 cuts of arm still (idle)." if losses else ""
+    assert said == f"no cut under load with a verdict; 58 kept.{lost}"
+    assert sentence(replace(result(), tally=none)) == "no cut with a verdict yet."
+
+
+def test_a_check_has_no_time_left() -> None:
+    """What the campaign would take is not what its check takes."""
+    told = ToldCampaign()
+    told.begin(told_settings(), check_only=True)
+    told.note()
+    told.say()
+    assert cycles_left(told.state) == 0
+    assert status_value(told.state, {}, took_s=None)["left_s"] is None
+    said = list(status(told.state, {}, took_s=None))
+    assert said[0] == "campaign told: check: looking for the drives"
+    assert not any("time left" in line for line in said)
 
 
 @pytest.mark.parametrize(("stop", "then"), [(False, "pauses"), (True, "ends")])
