@@ -136,6 +136,8 @@ def sync_call(method: SyncMethod) -> Callable[[int], None] | None:
     if method == "rwf-dsync" and not hasattr(os, "RWF_DSYNC"):
         raise UsageError("--sync rwf-dsync needs Linux; use --sync fsync or dsync here")
     if method == "fdatasync":
+        if not hasattr(os, "fdatasync"):
+            raise UsageError("macOS has no --sync fdatasync; use --sync fullfsync, which flushes the drive")
         return os.fdatasync
     return os.fsync if method == "fsync" else None
 
@@ -272,14 +274,15 @@ class KernelStorage:
                 ) from error
             raise TargetError(f"{self.path}: cannot be opened: {error.strerror}") from error
         try:
-            if self.kind == "file":
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock_fd = _flocked(fd, self.path) if self.kind == "file" else fd
         except BlockingIOError:
-            os.close(fd)
             raise TargetBusyError(
                 f"{self.path}: another run or verify holds it; wait for its end, or stop it"
             ) from None
-        self._lock_fd = fd
+        except OSError as error:
+            raise TargetError(
+                f"{self.path}: cannot be locked: {error.strerror}; name a target on another file system"
+            ) from error
 
     def unlock(self) -> None:
         """Give the lock back; nothing where it is not held."""
@@ -375,6 +378,25 @@ def _locked_is_not_missing(target: Path) -> Iterator[None]:
             f"{locked} is encrypted and locked: files that are there seem to be missing. Unlock it first (its"
             f" owner logs in, or `fscrypt unlock {locked}`)"
         ) from error
+
+
+def _flocked(fd: int, path: Path) -> int:
+    """An exclusively locked descriptor of the file that `fd` has open. Raises OSError, and closes `fd`."""
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno != errno.EBADF:
+                raise
+            # NFSv4 gives an exclusive lock only to who may write. Only there: an overlay would copy the file.
+            writable = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+            os.close(fd)
+            fd = writable
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
 
 
 def _sync_ancestor(path: Path) -> None:

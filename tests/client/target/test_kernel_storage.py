@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import pickle
@@ -251,6 +252,44 @@ def test_a_file_is_locked_against_a_second_user(tmp_path: Path) -> None:
     first.unlock()
     second.lock()
     second.unlock()
+
+
+def _descriptors() -> int:
+    """How many descriptors this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_file_on_nfs_is_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFSv4 gives no exclusive lock to a descriptor that may only read; what it gives holds, and ends."""
+    flock, open_before = fcntl.flock, _descriptors()
+
+    def of_nfs(fd: int, operation: int) -> None:
+        if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        flock(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", of_nfs)
+    first, second = KernelStorage(tmp_path / "target"), KernelStorage(tmp_path / "target")
+    first.lock(create=True)
+    with pytest.raises(TargetBusyError, match="another run or verify"):
+        second.lock()
+    first.unlock()
+    second.lock()
+    second.unlock()
+    assert _descriptors() == open_before
+
+
+def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target that cannot be locked is refused with the reason, and left closed."""
+
+    def without(fd: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", without)
+    open_before = _descriptors()
+    with pytest.raises(TargetError, match=f"{tmp_path}/target: cannot be locked: No locks available"):
+        KernelStorage(tmp_path / "target").lock(create=True)
+    assert _descriptors() == open_before
 
 
 def test_a_device_is_locked_against_runs_and_mounts(

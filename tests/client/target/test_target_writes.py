@@ -13,7 +13,7 @@ import pytest
 
 from durability.errors import UsageError
 from durability.formats.plan import Plan
-from durability_client.target.kernel_storage import KernelStorage
+from durability_client.target.kernel_storage import KernelStorage, sync_call
 from durability_client.target.storage import Storage, TargetFile
 from durability_client.target.target_files import TargetFiles
 from tests.client.verify.targets import aligned, bytes_of, prefill_of
@@ -115,6 +115,13 @@ def test_fullfsync_is_refused_where_it_does_not_exist(tmp_path: Path, make_plan:
         pytest.skip("this system has F_FULLFSYNC")
     with pytest.raises(UsageError, match="fullfsync"):
         storage.open("", plan=make_plan(sync="fullfsync"))
+
+
+def test_fdatasync_is_refused_where_it_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On macOS the default is a usage error that names the method to use there."""
+    monkeypatch.delattr(os, "fdatasync")
+    with pytest.raises(UsageError, match="use --sync fullfsync"):
+        sync_call("fdatasync")
 
 
 def test_an_exclusive_create_refuses_a_file_that_exists(tmp_path: Path, make_plan: MakePlan) -> None:
