@@ -79,7 +79,8 @@ class Controls:
 
     Times are medians in nanoseconds, rates commits per second of the median round. `rotational`: every
     drive below is said to be so, none says that nothing turns and none is emulated. `link_bytes_per_s`: of
-    all drives below together. `flushes`: per commit of the headline, by drive. `write_share` and
+    all drives below together. `beneath`: of a loop device flushes are counted at the disk under its file,
+    whose write cache nobody has read. `flushes`: per commit of the headline, by drive. `write_share` and
     `commit_share`: bytes that reached the drives for each byte that W, and C, wrote. `empty_flushes`: that
     reached a drive for each F0. `ladder`: n in bytes, F(n). `others`: requests per second of others, by
     drive, where they were many.
@@ -90,6 +91,7 @@ class Controls:
     virtualisation: str
     emulated: bool
     write_caches: tuple[str | None, ...]
+    beneath: bool
     rotational: bool
     rpm: int | None
     link_bytes_per_s: int | None
@@ -151,12 +153,14 @@ def controls_of(result: Result) -> Controls:
     empty = disks_per_operation(result.rounds_of(FLUSH_CONTROL.name))
     # A loop device has the word of the disk under its file, where its work arrives and is counted.
     counted = {alone.name for alone in result.idle}
+    beneath = [drive for drive in drives if counted and drive.name not in counted]
     return Controls(
         path=result.facts.path,
         kind=result.facts.kind,
         virtualisation=result.facts.host.virtualisation,
         emulated=any(drive.emulated for drive in drives),
-        write_caches=tuple(drive.write_cache for drive in drives),
+        write_caches=tuple(None if drive in beneath else drive.write_cache for drive in drives),
+        beneath=bool(beneath),
         rotational=bool(drives)
         and all(
             drive.rotational and not drive.emulated and drive.name in counted - still for drive in drives

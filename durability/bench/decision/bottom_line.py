@@ -227,12 +227,17 @@ _HONESTY: Mapping[Code, tuple[Honesty, str]] = MappingProxyType(
 def honesty(result: Result, verdict: Plausibility) -> tuple[Honesty, str]:
     """Whether a flush did what a flush must, and why, by the verdict on the plausibility of `result`."""
     word, reason = _HONESTY[verdict.code]
-    if verdict.code == "no-flush-sent" and set(controls_of(result).write_caches) == {"write through"}:
+    if verdict.code == "no-flush-sent":
+        controls = controls_of(result)
         # Datacenter drives declare this rightly, so no flush is no sign of a lie.
-        return (
-            "not shown",
-            "the drive declares no volatile cache, so it got no flush; only a power cut tells",
-        )
+        if set(controls.write_caches) == {"write through"}:
+            declares = "the drive declares no volatile cache, so it got no flush; only a power cut tells"
+            return "not shown", declares
+        if controls.beneath and set(controls.write_caches) <= {"write through", None}:
+            may = (
+                "the disk under the loop device got no flush, and may declare no volatile cache; only a power"
+            )
+            return "not shown", f"{may} cut tells"
     if verdict.code == "inconclusive" and verdict.reasons:
         named = [one.text for one in result.facts.warnings if one.code in _NAMED]
         return word, "; ".join((f"{reason}: {verdict.reasons[0]}", *named))

@@ -10,6 +10,7 @@ from durability.bench.catalogue import HEADLINE, PROFILES, STANDARD, sustained
 from durability.bench.cells import make_cell
 from durability.bench.decision.bottom_line import bottom_line, megabytes
 from durability.bench.measurement import Idle
+from durability.bench.plausibility import plausibility
 from tests.core.bench.results import JUDGED, Device, drive, facts, simulate, throttled
 
 SIXTEEN = make_cell("jobs", "", jobs=16)
@@ -69,6 +70,25 @@ def test_honesty_follows_the_plausibility(device: Device, cache: str, word: str,
     found = bottom_line(simulate(device, cells=CELLS, facts=where))
     assert found.honesty == word and reason in found.honesty_reason
     assert "Next: durability run " in found.lines()[2]
+
+
+@pytest.mark.parametrize(
+    ("caches", "word"),
+    [((), "not shown"), (("write through",), "not shown"), (("write back",), "suspicious")],
+)
+def test_no_flush_under_a_loop_device_shows_nothing(caches: tuple[str, ...], word: str) -> None:
+    """It has a volatile cache whatever the disk under its file has, where flushes are counted; a drive beside
+    it that has one got none either."""
+    loop = drive(name="loop0", serial="loop:/srv/ct.img", write_cache="write back")
+    beside = tuple(drive(name="sdb", serial="S-2", write_cache=one) for one in caches)
+    alone = tuple(
+        Idle(name=name, seconds=1.0, flushes=0, writes=2, write_kib=8, reads=0) for name in ("sda", "sdb")
+    )
+    result = simulate(Device(flushes=0.0), cells=CELLS, facts=facts(drives=(loop, *beside)), idle=alone)
+    found = bottom_line(result)
+    assert found.honesty == word
+    assert ("the disk under the loop device got no flush" in found.honesty_reason) == (word == "not shown")
+    assert plausibility(result).code == "no-flush-sent"
 
 
 def test_a_benchmark_never_calls_a_drive_honest_or_safe() -> None:
