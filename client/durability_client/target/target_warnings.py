@@ -14,7 +14,12 @@ from pathlib import Path
 from durability.evidence.identity import LOG_UNKNOWN, emptied_at_boot
 from durability.formats.facts import Drive, FileSystem, TargetWarning
 
-JOURNAL_LESS = frozenset({"ext2", "vfat", "exfat", "msdos", "minix", "sysv", "ufs"})
+# Also those whose driver writes no journal; behind fuseblk are NTFS and exFAT. A type that is not known here
+# may well have one.
+JOURNAL_LESS = frozenset(
+    {"ext2", "vfat", "exfat", "msdos", "ntfs", "ntfs3", "fuseblk", "hfs", "hfsplus", "udf"}
+    | {"adfs", "affs", "bfs", "hpfs", "minix", "omfs", "sysv", "ufs"}
+)
 NO_JOURNAL = "no-journal"  # our own word among the options of an ext4 made without a journal
 _MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"})
 _NETWORK = re.compile(r"nfs4?|cifs|smb3|9p|virtiofs|ceph|lustre|afs|gfs2|ocfs2|vboxsf|vmhgfs")
