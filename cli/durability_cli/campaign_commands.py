@@ -138,7 +138,7 @@ def adopt(context: typer.Context, name: Name) -> None:
 def stop(context: typer.Context, name: Name) -> None:
     """End a campaign for good; its machines stay on.
 
-    Finishes the current cycle first. A campaign that has ended cannot continue.
+    Like `pause`, then ends the campaign. A campaign that has ended cannot continue.
     """
     _steer(context, name, "stop")
 

@@ -129,11 +129,14 @@ class MachineStore:
                 "client": _id(row),
                 "name": row.name,
                 "role": "client",
-                "state": f"code, {joined.get(bytes(row.hash), 0)} of {row.machines} machines",
+                "state": f"code, {count} of {row.machines} machines",
                 "since": row.created,
                 "runs": 0,
+                "joined": count,
+                "machines": row.machines,
             }
             for row in rows
+            for count in (joined.get(bytes(row.hash), 0),)
         )
 
 

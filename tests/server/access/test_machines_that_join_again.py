@@ -59,6 +59,16 @@ async def test_a_code_joins_no_more_machines_than_it_is_for(lab: Lab, store_url:
     assert (await lab.join(running.address, line, machine="m2")).client == two.client
 
 
+async def test_the_row_of_a_code_has_its_numbers(lab: Lab, store_url: str) -> None:
+    """Scripts need not take them out of the sentence: how many machines have joined, and how many may."""
+    running = await lab.start(store_url)
+    await lab.join(running.address, await invited(lab, running, machines=3), machine="m1")
+    operator = await lab.connect(running.address, "operate", local=True)
+    listed = (await operator.ask(messages.ListClients(), messages.Clients)).rows
+    codes = [(row["state"], row["joined"], row["machines"]) for row in listed if "machines" in row]
+    assert codes == [("code, 1 of 3 machines", 1, 3)]
+
+
 async def test_a_renamed_machine_keeps_its_name(lab: Lab, store_url: str) -> None:
     """What the operator called it is not what it calls itself at the next boot."""
     running = await lab.start(store_url)
