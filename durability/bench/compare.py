@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 from durability.bench.catalogue import HEADLINE
 from durability.bench.cells import Cell, differing
 from durability.bench.decision.answer import SUSPICIONS, Candidate, answer, caveat
-from durability.bench.decision.bottom_line import honesty
+from durability.bench.decision.bottom_line import has_rate_of_commits, honesty
 from durability.bench.decision.cause import cause
 from durability.bench.decision.proof import Proof, outweighs
 from durability.bench.intervals import ROUNDS_MIN, Ratio, Spread, ratio, spread
@@ -152,14 +152,12 @@ def _suspicion(result: Result, proof: Proof | None) -> str:
 
 
 def deciding_row(rows: Sequence[Row]) -> Row | None:
-    """The row that decides: of one committing writer, else of the first cell that commits; None without
-    any."""
+    """The row that decides: of one committing writer, else of the first cell that commits and does nothing
+    else; None without any."""
     commits = [
         row
         for row in rows
-        if (row.basis, row.engine, row.cell.place) == ("rate", "durability", "target")
-        and row.cell.sync != "none"
-        and row.cell.workload != "flush"
+        if (row.basis, row.engine) == ("rate", "durability") and has_rate_of_commits(row.cell)
     ]
     return next((row for row in commits if row.cell.name == HEADLINE.name), next(iter(commits), None))
 

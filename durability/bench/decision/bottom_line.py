@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from durability.bench.catalogue import HEADLINE
+from durability.bench.cells import Cell
 from durability.bench.decision import published_drives
 from durability.bench.plausibility import Code, Plausibility, controls_of, plausibility
 from durability.bench.result import Result
@@ -130,14 +131,22 @@ def _apart_from_jobs(name: str) -> str:
     return "-".join(word for word in name.split("-") if not word.endswith("jobs"))
 
 
-def _commits(summary: CellSummary) -> bool:
-    """Whether the cell is a load of commits on the target, at a rate of its own."""
-    cell = summary.cell
+def has_rate_of_commits(cell: Cell) -> bool:
+    """Whether its rate counts commits on the target and nothing else, such as the reads of a mix, and of data
+    that no drive can make smaller."""
     return (
         cell.sync != "none"
         and cell.workload in ("overwrite", "append", "create")
         and cell.place == "target"
         and cell.data == "unique"
+    )
+
+
+def _commits(summary: CellSummary) -> bool:
+    """Whether the cell is a load of commits on the target, at a rate of its own."""
+    cell = summary.cell
+    return (
+        has_rate_of_commits(cell)
         and not cell.pace_us
         and cell.group not in ("controls", "flush ladder", "sustained", "data probe")
     )

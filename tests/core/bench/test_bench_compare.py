@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 
-from durability.bench.catalogue import FLUSH_CONTROL, FSYNC, HEADLINE, PACED, QUICK, STANDARD, sustained
+from durability.bench.catalogue import (
+    FLUSH_CONTROL,
+    FSYNC,
+    HEADLINE,
+    PACED,
+    PROBE,
+    QUICK,
+    STANDARD,
+    sustained,
+)
 from durability.bench.compare import Comparison, compare, deciding_row
 from durability.bench.decision.proof import Proof
 from durability.bench.json_documents import comparison_document
@@ -289,3 +298,16 @@ def test_one_row_decides() -> None:
     assert row is not None and row.cell == FSYNC and row.against[0].ratio is not None
     assert f"A.json commits {multiple(1 / row.against[0].ratio.value)} times as fast" in found.answers[0]
     assert deciding_row(compared(run(cells=cells[:1]), run(cells=cells[:1])).rows) is None
+
+
+def test_what_is_not_only_commits_does_not_decide() -> None:
+    """The rate of a mix counts its reads, and zeros may be no data: neither says what a commit costs."""
+    mixed = [cell for cell in STANDARD if cell.read_percent]
+    zeros = [cell for cell in PROBE if cell.data != "unique"]
+    assert mixed and zeros
+    found = compared(run(cells=(*mixed, *zeros)), run(SLOW, seed=2, cells=(*mixed, *zeros)))
+    assert found.rows and deciding_row(found.rows) is None
+    assert "no cell that commits was measured in both" in found.answers[0]
+    cells = (*mixed, *zeros, FSYNC)
+    row = deciding_row(compared(run(cells=cells), run(SLOW, seed=2, cells=cells)).rows)
+    assert row is not None and row.cell == FSYNC
