@@ -26,6 +26,7 @@ from durability.bench.cells import Cell
 from durability.errors import UsageError
 from durability.formats.histogram import supported
 from tests.core.bench.results import planned_s
+from tests.places import DOCS, REFERENCE
 
 
 @pytest.mark.parametrize("cells", [STANDARD, QUICK, sustained(), *PROFILES.values()])
@@ -106,6 +107,14 @@ def test_the_minutes_that_hold_a_load_long_enough(held: Cell, seconds: float) ->
         return next(cell.seconds for cell in sustained(whole) if cell.name == held.name)
 
     assert lasts_s(minutes) > seconds >= lasts_s(minutes - 1)
+
+
+def test_pages_have_the_numbers_of_cells_and_the_times_of_sustained_loads() -> None:
+    """The row of `--quick` in docs/reference/bench-cells.md, and what is said beside the old long run."""
+    assert f"| `--quick` | {len(QUICK)} of them |" in (REFERENCE / "bench-cells.md").read_text()
+    one, two, three, four = (f"{cell.seconds:.0f}" for cell in sustained() if cell.group == "sustained")
+    page = " ".join((DOCS / "explanation/bench-on-drives.md").read_text().split())
+    assert f"of {one}, {two}, {three} and {four} s." in page
 
 
 def test_no_minutes_hold_a_load_for_longer_than_a_day() -> None:

@@ -13,12 +13,13 @@ import pytest
 
 from durability_lab.drive.drive import Drive, HangingReadError, Model
 from durability_lab.drive.drive_log import DriveLog
-from durability_lab.drive.faults import CATALOGUE, parse
+from durability_lab.drive.faults import CATALOGUE, Cached, parse
 from durability_lab.drive.flash_pages import PAGE_BYTES
 from durability_lab.drive.media import SparseMedia
 from tests.lab.drive.small_drives import DEAD, HONEST, LIARS, Clock, Host
 from tests.places import REFERENCE
 
+USUAL = {one.name: one.default for one in fields(Cached)}  # what the page says of all models
 SECTOR = 512
 DRIVE_BYTES = 64 << 20
 TARGET_BYTES = 4 << 20
@@ -167,6 +168,9 @@ def test_documentation_lists_every_model_with_its_defaults() -> None:
     specs = re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)
     models = [parse(spec) for spec in specs if not spec.startswith("filter-")]
     assert models == [kind() for kind in CATALOGUE.values()]
+    for spec, model in zip((one for one in specs if not one.startswith("filter-")), models, strict=True):
+        own = {one.name for one in fields(model) if one.init and one.default != USUAL.get(one.name)}
+        assert own <= {said.partition("=")[0] for said in spec.partition(":")[2].split(",")}, spec
 
 
 def test_drives_of_one_model_share_nothing() -> None:
