@@ -11,7 +11,7 @@
         │   └── WrongTargetError    5  it is not the target of this run
         ├── PeerError               5  the other machine
         │   ├── ProtocolError       5  it broke the protocol
-        │   ├── AuthenticationError 5  it does not know the token
+        │   ├── AuthenticationError 5  it does not know this client
         │   └── RefusedError        5  it said no, and why (`code`)
         └── StoreError              5  the server's database
 
@@ -88,7 +88,7 @@ class ProtocolError(PeerError):
 
 
 class AuthenticationError(PeerError):
-    """The peer does not know the token."""
+    """The peer does not know this client."""
 
 
 class RefusedError(PeerError):
