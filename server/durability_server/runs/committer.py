@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import ParamSpec
+from typing import ParamSpec, TypeAlias
 
 from durability import limits
 from durability.errors import StoreError
@@ -29,12 +29,13 @@ from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
 
 P = ParamSpec("P")
+_Waiting: TypeAlias = tuple[Run, asyncio.Future[None]]
 
 RETRY_S = 0.25
 STUCK_S = 10.0  # for which changes never wait for a commit that is tried
 TIMELINE_INTERVAL_NS = 500_000_000
 GRANTS_AT_ONCE = 16
-TIMELINE_BUDGET_NS = 2_000_000  # of the event loop's time, in one commit
+TIMELINE_BUDGET_NS = 2_000_000  # of the event loop's time, in one commit; a long one takes more
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ class Committer:
         self._outage = outage
         self._dirty: dict[Run, None] = {}
         self._saving: dict[Run, None] = {}
-        self._waiting: list[tuple[Run, asyncio.Future[None]]] = []
+        self._waiting: list[_Waiting] = []
         self._changed = asyncio.Event()
         self._urgent = asyncio.Event()
         self._closing = False
@@ -148,16 +149,19 @@ class Committer:
         self._urgent.clear()
         self._saving, self._dirty = self._dirty, {}
         waiting, self._waiting = self._waiting, []
-        if not self._saving and self.failure is None:
+        if not (self._saving or waiting) and self.failure is None:
             return
         began_ns = clock.now_ns()
         outcome = _Outcome()
+        snapshots: dict[Run, RunSnapshot] = {}
         try:
-            snapshots = _snapshots(self._saving, outcome)
+            snapshots = _snapshots(self._saving, outcome, all_wanted=self._closing)
             await self._save(list(snapshots.values()), outcome)
             await self._require_at_fault(outcome)
         except Exception as error:
             self._give_up_all(outcome.lost)
+            for run, taken in snapshots.items():
+                run.not_saved(taken)
             if not isinstance(error, StoreError) and self.failure is None:
                 log.error("a defect of this tool", exc_info=error)
             why = str(error) if isinstance(error, StoreError) else f"a defect of this tool: {error!r}"
@@ -176,18 +180,29 @@ class Committer:
             elif run.id in outcome.lost:
                 self._give_up(run, self._lost)
             else:
-                _tell(self._saved, run, run.saved(snapshot, clock.now_ns()))
+                grants_rose = run.saved(snapshot, clock.now_ns())
+                if run.timeline_wanted:  # it was beyond this commit's budget
+                    self.touch(run, urgent=True)
+                _tell(self._saved, run, grants_rose)
             if number % GRANTS_AT_ONCE == 0:
                 await asyncio.sleep(0)  # what the clients send meanwhile is stamped as it comes
-        for run, done in waiting:
-            if not done.done() and run.lost:
-                done.set_exception(MovedError(run.id))
-            elif not done.done():
-                done.set_result(None)
+        self._answer(waiting, snapshots)
         if self.failure is not None:
             self.failure = None
             log.info("store %s: works again", self._store.name)
             _tell(self._outage, None)
+
+    def _answer(self, waiting: Iterable[_Waiting], snapshots: Mapping[Run, RunSnapshot]) -> None:
+        """`snapshots` have been saved; who waits for a timeline that is not among them waits on."""
+        for run, done in waiting:
+            if done.done():
+                continue
+            if run.lost:
+                done.set_exception(MovedError(run.id))
+            elif snapshots[run].timeline is None:
+                self._waiting.append((run, done))
+            else:
+                done.set_result(None)
 
     async def _save(self, snapshots: Sequence[RunSnapshot], outcome: _Outcome) -> None:
         """Saves these together, or in halves where one of them cannot be saved. Raises StoreError."""
@@ -229,7 +244,7 @@ class Committer:
         run.lost = True
         _tell(tell, run)
 
-    def _failed(self, waiting: Iterable[tuple[Run, asyncio.Future[None]]], error: StoreError) -> None:
+    def _failed(self, waiting: Iterable[_Waiting], error: StoreError) -> None:
         self._dirty, self._saving = self._saving | self._dirty, {}
         self._touched_s = time.monotonic()
         self._changed.set()
@@ -250,16 +265,18 @@ def _tell(told: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         log.exception("a defect of this tool")
 
 
-def _snapshots(batch: Iterable[Run], outcome: _Outcome) -> dict[Run, RunSnapshot]:
-    """Each run as it is now, unless that cannot be told, with the timelines that are wanted and as many due
-    ones as fit the budget."""
+def _snapshots(batch: Iterable[Run], outcome: _Outcome, *, all_wanted: bool) -> dict[Run, RunSnapshot]:
+    """Each run as it is now, unless that cannot be told, with as many timelines as fit the budget, one at
+    least: first those that are wanted, then those that are due. `all_wanted`: with all that are wanted."""
     now = clock.now_ns()
     snapshots: dict[Run, RunSnapshot] = {}
-    for run in sorted(batch, key=lambda run: run.timeline_saved_ns):
+    affordable = True
+    for run in sorted(batch, key=lambda run: (not run.timeline_wanted, run.timeline_saved_ns)):
         due = run.timeline_changed and now - run.timeline_saved_ns >= TIMELINE_INTERVAL_NS
-        affordable = clock.now_ns() - now < TIMELINE_BUDGET_NS
+        wanted = run.timeline_wanted and all_wanted
         try:
-            snapshots[run] = run.snapshot(timeline=run.timeline_wanted or (due and affordable))
+            snapshots[run] = run.snapshot(timeline=wanted or (affordable and (run.timeline_wanted or due)))
         except Exception as error:
             outcome.unfit[run.id] = error
+        affordable = clock.now_ns() - now < TIMELINE_BUDGET_NS
     return snapshots

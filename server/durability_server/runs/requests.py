@@ -128,7 +128,7 @@ class Requests:
             if run.armed is not None and run.session_end == "live":
                 self._tell(run, run_events.closed(run, text))
             run.detached(clock.now_ns(), end, text)
-            run.timeline_wanted = True
+            run.timeline_wanted = run.timeline_wanted or run.timeline_changed
             self._committer.touch(run)
         self._registry.leave(session)
 

@@ -113,7 +113,7 @@ class Run:
         self.saved_ns = 0
         self.timeline_saved_ns = 0
         self.timeline_changed = False
-        self.timeline_wanted = False  # the next commit must save it, whatever it costs
+        self.timeline_wanted = False  # one of the next commits must save it
         self.held = False  # no credit is given, so that its writers stop
         self.lost = False  # another server has taken the run since: nothing that happens here counts
         self.epoch = snapshot.epoch + 1
@@ -318,8 +318,9 @@ class Run:
     # What the store gets and gives.
 
     def snapshot(self, *, timeline: bool) -> RunSnapshot:
-        """The run as it is now, to be saved; `saved` is called when it is durable."""
-        self.timeline_changed = self.timeline_changed and not timeline
+        """The run as it is now, to be saved; `saved` is called when it is durable, or `not_saved`."""
+        if timeline:
+            self.timeline_changed = self.timeline_wanted = False
         return RunSnapshot(
             run=self.id,
             finish=self.finish,
@@ -358,8 +359,11 @@ class Run:
         self.saved_ns = at_ns
         if snapshot.timeline is not None:
             self.timeline_saved_ns = at_ns
-            self.timeline_wanted = False
         return self.frontiers.grants != before
+
+    def not_saved(self, snapshot: RunSnapshot) -> None:
+        """`snapshot` is not durable: the commit failed, and is tried again."""
+        self.timeline_wanted = self.timeline_wanted or snapshot.timeline is not None
 
     def case(self, *, now_ns: int, relations: Relations) -> Case:
         """All that a judge needs to know of the run."""

@@ -1,0 +1,183 @@
+"""Waiting for a run to be durable, and how much of the event loop's time the timelines of many take."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from durability.errors import StoreError
+from durability_server import clock
+from durability_server.runs import committer
+from durability_server.runs.committer import Committer
+from durability_server.runs.run import Run
+from durability_server.store.records import MovedError, Registration, RunSnapshot
+from durability_server.store.store import Store
+from durability_server.store.store_thread import StoreThread
+from durability_server.store.target_keys import target_keys
+from tests.waiting import DEADLINE_S, until
+
+if TYPE_CHECKING:
+    from tests.server.conftest import Lab
+
+RUNS = 3
+
+
+class _Store(Store):
+    """A store that can be told to fail."""
+
+    failures = 0  # of the next calls of `save`
+
+    def save(self, changed: Sequence[RunSnapshot]) -> frozenset[int]:
+        if self.failures:
+            self.failures -= 1
+            raise StoreError("no room")
+        return super().save(changed)
+
+
+@pytest.fixture
+def store(sqlite_url: str, lab: Lab) -> Iterator[_Store]:
+    """A store with some runs."""
+    opened = _Store(sqlite_url)
+    opened.open()
+    facts = lab.facts()
+    for run in range(1, RUNS + 1):
+        new = Registration(
+            run=run,
+            client="",
+            label="",
+            plan=lab.plan(run=run).encode(),
+            secret=b"s" * 32,
+            keys=target_keys(facts),
+            path=facts.path,
+            host="host",
+            wall="2026-01-01T00:00:00Z",
+            writers=2,
+        )
+        opened.register(new, force=True)
+    yield opened
+
+
+def _run(store: Store, run: int) -> Run:
+    """The run, as a server has it that takes it now and hears of more operations."""
+    taken = Run(store.load(run), boot_id="boot")
+    taken.attached(clock.now_ns(), "test")
+    _hear(taken)
+    return taken
+
+
+def _hear(run: Run) -> None:
+    at_ns = clock.now_ns()
+    run.heard(at_ns)
+    run.acknowledge(at_ns, tuple(seq + 1 for seq in run.frontiers.acked), 0)
+
+
+@asynccontextmanager
+async def _working(store: Store) -> AsyncIterator[tuple[Committer, StoreThread]]:
+    """A committer that works, and the thread in which it saves."""
+    thread = StoreThread()
+    mine = Committer(
+        store,
+        thread,
+        saved=lambda run, rose: None,
+        lost=lambda run: None,
+        unfit=lambda run: None,
+        outage=lambda failure: None,
+    )
+    work = asyncio.create_task(mine.work())
+    yield mine, thread
+    mine.close()
+    await work
+    await thread.close(store.close)
+
+
+async def test_who_waits_for_a_run_is_told_that_another_server_has_it(store: Store) -> None:
+    """Also who begins to wait while the commit is under way that finds it out."""
+    run = _run(store, 1)
+    store.save([run.snapshot(timeline=True)])
+    store.save([_run(store, 1).snapshot(timeline=True)])
+    _hear(run)
+    async with _working(store) as (mine, thread), asyncio.timeout(DEADLINE_S):
+        go_on = threading.Event()
+        before = asyncio.create_task(thread.call(go_on.wait))
+        first = asyncio.create_task(mine.flush(run))
+        await until(lambda: not run.timeline_changed)  # what is to be saved has been taken
+        second = asyncio.create_task(mine.flush(run))
+        await asyncio.sleep(0)
+        go_on.set()
+        await before
+        for waiting in (first, second):
+            with pytest.raises(MovedError):
+                await waiting
+
+
+async def test_timelines_that_many_wait_for_are_spread_over_commits(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit takes as many as fit the budget of the event loop's time, one at least; who waits for another
+    one waits for a later commit."""
+    monkeypatch.setattr(committer, "TIMELINE_BUDGET_NS", 0)
+    runs = [_run(store, run) for run in range(1, RUNS + 1)]
+    async with _working(store) as (mine, _), asyncio.timeout(DEADLINE_S):
+        await asyncio.gather(*map(mine.flush, runs))
+        assert mine.commits == RUNS
+        assert not any(map(mine.is_dirty, runs))
+        for run in runs:
+            assert store.load(run.id).snapshot.timeline == run.timeline.pack()
+
+
+async def test_the_last_commit_takes_all_timelines_that_are_wanted(
+    store: Store, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that is stopped has no later commit for the others."""
+    monkeypatch.setattr(committer, "TIMELINE_BUDGET_NS", 0)
+    runs = [_run(store, run) for run in range(1, RUNS + 1)]
+    async with _working(store) as (mine, _):
+        mine.close()
+        for run in runs:
+            run.timeline_wanted = True
+            mine.touch(run)
+    with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as left:
+        kept = dict(left.execute("SELECT run, data FROM timelines"))
+    assert kept == {f"{run.id:016x}": run.timeline.pack() for run in runs}
+
+
+async def test_a_timeline_of_a_failed_commit_is_saved_by_the_next(store: _Store) -> None:
+    """Also one that nobody waits for."""
+    run = _run(store, 1)
+    store.failures = 1
+    async with _working(store) as (mine, _):
+        mine.touch(run)
+        await until(lambda: not mine.is_dirty(run))
+        assert not store.failures
+        assert store.load(run.id).snapshot.timeline == run.timeline.pack()
+
+
+@pytest.mark.usefixtures("no_silence")
+async def test_a_connection_that_ends_saves_no_timeline_anew(
+    lab: Lab, sqlite_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where nothing came on it, as of a client that connects again and again."""
+    running = await lab.start(sqlite_url)
+    client = await lab.connect(running.address)
+    await client.begin(lab.plan(run=RUNS), lab.facts())
+    await client.acknowledge(3, 3)
+    await client.close()
+    await lab.exported(running.address, RUNS, lambda case: case.session_end == "fin")
+    await running.server.stop()
+    with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as kept, kept:
+        what = "BEFORE INSERT ON timelines BEGIN SELECT RAISE(ABORT, 'saved anew')"
+        kept.execute(f"CREATE TRIGGER refuse {what}; END")
+
+    running = await lab.start(sqlite_url)
+    again = await lab.connect(running.address)
+    await again.resume(RUNS)
+    await again.close()
+    await lab.exported(running.address, RUNS, lambda case: case.session_end == "fin")
+    await running.server.stop()
+    assert "saved anew" not in caplog.text
