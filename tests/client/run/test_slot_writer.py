@@ -195,7 +195,6 @@ def test_a_defect_of_the_writer_is_told_from_an_error_of_the_target(
     assert writers.shared.state(0) == WriterState.CRASHED
 
 
-@pytest.mark.parametrize("group", [1, 7])
 class Unusable(Plan):
     """A plan for which no writer can be made: it needs more memory than there is."""
 
@@ -216,6 +215,7 @@ def test_a_writer_that_cannot_be_made_says_so(tmp_path: Path, make_plan: MakePla
     assert failure.text == "MemoryError: no room for the records"
 
 
+@pytest.mark.parametrize("group", [1, 7])
 def test_a_log_rotates_to_a_new_file_and_never_has_more_than_three(
     tmp_path: Path, make_plan: MakePlan, group: int
 ) -> None:
