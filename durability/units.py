@@ -91,6 +91,11 @@ def verify_device_line(device: str = "DEVICE", run: str = "RUN") -> str:
     return f"`durability verify --device {shlex.quote(device)} --run {run}`"
 
 
+def few_digits(number: float) -> str:
+    """A number as people read it: whole, or with three digits where it is small."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
 def percent(share: float) -> str:
     """A share with two digits, a large one without a fraction: "0.98 %", "5.0 %", "63 %"."""
     return f"{100 * share:#.2g} %" if share < _TENTH else f"{100 * share:.0f} %"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from durability.acceptance.evidence import CampaignEvidence, DriveEvidence, is_name_of_each, is_of_class
-from durability.acceptance.kinds import Finding, Limit, held, kind, percent_text, worse, worst
+from durability.acceptance.kinds import Finding, Limit, held, kind, number, worse, worst
 from durability.acceptance.profile import Criterion, DecisionWord
 from durability.bench.decision.proof import of_other_stacks
 from durability.campaign.health import HealthRow, health_warnings, known_values
@@ -189,7 +189,7 @@ def _firmware_kept(evidence: DriveEvidence, _: Criterion) -> Finding:
     Limit(sense="at most", unit="s", low=0.001, high=86_400),
 )
 def _ready_within(evidence: DriveEvidence, criterion: Criterion) -> Finding:
-    return _of_rows(evidence, criterion, lambda row: row.ready_s, lambda value: f"{value:.3g} s")
+    return _of_rows(evidence, criterion, lambda row: row.ready_s, "s")
 
 
 @kind(
@@ -237,7 +237,7 @@ def _protection_works(evidence: DriveEvidence, _: Criterion) -> Finding:
     Limit(sense="at least", unit="%", high=100),
 )
 def _capacitors(evidence: DriveEvidence, criterion: Criterion) -> Finding:
-    return _of_rows(evidence, criterion, lambda row: row.capacitor_percent, percent_text)
+    return _of_rows(evidence, criterion, lambda row: row.capacitor_percent, "%")
 
 
 @kind(
@@ -279,12 +279,12 @@ def _first_unsaid(evidence: DriveEvidence) -> Finding | None:
 
 @kind("spare", "spare blocks left, as the drive reports", Limit(sense="at least", unit="%", high=100))
 def _spare(evidence: DriveEvidence, criterion: Criterion) -> Finding:
-    return _of_rows(evidence, criterion, lambda row: row.spare_percent, percent_text)
+    return _of_rows(evidence, criterion, lambda row: row.spare_percent, "%")
 
 
 @kind("used", "endurance used, as the drive reports", Limit(sense="at most", unit="%", high=255))
 def _used(evidence: DriveEvidence, criterion: Criterion) -> Finding:
-    return _of_rows(evidence, criterion, lambda row: row.used_percent, percent_text)
+    return _of_rows(evidence, criterion, lambda row: row.used_percent, "%")
 
 
 # What these kinds share.
@@ -303,7 +303,7 @@ def _of_rows(
     evidence: DriveEvidence,
     criterion: Criterion,
     figure: Callable[[HealthRow], float | None],
-    text: Callable[[float], str],
+    unit: str,
 ) -> Finding:
     """The worst figure over all cycles of all campaigns."""
     values = [
@@ -317,7 +317,7 @@ def _of_rows(
         )
         return Finding(word="not shown", figure=silent)
     value, where = worst(criterion, values)
-    found = held(criterion, value, text(value), where)
+    found = held(criterion, value, f"{number(criterion, value)} {unit}", where)
     return worse(found, _unsaid(evidence, figure) or found)
 
 

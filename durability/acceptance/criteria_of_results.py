@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from durability.acceptance.evidence import BenchEvidence, DriveEvidence
-from durability.acceptance.kinds import Finding, Limit, held, kind, percent_text, worse, worst
+from durability.acceptance.kinds import Finding, Limit, held, kind, number, worse, worst
 from durability.acceptance.profile import Criterion
 from durability.bench.catalogue import (
     HELD_COMMIT,
@@ -68,7 +68,7 @@ def _commit_p99(evidence: DriveEvidence, criterion: Criterion) -> Finding:
         p99 = percentiles(one.commit_ns for one in result.rounds_of(HELD_COMMIT.name)).p99
         return None if p99 is None else p99 / 1e6
 
-    return _of_load(evidence, criterion, HELD_COMMIT, figure, lambda value: f"{value:.3g} ms")
+    return _of_load(evidence, criterion, HELD_COMMIT, figure, "ms")
 
 
 @kind(
@@ -77,7 +77,7 @@ def _commit_p99(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     Limit(sense="at least", unit="commits/s"),
 )
 def _commit_rate(evidence: DriveEvidence, criterion: Criterion) -> Finding:
-    return _of_load(evidence, criterion, HELD_COMMIT, _last_third, lambda value: f"{value:,.0f} commits/s")
+    return _of_load(evidence, criterion, HELD_COMMIT, _last_third, "commits/s")
 
 
 @kind(
@@ -86,8 +86,8 @@ def _commit_rate(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     Limit(sense="at least", unit="%", high=1000),
 )
 def _held_share(evidence: DriveEvidence, criterion: Criterion) -> Finding:
-    one = _of_load(evidence, criterion, HELD_COMMIT, _share, percent_text)
-    many = _of_load(evidence, criterion, HELD_WRITERS, _share, percent_text)
+    one = _of_load(evidence, criterion, HELD_COMMIT, _share, "%")
+    many = _of_load(evidence, criterion, HELD_WRITERS, _share, "%")
     return worse(one, many)
 
 
@@ -111,7 +111,7 @@ def _held_for(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     if not known:
         return Finding(word="not shown", figure=_NO_ACCEPT)
     longest, name = max(known)
-    figure = f"each held for {longest:,.0f} s"
+    figure = f"each held for {number(criterion, longest)} s"
     found = held(criterion, longest, figure, name)
     if found.word == "pass":
         return found
@@ -127,9 +127,7 @@ def _held_for(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     Limit(sense="at least", unit="MB/s"),
 )
 def _unsynced_rate(evidence: DriveEvidence, criterion: Criterion) -> Finding:
-    return _of_load(
-        evidence, criterion, HELD_UNSYNCED, _bandwidth(HELD_UNSYNCED), lambda value: f"{value:,.0f} MB/s"
-    )
+    return _of_load(evidence, criterion, HELD_UNSYNCED, _bandwidth(HELD_UNSYNCED), "MB/s")
 
 
 @kind(
@@ -138,9 +136,7 @@ def _unsynced_rate(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     Limit(sense="at least", unit="MB/s"),
 )
 def _filled_rate(evidence: DriveEvidence, criterion: Criterion) -> Finding:
-    found = _of_load(
-        evidence, criterion, HELD_FILL, _bandwidth(HELD_FILL), lambda value: f"{value:,.0f} MB/s"
-    )
+    found = _of_load(evidence, criterion, HELD_FILL, _bandwidth(HELD_FILL), "MB/s")
     short = [(one, fill) for one in evidence.results if (fill := filled(one.result)) and not fill.is_most]
     if found.word == "pass" and short:
         one, fill = short[0]
@@ -190,7 +186,7 @@ def _of_load(
     criterion: Criterion,
     cell: Cell,
     figure: Callable[[Result, Round], float | None],
-    text: Callable[[float], str],
+    unit: str,
 ) -> Finding:
     """The worst figure of a sustained load over all results that have it."""
     values: list[tuple[float, str]] = []
@@ -206,7 +202,7 @@ def _of_load(
         why = f"the load of {lacking.name} was too short" if lacking is not None else _NO_ACCEPT
         return Finding(word="not shown", figure=why, source="" if lacking is None else lacking.name)
     value, name = worst(criterion, values)
-    found = held(criterion, value, text(value), name)
+    found = held(criterion, value, f"{number(criterion, value)} {unit}", name)
     broken_off = next((one for one in evidence.results if not one.result.complete), None)
     if broken_off is None:
         return found

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 
 from durability.acceptance.evidence import DriveEvidence
 from durability.acceptance.profile import Criterion, DecisionWord
+from durability.units import few_digits
 
 Sense: TypeAlias = Literal["at least", "at most"]
 
@@ -84,15 +85,21 @@ def worst(criterion: Criterion, values: Sequence[tuple[float, str]]) -> tuple[fl
 
 def held(criterion: Criterion, value: float, figure: str, source: str) -> Finding:
     """The figure against the limit of its criterion."""
+    return Finding(word="pass" if _is_kept(criterion, value) else "refuse", figure=figure, source=source)
+
+
+def number(criterion: Criterion, value: float) -> str:
+    """The value for people, with as many digits as it takes to see on which side of the limit it is."""
+    texts = (few_digits(value), *(f"{value:,.{digits}f}" for digits in range(1, 7)))
+    kept = _is_kept(criterion, value)
+    fitting = (one for one in texts if _is_kept(criterion, float(one.replace(",", ""))) == kept)
+    return next(fitting, f"{value!r}")
+
+
+def _is_kept(criterion: Criterion, value: float) -> bool:
     limit = KINDS[criterion.kind].limit
     assert limit is not None and criterion.limit is not None
-    kept = value >= criterion.limit if limit.sense == "at least" else value <= criterion.limit
-    return Finding(word="pass" if kept else "refuse", figure=figure, source=source)
-
-
-def percent_text(value: float) -> str:
-    """A percentage for people."""
-    return f"{value:.3g} %"
+    return value >= criterion.limit if limit.sense == "at least" else value <= criterion.limit
 
 
 _WORST_FIRST: tuple[DecisionWord, ...] = ("refuse", "not shown", "pass")

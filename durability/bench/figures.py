@@ -18,7 +18,7 @@ from durability.bench.plausibility import ControlTime
 from durability.bench.result import CellRounds, Result
 from durability.bench.steady_state import RANGE_MAX
 from durability.bench.summary import CellSummary, Percentiles, PerOperation, summarise
-from durability.units import duration, table_percent
+from durability.units import duration, few_digits, table_percent
 
 DASH = "\N{EN DASH}"
 UNSURE = "?"  # behind a ratio whose interval includes 1, or is missing
@@ -101,7 +101,7 @@ def side_by_side(summaries: Iterable[CellSummary]) -> tuple[CellSummary, ...]:
 
 def count(number: float) -> str:
     """A rate: whole, or with three digits where it is small."""
-    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+    return few_digits(number)
 
 
 def time(time_ns: float | None) -> str:

@@ -53,7 +53,7 @@ def filled(result: Result) -> Filled | None:
     covered = min(written, span)
     share = covered / free
     seconds = sum(one.seconds for one in rounds)
-    text = f"{format_size(covered)} of {format_size(free)} free space written ({share:.0%})"
+    text = f"{format_size(covered)} of {format_size(free)} free space written ({_least(share)})"
     if written > span > 0:
         text += f", {written / span:.1f} times over"
     if files and span < MOST * free:
@@ -71,6 +71,11 @@ def filled(result: Result) -> Filled | None:
         )
         text += f" in {seconds:,.0f} s, until the time was over: at this rate {more}"
     return Filled(covered_bytes=covered, free_bytes=free, share=share, text=text)
+
+
+def _least(share: float) -> str:
+    """To the tenth, and never more than it is: 79.96 % are not 80."""
+    return f"{int(1000 * share) / 10:.1f}%"
 
 
 def _files_bytes(result: Result) -> int:

@@ -96,18 +96,18 @@ def _judge(rates: Floats, what: str, last_third: float | None, step: Callable[[]
 
 def _reasons(what: str, range_share: float, slope_share: float, last_third: float | None) -> Iterator[str]:
     if range_share > RANGE_MAX:
-        yield f"{what} differ by {_beyond(range_share, RANGE_MAX)} of their mean, above {RANGE_MAX:.0%}"
+        yield f"{what} differ by {beyond(range_share, RANGE_MAX)} of their mean, above {RANGE_MAX:.0%}"
     if abs(slope_share) > SLOPE_MAX:
-        way, share = "rises" if slope_share > 0 else "falls", _beyond(abs(slope_share), SLOPE_MAX)
+        way, share = "rises" if slope_share > 0 else "falls", beyond(abs(slope_share), SLOPE_MAX)
         yield f"the rate {way} by {share} over the {what}, above {SLOPE_MAX:.0%}"
     if last_third is not None and last_third < THIRD_MIN:
         yield (
-            f"the last third ran at {_beyond(last_third, THIRD_MIN)} of the first: a fast cache may have"
+            f"the last third ran at {beyond(last_third, THIRD_MIN)} of the first: a fast cache may have"
             " filled, burst credits run out, or heat throttled the drive"
         )
 
 
-def _beyond(share: float, limit: float) -> str:
+def beyond(share: float, limit: float) -> str:
     """`share` with as many digits as it takes to see that it is not `limit`."""
     return next(
         (text for digits in range(3) if (text := f"{share:.{digits}%}") != f"{limit:.{digits}%}"),

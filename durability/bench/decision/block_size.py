@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from durability.bench.catalogue import HEADLINE
 from durability.bench.result import LayerBlock, Result
 from durability.bench.summary import CellSummary, summarise
-from durability.units import counted, format_size
+from durability.units import counted, few_digits, format_size
 
 NEARLY = 0.9  # of the most bytes per second
 SIZES_MIN = 3  # of a curve, to have a best
@@ -44,7 +44,8 @@ class BestSize:
         size = format_size(self.block_bytes)
         load = counted(self.jobs, "writer") + ("" if self.synced else " without a sync")
         more = ", the largest measured" if self.largest else ""
-        return f"best size for {load}: {size}{more} ({self.bytes_per_s / 1e6:,.0f} MB/s); {self._fit(size)}"
+        rate = f"{few_digits(self.bytes_per_s / 1e6)} MB/s"
+        return f"best size for {load}: {size}{more} ({rate}); {self._fit(size)}"
 
     def _fit(self, size: str) -> str:
         below = "; blocks below the virtual drive are not visible from here" if self.hidden else ""

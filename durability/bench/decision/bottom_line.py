@@ -22,9 +22,9 @@ from durability.bench.decision import published_drives
 from durability.bench.plausibility import Code, Plausibility, controls_of, plausibility
 from durability.bench.result import Result
 from durability.bench.result_warnings import result_warnings
-from durability.bench.steady_state import RANGE_MAX, Steadiness
+from durability.bench.steady_state import RANGE_MAX, Steadiness, beyond
 from durability.bench.summary import CellSummary, summarise
-from durability.units import counted, duration, format_size
+from durability.units import counted, duration, few_digits, format_size
 
 Honesty: TypeAlias = Literal["looks honest", "suspicious", "not shown"]
 
@@ -60,7 +60,7 @@ class Speed:
     def text(self) -> str:
         """The figures as a sentence without a verb."""
         p99 = "p99 unknown" if self.p99_ns is None else f"p99 {duration(self.p99_ns)}"
-        figures = f"{self.writers}: {self.rate:,.0f} commits/s, {megabytes(self.bytes_per_s)}, {p99}"
+        figures = f"{self.writers}: {few_digits(self.rate)} commits/s, {megabytes(self.bytes_per_s)}, {p99}"
         return f"{figures} ({self.other_cell})" if self.other_cell else figures
 
 
@@ -195,8 +195,8 @@ def _why(one: CellSummary, *, held: bool) -> str:
     if found.word == "steady":
         windows = "windows" if held else "rounds"
         return f"{writers}{seconds}: {windows} differ by {found.range_share:.0%} of their mean"
-    if found.word == "NOT STEADY" and not held and (found.range_share or 0.0) > RANGE_MAX:
-        return f"{writers}: rounds differ by {found.range_share:.0%} of their mean"
+    if found.word == "NOT STEADY" and not held and (apart := found.range_share or 0.0) > RANGE_MAX:
+        return f"{writers}: rounds differ by {beyond(apart, RANGE_MAX)} of their mean"
     return f"{writers}{seconds}: {found.reason}"
 
 

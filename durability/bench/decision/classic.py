@@ -15,7 +15,7 @@ from durability.bench.cells import Cell
 from durability.bench.measurement import Engine
 from durability.bench.result import Result
 from durability.bench.summary import CellSummary, summarise
-from durability.units import table_percent
+from durability.units import few_digits, table_percent
 
 _COMPARED = ("RND4K Q1T1", "SEQ1M Q1T1")  # one write at a time, with and without a sync
 
@@ -66,10 +66,10 @@ def _pair(row: ClassicRow) -> str:
     assert row.synced is not None and row.write is not None
     assert row.synced.rate is not None and row.write.rate is not None
     if row.label.startswith("RND"):
-        return f"{row.synced.rate.median:,.0f} of {row.write.rate.median:,.0f} IOPS"
+        return f"{few_digits(row.synced.rate.median)} of {few_digits(row.write.rate.median)} IOPS"
     size_bytes = row.write.cell.block_bytes
     with_sync, without = (one.median * size_bytes / 1e6 for one in (row.synced.rate, row.write.rate))
-    return f"{with_sync:,.0f} of {without:,.0f} MB/s"
+    return f"{few_digits(with_sync)} of {few_digits(without)} MB/s"
 
 
 def _per_cent(share: float) -> str:

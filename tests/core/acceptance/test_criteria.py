@@ -9,6 +9,7 @@ import pytest
 from durability.acceptance.criteria import KINDS
 from durability.acceptance.decision import decide_on, decided_of_all
 from durability.acceptance.evidence import DriveEvidence
+from durability.acceptance.kinds import number
 from durability.acceptance.profile import Criterion, DecisionWord, Profile
 from durability.bench.catalogue import HELD_COMMIT, HELD_FILL, HELD_UNSYNCED, HELD_WRITERS
 from durability.bench.decision.proof import Proof
@@ -401,23 +402,32 @@ CASES = (
     case("commit-rate", 9999, evidence(results=[BROKEN_OFF]), "refuse", "2,000 commits/s"),
     case("filled-rate", 1, evidence(results=[BROKEN_OFF]), "not shown", "half.json was broken off"),
     case("filled-share", 1, evidence(results=[BROKEN_OFF]), "not shown", "no result of bench --accept"),
+    case(
+        "commit-p99",
+        10,
+        evidence(results=[measured(accept_result(rates={HELD_COMMIT.name: 89.64}))]),
+        "refuse",
+        "10.04 ms",
+    ),
+    case("ready-within", 4.4, evidence(campaign(health=rows(59, ready_s=4.4008))), "refuse", "4.401 s"),
+    case("ready-within", 1000, evidence(campaign(health=rows(59, ready_s=1234.0))), "refuse", "1,234 s"),
     case("unsynced-rate", 100, FINE, "pass", "262 MB/s"),
     case("unsynced-rate", 300, FINE, "refuse", "262 MB/s"),
     case("unsynced-rate", 100, NONE, "not shown", "no result of bench --accept"),
     case("filled-rate", 100, FINE, "pass", "524 MB/s"),
-    case("filled-rate", 100, evidence(results=[measured(SLOW)]), "refuse", "52 MB/s"),
+    case("filled-rate", 100, evidence(results=[measured(SLOW)]), "refuse", "52.4 MB/s"),
     case(
         "filled-rate",
         100,
         evidence(results=[measured(accept_result(free_bytes=1 << 40))]),
         "not shown",
-        "524 MB/s; 14.65 GiB of 1 TiB free space written (1%) in 30 s",
+        "524 MB/s; 14.65 GiB of 1 TiB free space written (1.4%) in 30 s",
     ),
     case("filled-rate", 100, NONE, "not shown", "no result of bench --accept"),
-    case("filled-share", 50, FINE, "pass", "9.212 GiB of 12 GiB free space written (77%), 1.6 times over"),
-    case("filled-share", 80, FINE, "not shown", "(77%), 1.6 times over"),
+    case("filled-share", 50, FINE, "pass", "9.212 GiB of 12 GiB free space written (76.7%), 1.6 times over"),
+    case("filled-share", 80, FINE, "not shown", "(76.7%), 1.6 times over"),
     case(
-        "filled-share", 50, CRAMPED, "not shown", "(28%), 4.3 times over; the files of the other cells take"
+        "filled-share", 50, CRAMPED, "not shown", "(28.3%), 4.3 times over; the files of the other cells take"
     ),
     case("filled-rate", 100, CRAMPED, "not shown", "524 MB/s; 3.4 GiB of 12 GiB"),
     case(
@@ -456,6 +466,24 @@ def test_every_kind_is_shown_with_every_word_that_it_has() -> None:
     missing = {(kind, word) for kind in KINDS for word in words} - shown
     # A drive without a firmware's name is a virtual one: see the test below.
     assert missing == {("filled-share", "refuse"), ("held-for", "refuse"), ("firmware-kept", "not shown")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit", "value", "text"),
+    [
+        ("commit-rate", 500, 499.6, "499.6"),
+        ("commit-rate", 500, 500.4, "500"),
+        ("commit-rate", 1, 0.4, "0.4"),
+        ("held-share", 70, 69.96, "69.96"),
+        ("held-for", 600, 599.9996, "599.9996"),
+        ("commit-p99", 10, 10.000000004, "10.000000004"),
+        ("used", 80, 79.99, "80"),
+    ],
+)
+def test_a_figure_does_not_contradict_its_word(kind: str, limit: float, value: float, text: str) -> None:
+    """It has as many digits as it takes to see that the limit is missed, and no more than usual if it is
+    kept."""
+    assert number(_criterion(kind, limit), value) == text
 
 
 def test_a_drive_that_names_no_firmware_has_not_shown_it() -> None:

@@ -28,29 +28,29 @@ def load(*, size_gib: float, free_gib: int = 150, mib_per_s: float = 12_000.0, k
 @pytest.mark.parametrize(
     ("size_gib", "kind", "share", "is_most", "says"),
     [
-        (0.25, "", 0.797, True, "119.6 GiB of 150 GiB free space written (80%), 2.9 times over"),
+        (0.25, "", 0.797, True, "119.6 GiB of 150 GiB free space written (79.7%), 2.9 times over"),
         (
             32,
             "",
             0.469,
             False,
-            "(47%), 5.0 times over; the files of the other cells take 62 GiB: --size 16GiB",
+            "(46.9%), 5.0 times over; the files of the other cells take 62 GiB: --size 16GiB",
         ),
         (
             64,
             "",
             0.139,
             False,
-            "(14%), 16.9 times over; the files of the other cells take 124 GiB: --size 16GiB",
+            "(13.8%), 16.9 times over; the files of the other cells take 124 GiB: --size 16GiB",
         ),
         (
             100,
             "",
             0.0,
             False,
-            "0 bytes of 150 GiB free space written (0%); the files of the other cells take",
+            "0 bytes of 150 GiB free space written (0.0%); the files of the other cells take",
         ),
-        (64, "device", FILLED_SHARE, True, "120 GiB of 150 GiB free space written (80%), 2.9 times over"),
+        (64, "device", FILLED_SHARE, True, "120 GiB of 150 GiB free space written (80.0%), 2.9 times over"),
     ],
 )
 def test_what_is_written_repeatedly_counts_once(
@@ -72,7 +72,7 @@ def test_a_load_that_ended_early_says_how_long_is_enough() -> None:
     """It had not come to the end of its part."""
     found = load(size_gib=1, mib_per_s=500.0)
     assert found.text.startswith(
-        "14.65 GiB of 150 GiB free space written (10%) in 30 s, until the time was over"
+        "14.65 GiB of 150 GiB free space written (9.7%) in 30 s, until the time was over"
     )
 
 

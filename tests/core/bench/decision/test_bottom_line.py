@@ -8,6 +8,7 @@ import pytest
 
 from durability.bench.catalogue import HEADLINE, PROFILES, STANDARD, sustained
 from durability.bench.cells import make_cell
+from durability.bench.decision.block_size import best_sizes
 from durability.bench.decision.bottom_line import bottom_line, megabytes
 from durability.bench.measurement import Idle
 from durability.bench.plausibility import plausibility
@@ -27,6 +28,29 @@ def test_speed_is_that_of_one_writer_and_of_sixteen() -> None:
     speed = found.lines()[0]
     assert speed.startswith(f"speed: 1 writer: {found.one.rate:,.0f} commits/s, ")
     assert speed.count("MB/s") == 2 and speed.count("p99 ") == 2 and "(4k" not in speed
+
+
+def test_figures_of_a_slow_drive_are_not_rounded_to_nothing() -> None:
+    """A stick that makes a commit in three seconds."""
+    slow = simulate(Device(flush_ns=3e9), cells=STANDARD, rounds=5)
+    found = bottom_line(slow)
+    assert found.one is not None and 0.2 < found.one.rate < 0.5
+    assert f"1 writer: {found.one.rate:.3g} commits/s" in found.lines()[0]
+    said = [one.text for one in best_sizes(slow)]
+    assert said and not any("(0 MB/s)" in one for one in said)
+
+
+def test_rounds_that_differ_by_too_much_are_not_rounded_to_the_limit() -> None:
+    """Nobody is told that 20 % is too much where 20 % is allowed."""
+    whole = simulate(Device(), cells=[HEADLINE])
+    rounds = tuple(
+        replace(one, seconds=one.commits / rate, bins=())
+        for one, rate in zip(whole.cells[0].rounds, (1000, 1000, 1210, 1000, 1000), strict=True)
+    )
+    uneven = replace(whole, cells=(replace(whole.cells[0], rounds=rounds),))
+    assert (
+        bottom_line(uneven).lines()[1].startswith("steady: NOT STEADY: 1 writer: rounds differ by 20.2% of")
+    )
 
 
 def test_another_cell_is_named() -> None:
