@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -17,6 +18,11 @@ from durability.evidence.judgement import FindingClass, Judgement
 from durability.evidence.observation import PREFILL, SUPERBLOCK_WRITER
 from durability.evidence.record_rows import ROW_FINDINGS, JudgedRows
 from durability.formats.plan import Plan
+
+# Findings that are no lost operation of their own: a slot that no acknowledged operation had written; a copy
+# of the superblock; a removed file of a log that is back; the second name of an operation that makes one and
+# removes another, where both are wrong.
+Apart: TypeAlias = Literal["prefill", "superblock", "file", "second name"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +48,10 @@ class ScanReport:
     `NameOracle`) have them. `oldest_lost`: per writer the first acknowledged operation that is known to be
     lost, else None; `newest_lost` the last one. `control_lost`: completed writes of the control arm that are
     not there.
-    `failure` says why the scan ended before it was `finished`, for people. `prefill_lost`: findings of slots
-    that no acknowledged operation had written; `superblocks_lost`: findings in copies of the superblock.
-    `by_errors`: I/O errors of the drive may be all that is behind the findings, whatever their classes.
-    `failed_reads`: a read failed, be it where anything is allowed.
+    `failure` says why the scan ended before it was `finished`, for people. `apart`: the findings that are no
+    lost operation of their own, by what they are of, and by class. `by_errors`: I/O errors of the drive may
+    be all that is behind the findings, whatever their classes. `failed_reads`: a read failed, be it where
+    anything is allowed.
     """
 
     finished: bool
@@ -64,8 +70,7 @@ class ScanReport:
     oldest_lost: tuple[int | None, ...]
     newest_lost: tuple[int | None, ...]
     control_lost: int
-    prefill_lost: int
-    superblocks_lost: int
+    apart: dict[tuple[Apart, FindingClass], int]
     by_errors: bool = False
     failed_reads: bool = False
 
@@ -81,27 +86,50 @@ class ScanReport:
 
     @property
     def operations_lost(self) -> int:
-        """How many acknowledged operations the target lacks: of each slot at most one, its newest. Prefill
-        and superblocks among what is set aside are taken off too, so this may be too few."""
-        return max(0, sum(self.convicting.values()) - self.prefill_lost - self.superblocks_lost)
+        """How many acknowledged operations the target lacks: of each slot at most one, its newest."""
+        convicting = self.convicting
+        apart = sum(count for (_, name), count in self.apart.items() if name in convicting)
+        return sum(convicting.values()) - apart
+
+    @property
+    def prefill_lost(self) -> int:
+        """How many slots that no acknowledged operation had written lack what was there before."""
+        return self._convicting_apart("prefill")
+
+    @property
+    def superblocks_lost(self) -> int:
+        """How many copies of the superblock are lost."""
+        return self._convicting_apart("superblock")
+
+    @property
+    def files_back(self) -> int:
+        """How many removed files of a log are back."""
+        return self._convicting_apart("file")
+
+    @property
+    def superblocks_wrong(self) -> int:
+        """How many copies of the superblock are not as they were written, be they set aside."""
+        return sum(count for (kind, _), count in self.apart.items() if kind == "superblock")
+
+    def _convicting_apart(self, kind: Apart) -> int:
+        """How many findings of this kind count."""
+        return sum(self.apart.get((kind, name), 0) for name in self.convicting)
 
 
 def empty_report(plan: Plan, *, failure: str = "") -> ScanReport:
     """The report of a scan that has read nothing, because of `failure`."""
     nothing = (0,) * plan.writers
     return replace(
-        ScanCounts(writers=plan.writers).report(
-            proven=nothing, newest_seen=nothing, may_be_done=nothing, finished=False
-        ),
+        ScanCounts(plan).report(proven=nothing, newest_seen=nothing, may_be_done=nothing, finished=False),
         failure=failure,
     )
 
 
 @dataclass(slots=True)
 class ScanCounts:
-    """Counts of a scan of `writers` writers, as it goes on."""
+    """Counts of a scan of a run's target, as it goes on."""
 
-    writers: int
+    plan: Plan
     checked: int = 0
     in_flight: int = 0
     in_flight_damaged: int = 0
@@ -113,8 +141,9 @@ class ScanCounts:
     findings: Counter[FindingClass] = field(default_factory=Counter)
     oldest_lost: dict[int, int] = field(default_factory=dict)
     newest_lost: dict[int, int] = field(default_factory=dict)
-    prefill_lost: int = 0
-    superblocks_lost: int = 0
+    apart: Counter[tuple[Apart, FindingClass]] = field(default_factory=Counter)
+    # By writer and seq, where one operation makes a name and removes another: the first finding of either.
+    _of_operations: dict[tuple[int, int], FindingClass] = field(default_factory=dict)
 
     def excuse(self, judgement: Judgement) -> None:
         """Count a slot that holds nothing wrong."""
@@ -125,26 +154,41 @@ class ScanCounts:
         """Count a finding that was read twice."""
         assert judgement.finding is not None
         self.findings[judgement.finding] += 1
-        if judgement.writer == SUPERBLOCK_WRITER:
-            self.superblocks_lost += 1
-        elif judgement.expected_seq == PREFILL:
-            self.prefill_lost += 1
+        self._set_apart(judgement, judgement.finding)
         self.order_violations += judgement.order_violation
         self.collateral += judgement.collateral
         self.excuse(judgement)
         if judgement.oldest_lost_seq is not None:
             self.lose(judgement.writer, judgement.oldest_lost_seq, judgement.expected_seq)
 
+    def _set_apart(self, judgement: Judgement, finding: FindingClass) -> None:
+        """Count a finding that is no lost operation of its own as such."""
+        contract = self.plan.contract
+        if judgement.writer == SUPERBLOCK_WRITER:
+            self.apart["superblock", finding] += 1
+        elif judgement.expected_seq == PREFILL:
+            self.apart["prefill", finding] += 1
+        elif contract.layout == "log" and finding == "resurrected":
+            self.apart["file", finding] += 1
+        elif contract.by_name and contract.endless:
+            operation = judgement.writer, judgement.expected_seq
+            first = self._of_operations.get(operation)
+            if first is None:
+                self._of_operations[operation] = finding
+            else:  # an unreadable one may be set aside, and then the other stands for the operation
+                self.apart["second name", first if first == "unreadable" else finding] += 1
+
     def count_rows(self, writer: int, rows: JudgedRows) -> None:
         """Count many slots of one writer; those with findings were read twice."""
         for number, name in enumerate(ROW_FINDINGS, start=1):
             if count := int(np.count_nonzero(rows.finding == number)):
                 self.findings[name] += count
+            if prefill := int(np.count_nonzero((rows.finding == number) & (rows.expected == PREFILL))):
+                self.apart["prefill", name] += prefill
         self.in_flight_damaged += int(np.count_nonzero(rows.in_flight_damaged))
         self.above_ceiling += int(np.count_nonzero(rows.above_ceiling))
         self.order_violations += int(np.count_nonzero(rows.order_violation))
         self.collateral += int(np.count_nonzero(rows.collateral))
-        self.prefill_lost += int(np.count_nonzero((rows.finding > 0) & (rows.expected == PREFILL)))
         lost = rows.oldest_lost > 0
         if lost.any():
             self.lose(writer, int(rows.oldest_lost[lost].min()), int(rows.expected[lost].max()))
@@ -177,11 +221,10 @@ class ScanCounts:
             proven=proven,
             newest_seen=newest_seen,
             may_be_done=may_be_done,
-            oldest_lost=tuple(self.oldest_lost.get(writer) for writer in range(self.writers)),
-            newest_lost=tuple(self.newest_lost.get(writer) for writer in range(self.writers)),
+            oldest_lost=tuple(self.oldest_lost.get(writer) for writer in range(self.plan.writers)),
+            newest_lost=tuple(self.newest_lost.get(writer) for writer in range(self.plan.writers)),
             control_lost=self.control_lost,
-            prefill_lost=self.prefill_lost,
-            superblocks_lost=self.superblocks_lost,
+            apart=dict(self.apart),
         )
 
 

@@ -454,7 +454,6 @@ class LogOracle(SlotOracle):
             finding="resurrected",
             order_violation=self.acked[writer] < outlived_by,
             expected_seq=outlived_by,
-            oldest_lost_seq=outlived_by,
             text=f"file TARGET{extent.suffix}: resurrected; its removal was durable before seq {outlived_by}",
         )
 

@@ -237,7 +237,7 @@ def _identity_reasons(identity: Identity, scan: ScanReport) -> Iterator[Reason]:
     if identity.superseded_by:
         later = identity.superseded_by
         yield _reason("superseded", f"run {later}; --run {later} judges that one")
-    elif identity.attempted_by and scan.superblocks_lost:
+    elif identity.attempted_by and scan.superblocks_wrong:
         # It may have been cut in its first write: the superblocks.
         yield _reason("superseded", f"run {identity.attempted_by} may have begun to write its superblocks")
     if identity.drive_changed:
@@ -254,7 +254,7 @@ def _identity_reasons(identity: Identity, scan: ScanReport) -> Iterator[Reason]:
 
 def _only_superblocks(scan: ScanReport) -> bool:
     """Whether nothing but copies of the superblock is wrong: the first thing that a later run writes."""
-    return 0 < sum(scan.findings.values()) == scan.superblocks_lost
+    return 0 < sum(scan.findings.values()) == scan.superblocks_wrong
 
 
 def _session_reasons(case: Case | None) -> Iterator[Reason]:

@@ -101,7 +101,7 @@ class ScanBase:
         self._job = job
         self._listener = listener
         self._proven = proven
-        self._counts = ScanCounts(writers=job.plan.writers)
+        self._counts = ScanCounts(job.plan)
         self._examples = Examples(job.plan.record_bytes)
         chunk = max(CHUNK_BYTES, job.plan.record_bytes)
         self._buffers = [aligned_buffer(chunk) for _ in range(_BUFFERS)]

@@ -204,7 +204,7 @@ class SlotScan(ScanBase):
             newest = self._versions.newest(writer, slots, frontier)
             written = newest[newest > 0]
             self._counts.findings["truncated"] += len(slots)
-            self._counts.prefill_lost += len(slots) - len(written)
+            self._counts.apart["prefill", "truncated"] += len(slots) - len(written)
             if len(written):
                 self._counts.lose(writer, int(written.min()), int(written.max()))
             self._listener.tick()

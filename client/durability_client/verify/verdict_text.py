@@ -159,7 +159,7 @@ def sections(outcome: Outcome) -> tuple[VerdictSection, ...]:
 
 
 def _how_much(outcome: Outcome) -> str:
-    """What is lost: acknowledged operations, or what was written before the first of them."""
+    """What is lost: acknowledged operations, or what else was durable."""
     report = outcome.report
     if report.operations_lost:
         lost = counted(report.operations_lost, "acknowledged operation")
@@ -169,6 +169,8 @@ def _how_much(outcome: Outcome) -> str:
         before.append(f"the prefill of {counted(report.prefill_lost, outcome.plan.contract.noun)}")
     if report.superblocks_lost:
         before.append(counted(report.superblocks_lost, "superblock copy", "superblock copies"))
+    if report.files_back:
+        before.append(f"the removal of {counted(report.files_back, 'file')}")
     return f"no acknowledged operation is lost, but {' and '.join(before)}"
 
 
@@ -271,7 +273,8 @@ def _in_flight(outcome: Outcome) -> str:
         default=None,
     )
     text += f"; {report.in_flight_damaged:,} of them are damaged, which is not a loss"
-    if atomic is not None and outcome.plan.record_bytes <= atomic:
+    in_place = outcome.plan.contract.layout == "region"  # else a file may be short of what was never written
+    if in_place and atomic is not None and outcome.plan.record_bytes <= atomic:
         text += f", although the drive claims to write {atomic:,} bytes atomically at power failure (AWUPF)"
     return text
 
@@ -313,6 +316,8 @@ def _lost(outcome: Outcome) -> Iterator[tuple[str, str]]:
         )
     if report.superblocks_lost:
         yield "superblock", f"{report.superblocks_lost:,} of these are copies of the superblock"
+    if report.files_back:
+        yield "file", f"{report.files_back:,} of these are removed files that are back"
     yield from _lost_by_writer(report)
     if window is not None:
         yield (
@@ -338,7 +343,7 @@ def _classes(outcome: Outcome) -> Iterator[tuple[str, str]]:
     report = outcome.report
     found = [(name, count) for name in get_args(FindingClass) if (count := report.findings.get(name, 0))]
     said = outcome.verdict.word == "loss" and [count for _, count in found] == [report.operations_lost]
-    place = "place" if report.superblocks_lost else outcome.plan.contract.noun
+    place = "place" if report.superblocks_lost or report.files_back else outcome.plan.contract.noun
     for name, count in found:
         aside = "" if name in report.convicting else "; set aside, since the scan did not finish"
         meaning = f"{_meaning(name, outcome.plan)}{aside}"

@@ -102,10 +102,10 @@ def _untrue_counts(document: Mapping[str, Any], truth: FigureTruth) -> Iterator[
 def _recounted(document: Mapping[str, Any], truth: FigureTruth, reference: ReferenceJudge) -> Iterator[str]:
     """What a second reading has another number of."""
     lost, control, plan = document["lost"], document["control"], truth.plan
-    wrong = [one.expected for place, one in reference.wrong.items() if place[0] != SUPERBLOCK]
+    prefill = [place for place, one in reference.wrong.items() if place[0] != SUPERBLOCK and not one.expected]
     counted = {
-        "lost operations": (lost["operations"], len([one for one in wrong if one])),
-        "lost prefill": (lost["prefill"], len([one for one in wrong if not one])),
+        "lost operations": (lost["operations"], reference.lost_operations()),
+        "lost prefill": (lost["prefill"], len(prefill)),
     }
     if truth.promised is not None:  # else a kernel may write back meanwhile what nobody synced
         true = reference.control_lost(control["completed"])

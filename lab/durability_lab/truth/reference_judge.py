@@ -162,6 +162,19 @@ class ReferenceJudge:
             found = wrong.expected - 1 if wrong.found is None else wrong.found
             yield place, next(seq for seq in self._events_of(place) if seq > found), wrong
 
+    def lost_operations(self) -> int:
+        """How many acknowledged operations the target lacks, of each slot the newest. One of `create` has two
+        names to show it, the one that it makes and the one that it removes; a file of `append` has none."""
+        return len(
+            {
+                (place[0], wrong.expected)
+                for place, wrong in self.wrong.items()
+                if place[0] != SUPERBLOCK
+                and wrong.expected
+                and not (self._plan.workload == "append" and wrong.finding == "resurrected")
+            }
+        )
+
     def control_lost(self, completed: int) -> int:
         """How many of the control arm's slots have something intact in place of the newest of its first
         `completed` writes, or end before it, and not a later one: what is damaged may have been in flight."""

@@ -52,6 +52,7 @@ def assert_by_the_book(report: ScanReport, found: Found) -> None:
     assert report.newest_seen == found.oracle.newest_seen
     assert report.oldest_lost == found.oldest_lost
     assert report.prefill_lost == found.report().prefill_lost
+    assert report.operations_lost == found.report().operations_lost
 
 
 def steady(disk: Disk, acked: int) -> int:

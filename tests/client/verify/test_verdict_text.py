@@ -162,8 +162,8 @@ def test_loss_says_what_when_and_where(make_plan: MakePlan) -> None:
 def test_the_number_of_lost_operations_is_said_once(make_plan: MakePlan) -> None:
     """Of one class it stands in the first line alone; what was written before the run is counted apart."""
     one_class = printed(judged(make_plan, findings={"lost": 37}, oldest_lost=(9,), newest_lost=(99,)))
-    before: dict[str, Any] = {"prefill_lost": 25, "superblocks_lost": 2}
-    apart = printed(judged(make_plan, findings={"truncated": 64}, **before))
+    before = {("prefill", "truncated"): 25, ("superblock", "truncated"): 2}
+    apart = printed(judged(make_plan, findings={"truncated": 64}, apart=before))
 
     assert one_class.count("37") == 1
     assert apart.splitlines()[0] == "LOSS: 37 acknowledged operations are lost"
@@ -175,19 +175,37 @@ def test_the_number_of_lost_operations_is_said_once(make_plan: MakePlan) -> None
 
 
 @pytest.mark.parametrize(
-    ("counts", "first_line"),
+    ("kind", "count", "said"),
     [
-        ({"prefill_lost": 3}, "LOSS: no acknowledged operation is lost, but the prefill of 3 slots"),
-        ({"superblocks_lost": 1}, "LOSS: no acknowledged operation is lost, but 1 superblock copy"),
+        ("prefill", 3, "the prefill of 3 slots"),
+        ("superblock", 1, "1 superblock copy"),
+        ("file", 2, "the removal of 2 files"),
     ],
 )
 def test_a_loss_without_lost_operations_says_so(
-    make_plan: MakePlan, counts: dict[str, Any], first_line: str
+    make_plan: MakePlan, kind: str, count: int, said: str
 ) -> None:
-    """What `run` synced before it was armed is lost: that is loss, and no operation is blamed on it."""
-    outcome = judged(make_plan, findings={"corrupt": sum(counts.values())}, **counts)
+    """What is lost is none of the acknowledged operations: that is loss, and none is blamed for it."""
+    outcome = judged(make_plan, findings={"corrupt": count}, apart={(kind, "corrupt"): count})
 
-    assert printed(outcome).splitlines()[0] == first_line
+    assert printed(outcome).splitlines()[0] == f"LOSS: no acknowledged operation is lost, but {said}"
+
+
+def test_what_is_set_aside_hides_no_lost_operation(make_plan: MakePlan) -> None:
+    """The drive went away after the prefill of 20 slots could not be read: the 10 operations that are lost
+    are still lost, and of the slots that are set aside nothing is said to be lost."""
+    aside = {("prefill", "unreadable"): 20}
+    some = judged(make_plan, findings={"lost": 10, "unreadable": 20}, apart=aside, finished=False)
+    none = judged(
+        make_plan,
+        findings={"corrupt": 1, "unreadable": 20},
+        apart={**aside, ("superblock", "corrupt"): 1},
+        finished=False,
+    )
+
+    assert printed(some).splitlines()[0] == "LOSS: 10 acknowledged operations are lost"
+    assert printed(none).splitlines()[0] == "LOSS: no acknowledged operation is lost, but 1 superblock copy"
+    assert none.document()["lost"] == {"operations": 0, "prefill": 0}
 
 
 def test_many_writers_do_not_fill_the_page(make_plan: MakePlan) -> None:
@@ -263,6 +281,17 @@ def test_damage_in_flight_is_set_against_the_drives_promise(make_plan: MakePlan)
     assert (
         "2 of them are damaged, which is not a loss, although the drive claims to write 4,096 bytes" in text
     )
+
+
+@pytest.mark.parametrize("workload", ["append", "create", "unlink"])
+def test_a_file_that_is_short_in_flight_breaks_no_promise(make_plan: MakePlan, workload: str) -> None:
+    """What is damaged there may never have been written to the drive: the file may just be empty."""
+    promising = facts(boot="boot-2", uptime_s=30, drives=(drive(atomic_write_bytes=4096),))
+    outcome = judged(make_plan, now=promising, plan={"workload": workload}, in_flight_damaged=2)
+
+    text = words(section(printed(outcome), HEADINGS[1]))
+    assert "2 of them are damaged, which is not a loss" in text
+    assert "AWUPF" not in text
 
 
 @pytest.mark.parametrize(

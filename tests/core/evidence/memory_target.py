@@ -17,7 +17,7 @@ from durability.evidence.judgement import FindingClass, Judgement
 from durability.evidence.name_oracle import MISSING, FoundNames, NameOracle
 from durability.evidence.observation import PREFILL
 from durability.evidence.proven_operations import ProvenOperations
-from durability.evidence.scan_report import Example, ScanReport
+from durability.evidence.scan_report import Apart, Example, ScanReport
 from durability.evidence.slot_oracle import ExpectedFile, LogOracle, SlotOracle
 from durability.evidence.verdict import Verdict
 from durability.formats.case import CASE_SCHEMA, Case, Event, PastVerdict, Receipt
@@ -168,6 +168,21 @@ class Found:
             lost.append(max(seqs, default=None))
         return tuple(lost)
 
+    @property
+    def apart(self) -> Counter[tuple[Apart, FindingClass]]:
+        apart: Counter[tuple[Apart, FindingClass]] = Counter()
+        operations: set[tuple[int, int]] = set()
+        for one in self.wrong:
+            assert one.finding is not None
+            if one.expected_seq == PREFILL:
+                apart["prefill", one.finding] += 1
+            elif self.oracle.plan.workload == "append" and one.finding == "resurrected":
+                apart["file", one.finding] += 1
+            elif (one.writer, one.expected_seq) in operations:
+                apart["second name", one.finding] += 1
+            operations.add((one.writer, one.expected_seq))
+        return apart
+
     def report(self) -> ScanReport:
         """The same as a scan of the product reports it."""
         return ScanReport(
@@ -187,8 +202,7 @@ class Found:
             oldest_lost=self.oldest_lost,
             newest_lost=self.newest_lost,
             control_lost=self.control_lost,
-            prefill_lost=sum(one.expected_seq == PREFILL for one in self.wrong),
-            superblocks_lost=0,
+            apart=dict(self.apart),
         )
 
     def examples(self) -> list[Example]:

@@ -12,6 +12,8 @@ from durability.evidence import verdict
 from durability.evidence.at_risk import AtRisk
 from durability.evidence.cut import Cut, CutClass
 from durability.evidence.identity import Identity
+from durability.evidence.judgement import FindingClass
+from durability.evidence.scan_report import Apart
 from durability.evidence.verdict import EXPLAIN_FINDINGS, REASONS, Verdict, decide
 from durability.formats.case import Case, PastVerdict
 from durability.formats.plan import Plan
@@ -167,8 +169,9 @@ def test_no_log_is_never_durable(intact: Found, broken: Found) -> None:
 
 def test_without_a_log_superblocks_alone_prove_no_loss(plan: Plan, intact: Found, broken: Found) -> None:
     """A later run that nobody knows of damages a copy first, if it is cut while it begins."""
-    one = dataclasses.replace(intact.report(), findings={"corrupt": 1}, superblocks_lost=1)
-    more = dataclasses.replace(broken.report(), findings={"corrupt": 1, "lost": 1}, superblocks_lost=1)
+    copy: dict[tuple[Apart, FindingClass], int] = {("superblock", "corrupt"): 1}
+    one = dataclasses.replace(intact.report(), findings={"corrupt": 1}, apart=copy)
+    more = dataclasses.replace(broken.report(), findings={"corrupt": 1, "lost": 1}, apart=copy)
     fields: dict[str, Any] = {"identity": TARGET, "cut": POWER, "at_risk": EXPOSED}
     fields |= {"require_cut": "power", "min_cuts": 1}
     without = decide(case=None, scan=one, **fields)

@@ -27,15 +27,13 @@ Change = Callable[[], AbstractContextManager[None]]
         (
             LIAR,
             without(
-                ScanReport.operations_lost,
-                "max(0, sum(self.convicting.values())",
-                "max(0, 1 + sum(self.convicting.values())",
+                ScanReport.operations_lost, "sum(convicting.values()) - apart", "sum(convicting.values()) + 1"
             ),
             "lost operations, and a second reading has",
         ),
         (
             LIAR,
-            without(ScanCounts.report, "prefill_lost=self.prefill_lost", "prefill_lost=1"),
+            without(ScanReport.prefill_lost, 'self._convicting_apart("prefill")', "1"),
             "1 lost prefill, and a second reading has 0",
         ),
         (

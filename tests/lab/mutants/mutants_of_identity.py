@@ -147,7 +147,7 @@ IDENTITY = (
         noticed_by={
             "second-run-that-was-cut-in-its-first-write": "loss; 1 corrupt",
         },
-        change=without(verdict._identity_reasons, " and scan.superblocks_lost", " and False"),
+        change=without(verdict._identity_reasons, " and scan.superblocks_wrong", " and False"),
     ),
     Mutant(
         name="other runs are earlier without a log",

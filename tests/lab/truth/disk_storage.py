@@ -123,18 +123,18 @@ def _by_file(counts: Mapping[tuple[str, int], int]) -> dict[str, dict[int, int]]
 
 
 def scanned(
-    disk: Disk, acked: Sequence[int], bad: Collection[tuple[str, int]] = ()
+    disk: Disk, acked: Sequence[int], bad: Collection[tuple[str, int]] = (), *, control: int = 0
 ) -> tuple[list[Judgement], ScanReport]:
-    """What the real scan finds, and its report."""
-    return scanned_from(DiskStorage(disk, bad), disk, acked)
+    """What the real scan finds, and its report; `control`: completed writes of the control arm."""
+    return scanned_from(DiskStorage(disk, bad), disk, acked, control=control)
 
 
 def scanned_from(
-    storage: DiskStorage, disk: Disk, acked: Sequence[int]
+    storage: DiskStorage, disk: Disk, acked: Sequence[int], *, control: int = 0
 ) -> tuple[list[Judgement], ScanReport]:
     """As `scanned`, of a disk that is read through `storage`."""
     findings: list[Judgement] = []
-    job = ScanJob(plan=disk.plan, acked=tuple(acked), control_completed=0, block_bytes=SECTOR)
+    job = ScanJob(plan=disk.plan, acked=tuple(acked), control_completed=control, block_bytes=SECTOR)
     listener = ScanListener(
         tick=lambda: None, progress=lambda _: None, example=lambda _: None, finding=findings.append
     )

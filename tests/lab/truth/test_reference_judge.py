@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from durability.formats.plan import MAIN, Plan
+from durability_lab.truth.comparison import Claims
 from durability_lab.truth.reference_judge import Place
 from tests.conftest import PLAN_FIELDS
 from tests.core.evidence.memory_target import SECTOR, Disk
-from tests.lab.truth.disk_storage import claims_on, reference_on
+from tests.lab.truth.disk_storage import reference_on, scanned
 
 TARGETS = 25  # of each workload
 WORKLOADS: tuple[str, ...] = ("overwrite", "append", "create", "rename", "unlink")
@@ -34,6 +35,10 @@ class Target:
         self.done = [frontier + chance.randint(0, plan.credit) for frontier in self.acked]
         for writer, frontier in enumerate(self.done):
             self.disk.write_to(writer, frontier)
+        self.completed = chance.randint(0, 3 * plan.control_slots)
+        for seq in range(1, self.completed + chance.randint(1, 2)) if plan.control_slots else ():
+            slot = self.disk.slot_of(plan.control_writer, seq)
+            self.disk.put(plan.control_writer, slot, self.disk.record(plan.control_writer, slot, seq))
         self.bad: set[tuple[str, int]] = set()
         damages: list[Callable[[], None]] = [
             self.older,
@@ -47,6 +52,7 @@ class Target:
             self.bring_back,
             self.temporary,
             self.unreadable,
+            self.control_arm,
         ]
         for _ in range(chance.randint(0, PLACES_DAMAGED_MOST)):
             chance.choice(damages)()
@@ -135,6 +141,26 @@ class Target:
         if self.plan.workload == "rename" and data is not None:
             self.disk.files[f"{self.disk.versions.place(*place)[0]}.tmp"] = bytearray(data)
 
+    def control_arm(self) -> None:
+        """A slot of the control arm is older, newer, damaged or unreadable in part, or its file ends."""
+        if not self.plan.control_slots:
+            return
+        place = self.plan.control_writer, self.chance.randrange(self.plan.control_slots)
+        suffix, offset, record_bytes = self.disk.versions.place(*place)
+        first = self.chance.randrange(record_bytes // SECTOR)
+        version = self.disk.record(
+            *place, self.disk.newest(*place, self.chance.randint(0, self.completed + 9))
+        )
+        what = self.chance.randrange(8)
+        if what == 0:
+            self.bad.add((suffix, offset + SECTOR * first))
+        elif what == 1 and self.chance.random() < 0.3:
+            del self.disk.files[suffix][offset + SECTOR * first :]
+        elif what < 4:
+            self.disk.put(*place, self.chance.choice((bytes(SECTOR), b"\xa5" * SECTOR)), first)
+        else:
+            self.disk.put(*place, version[SECTOR * first :], first)
+
     def unreadable(self) -> None:
         suffix, offset, _ = self.disk.versions.place(*self.place())
         self.bad.add((suffix, offset + SECTOR * self.chance.randrange(self.plan.record_bytes // SECTOR)))
@@ -155,7 +181,7 @@ def _plan(workload: str, chance: random.Random) -> Plan:
         "group": group,
         "credit": credit,
         "slots": 4 * credit + chance.randint(0, 20),
-        "control_slots": 0,
+        "control_slots": chance.choice((0, 6)),
     }
     return Plan(**{**PLAN_FIELDS, **changes})
 
@@ -163,15 +189,19 @@ def _plan(workload: str, chance: random.Random) -> Plan:
 @pytest.mark.slow
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_two_judges_agree_on_any_damage(workload: str) -> None:
-    """Class, operation expected and operation found are the same for every slot, superblock and file."""
+    """Class, operation expected and operation found are the same for every slot, superblock and file, and the
+    numbers of lost operations and of lost writes of the control arm."""
     seed = random.SystemRandom().getrandbits(32)
     found = 0
     for number in range(TARGETS):
         target = Target(workload, random.Random(f"{seed} {number}"))
         reference = reference_on(target.disk, target.acked, target.bad)
-        claims = claims_on(target.disk, target.acked, target.bad)
+        findings, report = scanned(target.disk, target.acked, target.bad, control=target.completed)
+        claims = Claims.of_scan(findings, report)
         assert reference.wrong == claims.places, (seed, number)
         assert reference.proven == claims.proven, (seed, number)
         assert claims.counts.total() == len(claims.places), (seed, number)
+        assert report.operations_lost == reference.lost_operations(), (seed, number)
+        assert report.control_lost == reference.control_lost(target.completed), (seed, number)
         found += len(reference.wrong)
     assert found > TARGETS // 2, "or this shows nothing"
