@@ -149,11 +149,15 @@ def frontiers_at(case: Case, plan: Plan, at_ns: int) -> tuple[int, ...]:
 
 def _exposed(versions: Versions, plan: Plan, writer: int, since: int, acked: int) -> int:
     """Slots whose newest possible operation lies in (since, acked]: no later one can hide its loss."""
-    first = max(since, acked - 2 * plan.slots) + 1  # two passes visit every slot at least once
+    ceiling = acked + plan.credit
+    gone = acked - 2 * plan.slots  # two passes visit every slot at least once
+    if plan.contract.layout == "log":  # the older files may be removed already
+        gone = (ceiling // plan.slots - 1) * plan.slots
+    first = max(since, gone, 0) + 1
     seqs = np.arange(first, acked + 1, dtype=U64)
     if not len(seqs):
         return 0
-    newest = versions.newest(writer, versions.slots_of(writer, seqs), acked + plan.credit)
+    newest = versions.newest(writer, versions.slots_of(writer, seqs), ceiling)
     return int(np.count_nonzero(newest == seqs))
 
 

@@ -44,6 +44,15 @@ def test_a_slot_that_a_write_in_flight_may_cover_is_not_at_risk(make_plan: MakeP
     assert counts(make_case(plan, (3000,)), plan, 3000)[3] == 64 - 8
 
 
+@pytest.mark.parametrize(("acked", "exposed"), [(70, 70), (119, 119), (120, 56), (130, 66), (190, 62)])
+def test_a_record_whose_file_may_be_removed_is_not_at_risk(
+    make_plan: MakePlan, acked: int, exposed: int
+) -> None:
+    """Of a log only the newest file that the credit reaches, and the one before it, must be there."""
+    plan = small(make_plan, workload="append")
+    assert counts(make_case(plan, (acked,)), plan, acked)[3] == exposed
+
+
 def test_load_that_ended_before_the_cut_leaves_nothing_at_risk(plan: Plan) -> None:
     """If frames went on for seconds after the last acknowledgement, the drive had time to drain its cache."""
     case = make_case(plan, (3000,), last_receipt_ns=LAST_NS + 2000 * MS)

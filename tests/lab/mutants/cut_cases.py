@@ -317,6 +317,13 @@ def end_of_a_pass() -> str:
     return judged(disk_of(plan, 192), make_case(plan, (192,)), tell=at_risk)
 
 
+@lab_case("durable; at risk 2, 11, 72, 72")
+def log_whose_older_files_are_removed() -> str:
+    """Of the last operations of `append` the oldest were in a file that is removed, as it must be."""
+    plan = plan_of(workload="append")
+    return judged(disk_of(plan, 200), make_case(plan, (200,)), tell=at_risk)
+
+
 @lab_case("durable; at risk 2, 11, 56, 56")
 def client_that_reports_the_targets_error() -> str:
     """The drive alone lost its power; the client said so, and its heartbeats came for five seconds more."""

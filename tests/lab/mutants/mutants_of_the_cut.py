@@ -275,6 +275,15 @@ THE_CUT = (
         change=without(at_risk._exposed, "np.count_nonzero(newest == seqs)", "len(seqs)"),
     ),
     Mutant(
+        name="removed records at risk",
+        rule=13,
+        taken_away="records of a log whose file is removed are counted as at risk",
+        noticed_by={
+            "log-whose-older-files-are-removed": "durable; at risk 2, 11, 101, 128",
+        },
+        change=without(at_risk._exposed, 'plan.contract.layout == "log"', "False"),
+    ),
+    Mutant(
         name="late frames are new",
         rule=13,
         taken_away="acknowledgements that a dead network held up count from when they came",
