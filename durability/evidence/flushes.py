@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from durability.evidence.drive_identity import are_two, own_serial
 from durability.formats.facts import Drive, Facts
 from durability.formats.plan import Plan
 from durability.formats.run_statistics import Statistics
@@ -38,18 +39,34 @@ class LeafFlushes:
 
 
 def leaf_flushes(plan: Plan, armed: Facts, statistics: Statistics | None) -> tuple[LeafFlushes, ...]:
-    """Each leaf drive of the facts at arming, in their order. `statistics` None: the run sent none."""
+    """Each leaf drive of the facts at arming, in their order. `statistics` None: the run sent none. A flush
+    counts for every path to its drive."""
     syncs = None if statistics is None else statistics.syncs(plan.group)
     counted = {} if statistics is None else {one.name: one.flushes for one in statistics.drives}
-    return tuple(
-        LeafFlushes(
-            drive=drive,
-            syncs=syncs,
-            flushes=counted.get(drive.name),
-            note=_note(plan, drive, syncs=syncs, flushes=counted.get(drive.name)),
+    leaves = []
+    for drive in armed.drives:
+        by_path = [counted.get(path.name) for path in _paths(armed, drive)]
+        known = [flushes for flushes in by_path if flushes is not None]
+        flushes = sum(known) if len(known) == len(by_path) else None
+        note = _note(plan, drive, syncs=syncs, flushes=flushes)
+        leaves.append(LeafFlushes(drive=drive, syncs=syncs, flushes=flushes, note=note))
+    return tuple(leaves)
+
+
+def _paths(armed: Facts, drive: Drive) -> list[Drive]:
+    """What the kernel shows of one drive, as often as there are paths to it."""
+    own = own_serial(drive, armed.host.machine_id)
+    return [
+        other
+        for other in armed.drives
+        if other is drive
+        or (
+            own
+            and own == own_serial(other, armed.host.machine_id)
+            and not are_two(drive, other)
+            and not are_two(other, drive)
         )
-        for drive in armed.drives
-    )
+    ]
 
 
 def _note(plan: Plan, drive: Drive, *, syncs: int | None, flushes: int | None) -> str:

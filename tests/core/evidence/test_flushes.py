@@ -60,3 +60,26 @@ def test_a_run_that_sent_no_statistics(make_plan: MakePlan) -> None:
     (leaf,) = leaf_flushes(small(make_plan), facts(), None)
     assert (leaf.syncs, leaf.flushes, leaf.none_sent) == (None, None, False)
     assert leaf.note == "flushes unknown: no statistics of this run arrived"
+
+
+@pytest.mark.parametrize(
+    ("second", "flushes", "said"),
+    [
+        ({}, 0, [2000, 2000]),
+        ({}, None, [None, None]),
+        ({"serial": "S2"}, 0, [2000, 0]),
+        ({"wwid": "naa.2"}, 0, [2000, 0]),
+        ({"serial": ""}, 0, [2000, 0]),
+    ],
+)
+def test_paths_to_one_drive_count_together(
+    make_plan: MakePlan, second: dict[str, Any], flushes: int | None, said: list[int | None]
+) -> None:
+    """Multipath sends all flushes on one path; of a mirror each drive must get its own."""
+    armed = facts(drives=(drive(wwid="naa.1"), drive(**{"name": "sdb", "wwid": "naa.1", **second})))
+    statistics = make_statistics(operations=(2000,), flushes={"sda": 2000, "sdb": flushes})
+
+    leaves = leaf_flushes(small(make_plan), armed, statistics)
+
+    assert [leaf.flushes for leaf in leaves] == said
+    assert [leaf.none_sent for leaf in leaves] == [count == 0 for count in said]
