@@ -19,6 +19,7 @@ from durability.errors import RefusedError
 from durability.protocol.messages import (
     Evidence,
     Export,
+    Fetch,
     FetchResult,
     KeepResult,
     List,
@@ -36,6 +37,7 @@ LARGE_MAX = 16  # large messages of one client, until they are answered, and ans
 LONG: tuple[type[Message], ...] = (
     Evidence,
     Export,
+    Fetch,
     FetchResult,
     KeepResult,
     List,

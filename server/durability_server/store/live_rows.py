@@ -12,13 +12,12 @@ from typing import Any, cast
 
 from sqlalchemy import ColumnElement, Connection, select
 
-from durability.evidence.strength import weightiest
 from durability.formats.case import SessionEnd
 from durability.formats.packing import Value, unpack
 from durability.units import format_run
 from durability_server.store import tables
 from durability_server.store.records import RunState, state_of
-from durability_server.store.run_rows import data_of, in_turn, verdicts_of
+from durability_server.store.run_rows import data_of, in_turn, standing_verdicts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +80,10 @@ def rows_now(
     rows = sorted(db.execute(wanted).all(), key=lambda row: -row.number)
     names = [row.run for row in rows]
     frontiers, drives = _frontiers(db, names), _drives(db, names)
-    given = verdicts_of(db, select(runs.run).where(runs.run.in_(names)))
+    given = standing_verdicts(db, select(runs.run).where(runs.run.in_(names)))
     found: list[tuple[Any, RunNow]] = []
     for row in rows:
-        standing = weightiest(given[row.run])
+        standing = given.get(row.run)
         error = cast(dict[str, Value], unpack(row.errors)) if row.errors is not None else {}
         now = RunNow(
             run=row.run,

@@ -5,10 +5,10 @@ Within a transaction of the caller's, which decides what is allowed.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from itertools import groupby
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import (
@@ -30,6 +30,7 @@ from sqlalchemy import (
 )
 
 from durability.errors import FormatError, RefusedError
+from durability.evidence.strength import weightiest
 from durability.formats.case import Event, PastVerdict, SessionEnd
 from durability.formats.documents import from_value
 from durability.formats.facts import Facts
@@ -263,27 +264,46 @@ def stored_run(db: Connection, row: Row[Any]) -> StoredRun:
     )
 
 
-def verdicts_of(db: Connection, runs: Select[Any]) -> defaultdict[str, list[PastVerdict]]:
-    """The verdicts of each of the selected runs, oldest first."""
-    given: defaultdict[str, list[PastVerdict]] = defaultdict(list)
-    documents = tables.verdicts.c.document  # can be long
-    columns = (column for column in tables.verdicts.c if column is not documents)
-    both = tables.verdicts.join(tables.runs, tables.verdicts.c.run == tables.runs.c.run)
-    of_runs = select(*columns, tables.runs.c.enumerations).select_from(both)
-    of_runs = of_runs.where(tables.verdicts.c.run.in_(runs))
-    for row in db.execute(of_runs.order_by(tables.verdicts.c.number)):
-        given[row.run].append(
-            PastVerdict(
-                run=row.run,
-                verdict=row.verdict,
-                cut_class=row.cut_class,
-                at_risk_ms1000=row.at_risk_ms1000,
-                wall=row.wall,
-                reasons=tuple(row.reasons.split()),
-                enumerations=tuple(row.enumerations.split()),
-            )
+def verdicts_of(db: Connection, run: str) -> list[PastVerdict]:
+    """The verdicts of this run, oldest first."""
+    one = select(tables.runs.c.run).where(tables.runs.c.run == run)
+    return next((given for _, given in _verdicts_by_run(db, one)), [])
+
+
+def standing_verdicts(db: Connection, runs: Select[Any]) -> dict[str, PastVerdict]:
+    """The verdict that counts of each of the selected runs that has one."""
+    each = ((run, weightiest(given)) for run, given in _verdicts_by_run(db, runs))
+    return {run: standing for run, standing in each if standing is not None}
+
+
+def _verdicts_by_run(db: Connection, runs: Select[Any]) -> Iterator[tuple[str, list[PastVerdict]]]:
+    """The verdicts of each of the selected runs that has some, oldest first; of one run at a time, since a
+    run may have hundreds."""
+    own, columns = tables.runs.c, tables.verdicts.c
+    given = select(columns.run).where(columns.run.in_(runs))
+    enumerations = {  # can be long, so once per run
+        row.run: tuple(row.enumerations.split())
+        for row in db.execute(select(own.run, own.enumerations).where(own.run.in_(given)))
+    }
+    documents = columns.document  # can be long
+    wanted = select(*(column for column in columns if column is not documents)).where(columns.run.in_(runs))
+    rows = db.execute(wanted.order_by(columns.run, columns.number))
+    for run, of_run in groupby(rows, lambda row: str(row.run)):
+        yield (
+            run,
+            [
+                PastVerdict(
+                    run=run,
+                    verdict=row.verdict,
+                    cut_class=row.cut_class,
+                    at_risk_ms1000=row.at_risk_ms1000,
+                    wall=row.wall,
+                    reasons=tuple(row.reasons.split()),
+                    enumerations=enumerations[run],
+                )
+                for row in of_run
+            ],
         )
-    return given
 
 
 def unverified(row: Row[Any], session_end: SessionEnd) -> PastVerdict | None:

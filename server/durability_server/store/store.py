@@ -23,6 +23,7 @@ from sqlalchemy import (
     bindparam,
     func,
     insert,
+    literal,
     or_,
     select,
     update,
@@ -30,7 +31,6 @@ from sqlalchemy import (
 
 from durability import limits
 from durability.errors import RefusedError, StoreError
-from durability.evidence.strength import weightiest
 from durability.formats.case import PastVerdict, SessionEnd
 from durability.formats.packing import Value, pack, unpack
 from durability.units import format_run, parse_run
@@ -67,6 +67,7 @@ from durability_server.store.run_rows import (
     of_client,
     runs_on,
     save_parts,
+    standing_verdicts,
     stored_run,
     that_fit,
     unknown_run,
@@ -342,15 +343,14 @@ class Store:
                     attempts = [known_row(db, parse_run(row.run), runs.plan).plan for row in begun]
             before = runs.number < stored.number
             earlier = [row.run for row in runs_on(db, stored.keys, before, own_runs)]
-            own = verdicts_of(db, select(runs.run).where(runs.run == me))[me]
+            own = verdicts_of(db, me)
             held_at = self.leases.held_at(runs.holder).scalar_subquery().label("held_at")
             ends: Select[Any] = select(runs.run, runs.session_end, runs.receipt_wall, runs.holder, held_at)
             rows = db.execute(ends.where(*others).order_by(runs.number)).all()
-            given = verdicts_of(db, select(runs.run).where(*others))
+            given = standing_verdicts(db, select(runs.run).where(*others))
             offs = power_offs_of(db, me)
         standing = (
-            weightiest(given[row.run])
-            or unverified(row, self._seen(row.session_end, row.held_at, row.holder))
+            given.get(row.run) or unverified(row, self._seen(row.session_end, row.held_at, row.holder))
             for row in rows
         )
         return Relations(
@@ -489,14 +489,14 @@ class Store:
             rows.sort(key=lambda row: -row.number)
             totals = db.execute(acked.where(frontiers.run.in_(wanted)))
             acked_of = {run: int(total) for run, total in totals}
-            given = verdicts_of(db, wanted)
+            given = standing_verdicts(db, wanted)
             names = client_names(db)
         return tuple(
             listed(
                 row,
                 self._seen(row.session_end, row.held_at, row.holder),
                 acked_of[row.run],
-                weightiest(given[row.run]),
+                given.get(row.run),
                 client_name=names.get(row.client, ""),
             )
             for row in rows
@@ -504,7 +504,20 @@ class Store:
 
     def live_runs(self, limit: int) -> tuple[RunNow, ...]:
         """The newest `limit` runs whose clients are connected."""
-        return tuple(run for run in self._now(limit, live_rows.is_live()) if run.session_end == "live")
+        return self._now(limit, self._is_live())
+
+    def live_by_host(self) -> dict[str, int]:
+        """How many runs have clients that are connected, by machine."""
+        host = tables.runs.c.host
+        counted = select(host, func.count()).where(self._is_live()).group_by(host)
+        with self._database.reading() as db:
+            return {name: int(count) for name, count in db.execute(counted)}
+
+    def _is_live(self) -> ColumnElement[bool]:
+        """Whether a run is live, as `_seen` tells it of one row."""
+        holder = tables.runs.c.holder
+        here = holder == self.leases.me if self.leases.is_shared else literal(self._marked)
+        return and_(live_rows.is_live(), or_(here, self.leases.held_at(holder).exists()))
 
     def runs_now(self, runs: Sequence[int]) -> tuple[RunNow, ...]:
         """Those of these runs that the store has, newest first, as they were last saved."""

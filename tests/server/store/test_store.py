@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import tracemalloc
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -342,6 +343,34 @@ def test_the_weightiest_verdict_is_listed(store_fixture: StoreFixture) -> None:
     assert [row["verdict"] for row in store_fixture.store.listing(5, client=None)] == ["", "durable"]
     series = store_fixture.store.relations(store_fixture.store.load(2)).series
     assert [past.verdict for past in series] == ["durable"]
+
+
+def test_what_stands_takes_little_memory(store_fixture: StoreFixture) -> None:
+    """However often the runs of a series on many drives were verified, the drives are read once of each."""
+    mirror = store_fixture.lab.facts(
+        drives=tuple(drive(name=f"sd{number}", serial=f"T{number}", diskseq=number) for number in range(100))
+    )
+    for run in (1, 2, 3):
+        store_fixture.register(run, facts=mirror, force=True)
+        store_fixture.arm(run, facts=mirror)
+
+    def taken_bytes() -> int:
+        stored = store_fixture.store.load(3)
+        tracemalloc.start()
+        told = store_fixture.store.relations(stored)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert [len(past.enumerations) for past in told.series] == [len(mirror.drives)] * 2
+        return peak_bytes
+
+    for run in (1, 2):
+        store_fixture.judge(run, "durable")
+    taken_bytes()  # what is made once is made now
+    once_bytes = taken_bytes()
+    for run in (1, 2):
+        for _ in range(50):
+            store_fixture.judge(run, "durable")
+    assert taken_bytes() < once_bytes + (200 << 10)
 
 
 def test_a_cut_that_nobody_verified_shows_in_the_series(store_fixture: StoreFixture) -> None:

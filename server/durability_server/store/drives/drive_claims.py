@@ -7,7 +7,7 @@ and to let a row limit hide a loss: all runs on the drives are counted, and only
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -25,7 +25,7 @@ from durability.formats.packing import Value, unpack
 from durability_server.store import tables
 from durability_server.store.client_store import client_names
 from durability_server.store.drives.drive_listing import Seen, said, standing_of
-from durability_server.store.run_rows import verdicts_of
+from durability_server.store.run_rows import standing_verdicts
 from durability_server.store.target_keys import identity_of, machine_of_path, run_drives
 
 RUNS_NAMED_MAX = 50  # of one client, with one verdict
@@ -61,7 +61,7 @@ def claims(
     for row in db.execute(newest_first):
         if below[row.run] == marks:
             runs[row.client].append(row)
-    given = verdicts_of(db, touching)
+    given = standing_verdicts(db, touching)
     names = client_names(db)
     return tuple(
         {"client": client, "client_name": names.get(client, ""), **_claim(mine, given, seen)}
@@ -69,7 +69,7 @@ def claims(
     )
 
 
-def _claim(runs: list[Row[Any]], given: dict[str, list[PastVerdict]], seen: Seen) -> dict[str, Value]:
+def _claim(runs: list[Row[Any]], given: Mapping[str, PastVerdict], seen: Seen) -> dict[str, Value]:
     """What the runs of one client say, newest first."""
     standing = standing_of(runs, given, seen)
 

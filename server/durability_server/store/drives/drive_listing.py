@@ -30,7 +30,7 @@ from sqlalchemy import (
 
 from durability.errors import FormatError
 from durability.evidence.drive_identity import enumerations
-from durability.evidence.strength import strength_of_drive, weightiest
+from durability.evidence.strength import strength_of_drive
 from durability.formats.case import PastVerdict, SessionEnd
 from durability.formats.documents import from_value
 from durability.formats.facts import Facts
@@ -42,9 +42,9 @@ from durability_server.store.run_rows import (
     contains,
     in_turn,
     key_columns,
+    standing_verdicts,
     that_fit,
     unverified,
-    verdicts_of,
 )
 from durability_server.store.target_keys import (
     identity_of,
@@ -122,11 +122,9 @@ def _end(row: Row[Any], seen: Seen) -> SessionEnd:
     return seen(row.session_end, row.held_at, row.holder)
 
 
-def standing_of(
-    runs: Sequence[Row[Any]], given: Mapping[str, Sequence[PastVerdict]], seen: Seen
-) -> list[PastVerdict]:
+def standing_of(runs: Sequence[Row[Any]], given: Mapping[str, PastVerdict], seen: Seen) -> list[PastVerdict]:
     """The verdict that stands on each of these runs, and what stands for those that nobody verified."""
-    each = [weightiest(given.get(row.run, ())) or unverified(row, _end(row, seen)) for row in runs]
+    each = [given.get(row.run) or unverified(row, _end(row, seen)) for row in runs]
     return [one for one in each if one is not None]
 
 
@@ -160,7 +158,7 @@ def drives(
     runs: defaultdict[tuple[str, str], list[Row[Any]]] = defaultdict(list)
     for row in db.execute(rows.where(*chosen).order_by(_RUNS.number)):
         runs[row.client, row.drive_set].append(row)
-    given = verdicts_of(db, select(_RUNS.run).select_from(these).where(*chosen))
+    given = standing_verdicts(db, select(_RUNS.run).select_from(these).where(*chosen))
     named = _names(db, select(_RUNS.run).where(_RUNS.number.in_(select(listed.c.newest))))
     names = client_names(db)
     each_drive = (
@@ -206,7 +204,7 @@ def said(standing: Sequence[PastVerdict]) -> dict[str, Value]:
 
 
 def _drive(
-    runs: list[Row[Any]], given: dict[str, list[PastVerdict]], names: Mapping[str, str], seen: Seen
+    runs: list[Row[Any]], given: Mapping[str, PastVerdict], names: Mapping[str, str], seen: Seen
 ) -> dict[str, Value]:
     """What listings have of a drive beside its names; `runs`: those of one client on it, oldest first."""
     standing = standing_of(runs, given, seen)
