@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from durability import limits
-from durability.evidence.scan_report import ScanReport
+from durability.evidence.name_oracle import NameOracle
+from durability.evidence.observation import missing, whole
+from durability.evidence.scan_report import ScanCounts, ScanReport
 from durability.formats.plan import CONTROL, MAIN, Plan
 from durability_client.target.kernel_storage import KernelFile, KernelStorage
 from durability_client.verify.scan_base import ScanListener
@@ -302,6 +305,31 @@ def test_a_directory_that_is_gone_lacks_every_name(make_plan: MakePlan, tmp_path
     assert report.findings == {"absent": 32, "truncated": 2}
     assert report.oldest_lost == (min(disk.newest(0, slot, 40) for slot in range(32)),)
     assert report.newest_lost == (40,)
+
+
+def test_an_operation_that_lost_both_its_names_is_lost_once(make_plan: MakePlan, tmp_path: Path) -> None:
+    """A drive that lost the last ten operations of `create` lacks ten names, and ten removed ones are back."""
+    report = report_of(written(make_plan, "create", 90), tmp_path, 100)
+
+    assert report.findings == {"absent": 10, "resurrected": 10}
+    assert (report.operations_lost, report.prefill_lost) == (10, 0)
+
+
+@pytest.mark.parametrize("first", ["unreadable", "resurrected"])
+def test_a_name_that_is_set_aside_takes_no_lost_operation_off(make_plan: MakePlan, first: str) -> None:
+    """The new name of an operation could not be read when the drive went away, and the old one is back: the
+    operation is lost, in whatever order the two were found."""
+    plan = small(make_plan, workload="create", slots=32)
+    made, removed = missing(0, 99, 2), whole(0, 67, 68, 2)
+    oracle, counts = NameOracle(plan, (100,)), ScanCounts(plan)
+    unreadable = replace(oracle.judge(made), finding="unreadable")
+    found = [unreadable, oracle.judge(removed)]
+    for judgement in found if first == "unreadable" else found[::-1]:
+        counts.convict(judgement)
+
+    none = {"proven": (0,), "newest_seen": (0,), "may_be_done": (0,)}
+    assert counts.findings == {"unreadable": 1, "resurrected": 1}
+    assert [counts.report(**none, finished=done).operations_lost for done in (False, True)] == [1, 1]
 
 
 def test_the_control_arm_is_counted_beside_names(make_plan: MakePlan, tmp_path: Path) -> None:
