@@ -308,7 +308,7 @@ def test_a_directory_that_is_gone_lacks_every_name(make_plan: MakePlan, tmp_path
 
 
 def test_an_operation_that_lost_both_its_names_is_lost_once(make_plan: MakePlan, tmp_path: Path) -> None:
-    """A drive that lost the last ten operations of `create` lacks ten names, and ten removed ones are back."""
+    """A drive that lost the last ten operations of `create` lacks ten names; ten removed ones are back."""
     report = report_of(written(make_plan, "create", 90), tmp_path, 100)
 
     assert report.findings == {"absent": 10, "resurrected": 10}
