@@ -82,7 +82,7 @@ def _plain(name: str, text: str, value: float) -> Metric:
 
 
 def _of_the_store(seen: Overview, watch: Watch) -> Iterator[Metric]:
-    yield _plain("live_runs", "Runs whose clients are connected.", len(seen.live))
+    yield _plain("live_runs", "Runs whose clients are connected.", seen.live_count)
     drives = _by_labels(seen.drives)
     yield from _of_drives(drives)
     yield from _of_newest_runs(drives, watch)

@@ -100,13 +100,14 @@ class CampaignView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """All that the first page shows, and /metrics."""
+    """All that the first page shows, and /metrics. `live`: the newest of the `live_count` live runs."""
 
     drives: tuple[DriveView, ...]
     machines: tuple[MachineView, ...]
     campaigns: tuple[CampaignView, ...]
     runs: tuple[Mapping[str, Any], ...]
     live: tuple[RunNow, ...]
+    live_count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +134,7 @@ def overview(
     campaigns = watch.read()
     rows = store.drive_listing(LISTED_DRIVES_MAX, client=None, of_each=DRIVES_OF_CLIENT_MAX)
     now = {run.run: run for run in store.runs_now([parse_run(str(row["run"])) for row in rows])}
-    live = store.live_runs(live_max)
+    live, live_by_host = store.live_runs(live_max), store.live_by_host()
     gone = vanished(campaigns)
     claims = Counter(str(row["serial"]) for row in rows)
     drives = tuple(
@@ -142,10 +143,11 @@ def overview(
     )
     return Overview(
         drives=drives,
-        machines=tuple(_machines(drives, live, campaigns, silent_s)),
+        machines=tuple(_machines(drives, live, live_by_host, campaigns, silent_s)),
         campaigns=tuple(campaign_view(one, silent_s.get(one.name, {})) for one in reversed(campaigns)),
         runs=store.listing(LISTED_RUNS_MAX, client=None),
         live=live,
+        live_count=sum(live_by_host.values()),
     )
 
 
@@ -214,12 +216,19 @@ def _state(verdict: str, now: RunNow | None, gone: str) -> tuple[ShownState, str
             return "cut", f"{_ENDS[now.session_end]}; verify run {now.run}"
         if now.session_end == "server-down":
             return "unknown", _ENDS[now.session_end]
+    return _judged(verdict)
+
+
+def _judged(verdict: str) -> tuple[ShownState, str]:
+    if verdict == "unverified":  # stands for a run that has no verdict
+        return "cut", "an earlier run may have met a cut and was not verified"
     return ("verified", verdict) if verdict else ("idle", "")
 
 
 def _machines(
     drives: Iterable[DriveView],
     live: Iterable[RunNow],
+    live_by_host: Mapping[str, int],
     campaigns: Iterable[WatchedCampaign],
     silent_s: Mapping[str, Mapping[str, float]],
 ) -> Iterable[MachineView]:
@@ -228,9 +237,9 @@ def _machines(
     for drive in drives:
         host = str(drive.row["host"])
         seen[host] = max(seen.get(host, ""), drive.last_seen)
-    writing: dict[str, int] = {}
+    for host in live_by_host:
+        seen.setdefault(host, "")
     for run in live:
-        writing[run.host] = writing.get(run.host, 0) + 1
         seen[run.host] = max(seen.get(run.host, ""), run.last_receipt)
     silent: dict[str, tuple[float, str]] = {}
     for campaign in campaigns:
@@ -242,8 +251,8 @@ def _machines(
                 silent[machine] = silent_s[campaign.name][machine], campaign.name
     for name in sorted(seen):
         quiet_s, campaign_name = silent.get(name, (0.0, ""))
-        if name in writing:
-            state, text = "writing", f"{writing[name]} live"
+        if name in live_by_host:
+            state, text = "writing", f"{live_by_host[name]} live"
         elif quiet_s > SILENT_S:
             state, text = "silent", f"its agent has not reported for {quiet_s:.0f} s"
         elif campaign_name:
