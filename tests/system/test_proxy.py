@@ -67,6 +67,7 @@ def start(lab: LocalServer, proxy: TcpProxy, drives: Sequence[SimulatedStorage])
         endpoint=through(lab, proxy.address),
         size_bytes=SIZE_BYTES,
         record_bytes=RECORD_BYTES,
+        direct=True,  # no page cache lies above a simulated drive
         destroy_data=True,
     )
     return [asyncio.create_task(run(options, drive, io.StringIO())) for drive in drives]
