@@ -97,9 +97,21 @@ def identify(case: Case, now: Facts | None, superblocks: Sequence[Plan | None]) 
 
 def target_tag(facts: Facts) -> int:
     """32 bits that stand for the target's identity: what it lies on, and where; not what it is called
-    today."""
-    parts = [f"{drive.serial or drive.name}" for drive in facts.main_drives]
-    parts += [str(facts.offset_bytes), facts.path_in_file_system]
+    today, nor in which order a boot found its drives."""
+    return _tag(facts, sorted(_serials_or_names(facts)))
+
+
+def _is_tagged(plan: Plan, now: Facts) -> bool:
+    """Whether the plan has the target's tag. Earlier releases made it in the kernel's order of the drives."""
+    return plan.target in (target_tag(now), _tag(now, _serials_or_names(now)))
+
+
+def _serials_or_names(facts: Facts) -> list[str]:
+    return [drive.serial or drive.name for drive in facts.main_drives]
+
+
+def _tag(facts: Facts, drives: Sequence[str]) -> int:
+    parts = [*drives, str(facts.offset_bytes), facts.path_in_file_system]
     parts.append(facts.file_system.uuid if facts.file_system is not None else "")
     return int.from_bytes(hashlib.sha256("\0".join(parts).encode()).digest()[:4], "big")
 
@@ -110,7 +122,7 @@ def identify_without_log(plan: Plan, now: Facts, superblocks: Sequence[Plan | No
 
     Another run in a superblock may be the later one, cut while it began: its first sync was under way, and an
     honest drive kept one copy of each."""
-    copied = "" if plan.target == target_tag(now) else _ELSEWHERE
+    copied = "" if _is_tagged(plan, now) else _ELSEWHERE
     others = sorted({one.run for one in superblocks if one is not None} - {plan.run})
     superseded_by = f"{others[0]:016x}" if others else ""
     return Identity(

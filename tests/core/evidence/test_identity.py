@@ -396,6 +396,19 @@ def test_a_copy_is_told_without_a_log(make_plan: MakePlan, now: Facts, *, copy: 
     assert (identity.by, identity.is_copy, identity.drive_changed) == ("superblock", copy, False)
 
 
+def test_members_of_a_mirror_in_another_order_are_no_copy(make_plan: MakePlan) -> None:
+    """A boot may find them in any order. Release 0.1 made its tag in the order of arming."""
+    one, other = drive(name="sda", serial="S1"), drive(name="sdb", serial="S2")
+    armed = facts(drives=(other, one), offset_bytes=None)
+    swapped = facts(drives=(one, other), offset_bytes=None)
+    assert target_tag(armed) == target_tag(swapped)
+    of_0_1 = 0x3FC15A6D
+    for tag, now in ((target_tag(armed), swapped), (of_0_1, armed)):
+        plan = small(make_plan, target=tag)
+        assert not identify_without_log(plan, now, (plan, plan)).is_copy
+        assert identify_without_log(plan, facts(), (plan, plan)).is_copy
+
+
 def test_a_copy_on_another_drive_is_told(make_plan: MakePlan) -> None:
     """A superblock travels with a copy; the drive that was cut does not."""
     plan = small(make_plan)

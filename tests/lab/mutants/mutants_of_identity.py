@@ -312,7 +312,7 @@ IDENTITY = (
         noticed_by={
             "copy-that-was-made-while-the-run-wrote": "loss; 1 lost, 1 out of order",
         },
-        change=without(identity.identify_without_log, "plan.target == target_tag(now)", "True"),
+        change=without(identity.identify_without_log, "_is_tagged(plan, now)", "True"),
     ),
     Mutant(
         name="earlier losses forgotten",
