@@ -47,14 +47,15 @@ def leaf_flushes(plan: Plan, armed: Facts, statistics: Statistics | None) -> tup
     for drive in armed.drives:
         by_path = [counted.get(path.name) for path in _paths(armed, drive)]
         known = [flushes for flushes in by_path if flushes is not None]
-        flushes = sum(known) if len(known) == len(by_path) else None
+        flushes = sum(known) or None if len(known) < len(by_path) else sum(known)
         note = _note(plan, drive, syncs=syncs, flushes=flushes)
         leaves.append(LeafFlushes(drive=drive, syncs=syncs, flushes=flushes, note=note))
     return tuple(leaves)
 
 
 def _paths(armed: Facts, drive: Drive) -> list[Drive]:
-    """What the kernel shows of one drive, as often as there are paths to it."""
+    """What the kernel shows of one drive, as often as there are paths to it. Two drives in an adapter may
+    have one serial, so only the world-wide name tells a path from another drive."""
     own = own_serial(drive, armed.host.machine_id)
     return [
         other
@@ -63,6 +64,8 @@ def _paths(armed: Facts, drive: Drive) -> list[Drive]:
         or (
             own
             and own == own_serial(other, armed.host.machine_id)
+            and drive.wwid
+            and drive.wwid == other.wwid
             and not are_two(drive, other)
             and not are_two(other, drive)
         )

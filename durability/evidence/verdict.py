@@ -99,7 +99,7 @@ class Reason:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The word, the line to print first, why, and what the series says. `explained`: something that is not
-    the drive may be why anything is missing."""
+    the drive, or that it has become smaller, may be why anything is missing."""
 
     word: VerdictWord
     headline: str
@@ -158,7 +158,7 @@ def decide(
         headline=_headline(word, reasons, cut),
         reasons=reasons,
         strength=series,
-        explained=explained,
+        explained=explained or bool(identity.smaller or identity.perhaps_smaller),
     )
 
 

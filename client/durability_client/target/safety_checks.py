@@ -54,12 +54,12 @@ class Consent:
 
 def block_bytes(facts: Facts, *, direct: bool) -> int:
     """What may be torn together on this target: the largest of physical and file-system blocks. The page
-    cache (not `direct`) writes a device in blocks of its own, at most a page long."""
+    cache (not `direct`) writes a device in blocks of its own: at most a page, and a divisor of its size."""
     sizes = [limits.SECTOR_BYTES, *(drive.physical_block_bytes for drive in facts.drives)]
     if facts.file_system is not None:
         sizes.append(facts.file_system.block_bytes)
     if facts.kind == "device" and not direct:
-        sizes.append(mmap.PAGESIZE)
+        sizes.append(min(mmap.PAGESIZE, facts.size_bytes & -facts.size_bytes))
     return max(sizes)
 
 

@@ -368,6 +368,8 @@ def test_records_on_a_device_share_the_blocks_of_the_page_cache(tmp_path: Path, 
     facts = replace(facts, size_bytes=1 << 30)
     assert block_bytes(facts, direct=True) == 512
     assert block_bytes(facts, direct=False) == mmap.PAGESIZE
+    odd = replace(facts, size_bytes=facts.size_bytes + 1024)
+    assert block_bytes(odd, direct=False) == 1024  # the cache's blocks divide the device
     made = make_plan(target_kind="device", record_bytes=512)
     for sync in ("fdatasync", "dsync", "rwf-dsync"):
         plan = replace(made, sync=sync)

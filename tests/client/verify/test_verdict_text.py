@@ -354,6 +354,15 @@ def test_no_cache_is_blamed_for_what_something_else_explains(
     assert "volatile cache" not in text
 
 
+def test_no_cache_is_blamed_for_what_lay_beyond_the_end_of_a_smaller_device(make_plan: MakePlan) -> None:
+    """The control arm lies at the end, which a drive that shrank has not."""
+    now = replace(after_power_loss(), drives=(drive(size_bytes=1 << 30),))
+    outcome = judged(make_plan, plan={"control_slots": 16}, case={"control": 10}, now=now, control_lost=3)
+
+    text = words(section(printed(outcome), HEADINGS[1]))
+    assert "3 of 10 writes that were never synced are lost: this proves nothing" in text
+
+
 def test_a_file_system_that_does_not_mount_is_named(make_plan: MakePlan) -> None:
     """Then its files are gone, and no cache is blamed for what was in them."""
     now = after_power_loss()

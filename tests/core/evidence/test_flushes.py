@@ -66,16 +66,18 @@ def test_a_run_that_sent_no_statistics(make_plan: MakePlan) -> None:
     ("second", "flushes", "said"),
     [
         ({}, 0, [2000, 2000]),
-        ({}, None, [None, None]),
+        ({}, None, [2000, 2000]),
         ({"serial": "S2"}, 0, [2000, 0]),
         ({"wwid": "naa.2"}, 0, [2000, 0]),
+        ({"wwid": ""}, 0, [2000, 0]),
         ({"serial": ""}, 0, [2000, 0]),
     ],
 )
 def test_paths_to_one_drive_count_together(
     make_plan: MakePlan, second: dict[str, Any], flushes: int | None, said: list[int | None]
 ) -> None:
-    """Multipath sends all flushes on one path; of a mirror each drive must get its own."""
+    """Multipath sends all flushes on one path; of a mirror each drive must get its own, also in an adapter
+    that gives all drives one serial and no world-wide name."""
     armed = facts(drives=(drive(wwid="naa.1"), drive(**{"name": "sdb", "wwid": "naa.1", **second})))
     statistics = make_statistics(operations=(2000,), flushes={"sda": 2000, "sdb": flushes})
 
