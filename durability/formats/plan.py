@@ -125,9 +125,9 @@ class Plan:
 
     `target` is a 32-bit tag of the target's identity, carried by every sector. `group` operations share one
     sync. `block_bytes` is the largest of physical block, file-system block and, on a device without O_DIRECT,
-    page: what may be torn together. `control_slots` 0 means no control arm. For `append`, `slots` is the
-    number of records in one file; for `create`, the number of names that a writer keeps: operation k removes
-    the one of operation k - `slots`.
+    block of the page cache: what may be torn together. `control_slots` 0 means no control arm. For `append`,
+    `slots` is the number of records in one file; for `create`, the number of names that a writer keeps:
+    operation k removes the one of operation k - `slots`.
     """
 
     run: int

@@ -16,6 +16,7 @@ from durability.campaign.happenings import (
     PowerAsked,
 )
 from durability.campaign.next_steps import Ask, Note, WaitFor
+from durability.campaign.tasks import Condition
 from tests.core.campaign.campaign_world import World, log_of, settings_of, until
 from tests.core.campaign.told_campaign import (
     B_ANEW,
@@ -53,6 +54,17 @@ def test_check_that_is_asked_for_again_is_made_again() -> None:
     assert told.say(boot="boot-3", speaker=B_ANEW).kind == "examine"
 
 
+def cut_once(found: Condition) -> ToldCampaign:
+    """A check of one drive, which was found so before its power went."""
+    told = ToldCampaign()
+    told.begin(told_settings(), check_only=True)
+    told.note()
+    told.say()
+    told.say(part("done", found=found))
+    told.cut()
+    return told
+
+
 @pytest.mark.parametrize(
     ("before", "after", "note"),
     [
@@ -79,12 +91,7 @@ def test_check_says_that_no_counter_was_compared(before: object, after: object, 
 
 def test_check_fails_if_a_counter_is_gone_after_the_cut() -> None:
     """It was there before, so something else answers now, or reads worse."""
-    told = ToldCampaign()
-    told.begin(told_settings(), check_only=True)
-    told.note()
-    told.say()
-    told.say(part("done", found=condition(unsafe=5)))
-    told.cut()
+    told = cut_once(condition(unsafe=5))
     told.say(boot="boot-2")
     told.say(part("done", found=condition(unsafe=None)), boot="boot-2")
     found = told.note()
@@ -95,12 +102,7 @@ def test_check_fails_if_a_counter_is_gone_after_the_cut() -> None:
 @pytest.mark.parametrize(("serial", "passes"), [("S2 + S1", True), ("S1 + S3", False)])
 def test_check_knows_drives_in_another_order(serial: str, passes: bool) -> None:
     """After the cut the members of a mirror may have each other's names; another member is another drive."""
-    told = ToldCampaign()
-    told.begin(told_settings(), check_only=True)
-    told.note()
-    told.say()
-    told.say(part("done", found=condition("S1 + S2", unsafe=None)))
-    told.cut()
+    told = cut_once(condition("S1 + S2", unsafe=None))
     told.say(boot="boot-2")
     told.say(part("done", found=condition(serial, unsafe=None)), boot="boot-2")
     found = told.note()
@@ -110,12 +112,7 @@ def test_check_knows_drives_in_another_order(serial: str, passes: bool) -> None:
 @pytest.mark.parametrize(("risen", "passes"), [(0, False), (1, True), (2, True), (3, False)])
 def test_check_counts_a_second_switching_on(risen: int, passes: bool) -> None:
     """A machine that did not boot is switched off and on once more: its drive lost its power twice."""
-    told = ToldCampaign()
-    told.begin(told_settings(), check_only=True)
-    told.note()
-    told.say()
-    told.say(part("done", found=condition(unsafe=5)))
-    told.cut()
+    told = cut_once(condition(unsafe=5))
     assert isinstance(told.note(later_s=121, silent_s=121), NotBack)
     told.cut()
     told.say(boot="boot-2")
