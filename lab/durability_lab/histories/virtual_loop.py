@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import math
+import os
 import secrets
 import selectors
 import signal
@@ -315,6 +316,7 @@ def virtual_time(loop: VirtualLoop, *, seed: int) -> Iterator[None]:
             (time, "clock_gettime_ns", lambda _: loop.now_ns + _current().ahead_ns),
             (clock, "read_boot_id", lambda: _current().boot_id),
             (time, "sleep", sleep),
+            (os, "sched_getaffinity", lambda _: {0}),  # the sender chooses its pace by them
             (threading, "Thread", _FiberThread),
             (ThreadPoolExecutor, "submit", _submit),
             (signal, "pthread_sigmask", lambda *_: set()),  # a writer blocks them, for its own process
