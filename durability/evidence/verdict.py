@@ -242,7 +242,8 @@ def _identity_reasons(identity: Identity, scan: ScanReport) -> Iterator[Reason]:
         yield _reason("superseded", f"run {identity.attempted_by} may have begun to write its superblocks")
     if identity.drive_changed:
         yield _reason("drive-changed", "a copy proves nothing about the drive that lost power")
-    if identity.emptied and not any(scan.newest_seen) and scan.convicting.keys() <= {"truncated", "absent"}:
+    found = scan.convicting.keys()  # none where nothing was read: that shows no target to be gone
+    if identity.emptied and found and not any(scan.newest_seen) and found <= {"truncated", "absent"}:
         yield _reason("emptied-at-boot", identity.emptied)
     if identity.copied:
         yield _reason("copied", identity.copied)

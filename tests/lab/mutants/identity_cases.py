@@ -8,6 +8,7 @@ from typing import Any
 
 from durability.formats.facts import Facts
 from durability.formats.plan import MAIN
+from durability_client.verify.scan_process import StalledError
 from tests.core.evidence.memory_target import (
     Disk,
     after_power_loss,
@@ -240,6 +241,13 @@ def copy_of_an_earlier_moment() -> str:
     return judged(disk_of(plan, ACKED - 20), make_case(plan, (ACKED,)), now=copy, attested="pulled the plug")
 
 
+class _HangingFiles(Files):
+    """Files of which no read returns, until that is given up."""
+
+    def exists(self, suffix: str) -> bool:
+        raise StalledError("reads of the target returned nothing")
+
+
 def _gone_from(directory: str, **changes: Any) -> str:
     """The answer where the target is gone from `directory` of the root file system, after another boot;
     `changes` of the plan."""
@@ -259,6 +267,14 @@ def names_in_a_directory_that_was_emptied() -> str:
     """The machine empties /tmp when it starts, and names that `unlink` had made were there. A removal in
     flight may be behind some that are absent."""
     return _gone_from("/tmp", workload="unlink")
+
+
+@lab_case("inconclusive: scan-unfinished, nothing-checked")
+def target_of_which_reads_hang_in_a_directory_that_is_emptied() -> str:
+    """The machine empties /tmp when it starts. The target is still there, and no read of it returns."""
+    place: dict[str, Any] = {"path": "/tmp/target", "file_system": file_system(mount_point="/")}
+    files = _HangingFiles.of(disk_of(plan_of(), ACKED), dataclasses.replace(after_power_loss(), **place))
+    return judged(files, make_case(plan_of(), (ACKED,), armed=facts(**place)))
 
 
 @lab_case("loss; 66 truncated")

@@ -276,6 +276,17 @@ IDENTITY = (
         change=without(verdict._identity_reasons, "any(scan.newest_seen)", "any(scan.may_be_done)"),
     ),
     Mutant(
+        name="what was not read is gone",
+        rule=9,
+        taken_away="a target that could not be read was removed when its directory was emptied",
+        noticed_by={
+            "target-of-which-reads-hang-in-a-directory-that-is-emptied": (
+                "inconclusive: emptied-at-boot, scan-unfinished, nothing-checked"
+            ),
+        },
+        change=without(verdict._identity_reasons, " and found and ", " and "),
+    ),
+    Mutant(
         name="any directory may have been emptied",
         rule=9,
         taken_away="a target that is gone may always have been removed by the system",
