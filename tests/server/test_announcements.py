@@ -84,6 +84,23 @@ async def test_each_event_is_a_line(lab: Lab, sqlite_url: str) -> None:
         assert re.fullmatch(pattern, line), line
 
 
+async def test_a_client_that_is_heard_again_is_told_of(lab: Lab, sqlite_url: str) -> None:
+    """A network that hung for a while: the last word is not that the machine is to be booted."""
+    told: list[str] = []
+    running = await lab.start(sqlite_url, announce=lambda _, what: told.append(what))
+    plan = lab.plan()
+    client = await lab.connect(running.address)
+    await client.begin(plan, lab.facts())
+    await client.acknowledge(3, 4)
+    for _ in range(2):
+        client.pause()
+        await lab.exported(running.address, plan.run, lambda case: case.session_end == "silence")
+        client.go_on()
+        await lab.exported(running.address, plan.run, lambda case: case.session_end == "live")
+    words = [word for what in told for word in ("lost at", "back, after 7") if word in what]
+    assert set(words[::2]) == {"lost at"} and set(words[1::2]) == {"back, after 7"} and len(words) > 3, told
+
+
 @pytest.mark.usefixtures("no_silence")
 async def test_a_client_that_comes_back_all_the_time_hides_no_other(
     lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch

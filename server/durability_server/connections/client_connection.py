@@ -156,7 +156,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._heard_ns = at_ns
                 self._silent = None
                 if self.session is not None:
-                    self.session.run.heard(at_ns)
+                    self._services.requests.heard(self.session.run, at_ns)
             for message in self._protocol.receive(said):
                 self._take(message, at_ns)
             if self._stream.failure is not None:

@@ -65,6 +65,11 @@ class Requests:
 
     # At once, without the store.
 
+    def heard(self, run: Run, at_ns: int) -> None:
+        """Something came from the run's client at `at_ns`."""
+        if run.heard(at_ns) and run.armed is not None:
+            self._tell(run, run_events.back(run))
+
     def acknowledge(self, run: Run, ack: messages.Ack, at_ns: int) -> None:
         """Takes in an acknowledgement that came at `at_ns`."""
         if run.state != "armed":

@@ -168,16 +168,18 @@ class Run:
     def _read(self, value: Value) -> Statistics:
         return statistics_from_value(value, writers=self.plan.writers)
 
-    def heard(self, at_ns: int) -> None:
-        """Something came from the client at `at_ns`: its machine was alive then."""
+    def heard(self, at_ns: int) -> bool:
+        """Something came from the client at `at_ns`: its machine was alive then. Whether a silence is over."""
         gap_ns = at_ns - self.last_receipt_ns
         if gap_ns > LATE_INTERVALS * self._interval_ns:
             self._begin_late(self.last_receipt_ns, at_ns)
         self.last_receipt_ns = at_ns
         self.gap_max_ns = max(self.gap_max_ns, gap_ns)
-        if self.session_end == "silence":
-            self.session_end = self._while_connected
-            self.note(at_ns, "heard-again", f"after {gap_ns / 1e9:.3f} s of silence")
+        if self.session_end != "silence":
+            return False
+        self.session_end = self._while_connected
+        self.note(at_ns, "heard-again", f"after {gap_ns / 1e9:.3f} s of silence")
+        return True
 
     @property
     def _while_connected(self) -> SessionEnd:

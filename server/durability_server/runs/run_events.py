@@ -30,7 +30,7 @@ def lost(run: Run, *, campaign: str) -> str:
 
 
 def back(run: Run) -> str:
-    """The client has connected again."""
+    """The client is heard again, on the same connection or on a new one."""
     return f"back, after {_acked(run)}"
 
 
