@@ -169,7 +169,7 @@ class Run:
         return statistics_from_value(value, writers=self.plan.writers)
 
     def heard(self, at_ns: int) -> bool:
-        """Something came from the client at `at_ns`: its machine was alive then. Whether a silence is over."""
+        """Something came from the client at `at_ns`: its machine was alive then. Whether silence ended."""
         gap_ns = at_ns - self.last_receipt_ns
         if gap_ns > LATE_INTERVALS * self._interval_ns:
             self._begin_late(self.last_receipt_ns, at_ns)
