@@ -175,8 +175,3 @@ def shortened(text: str) -> str:
 
 def _text(said: bytes) -> str:
     return said[-_OUTPUT_BYTES_MAX:].decode(errors="replace")
-
-
-def own_command(*words: str) -> tuple[str, ...]:
-    """This product's command `durability WORDS`, of this very installation."""
-    return (sys.executable, "-P", "-c", "from durability_cli.main import main; main()", *words)

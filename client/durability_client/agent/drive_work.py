@@ -37,7 +37,6 @@ from durability_client.agent.abandonable_calls import (
     Children,
     ProgramError,
     in_thread,
-    own_command,
     poll,
     shortened,
 )
@@ -47,6 +46,7 @@ from durability_client.agent.drive_status import Report, TaskPart
 from durability_client.agent.drives import DriveError, FoundDrive
 from durability_client.agent.file_systems import KernelLog, NotMountedError
 from durability_client.agent.run_child import RunChild, run_options
+from durability_client.system.processes import own_command
 from durability_client.system.programs import find_tool
 from durability_client.target import discovery
 

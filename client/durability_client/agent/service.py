@@ -18,9 +18,9 @@ from typing import TextIO
 
 import durability
 from durability.errors import SetupError
-from durability_client.agent.abandonable_calls import own_command
 from durability_client.agent.agent_command import SYSTEMD
 from durability_client.system.output_files import sync_directory
+from durability_client.system.processes import own_command
 from durability_client.system.programs import run_tool
 
 NAME = "durability-agent.service"

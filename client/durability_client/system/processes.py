@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,17 @@ from typing import Any, Final
 CONTEXT: Final = get_context("forkserver")  # children start from a clean process, not from this one
 _SAFE_PATH = "PYTHONSAFEPATH"
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # what ends programs, and can be heard
+
+
+def main_of(module: str, *words: str) -> tuple[str, ...]:
+    """The command that runs `main` of `module` with WORDS, in this very installation: its functions and
+    classes have the names that they have here, which `-m` would change."""
+    return (sys.executable, "-P", "-c", f"from {module} import main; main()", *words)
+
+
+def own_command(*words: str) -> tuple[str, ...]:
+    """This product's command `durability WORDS`, of this very installation, whatever PATH has."""
+    return main_of("durability_cli.main", *words)
 
 
 @contextmanager

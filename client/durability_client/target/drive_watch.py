@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from durability.formats.facts import Facts
+from durability_client.system.processes import main_of
 from durability_client.target import drive_reader
 from durability_client.target.drive_reader import NO_DATA, REFUSED_BY_DRIVE
 from durability_client.target.storage import DriveLook
@@ -140,11 +141,7 @@ def _answered(code: int | None) -> bool:
 
 def _reader(block_bytes: int, fds: Sequence[int]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [
-            sys.executable,
-            *("-P", "-c", f"from {drive_reader.__name__} import main; main()"),
-            *map(str, (block_bytes, *fds)),
-        ],
+        main_of(drive_reader.__name__, *map(str, (block_bytes, *fds))),
         pass_fds=fds,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -26,6 +26,7 @@ from typing import TypeAlias, cast
 from durability.errors import DurabilityError, TargetError
 from durability.evidence.scan_report import Example, ScanReport, empty_report
 from durability.formats.plan import Plan
+from durability_client.system.processes import main_of
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import Storage
 from durability_client.verify import scan_child
@@ -126,9 +127,7 @@ class _Child:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`
         self._connection, theirs = Pipe()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        # Not `-m`: as __main__ its classes would not be those that the parent's pickles name.
-        start = f"from {scan_child.__name__} import main; main()"
-        command = [sys.executable, "-P", "-c", start, str(theirs.fileno())]
+        command = main_of(scan_child.__name__, str(theirs.fileno()))
         # A reader that is left behind must not hold the caller's streams, whose readers would wait for it.
         with theirs:
             self._process = subprocess.Popen(

@@ -26,6 +26,7 @@ from durability.formats.case import Case
 from durability.formats.plan import Plan
 from durability.units import format_run, parse_run
 from durability_client import queries
+from durability_client.system.processes import own_command
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.verify.case_source import ServerCaseSource
 from durability_client.verify.scan_base import ScanJob, ScanListener
@@ -33,7 +34,6 @@ from durability_client.verify.scan_child import scan_here
 from durability_client.verify.target_reader import block_bytes_of
 from durability_lab.drive.drive_check import DriveCheck
 from durability_lab.kernel_rig.block_rig import BlockRig, MountError
-from durability_lab.support.command_line import COMMAND
 from durability_lab.support.loads import Load, run_options
 from durability_lab.support.local_server import LocalServer
 from durability_lab.truth.comparison import Claims, LogAlone, Truth, compare
@@ -245,11 +245,7 @@ async def power_on(rig: BlockRig) -> bool:
 async def _start(lab: LocalServer, command: str, target: str, *options: str) -> asyncio.subprocess.Process:
     common = ("--server", lab.address, "--credential", str(lab.credential))
     return await asyncio.create_subprocess_exec(
-        *COMMAND,
-        command,
-        target,
-        *common,
-        *options,
+        *own_command(command, target, *common, *options),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

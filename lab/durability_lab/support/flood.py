@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 
 from durability.errors import SetupError
 from durability.protocol.secure_stream import SecureStream, client_context
+from durability_client.system.processes import main_of
 from durability_server.server import raise_file_limit
 
 _IP_BIND_ADDRESS_NO_PORT = 24  # of Linux: the port is chosen at connect, so that there are enough of them
@@ -77,7 +78,7 @@ def client_hello() -> str:
 @contextmanager
 def running(flood: Flood) -> Iterator[RunningFlood]:
     """The flood, for the time of the block, which begins when all its connections have been made once."""
-    command = [sys.executable, "-c", f"from {__name__} import main; main()", json.dumps(asdict(flood))]
+    command = main_of(__name__, json.dumps(asdict(flood)))
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         running = RunningFlood(process)
         while running.counted().made < flood.held:

@@ -34,8 +34,8 @@ from durability.protocol.messages import (
 from durability.units import parse_address
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import connect
+from durability_client.system.processes import own_command
 from durability_lab.support.cleanup import PID_SUFFIX, watched
-from durability_lab.support.command_line import COMMAND
 from durability_lab.support.loads import FileSystemName
 
 _LISTENS = "Listening on "
@@ -82,7 +82,7 @@ class CampaignProcess:
 
     def start(self, *words: str) -> None:
         """Start `durability WORDS`."""
-        command = watched(self._directory, self.name, (*self._within, *COMMAND, *words))
+        command = watched(self._directory, self.name, (*self._within, *own_command(*words)))
         with self.log.open("a") as log:
             self._process = subprocess.Popen(
                 command,
@@ -218,8 +218,7 @@ class OperatedCampaign(ABC):
     async def durability(self, *words: str) -> Answer:
         """What the command `durability WORDS` answers, on the server's machine."""
         process = await asyncio.create_subprocess_exec(
-            *COMMAND,
-            *words,
+            *own_command(*words),
             env=self.environment,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,

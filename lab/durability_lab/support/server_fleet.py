@@ -32,7 +32,7 @@ from durability.units import parse_address
 from durability_client.link.endpoint import Endpoint, endpoint
 from durability_client.link.run_link import RunLink
 from durability_client.link.server_connection import connect
-from durability_lab.support.command_line import COMMAND
+from durability_client.system.processes import own_command
 from durability_lab.support.local_server import join_server
 
 _DEADLINE_S = 60.0
@@ -62,7 +62,7 @@ class FleetServer:
 
     def start(self) -> None:
         """Start it; returns when it listens. Raises SetupError."""
-        command = [*COMMAND, "serve", "--listen", self.address, "--store", self._store_url]
+        command = own_command("serve", "--listen", self.address, "--store", self._store_url)
         environment = {**os.environ, "XDG_STATE_HOME": str(self._directory)}
         log_file = self._directory / "server.log"
         with log_file.open("a") as log:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import IO, Final
+
+from durability_client.system.processes import main_of
 
 _LINE_BYTES_MAX = 16 << 20
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
@@ -23,7 +24,7 @@ async def start(
     """A process that runs `main` of `module`. Its stderr goes to the file `said`; its environment is this
     one's with `environment`."""
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", f"from {module} import main; main()"),
+        *main_of(module),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=said,

@@ -28,9 +28,9 @@ from durability.protocol.messages import Invite, Invited
 from durability_client.link.credential import load_credential, save_credential
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import connect
+from durability_client.system.processes import own_command
 from durability_lab.kernel_rig.block_rig import without_loop_mounts
 from durability_lab.support.cleanup import PID_SUFFIX, watched
-from durability_lab.support.command_line import COMMAND
 from durability_lab.support.local_server import join_server
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -90,7 +90,7 @@ class KernelMachine:
         """A `durability` command on it."""
         self._begun += 1
         name = f"command-{self._begun}"
-        words = watched(self._directory, name, (*self._boots.before, *COMMAND, *words))
+        words = watched(self._directory, name, (*self._boots.before, *own_command(*words)))
         return BegunCommand(
             await asyncio.create_subprocess_exec(
                 *words,
@@ -158,12 +158,7 @@ class ServerProcess:
         store = f"sqlite:///{self._directory}/store"
         command = (
             *self._boots.before,
-            *COMMAND,
-            "serve",
-            "--listen",
-            f"127.0.0.1:{self.port}",
-            "--store",
-            store,
+            *own_command("serve", "--listen", f"127.0.0.1:{self.port}", "--store", store),
         )
         process = await asyncio.create_subprocess_exec(
             *watched(self._directory, "server", command),
