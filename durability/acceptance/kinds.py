@@ -74,7 +74,9 @@ def limit_text(criterion: Criterion) -> str:
     if limit is None or criterion.limit is None:
         return ""
     of_class = f" of class {criterion.cut_class}" if KINDS[criterion.kind].counts_cuts else ""
-    return f"{limit.sense} {criterion.limit:,g} {limit.unit}{of_class}"
+    whole = criterion.limit == int(criterion.limit)
+    number = f"{criterion.limit:,.0f}" if whole else f"{criterion.limit:,}"
+    return f"{limit.sense} {number} {limit.unit}{of_class}"
 
 
 def worst(criterion: Criterion, values: Sequence[tuple[float, str]]) -> tuple[float, str]:

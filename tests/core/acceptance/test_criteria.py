@@ -9,7 +9,7 @@ import pytest
 from durability.acceptance.criteria import KINDS
 from durability.acceptance.decision import decide_on, decided_of_all
 from durability.acceptance.evidence import DriveEvidence
-from durability.acceptance.kinds import number
+from durability.acceptance.kinds import limit_text, number
 from durability.acceptance.profile import Criterion, DecisionWord, Profile
 from durability.bench.catalogue import HELD_COMMIT, HELD_FILL, HELD_UNSYNCED, HELD_WRITERS
 from durability.bench.decision.proof import Proof
@@ -22,6 +22,7 @@ from tests.core.acceptance.samples import (
     accept_result,
     campaign,
     evidence,
+    held_round,
     measured,
     row,
     rows,
@@ -70,6 +71,17 @@ SMALL = [row(cycle, size_bytes=1 << 39) for cycle in range(60)]
 HUNG = campaign(3, unknown=6, cause="no-verdict", name="hung")
 BROKEN_OFF = measured(accept_result(complete=False, stopped="Ctrl-C"), name="half.json")
 SLOW = accept_result(falls_to=0.1)
+# One writer's rate falls to 98 %, that of 16 to 71 %.
+FALLS_WITH_MANY = accept_result(falls_to=0.98)
+FALLS_WITH_MANY = replace(
+    FALLS_WITH_MANY,
+    cells=tuple(
+        replace(one, rounds=(held_round(HELD_WRITERS, 900.0, falls_to=0.71),))
+        if one.cell == HELD_WRITERS
+        else one
+        for one in FALLS_WITH_MANY.cells
+    ),
+)
 CRAMPED = evidence(results=[measured(accept_result(size_bytes=4 << 30))])
 NONE = evidence(
     results=[measured(accept_result(without=(HELD_COMMIT, HELD_WRITERS, HELD_UNSYNCED, HELD_FILL)))]
@@ -388,8 +400,10 @@ CASES = (
     case("commit-rate", 1000, FINE, "pass", "2,000 commits/s"),
     case("commit-rate", 1000, evidence(results=[measured(SLOW)]), "refuse", "200 commits/s"),
     case("commit-rate", 1000, NONE, "not shown", "no result of bench --accept"),
-    case("held-share", 80, FINE, "pass", "100 %"),
-    case("held-share", 80, evidence(results=[measured(SLOW)]), "refuse", "10 %"),
+    case("held-share", 80, FINE, "pass", "100 % (1 writer)"),
+    case("held-share", 80, evidence(results=[measured(SLOW)]), "refuse", "10 % (1 writer)"),
+    case("held-share", 70, evidence(results=[measured(FALLS_WITH_MANY)]), "pass", "71 % (16 writers)"),
+    case("held-share", 99.5, evidence(results=[measured(FALLS_WITH_MANY)]), "refuse", "71 % (16 writers)"),
     case("held-share", 80, NONE, "not shown", "no result of bench --accept"),
     case("held-for", 30, FINE, "pass", "each held for 30 s"),
     case("held-for", 31, FINE, "not shown", "each held for 30 s: --minutes 4 hold long enough"),
@@ -484,6 +498,21 @@ def test_a_figure_does_not_contradict_its_word(kind: str, limit: float, value: f
     """It has as many digits as it takes to see that the limit is missed, and no more than usual if it is
     kept."""
     assert number(_criterion(kind, limit), value) == text
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit", "text"),
+    [
+        ("commit-rate", 1_234_567, "at least 1,234,567 commits/s"),
+        ("commit-rate", 1_000_000.0, "at least 1,000,000 commits/s"),
+        ("commit-rate", 2048.5, "at least 2,048.5 commits/s"),
+        ("commit-p99", 0.0001, "at most 0.0001 ms"),
+        ("clean-cuts", 59.0, "at least 59 cuts of class power"),
+    ],
+)
+def test_a_limit_has_all_its_digits(kind: str, limit: float, text: str) -> None:
+    """A rounded one could lie on the other side of the figure beside it."""
+    assert limit_text(_criterion(kind, limit)) == text
 
 
 def test_a_drive_that_names_no_firmware_has_not_shown_it() -> None:
