@@ -86,12 +86,12 @@ def show_profile(name: str, out: TextIO) -> None:
 
 def _beside(page: Path) -> Path:
     """Where the JSON goes. Raises UsageError, SetupError for paths where a report cannot be."""
-    beside = page.with_suffix(".json")
     if page.suffix == ".json":
         raise UsageError(
             f"-o {page}: the report is a page; its JSON goes beside it. Name a file such as {page.stem}.html"
         )
-    saved_results.check_page(page)
+    saved_results.check_page(page)  # first: what names a directory has no suffix
+    beside = page.with_suffix(".json")
     output_files.check_replaceable(beside, _JSON, _is_report)
     return beside
 

@@ -138,6 +138,8 @@ def test_drives_are_told_apart(place: Path) -> None:
         ({"profile": "LONG"}, UsageError, "too long for a profile"),
         ({"by": "x" * 81}, UsageError, "at most 80 fit the page"),
         ({"output": Path("/no/such/directory/r.html")}, SetupError, "does not exist; create it first"),
+        ({"output": Path()}, SetupError, "is a directory; name a file in it"),
+        ({"output": Path("/")}, SetupError, "is a directory; name a file in it"),
     ],
 )
 def test_bad_input_is_refused_by_name(
