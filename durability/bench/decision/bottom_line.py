@@ -133,9 +133,10 @@ def _apart_from_jobs(name: str) -> str:
 
 def has_rate_of_commits(cell: Cell) -> bool:
     """Whether its rate counts commits on the target and nothing else, such as the reads of a mix, and of data
-    that no drive can make smaller."""
+    that no drive can make smaller, at a rate of its own: that of a paced cell is the pace at most."""
     return (
         cell.sync != "none"
+        and not cell.pace_us
         and cell.workload in ("overwrite", "append", "create")
         and cell.place == "target"
         and cell.data == "unique"
@@ -143,12 +144,13 @@ def has_rate_of_commits(cell: Cell) -> bool:
 
 
 def _commits(summary: CellSummary) -> bool:
-    """Whether the cell is a load of commits on the target, at a rate of its own."""
+    """Whether the cell is a load of commits on the target."""
     cell = summary.cell
-    return (
-        has_rate_of_commits(cell)
-        and not cell.pace_us
-        and cell.group not in ("controls", "flush ladder", "sustained", "data probe")
+    return has_rate_of_commits(cell) and cell.group not in (
+        "controls",
+        "flush ladder",
+        "sustained",
+        "data probe",
     )
 
 

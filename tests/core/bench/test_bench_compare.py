@@ -300,6 +300,14 @@ def test_one_row_decides() -> None:
     assert deciding_row(compared(run(cells=cells[:1]), run(cells=cells[:1])).rows) is None
 
 
+def test_a_pace_does_not_decide() -> None:
+    """Where one result cannot keep it, that of the other is the pace still, and says no rate of commits."""
+    one, other = run(cells=(PACED,)), _late(run(SLOW, seed=2, cells=(PACED,)), 1.5)
+    found = compared(one, other)
+    assert found.rows[0].basis == "rate" and deciding_row(found.rows) is None
+    assert "no cell that commits was measured in both" in found.answers[0]
+
+
 def test_what_is_not_only_commits_does_not_decide() -> None:
     """The rate of a mix counts its reads, and zeros may be no data: neither says what a commit costs."""
     mixed = [cell for cell in STANDARD if cell.read_percent]
