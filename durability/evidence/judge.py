@@ -61,7 +61,8 @@ def judge(
     if case is None:
         identity = identify_without_log(plan, found.facts, found.superblocks)
         cut = Cut(cut_class="none", proof=(), attested=attestation.text, contradictions=())
-        risk = AtRisk(ms1=0, ms10=0, ms100=0, ms1000=0, stalled=())
+        unknown = "without a log it is unknown when records were acknowledged"
+        risk = AtRisk(ms1=0, ms10=0, ms100=0, ms1000=0, stalled=(), unknown=unknown)
         window = None
     else:
         if outlived(case, found.facts):

@@ -8,7 +8,6 @@ because a reader may take it to prove more. Without a terminal it is plain text 
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +21,14 @@ from durability.evidence.document import Outcome
 from durability.evidence.flushes import leaf_flushes
 from durability.evidence.judgement import FindingClass
 from durability.evidence.scan_report import ScanReport
-from durability.evidence.strength import CONFIDENCE, Strength, upper_bound
+from durability.evidence.strength import CONFIDENCE, Strength
 from durability.evidence.verdict import REASONS, VerdictWord
 from durability.formats.plan import Plan
 from durability.units import counted, percent
 from durability_client.descriptions import describe_commits, describe_flushes, describe_operations
 from durability_client.system.encrypted_directories import is_encrypted
 from durability_client.system.terminal import Terminal
+from durability_client.verify.advice import next_steps
 
 _STYLES: Mapping[VerdictWord, str] = {
     "durable": "bold green",
@@ -41,7 +41,6 @@ _WRITERS = 4  # with lost operations that are listed
 _WIDTH = 80  # that a first line with the reason's details must fit
 _WIDTH_MAX = 100  # longer lines are harder to read
 _FEW_CUTS = 5  # that it takes before a bound is called one
-_SERIES_AIMS = (10, 30, 59, 299)  # cuts without loss, for bounds of 26, 9.5, 5 and 1 %
 _COMMAND = re.compile("`[^`]*`")
 _BULLET = "-"
 
@@ -57,42 +56,6 @@ _MEANINGS: Mapping[FindingClass, str] = {
     "stale": "the name holds an older version",
     "resurrected": "a removed name is back",
 }
-
-# What to do about each reason of a verdict that is not a loss. {cut}: class of the cut that is shown; {cuts}:
-# verified cuts of the series.
-ADVICE: Mapping[str, str] = {
-    "no-server-log": "verify with the server that has the log of this run, or with an export of it",
-    "loss-withdrawn": "look in the kernel's log for I/O errors of this drive, and find out why they came",
-    "not-armed": "run again, and cut only after records are acknowledged",
-    "superseded": "verify the later run; this run can no longer be judged",
-    "tainted": "run again, with only one client for the run",
-    "log-behind": "check if the server's store was restored from a copy; if not, report a defect of the tool",
-    "drive-changed": "verify on the drives that lost power, not on a copy",
-    "emptied-at-boot": "run again on a target outside this directory",
-    "copied": "verify the target itself at its own path, not a copy of it",
-    "drive-missing": "attach the drive that is missing, then verify again",
-    "smaller-or-copy": "verify on the drive that lost power; if this is it, it came back smaller",
-    "session-stopped": "run again, and cut the power while the run writes; do not stop it first",
-    "session-closed": "cut the power of the machine; do not end the client or its connection",
-    "session-client-error": "look up the failure with `durability show`, and run again",
-    "session-server-down": "run again, and keep the server up until after the cut",
-    "session-live": "run again, and keep the server up until the client falls silent",
-    "cut-not-shown": 'if you cut the power, verify again and say how: `--attest-cut "mains plug pulled"`',
-    "cut-class": "cut the power of the drive itself, or ask for less: `--require-cut {cut}`",
-    "attestation-contradicted": "check that this drive lost power, and that it did so after the run began",
-    "scan-unfinished": "verify again; a drive that does not answer cannot be judged",
-    "nothing-checked": "run again, and write for longer before the cut",
-    "nothing-at-risk": "run again, and cut while records are acknowledged and the server is reachable",
-    "unstable": "test the memory and cables of this machine, and run again",
-    "earlier-unstable": "test the memory and cables of this machine, and run again",
-    "too-few-cuts": "run, cut and verify again on the same target, with the same options, or ask for less:"
-    " `--min-cuts {cuts}`",
-    "series-has-loss": "look at the cut with the loss: `durability runs --all` lists the runs",
-    "series-incomplete": "verify the other cuts of the series",
-}
-# No later verify can make such a run durable, so how the cut is shown no longer matters.
-_SPENT = frozenset({"not-armed", "superseded", "session-stopped", "session-closed", "session-client-error"})
-_ON_SHOWING_A_CUT = frozenset({"cut-not-shown", "cut-class", "attestation-contradicted"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +117,7 @@ def sections(outcome: Outcome) -> tuple[VerdictSection, ...]:
         ),
         VerdictSection("What this does not prove", tuple((_BULLET, text) for text in _not_proved(outcome))),
         VerdictSection("Warnings", tuple((_BULLET, warning.text) for warning in outcome.facts.warnings)),
-        VerdictSection("What to do next", tuple((_BULLET, text) for text in _next(outcome))),
+        VerdictSection("What to do next", tuple((_BULLET, text) for text in next_steps(outcome))),
     )
 
 
@@ -235,11 +198,12 @@ def _checked(outcome: Outcome) -> Iterator[tuple[str, str]]:
     part = "" if report.finished else "; the scan did not finish"
     yield "read", f"{report.checked:,} {plan.contract.noun}s in {outcome.duration_s:.1f} s{part}"
     risk = outcome.at_risk
-    yield (
-        "at risk",
-        f"{counted(risk.ms1, 'record')} within 1 ms of the last moment with power, {risk.ms10:,} within 10,"
-        f" {risk.ms100:,} within 100, {risk.ms1000:,} within 1000",
-    )
+    if outcome.case is not None:
+        yield (
+            "at risk",
+            f"{counted(risk.ms1, 'record')} within 1 ms of the last moment with power,"
+            f" {risk.ms10:,} within 10, {risk.ms100:,} within 100, {risk.ms1000:,} within 1000",
+        )
     yield "in flight", _in_flight(outcome)
     if plan.control_slots and outcome.case is not None:
         yield "control arm", _control(outcome)
@@ -264,6 +228,8 @@ def _cut(outcome: Outcome) -> str:
 
 def _in_flight(outcome: Outcome) -> str:
     report = outcome.report
+    if not (report.finished or report.in_flight):
+        return "unknown, the scan did not come so far"
     slots = f"{report.in_flight:,} {outcome.plan.contract.noun}s"
     text = f"{slots} may hold operations that were never acknowledged"
     if not report.in_flight_damaged:
@@ -282,6 +248,8 @@ def _in_flight(outcome: Outcome) -> str:
 def _control(outcome: Outcome) -> str:
     assert outcome.case is not None
     completed, lost = outcome.case.control, outcome.report.control_lost
+    if not outcome.report.finished:  # what is missing may be so because the drive went away
+        return f"{completed:,} writes that were never synced: unknown, the scan did not finish"
     if lost and outcome.verdict.explained:
         what = "this proves nothing, something else than the drive may be why"
     elif lost and outcome.facts.file_system is not None and not outcome.facts.file_system.mount_point:
@@ -407,48 +375,3 @@ def _strength(outcome: Outcome) -> Iterator[str]:
     else:
         little = f"{counted(series.cuts, 'clean cut')} {'proves' if series.cuts == 1 else 'prove'} little"
         yield f"{little}: up to {percent(series.bound)} of cuts could still lose data"
-
-
-def _next(outcome: Outcome) -> Iterator[str]:
-    verdict, run = outcome.verdict, f"{outcome.plan.run:016x}"
-    if verdict.word == "loss":
-        if outcome.case is not None:
-            yield f"look at the run: `durability show {run}`"
-            yield f"save the run: `durability export {run} -o FILE`"
-        yield "do not trust this stack with data that must survive power loss"
-        fewer = "the raw device, `--direct`, `--sync dsync`, one writer"
-        yield f"to find the layer, test with fewer layers: {fewer}"
-    elif verdict.word == "durable":
-        yield from (ADVICE[reason.code] for reason in verdict.reasons)
-        yield from _cut_again(verdict.strength)
-        yield "also test a single writer, and `--direct --sync dsync`: flush and FUA are different paths"
-    else:
-        codes = [reason.code for reason in verdict.reasons]
-        if not _SPENT.isdisjoint(codes):
-            codes = [code for code in codes if code not in _ON_SHOWING_A_CUT]
-        cut, cuts = outcome.cut.cut_class, max(1, verdict.strength.cuts)
-        yield from dict.fromkeys(ADVICE[code].format(cut=cut, cuts=cuts) for code in codes)
-        if later := outcome.identity.superseded_by:
-            yield f"to judge the later run: `durability verify {_place(outcome)} --run {later}`"
-
-
-def _cut_again(series: Strength) -> Iterator[str]:
-    """What more cuts of a series would show, if none of them loses data."""
-    aims = [cuts for cuts in _SERIES_AIMS if cuts > series.cuts][:3]
-    if aims and series.bound is not None and not series.losses:
-        first, *others = ((percent(upper_bound(0, cuts)), cuts) for cuts in aims)
-        more = "".join(f", {share} after {cuts}" for share, cuts in others)
-        yield (
-            f"cut again: at most {first[0]} of cuts lose data after {first[1]} clean cuts{more}"
-            " (`--min-cuts N` requires N cuts)"
-        )
-    else:
-        yield "cut again: a longer series says more"
-
-
-def _place(outcome: Outcome) -> str:
-    """What names the target in a command: its path, or the device of a file system that did not mount."""
-    file_system = outcome.facts.file_system
-    if file_system is not None and not file_system.mount_point:
-        return f"--device {shlex.quote(file_system.source)}"
-    return shlex.quote(outcome.facts.path)

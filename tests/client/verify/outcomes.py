@@ -53,20 +53,24 @@ def judged(
     plan: dict[str, Any] | None = None,
     case: dict[str, Any] | None = None,
     require_cut: CutClass = "os",
+    min_cuts: int = 1,
+    attested: str | None = None,
+    logged: bool = True,
     **found: Any,
 ) -> Outcome:
-    """A scan of an intact target after a power loss, judged; `found` are fields of its report that differ."""
+    """A scan of an intact target after a power loss, judged; `found` are fields of its report that differ.
+    `logged`: whether there is a server's log."""
     chosen = small(make_plan, **(plan or {}))
     acked = (100,) * chosen.writers
     known, here = make_case(chosen, acked, **(case or {})), now or after_power_loss()
     report = replace(_intact(chosen, acked), **found)
     return judge(
         plan=chosen,
-        case=known,
+        case=known if logged else None,
         found=Found(facts=here, superblocks=(chosen, chosen)),
         report=report,
         examples=[example_of(chosen)] if report.findings else [],
-        attestation=Attestation(),
-        requirements=Requirements(cut=require_cut),
+        attestation=Attestation(text=attested),
+        requirements=Requirements(cut=require_cut, min_cuts=min_cuts),
         duration_s=1.25,
     )

@@ -83,7 +83,8 @@ def test_without_a_log_plan_and_target_alone_are_judged(plan: Plan) -> None:
     judged = outcome(plan, None, attestation=attested)
     assert (judged.verdict.word, codes(judged.verdict)[0]) == ("inconclusive", "no-server-log")
     assert (judged.cut.cut_class, judged.cut.attested) == ("none", "pulled the plug")
-    assert judged.at_risk == AtRisk(ms1=0, ms10=0, ms100=0, ms1000=0, stalled=())
+    unknown = "without a log it is unknown when records were acknowledged"
+    assert judged.at_risk == AtRisk(ms1=0, ms10=0, ms100=0, ms1000=0, stalled=(), unknown=unknown)
     assert judged.window is None
     assert (judged.armed, judged.statistics) == (after_power_loss(), None)
     assert outcome(plan, None, lost=3).verdict.word == "loss"

@@ -1,0 +1,170 @@
+"""What to do next, after each verdict: commands and options for this situation.
+
+What cannot help is not advised. So an attestation is only asked for where the judge would believe it, and not
+of a run that no later verify can make durable.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+
+from durability.evidence.cut import CutClass, assess, at_least
+from durability.evidence.document import Outcome
+from durability.evidence.strength import Strength, upper_bound
+from durability.formats.case import ProvableCutClass
+from durability.units import percent
+
+_SERIES_AIMS = (10, 30, 59, 299)  # cuts without loss, for bounds of 26, 9.5, 5 and 1 %
+
+# What to do about each reason of a verdict that is not a loss. {cut}: class of the cut that is shown; {cuts}:
+# verified cuts of the series.
+ADVICE: Mapping[str, str] = {
+    "no-server-log": "verify with the server that has the log of this run, or with an export of it",
+    "loss-withdrawn": "look in the kernel's log for I/O errors of this drive, and find out why they came",
+    "not-armed": "run again, and cut only after records are acknowledged",
+    "superseded": "verify the later run; this run can no longer be judged",
+    "tainted": "run again, with only one client for the run",
+    "log-behind": "check if the server's store was restored from a copy; if not, report a defect of the tool",
+    "drive-changed": "verify on the drives that lost power, not on a copy",
+    "emptied-at-boot": "run again on a target outside this directory",
+    "copied": "verify the target itself at its own path, not a copy of it",
+    "drive-missing": "attach the drive that is missing, then verify again",
+    "smaller-or-copy": "verify on the drive that lost power; if this is it, it came back smaller",
+    "session-stopped": "run again, and cut the power while the run writes; do not stop it first",
+    "session-closed": "cut the power of the machine; do not end the client or its connection",
+    "session-client-error": "look up the failure with `durability show`, and run again",
+    "session-server-down": "run again, and keep the server up until after the cut",
+    "session-live": "run again, and keep the server up until the client falls silent",
+    "cut-not-shown": "run again, and cut the power of the drive or of its machine while the run writes",
+    "cut-class": "run again, and cut the power of the drive itself, or ask for less: `--require-cut {cut}`",
+    "attestation-contradicted": "check that this drive lost power, and that it did so after the run began",
+    "scan-unfinished": "verify again; a drive that does not answer cannot be judged",
+    "nothing-checked": "run again, and write for longer before the cut",
+    "nothing-at-risk": "run again, and cut while records are acknowledged and the server is reachable",
+    "unstable": "test the memory and cables of this machine, and run again",
+    "earlier-unstable": "test the memory and cables of this machine, and run again",
+    "too-few-cuts": "run, cut and verify again on the same target, with the same options, or ask for less:"
+    " `--min-cuts {cuts}`",
+    "series-has-loss": "look at the cut with the loss: `durability runs --all` lists the runs",
+    "series-incomplete": "verify the other cuts of the series; if one can no longer be judged, as after a"
+    " later run on its target, begin a new series with another `--size`",
+}
+# No later verify can make such a run durable, so how the cut is shown no longer matters.
+_SPENT = frozenset(
+    {"not-armed", "superseded", "tainted", "nothing-at-risk", "unstable", "earlier-unstable"}
+    | {"session-stopped", "session-closed", "session-client-error", "session-server-down"}
+)
+_ON_SHOWING_A_CUT = frozenset({"cut-not-shown", "cut-class", "attestation-contradicted"})
+
+_ATTESTED_AS: Mapping[ProvableCutClass, str] = {
+    "power": "if the drives lost their power",
+    "vm": "if the virtual machine was ended by force",
+    "os": "if the operating system crashed or was reset",
+}
+
+
+def next_steps(outcome: Outcome) -> Iterator[str]:
+    """What to do next, one sentence each."""
+    verdict, run = outcome.verdict, f"{outcome.plan.run:016x}"
+    if verdict.word == "loss":
+        if outcome.case is not None:
+            yield f"look at the run: `durability show {run}`"
+            yield f"save the run: `durability export {run} -o FILE`"
+        yield "do not trust this stack with data that must survive power loss"
+        fewer = "the raw device, `--direct`, `--sync dsync`, one writer"
+        yield f"to find the layer, test with fewer layers: {fewer}"
+    elif verdict.word == "durable":
+        yield from (ADVICE[reason.code] for reason in verdict.reasons)
+        yield from _cut_again(verdict.strength)
+        yield "also test a single writer, and `--direct --sync dsync`: flush and FUA are different paths"
+    else:
+        yield from dict.fromkeys(text for code in _codes(outcome) for text in _about(code, outcome))
+        if later := outcome.identity.superseded_by:
+            yield f"to judge the later run: `durability verify {_place(outcome)} --run {later}`"
+
+
+def _codes(outcome: Outcome) -> list[str]:
+    """The reasons about which something can be done."""
+    codes = [reason.code for reason in outcome.verdict.reasons]
+    hopeless = set[str]()
+    if outcome.case is None:  # then neither the cut nor what it met is known, whatever anybody does or says
+        hopeless |= {*_ON_SHOWING_A_CUT, "nothing-at-risk"}
+    elif not _SPENT.isdisjoint(codes):
+        hopeless |= _ON_SHOWING_A_CUT
+    if "scan-unfinished" in codes:
+        hopeless.add("nothing-checked")
+    return [code for code in codes if code not in hopeless]
+
+
+def _about(code: str, outcome: Outcome) -> Iterator[str]:
+    """What to do about one reason."""
+    cut, cuts = outcome.cut.cut_class, max(1, outcome.verdict.strength.cuts)
+    advice = ADVICE[code].format(cut=cut, cuts=cuts)
+    if code in ("cut-not-shown", "cut-class"):
+        said = _attest(outcome)
+        if said:
+            yield said
+        if not said or code == "cut-class":
+            yield advice
+    elif code == "nothing-at-risk":
+        yield _to_have_records_at_risk(outcome) or advice
+    else:
+        yield advice
+
+
+def _attest(outcome: Outcome) -> str:
+    """How to attest a cut of the class that is required; "" if that would not be believed."""
+    case, required = outcome.case, outcome.requirements.cut
+    assert case is not None
+    controller = next((off.text for off in case.power_offs), None)
+    unsaid = outcome.cut.attested in (None, controller)
+    if unsaid and _would_show(outcome, None):
+        return 'if you cut the power, verify again and say how: `--attest-cut "mains plug pulled"`'
+    if required != "none" and _would_show(outcome, required):
+        what = _ATTESTED_AS[required]
+        return f'{what}, verify again and say so: `--attest-cut "HOW IT WAS CUT" --cut-class {required}`'
+    return ""
+
+
+def _would_show(outcome: Outcome, claimed: CutClass | None) -> bool:
+    """Whether the word of the operator, with this class, would show a cut as it is required."""
+    assert outcome.case is not None
+    cut = assess(outcome.case, outcome.facts, attested="cut", cut_class=claimed)
+    return at_least(cut.cut_class, outcome.requirements.cut)
+
+
+def _to_have_records_at_risk(outcome: Outcome) -> str:
+    """What to do otherwise where the moment of the cut was not seen; "" where it was, or could not be."""
+    case = outcome.case
+    assert case is not None
+    if case.off_by_another_clock:
+        return "run again, with the machine connected to the server that runs the campaign"
+    if outcome.at_risk.unknown and (case.target_error is None or case.target_error.drive == "unseen"):
+        return (
+            "run again as root, and keep the server reachable: after an I/O error the client has to read the"
+            " drives, and to say whether they answer"
+        )
+    return ""
+
+
+def _cut_again(series: Strength) -> Iterator[str]:
+    """What more cuts of a series would show, if none of them loses data."""
+    aims = [cuts for cuts in _SERIES_AIMS if cuts > series.cuts][:3]
+    if aims and series.bound is not None and not series.losses:
+        first, *others = ((percent(upper_bound(0, cuts)), cuts) for cuts in aims)
+        more = "".join(f", {share} after {cuts}" for share, cuts in others)
+        yield (
+            f"cut again: at most {first[0]} of cuts lose data after {first[1]} clean cuts{more}"
+            " (`--min-cuts N` requires N cuts)"
+        )
+    else:
+        yield "cut again: a longer series says more"
+
+
+def _place(outcome: Outcome) -> str:
+    """What names the target in a command: its path, or the device of a file system that did not mount."""
+    file_system = outcome.facts.file_system
+    if file_system is not None and not file_system.mount_point:
+        return f"--device {shlex.quote(file_system.source)}"
+    return shlex.quote(outcome.facts.path)
