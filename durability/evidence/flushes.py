@@ -11,10 +11,8 @@ from dataclasses import dataclass
 
 from durability.evidence.drive_identity import are_two, own_serial
 from durability.formats.facts import Drive, Facts
-from durability.formats.plan import Plan
+from durability.formats.plan import WRITE_THROUGH_METHODS, Plan
 from durability.formats.run_statistics import Statistics
-
-_FUA_METHODS = frozenset({"dsync", "osync", "rwf-dsync"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +84,7 @@ def _note(plan: Plan, drive: Drive, *, syncs: int | None, flushes: int | None) -
         )
     # On a device the kernel sends a flush after a write with FUA as well.
     in_place = plan.target_kind == "file" and not plan.contract.by_name
-    by_fua = in_place and plan.direct and plan.sync in _FUA_METHODS
+    by_fua = in_place and plan.direct and plan.sync in WRITE_THROUGH_METHODS
     if drive.fua and by_fua:
         return (
             "no flush was sent, as expected: with O_DIRECT and a sync of each write, the kernel uses FUA on"

@@ -8,6 +8,7 @@ from typing import Any, get_args
 import pytest
 from typer.testing import CliRunner
 
+from durability.campaign.definition.campaign_file import CUTS
 from durability.formats.workloads.registry import WORKLOADS
 from durability.units import parse_size
 from durability_cli import accept_commands, options
@@ -15,7 +16,7 @@ from durability_cli.main import GROUPS, app
 from durability_cli.options import BYTES_EPILOG, ServerOptions
 from durability_client.acceptance import profiles
 from durability_client.bench import bench_command
-from durability_lab.campaign_rig import campaign_demo, lab_campaign_command
+from durability_lab.campaign_rig import lab_campaign_command
 from durability_lab.histories import histories_command
 from durability_lab.matrix import matrix_cells
 from durability_lab.support import loads
@@ -163,7 +164,7 @@ def test_defaults_are_those_of_what_they_are_for() -> None:
     ):
         assert default(command, option) == " and ".join(models)
     assert f"port {live_page.PORT} unless" in str(options_of("serve")["web"].help)
-    assert f"each drive {campaign_demo.CUTS} times" in str(options_of("demo")["campaign"].help)
+    assert f"each drive {CUTS} times" in str(options_of("demo")["campaign"].help)
 
 
 @pytest.mark.parametrize("words", [[], ["lab"], ["campaign"]], ids=str)

@@ -21,7 +21,7 @@ import threading
 import time
 
 NO_DATA = -1
-_RETRY_S = 0.1
+RETRY_S = 0.1  # after a read that failed
 # The drive itself refused the read, so it has power: an unreadable sector, a command that it does not take, a
 # failed check of its data, a reservation. 0 is success.
 REFUSED_BY_DRIVE = frozenset({errno.ENODATA, errno.EREMOTEIO, errno.EILSEQ, errno.EBADE})
@@ -59,7 +59,7 @@ def _read(number: int, fd: int, block_bytes: int, seconds: float) -> None:
         tries += 1
         if code == 0 or code in REFUSED_BY_DRIVE or time.monotonic() >= deadline_s:
             break
-        time.sleep(_RETRY_S)
+        time.sleep(RETRY_S)
     os.write(1, f"{number} {code}\n".encode())
 
 

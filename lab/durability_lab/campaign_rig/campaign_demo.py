@@ -18,7 +18,7 @@ from random import Random
 from typing import TextIO
 
 from durability.campaign.campaign_state import CampaignState
-from durability.campaign.definition.campaign_file import read_campaign
+from durability.campaign.definition.campaign_file import CUTS, read_campaign
 from durability.campaign.definition.settings import Arm, Settings
 from durability.campaign.happenings import Judged
 from durability.campaign.results import results
@@ -47,7 +47,6 @@ ABOUT: Mapping[str, str] = {
     "early-ack": "acknowledges 10 ms before the data are on media",
     "flush-skipped": "skips one flush in 12",
 }
-CUTS = 59
 COLUMNS = 80
 SYNC_US = 1000.0  # as a consumer's SSD with a volatile cache
 SLOTS = 512  # a quarter is a credit, which must last for longer than it takes to know that it arrived

@@ -34,6 +34,7 @@ from durability.formats.versions import Versions
 from durability_client.run.run_command import TICK_S
 from durability_client.run.sender import POLL_S
 from durability_client.run.writer import NAP_S
+from durability_client.target.drive_reader import RETRY_S
 from durability_client.target.drive_watch import LOOK_S
 from durability_client.target.storage import DriveLook, Storage, TargetFile
 from durability_client.target.target_files import TargetFiles
@@ -48,7 +49,7 @@ _STAMPED_AHEAD = 64
 # The client's own pauses: of its sender, of a writer that waits for credit, of the main loop that looks for
 # writers that failed.
 _POLL_NS, _NAP_NS, _TICK_NS = (round(pause_s * S) for pause_s in (POLL_S, NAP_S, TICK_S))
-_LOOK_NS, _LOOK_AGAIN_NS = round(LOOK_S * S), 100 * MS  # at the drive, after an error
+_LOOK_NS, _LOOK_AGAIN_NS = round(LOOK_S * S), round(RETRY_S * S)  # at the drive, after an error
 _COMMIT_NS = 2 * MS  # what the server's database takes, on average
 _Z99 = NormalDist().inv_cdf(0.99)
 

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durability.campaign.definition.campaign_file import read_campaign
+from durability.bench.decision.proof import BOUND_MAX
+from durability.campaign.definition.campaign_file import CUTS, read_campaign
 from durability.campaign.definition.settings import Settings
 from durability.errors import UsageError
+from durability.evidence.strength import upper_bound
 from tests.core.campaign.campaign_world import settings_of
 
 LEAST = """
@@ -47,6 +49,11 @@ def test_defaults_are_filled_in() -> None:
     (drive,) = settings.drives
     assert (drive.name, drive.machine, drive.is_raw) == ("nvme-EXAMPLE", "b", False)
     assert all(arm.cut_after_s == settings.cut_after_s for arm in settings.arms)
+
+
+def test_the_default_cuts_prove_a_drive() -> None:
+    """Without a loss they bound its probability as a proof takes, and one cut less does not."""
+    assert upper_bound(0, CUTS) <= BOUND_MAX < upper_bound(0, CUTS - 1)
 
 
 def test_raw_drive_has_no_arms_of_names() -> None:
