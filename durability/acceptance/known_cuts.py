@@ -60,7 +60,7 @@ def known_of_run(case: Case) -> KnownDrive | None:
         cuts=found.cuts,
         losses=found.losses,
         bound=found.bound,
-        cut_class=stands.cut_class,
+        cut_class=found.cut_class,
         source=source,
         lost_in=source if found.losses else "",
         unknown=found.left_out,

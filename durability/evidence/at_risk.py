@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from durability.evidence.cut import off_as_seen
+from durability.evidence.cut import off_as_seen, sent_ns
 from durability.formats.case import Case, DriveState, Receipt
 from durability.formats.mixing import U64
 from durability.formats.plan import Plan
@@ -164,7 +164,7 @@ def _exposed(versions: Versions, plan: Plan, writer: int, since: int, acked: int
 def cut_interval_ns(case: Case) -> tuple[int, int] | None:
     """When the cut was, earliest and latest, on the clock of the receipts (rule 14); None where that is not
     known. After an I/O error the drive may have been dead since its last acknowledgement, unless it answered
-    later."""
+    later; and that may have come late."""
     power_ns = last_power_ns(case)
     if power_ns is None:
         return None
@@ -182,7 +182,7 @@ def _seen_interval_ns(case: Case, power_ns: int) -> tuple[int, int]:
     """When the cut was as the client showed it, earliest and latest."""
     earliest = case.last_receipt_ns
     if case.failed and case.timeline and _drive_seen(case) != "answered":
-        earliest = case.timeline[-1].at_ns
+        earliest = sent_ns(case, case.timeline[-1])
     if case.session_end == "target-error":
         return earliest - case.rtt_max_ns, max(power_ns, earliest)
     return earliest - case.rtt_max_ns, power_ns + _allowance_ns(case)
@@ -213,11 +213,12 @@ def _position(timeline: Sequence[Receipt], writer: int, seq: int) -> int:
 
 
 def _received_ns(case: Case, writer: int, seq: int, latest: int) -> tuple[int, int]:
-    """When the acknowledgement of `seq` was received, earliest and latest; by the cut where it never was."""
+    """When the acknowledgement of `seq` was received, earliest and latest; by the cut where it never was. It
+    is not older than the frame before it, which may have come late."""
     position = _position(case.timeline, writer, seq)
     late = case.timeline[position].at_ns if position < len(case.timeline) else latest
     if position:
-        return case.timeline[position - 1].at_ns, late
+        return sent_ns(case, case.timeline[position - 1]), late
     # Not before the armed event; the time of one in an earlier boot of the server may be later than `late`.
     armed = [event.at_ns for event in case.events if event.kind == "armed"]
     return min(armed[0], late) if armed else late, late

@@ -14,10 +14,11 @@ Refuses to conclude anything from an emulated drive's counter.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from operator import le
 from typing import Literal, TypeAlias
 
 from durability.evidence.drive_identity import are_two, machine_ids, own_serial, same_kernel
-from durability.formats.case import PROVABLE_CUT_CLASSES, RESET, Case, PowerOff, ProvableCutClass
+from durability.formats.case import PROVABLE_CUT_CLASSES, RESET, Case, PowerOff, ProvableCutClass, Receipt
 from durability.formats.drive_serials import is_nobodys
 from durability.formats.facts import Drive, Facts
 from durability.formats.run_statistics import Statistics
@@ -192,16 +193,16 @@ def _after_off_ns(case: Case) -> tuple[int, int]:
     answered_ns = 0
     if case.target_error is not None and case.target_error.drive == "answered":
         answered_ns = case.target_error.at_ns
-    return max(0, _acknowledged_ns(case) - off_ns), max(0, answered_ns - off_ns)
+    acknowledged_ns = sent_ns(case, case.timeline[-1]) if case.timeline else 0
+    return max(0, acknowledged_ns - off_ns), max(0, answered_ns - off_ns)
 
 
-def _acknowledged_ns(case: Case) -> int:
-    """When the last acknowledgement was sent, at the earliest as far as that is known; 0 for none."""
-    if not case.timeline:
-        return 0
-    last = case.timeline[-1]
-    held_up = (held.from_ns for held in case.held_up if held.frontiers == last.frontiers)
-    return min((last.at_ns, *held_up))
+def sent_ns(case: Case, receipt: Receipt) -> int:
+    """When the acknowledgements of a receipt of the timeline were sent, at the earliest as far as that is
+    known: where they came late, when the stretch began that held them up."""
+    # A stretch that began after the receipt changes nothing.
+    held_up = (held.from_ns for held in case.held_up if all(map(le, receipt.frontiers, held.frontiers)))
+    return min((receipt.at_ns, *held_up))
 
 
 def _contradictions(armed: Facts, now: Facts, claimed: CutClass, *, happened: bool, alone: bool) -> list[str]:

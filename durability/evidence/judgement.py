@@ -37,9 +37,8 @@ class Judgement:
     shares a physical block with a slot in flight. `above_ceiling`: holds a version that was never allowed
     to be issued. `expected_seq`: newest operation <= A' on the slot (0: the prefill, or none). `found_seq`:
     the oldest stale version found (EARLIER_RUN: an earlier run's data), None if there is none; of a name
-    that must not be there, any version. `oldest_lost_seq`: the first
-    acknowledged operation on the slot that its content has lost, None if that cannot be said. `text` is one
-    sentence for people.
+    that must not be there, any version. `oldest_lost_seq`: the first acknowledged operation on the slot that
+    its content is known to have lost, None for none. `text` is one sentence for people.
     """
 
     writer: int

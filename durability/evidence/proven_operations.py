@@ -54,8 +54,6 @@ PRECEDENCE: tuple[FindingClass, ...] = (
     "truncated",
     "torn",
 )
-# Findings of a slot that fell behind its operations, so that it can be said which of them it lacks.
-_BEHIND: frozenset[FindingClass] = frozenset({"lost", "torn", "truncated", "absent", "stale", "resurrected"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,13 +352,12 @@ class ProvenOperations:
     def _oldest_lost(
         self, writer: int, slots: Words, expected: Words, found: Sequence[Faults]
     ) -> list[int | None]:
-        """Per slot the first operation on it after what was found there; it was never durable at the cut."""
+        """Per slot with a finding the first operation on it after what was found there, which was never
+        durable at the cut; the newest one if nothing there shows a version. None where there is none."""
         versions = [0 if faults.found is None else max(0, faults.found) for faults in found]
         after = self._versions.following(writer, slots, np.array(versions, dtype=U64)).tolist()
         return [
-            None
-            if newest == 0 or faults.finding not in _BEHIND
-            else (newest if faults.found is None else following)
+            None if newest == 0 or faults.finding is None else (newest if faults.found is None else following)
             for newest, faults, following in zip(expected.tolist(), found, after, strict=True)
         ]
 

@@ -142,12 +142,6 @@ def faults(
     )
 
 
-def is_behind(finding: NDArray[np.int8]) -> Flags:
-    """Where a finding is of a record that fell behind its operations, so that those it lacks can be told."""
-    behind: Flags = (finding == _TORN) | (finding == _LOST)
-    return behind
-
-
 def alike(rows: Rows, others: Rows) -> Flags:
     """Where both say the same of a record; rows that are not plain are like no other."""
     same = rows.plain & others.plain

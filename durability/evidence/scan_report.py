@@ -20,9 +20,9 @@ from durability.evidence.record_rows import ROW_FINDINGS, JudgedRows
 from durability.formats.plan import Plan
 
 # Findings that are no lost operation of their own: a slot that no acknowledged operation had written; a copy
-# of the superblock; a removed file of a log that is back; the second name of an operation that makes one and
-# removes another, where both are wrong.
-Apart: TypeAlias = Literal["prefill", "superblock", "file", "second name"]
+# of the superblock; a removed file of a log that is back; a name that is back, which arming had removed as an
+# earlier run's; the second name of an operation that makes one and removes another, where both are wrong.
+Apart: TypeAlias = Literal["prefill", "superblock", "file", "earlier name", "second name"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +46,8 @@ class ScanReport:
 
     `checked` counts slots. `proven`, `newest_seen` and `may_be_done` per writer as the oracles (`SlotOracle`,
     `NameOracle`) have them. `oldest_lost`: per writer the first acknowledged operation that is known to be
-    lost, else None; `newest_lost` the last one. `control_lost`: completed writes of the control arm that are
-    not there.
+    lost, else None; `newest_lost` the last one. Both are of the findings that are `convicting`.
+    `control_lost`: completed writes of the control arm that are not there.
     `failure` says why the scan ended before it was `finished`, for people. `apart`: the findings that are no
     lost operation of their own, by what they are of, and by class. `by_errors`: I/O errors of the drive may
     be all that is behind the findings, whatever their classes. `failed_reads`: a read failed, be it where
@@ -107,6 +107,11 @@ class ScanReport:
         return self._convicting_apart("file")
 
     @property
+    def earlier_names_back(self) -> int:
+        """How many names of an earlier run are back, which were removed for good before this one."""
+        return self._convicting_apart("earlier name")
+
+    @property
     def superblocks_wrong(self) -> int:
         """How many copies of the superblock are not as they were written, be they set aside."""
         return sum(count for (kind, _), count in self.apart.items() if kind == "superblock")
@@ -139,11 +144,12 @@ class ScanCounts:
     above_ceiling: int = 0
     control_lost: int = 0
     findings: Counter[FindingClass] = field(default_factory=Counter)
-    oldest_lost: dict[int, int] = field(default_factory=dict)
-    newest_lost: dict[int, int] = field(default_factory=dict)
     apart: Counter[tuple[Apart, FindingClass]] = field(default_factory=Counter)
     # By writer and seq, where one operation makes a name and removes another: the first finding of either.
     _of_operations: dict[tuple[int, int], FindingClass] = field(default_factory=dict)
+    # By writer, the oldest and the newest lost operation; apart those of slots that could not be read.
+    _lost: dict[int, tuple[int, int]] = field(default_factory=dict)
+    _unread: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def excuse(self, judgement: Judgement) -> None:
         """Count a slot that holds nothing wrong."""
@@ -159,7 +165,8 @@ class ScanCounts:
         self.collateral += judgement.collateral
         self.excuse(judgement)
         if judgement.oldest_lost_seq is not None:
-            self.lose(judgement.writer, judgement.oldest_lost_seq, judgement.expected_seq)
+            lost = self._unread if judgement.finding == "unreadable" else self._lost
+            _widen(lost, judgement.writer, judgement.oldest_lost_seq, judgement.expected_seq)
 
     def _set_apart(self, judgement: Judgement, finding: FindingClass) -> None:
         """Count a finding that is no lost operation of its own as such."""
@@ -167,7 +174,7 @@ class ScanCounts:
         if judgement.writer == SUPERBLOCK_WRITER:
             self.apart["superblock", finding] += 1
         elif judgement.expected_seq == PREFILL:
-            self.apart["prefill", finding] += 1
+            self.apart["earlier name" if finding == "resurrected" else "prefill", finding] += 1
         elif contract.layout == "log" and finding == "resurrected":
             self.apart["file", finding] += 1
         elif contract.by_name and contract.endless:
@@ -195,8 +202,7 @@ class ScanCounts:
 
     def lose(self, writer: int, oldest: int, newest: int) -> None:
         """Note that operations of `writer` from `oldest` to `newest` on some slots are lost."""
-        self.oldest_lost[writer] = min(oldest, self.oldest_lost.get(writer, oldest))
-        self.newest_lost[writer] = max(newest, self.newest_lost.get(writer, newest))
+        _widen(self._lost, writer, oldest, newest)
 
     def report(
         self,
@@ -207,6 +213,10 @@ class ScanCounts:
         finished: bool,
     ) -> ScanReport:
         """The counts as they are now."""
+        lost = dict(self._lost)
+        for writer, (oldest, newest) in self._unread.items() if finished else ():
+            _widen(lost, writer, oldest, newest)
+        ranges = [lost.get(writer, (None, None)) for writer in range(self.plan.writers)]
         return ScanReport(
             finished=finished,
             failure="",
@@ -221,11 +231,17 @@ class ScanCounts:
             proven=proven,
             newest_seen=newest_seen,
             may_be_done=may_be_done,
-            oldest_lost=tuple(self.oldest_lost.get(writer) for writer in range(self.plan.writers)),
-            newest_lost=tuple(self.newest_lost.get(writer) for writer in range(self.plan.writers)),
+            oldest_lost=tuple(oldest for oldest, _ in ranges),
+            newest_lost=tuple(newest for _, newest in ranges),
             control_lost=self.control_lost,
             apart=dict(self.apart),
         )
+
+
+def _widen(ranges: dict[int, tuple[int, int]], writer: int, oldest: int, newest: int) -> None:
+    """Let the range of `writer` take in all from `oldest` to `newest`."""
+    first, last = ranges.get(writer, (oldest, newest))
+    ranges[writer] = min(first, oldest), max(last, newest)
 
 
 class Examples:

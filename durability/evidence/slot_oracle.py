@@ -41,7 +41,6 @@ from durability.evidence.record_rows import (
     RowFaults,
     Rows,
     faults,
-    is_behind,
     joined,
     select,
     whole_rows,
@@ -317,10 +316,11 @@ class SlotOracle(ProvenOperations):
             logged = self._versions.newest(writer, slots, acked)
             out_of_order = wrong & (self._row_faults(writer, rows, logged, latest).finding == 0)
         oldest = np.zeros(len(slots), dtype=U64)
-        behind = is_behind(found.finding) & (expected > U64(0))
-        if behind.any():
-            before = np.maximum(found.found[behind], 0).astype(U64)
-            oldest[behind] = self._versions.following(writer, slots[behind], before)
+        lacking = wrong & (expected > U64(0))
+        if lacking.any():
+            before, newest = found.found[lacking], expected[lacking]
+            after = self._versions.following(writer, slots[lacking], np.maximum(before, 0).astype(U64))
+            oldest[lacking] = np.where(before == NO_SEQ, newest, after)
         return JudgedRows(
             slots=slots,
             finding=found.finding,

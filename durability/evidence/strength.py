@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from durability.evidence.cut import CUT_CLASSES, CutClass
 from durability.evidence.drive_identity import enumerations
-from durability.formats.case import Case, PastVerdict
+from durability.formats.case import PROVABLE_CUT_CLASSES, Case, PastVerdict
 
 CONFIDENCE = 0.95
 # An inconclusive verdict for one of these may hide a loss; the others only lack the proof of a cut.
@@ -86,7 +86,7 @@ def weightiest(given: Sequence[PastVerdict]) -> PastVerdict | None:
 
 def _may_be_withdrawn(past: PastVerdict) -> bool:
     """Whether it is a loss by unreadable data alone, or one that only repeats an earlier loss."""
-    repeats = set(past.reasons) - {"unstable", "earlier-unstable"} == {"earlier-loss"}
+    repeats = "earlier-loss" in past.reasons and {"findings", "device-smaller"}.isdisjoint(past.reasons)
     return past.verdict == "loss" and ("unreadable-only" in past.reasons or repeats)
 
 
@@ -109,12 +109,13 @@ def shows_durable(past: PastVerdict) -> bool:
 class Strength:
     """What the series says: `losses` in `cuts`, and the bound on the per-cut loss probability. `bound` None:
     there is no cut to speak of, or `left_out` runs of the series were cut but never verified, or so that a
-    loss may be hidden."""
+    loss may be hidden. `cut_class`: of what class the cuts are."""
 
     cuts: int
     losses: int
     bound: float | None
     left_out: int
+    cut_class: CutClass = "none"
 
 
 def strength(
@@ -122,7 +123,8 @@ def strength(
 ) -> Strength:
     """The series of `case` with this run, whose outcome is given; the run counts with its weightiest verdict,
     and that one's class. A cut counts if it was of the same class, verified, and had records at risk. A loss
-    counts also if its cut was of a lesser class, or had no record at risk: it was lost all the same."""
+    counts also if its cut was of a lesser class, or had no record at risk: it was lost all the same. Where
+    no cut is shown, the cuts are of the strongest class that was verified in the series."""
     outcome = PastVerdict(
         run=case.run,
         verdict=verdict,
@@ -134,23 +136,28 @@ def strength(
     this = weightiest((*case.verdicts, outcome)) or outcome
     if case.armed is not None:
         this = replace(this, enumerations=enumerations(case.armed))
-    return _counted((*case.series, this), this.cut_class)
+    every = (*case.series, this)
+    shown = next((name for name in PROVABLE_CUT_CLASSES if name == this.cut_class), None)
+    return _counted(every, shown or _strongest(every))
 
 
-def strength_of_drive(standing: Sequence[PastVerdict]) -> tuple[str, Strength]:
-    """What the verdicts that stand on a drive's runs say, whatever their plans, and of cuts of which class:
-    the strongest one in which a cut was verified."""
-    classes = [past.cut_class for past in standing if past.verdict == "loss" or _kept(past)]
-    verified = [CUT_CLASSES.index(name) for name in classes if name in CUT_CLASSES]
-    its_class = CUT_CLASSES[max(verified, default=0)]
-    return its_class, _counted(standing, its_class)
+def strength_of_drive(standing: Sequence[PastVerdict]) -> Strength:
+    """What the verdicts that stand on a drive's runs say, whatever their plans. The cuts are of the strongest
+    class in which one was verified."""
+    return _counted(standing, _strongest(standing))
+
+
+def _strongest(every: Iterable[PastVerdict]) -> CutClass:
+    classes = [past.cut_class for past in every if past.verdict == "loss" or _kept(past)]
+    verified = [CUT_CLASSES.index(name) for name in CUT_CLASSES if name in classes]
+    return CUT_CLASSES[max(verified, default=0)]
 
 
 def _kept(past: PastVerdict) -> bool:
     return shows_durable(past) and past.at_risk_ms1000 > 0
 
 
-def _counted(every: Sequence[PastVerdict], its_class: str) -> Strength:
+def _counted(every: Sequence[PastVerdict], its_class: CutClass) -> Strength:
     """The cuts of `its_class`, and the losses in those of no stronger class."""
     shown = [past for past in every if past.cut_class in CUT_CLASSES]
     lost = [
@@ -168,7 +175,7 @@ def _counted(every: Sequence[PastVerdict], its_class: str) -> Strength:
     )
     cuts = len(ended)
     bound = upper_bound(losses, cuts) if cuts and not left_out else None
-    return Strength(cuts=cuts, losses=losses, bound=bound, left_out=left_out)
+    return Strength(cuts=cuts, losses=losses, bound=bound, left_out=left_out, cut_class=its_class)
 
 
 def _by_cut(ended: Iterable[PastVerdict]) -> list[list[PastVerdict]]:

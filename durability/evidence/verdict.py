@@ -11,7 +11,7 @@ It refuses to judge anything but the run's target: see `durability.evidence.iden
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from durability import errors
@@ -35,7 +35,7 @@ REASONS: Mapping[str, str] = {
     "findings": "acknowledged data are missing or damaged on the target",
     "device-smaller": "the drive or the device is smaller than at arming",
     "earlier-loss": "an earlier verify of this run found a loss, which none has withdrawn",
-    "unreadable-only": "nothing but I/O errors shows the loss; a verify that reads everything withdraws it",
+    "unreadable-only": "only I/O errors show the loss; a verify that reads the whole run withdraws it",
     "loss-withdrawn": "an earlier verify found slots unreadable, which a complete one has read since",
     "no-server-log": "this run has no server log",
     "not-armed": "the run was never armed, so nothing was acknowledged",
@@ -64,7 +64,8 @@ REASONS: Mapping[str, str] = {
     "series-has-loss": "another cut of the series lost data",
     "series-incomplete": "cuts of the series were not verified, or verified in a way that may hide a loss",
 }
-# These explain findings by something that is not the drive, so they keep a finding from being a loss.
+# These explain findings by something that is not the drive, so they keep a finding from being a loss. Beside
+# another loss they are told: the findings of that pass do not count.
 EXPLAIN_FINDINGS = frozenset(
     {"not-armed", "superseded", "tainted", "log-behind"}
     | {"drive-changed", "copied", "emptied-at-boot", "drive-missing"}
@@ -106,6 +107,11 @@ class Verdict:
     reasons: tuple[Reason, ...]
     strength: Strength
     explained: bool
+
+    @property
+    def by_findings(self) -> bool:
+        """Whether the findings of this pass count: then it is a loss by them."""
+        return any(reason.code == "findings" for reason in self.reasons)
 
     @property
     def exit_code(self) -> int:
@@ -150,8 +156,10 @@ def decide(
     if word == "durable":
         missing += _series_reasons(series, min_cuts)
         word = "inconclusive" if missing else "durable"
-    if any(reason.code == "unreadable-only" for reason in loss):
-        loss += [reason for reason in missing if reason.code in _OUTLAST_A_LOSS]
+    if loss:
+        may_fall = any(reason.code == "unreadable-only" for reason in loss)
+        beside = EXPLAIN_FINDINGS | (_OUTLAST_A_LOSS if may_fall else frozenset())
+        loss += [reason for reason in missing if reason.code in beside]
     reasons = (*(loss or missing), *withdrawn)
     return Verdict(
         word=word,

@@ -1,7 +1,8 @@
 """A JUnit report of one verify, for CI systems.
 
 It has a test case for the verdict and one for each class of finding. An inconclusive verdict is an error in
-it, never a pass: a job that could not test the drive must not look like a job that did.
+it, never a pass: a job that could not test the drive must not look like a job that did. Findings that do not
+count are skipped.
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ def _finding_case(outcome: Outcome, name: FindingClass) -> ElementTree.Element:
     case, count = _case(name), outcome.report.findings.get(name, 0)
     if outcome.verdict.word == "inconclusive":
         _result(case, "skipped", f"the verdict is inconclusive; {count} {name} found", "")
+    elif count and not (outcome.verdict.by_findings and name in outcome.report.convicting):
+        _result(case, "skipped", f"{count} {name} found, which do not count", "")
     elif count:
         examples = (one.judgement for one in outcome.examples if one.is_finding)
         texts = [judgement.text for judgement in examples if judgement.finding == name]

@@ -197,7 +197,7 @@ class SlotScan(ScanBase):
     def _lose_range(self, writer: int, counted: Sequence[int], absent: range) -> None:
         """Count the slots of `absent` that were not `counted`, and note the acknowledged operations that
         ended on them, all of them gone."""
-        frontier = self._oracle.proven[writer]
+        frontier, acked = self._oracle.proven[writer], self._oracle.acked[writer]
         for start in range(absent.start, absent.stop, _SLOTS_AT_A_TIME):
             slots = np.arange(start, min(absent.stop, start + _SLOTS_AT_A_TIME), dtype=U64)
             slots = np.setdiff1d(slots, np.array(counted, dtype=U64), assume_unique=True)
@@ -205,6 +205,8 @@ class SlotScan(ScanBase):
             written = newest[newest > 0]
             self._counts.findings["truncated"] += len(slots)
             self._counts.apart["prefill", "truncated"] += len(slots) - len(written)
+            if self._versions.endless(writer):  # the end of a log may lie anywhere beyond A
+                self._counts.order_violations += int(np.count_nonzero(written > U64(acked)))
             if len(written):
                 self._counts.lose(writer, int(written.min()), int(written.max()))
             self._listener.tick()

@@ -23,6 +23,7 @@ from durability.evidence.judgement import FindingClass
 from durability.evidence.scan_report import ScanReport
 from durability.evidence.strength import CONFIDENCE, Strength
 from durability.evidence.verdict import REASONS, VerdictWord
+from durability.formats.facts import Facts
 from durability.formats.plan import Plan
 from durability.units import counted, percent
 from durability_client.descriptions import describe_commits, describe_flushes, describe_operations
@@ -36,6 +37,8 @@ _STYLES: Mapping[VerdictWord, str] = {
     "inconclusive": "bold yellow",
 }
 _IN_PLACE = frozenset({"ext4", "xfs"})  # file systems that pass an O_DIRECT write to the drive
+_POOLED = frozenset({"bcachefs", "btrfs", "zfs"})  # file systems that may themselves keep several copies
+_OF_ONE_COPY = ("md raid0", "md linear", "dm mpath", "dm part", "dm crypt")  # how such layers begin
 _EXAMPLES = 4
 _WRITERS = 4  # with lost operations that are listed
 _WIDTH = 80  # that a first line with the reason's details must fit
@@ -112,7 +115,7 @@ def sections(outcome: Outcome) -> tuple[VerdictSection, ...]:
         VerdictSection("Why", tuple((_BULLET, text) for text in _why(outcome))),
         VerdictSection("What was checked", tuple(_checked(outcome))),
         VerdictSection(
-            "What was lost" if outcome.verdict.word == "loss" else "Other observations",
+            "What was lost" if outcome.verdict.by_findings else "Other observations",
             tuple(_lost(outcome)),
         ),
         VerdictSection("What this does not prove", tuple((_BULLET, text) for text in _not_proved(outcome))),
@@ -134,6 +137,8 @@ def _how_much(outcome: Outcome) -> str:
         before.append(counted(report.superblocks_lost, "superblock copy", "superblock copies"))
     if report.files_back:
         before.append(f"the removal of {counted(report.files_back, 'file')}")
+    if report.earlier_names_back:
+        before.append(f"the removal of {counted(report.earlier_names_back, 'earlier name')}")
     return f"no acknowledged operation is lost, but {' and '.join(before)}"
 
 
@@ -286,8 +291,11 @@ def _lost(outcome: Outcome) -> Iterator[tuple[str, str]]:
         yield "superblock", f"{report.superblocks_lost:,} of these are copies of the superblock"
     if report.files_back:
         yield "file", f"{report.files_back:,} of these are removed files that are back"
-    yield from _lost_by_writer(report)
-    if window is not None:
+    if report.earlier_names_back:
+        yield "name", f"{report.earlier_names_back:,} of these are names of an earlier run that are back"
+    if outcome.verdict.by_findings:
+        yield from _lost_by_writer(report)
+    if outcome.verdict.by_findings and window is not None:
         yield (
             "when",
             f"the oldest of them was acknowledged {window.ms_min:,.1f} to {window.ms_max:,.1f} ms and"
@@ -310,7 +318,7 @@ def _classes(outcome: Outcome) -> Iterator[tuple[str, str]]:
     """What was found, by class; counted where the first line does not say the number already."""
     report = outcome.report
     found = [(name, count) for name in get_args(FindingClass) if (count := report.findings.get(name, 0))]
-    said = outcome.verdict.word == "loss" and [count for _, count in found] == [report.operations_lost]
+    said = outcome.verdict.by_findings and [count for _, count in found] == [report.operations_lost]
     place = "place" if report.superblocks_lost or report.files_back else outcome.plan.contract.noun
     for name, count in found:
         aside = "" if name in report.convicting else "; set aside, since the scan did not finish"
@@ -353,8 +361,8 @@ def _not_proved(outcome: Outcome) -> Iterator[str]:
                 "that a single writer is as safe: several writers flush for each other, which can hide an"
                 " ignored flush"
             )
-    if len(outcome.facts.drives) > 1:
-        yield "anything about the copies of a mirror that were not read: one copy was read"
+    if _may_keep_copies(outcome.facts):
+        yield "anything about further copies that the stack may keep, as a mirror does: one copy was read"
     for leaf in leaf_flushes(outcome.plan, outcome.armed, outcome.statistics):
         if leaf.none_sent:
             yield f"that {leaf.drive.name} honours a flush: {leaf.note}"
@@ -362,6 +370,15 @@ def _not_proved(outcome: Outcome) -> Iterator[str]:
 
 def _strength(outcome: Outcome) -> Iterator[str]:
     series = outcome.verdict.strength
+def _may_keep_copies(facts: Facts) -> bool:
+    """Whether a record may lie on several drives. One drive may have several paths, and many layers keep one
+    copy."""
+    drives = {drive.wwid or drive.name for drive in facts.drives}
+    pooled = facts.file_system is not None and facts.file_system.type in _POOLED
+    layered = any(not kind.startswith(_OF_ONE_COPY) for kind in facts.layer_kinds)
+    return len(drives) > 1 and (pooled or layered)
+
+
     if not series.cuts:
         return
     if series.bound is None:

@@ -37,6 +37,11 @@ _ANOTHER = "another drive that cannot be told from that of the run"
 _EXPLAINED = frozenset(
     {"log-behind", "superseded", "not-armed", "no-server-log", "tainted", "nothing-checked"}
 )
+# Reasons why findings of this pass need not be losses of the drive.
+_EXCUSES = frozenset(
+    {"superseded", "tainted", "log-behind", "not-armed"}
+    | {"copied", "drive-changed", "drive-missing", "emptied-at-boot"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,6 +215,9 @@ def _untrue(world: KnownTruth, answer: VerifyAnswer, run: int, damage: _Damage |
         return "device-smaller, and the drive has its size"
     if "findings" in codes and damage is not None:
         return _unfounded(world, answer, run, damage)
+    found = {name for name, count in answer.document["findings"].items() if count} - {"unreadable"}
+    if "findings" not in codes and found and codes.isdisjoint(_EXCUSES):
+        return f"findings that do not count ({', '.join(sorted(found))}), and no reason says why"
     return "" if codes & {"earlier-loss", "device-smaller"} else "loss, of a run that was never on the drive"
 
 

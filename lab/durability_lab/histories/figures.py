@@ -26,8 +26,6 @@ _NS_PER_MS = 1_000_000
 _DEVICE_NS = 80 * _NS_PER_MS
 _FILE_NS = 250 * _NS_PER_MS
 _WINDOWS_MS = (1, 10, 100, 1000)
-# Findings of these classes show since when a slot is behind; others may be damage of any age.
-_BEHIND = frozenset({"lost", "stale", "torn", "truncated", "absent"})
 
 
 @dataclass(slots=True)
@@ -102,7 +100,11 @@ def _untrue_counts(document: Mapping[str, Any], truth: FigureTruth) -> Iterator[
 def _recounted(document: Mapping[str, Any], truth: FigureTruth, reference: ReferenceJudge) -> Iterator[str]:
     """What a second reading has another number of."""
     lost, control, plan = document["lost"], document["control"], truth.plan
-    prefill = [place for place, one in reference.wrong.items() if place[0] != SUPERBLOCK and not one.expected]
+    prefill = [
+        place
+        for place, one in reference.wrong.items()  # a name that is back had no prefill
+        if place[0] != SUPERBLOCK and not one.expected and one.finding != "resurrected"
+    ]
     counted = {
         "lost operations": (lost["operations"], reference.lost_operations()),
         "lost prefill": (lost["prefill"], len(prefill)),
@@ -162,11 +164,9 @@ def _untrue_window(
     slack_ms = _slack_ns(truth.plan) / _NS_PER_MS
     ages_ms: list[float] = []
     behind: dict[int, int] = {}  # by writer, the oldest operation that is known to be lost
-    for place, oldest, wrong in truth.reference.losses():
-        age_ms = (truth.sound_ns - promised.first_ns.get((place[0], oldest), 0)) / _NS_PER_MS
-        ages_ms.append(age_ms)
-        if wrong.finding in _BEHIND:
-            behind[place[0]] = min(oldest, behind.get(place[0], oldest))
+    for (writer, _), oldest, _ in truth.reference.losses():
+        ages_ms.append((truth.sound_ns - promised.first_ns.get((writer, oldest), 0)) / _NS_PER_MS)
+        behind[writer] = min(oldest, behind.get(writer, oldest))
     if not ages_ms or window["ms_min"] > max(ages_ms):
         yield f"a loss of {window['ms_min']} ms at least, and the oldest is of {max(ages_ms, default=0)} ms"
     since = 0

@@ -134,7 +134,7 @@ def _keep(world: Playable, answer: VerifyAnswer) -> None:
     before, codes = world.standing.get(run, ""), {reason["code"] for reason in answer.document["reasons"]}
     if "no-server-log" in codes:
         return  # the server does not know the run
-    if word == "loss" and ("unreadable-only" in codes or codes == {"earlier-loss"}):
+    if word == "loss" and ("unreadable-only" in codes or not codes & {"findings", "device-smaller"}):
         word = LOSS_BY_READS
     if "loss-withdrawn" in codes and before == LOSS_BY_READS:
         before = ""

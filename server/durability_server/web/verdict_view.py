@@ -46,7 +46,8 @@ def _pairs(found: Mapping[str, Value]) -> Iterator[tuple[str, str]]:
     at_risk = _map(found.get("at_risk"))
     within = ((_number(at_risk.get(f"ms{ms}")), ms) for ms in (1, 10, 100, 1000))
     yield "records at risk", ", ".join(f"{count} within {ms} ms" for count, ms in within if count)
-    yield "findings", _findings(found.get("findings"))
+    findings, counts = _findings(found.get("findings")), "findings" in map(_code, _list(found.get("reasons")))
+    yield "findings" if counts or findings == "none" else "findings that do not count", findings
     window = _map(found.get("loss_window"))
     span = [_number(window.get(name)) for name in ("ms_min", "ms_max", "operations")]
     yield "loss window", f"{span[0]} to {span[1]} ms, {span[2]} operations" if all(span) else ""
@@ -68,11 +69,14 @@ def _series(strength: Mapping[str, Value]) -> str:
     return f"{counted(losses, 'loss', 'losses')} in {counted(cuts, 'cut')}{most}"
 
 
+def _code(reason: Value) -> str:
+    return _text(_map(reason).get("code"))
+
+
 def _reason(value: Value) -> str:
     """The sentence of a reason, which an older document may not have."""
-    reason = _map(value)
-    named = _text(reason.get("code"))
-    return _text(reason.get("text")) or REASONS.get(named, named)
+    named = _code(value)
+    return _text(_map(value).get("text")) or REASONS.get(named, named)
 
 
 def _map(value: Value | None) -> Mapping[str, Value]:

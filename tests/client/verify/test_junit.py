@@ -12,6 +12,7 @@ import pytest
 from durability.errors import SetupError
 from durability.evidence.document import Outcome
 from durability.evidence.judgement import FindingClass
+from durability.formats.case import PastVerdict
 from durability.formats.plan import Plan
 from durability_client.verify import junit
 from tests.client.verify.outcomes import judged
@@ -51,6 +52,21 @@ def test_loss_fails_with_its_examples(make_plan: MakePlan, tmp_path: Path) -> No
     assert failure is not None
     assert failure.get("message") == "3 lost"
     assert "writer 0 slot 7" in str(failure.text)
+
+
+def test_findings_that_do_not_count_are_skipped(make_plan: MakePlan, tmp_path: Path) -> None:
+    """Those that a later run explains, beside an earlier loss; and what an unfinished scan sets aside."""
+    earlier = PastVerdict(run="0" * 16, verdict="loss", cut_class="power", at_risk_ms1000=1, wall="")
+    later = judged(make_plan, findings={"lost": 3}, case={"verdicts": (earlier,), "superseded_by": "00ff"})
+    aside = judged(make_plan, findings={"torn": 1, "unreadable": 2}, finished=False)
+
+    explained, unfinished = results(suite_of(later, tmp_path)), results(suite_of(aside, tmp_path))
+    assert (explained["verdict"], explained["lost"]) == ("failure", "skipped")
+    assert [unfinished[name] for name in ("verdict", "torn", "unreadable")] == [
+        "failure",
+        "failure",
+        "skipped",
+    ]
 
 
 def test_inconclusive_is_an_error_and_no_pass(make_plan: MakePlan, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from durability_client.verify import verdict_text as page
 from tests.client.verify.outcomes import judged
 from tests.core.evidence.memory_target import after_power_loss, make_statistics
 from tests.encryption import PRESENT, kernel_says
-from tests.sample_facts import drive, facts
+from tests.sample_facts import drive, facts, file_system
 
 MakePlan = Callable[..., Plan]
 HEADINGS = ["Why", "What was checked", "What this does not prove", "What to do next"]
@@ -194,6 +194,7 @@ def test_a_loss_without_lost_operations_says_so(
 def test_what_is_set_aside_hides_no_lost_operation(make_plan: MakePlan) -> None:
     """The drive went away after the prefill of 20 slots could not be read: the 10 operations that are lost
     are still lost, and of the slots that are set aside nothing is said to be lost."""
+        ("earlier name", 1, "the removal of 1 earlier name"),
     aside = {("prefill", "unreadable"): 20}
     some = judged(make_plan, findings={"lost": 10, "unreadable": 20}, apart=aside, finished=False)
     none = judged(
@@ -387,11 +388,12 @@ def test_masking_and_mirrors_and_warnings_are_named(make_plan: MakePlan) -> None
     now = replace(after_power_loss(), warnings=(TargetWarning(code="loop", text="this is a loop device"),))
     second = drive(name="sdb", serial="S2")
     armed = facts(drives=(drive(), second))
-    now = replace(now, drives=(*now.drives, replace(second, unsafe_shutdowns=4)))
+    mirror = ("md0 (md raid1)", "sda (drive)", "sdb (drive)")
+    now = replace(now, drives=(*now.drives, replace(second, unsafe_shutdowns=4)), layers=mirror)
     outcome = judged(make_plan, now=now, plan={"writers": 2}, case={"armed": armed})
     page = printed(outcome)
 
-    for phrase in ("several writers flush for each other", "copies of a mirror that were not read"):
+    for phrase in ("several writers flush for each other", "further copies that the stack may keep"):
         assert phrase in words(section(page, HEADINGS[2]))
     assert "this is a loop device" in words(section(page, "Warnings"))
 
@@ -410,6 +412,48 @@ def test_page_is_plain_and_fits(make_plan: MakePlan, monkeypatch: pytest.MonkeyP
 
 def test_flushes_are_held_against_syncs(make_plan: MakePlan) -> None:
     """Each drive's flushes per sync stand beside what the commits cost."""
+@pytest.mark.parametrize(
+    ("kind", "wwids", "file_system_type", "said"),
+    [
+        ("md raid1", ("", ""), "ext4", True),
+        ("dm lvm", ("a", "b"), "ext4", True),  # it may be a mirror
+        ("drive", ("a", "b"), "btrfs", True),
+        ("drive", ("a", "b"), "ext4", False),  # one of them holds its log
+        ("md raid0", ("a", "b"), "xfs", False),
+        ("dm mpath", ("a", "a"), "xfs", False),
+        ("dm lvm", ("a", "a"), "xfs", False),
+    ],
+)
+def test_unread_copies_are_named_where_there_may_be_some(
+    make_plan: MakePlan, kind: str, wwids: tuple[str, str], file_system_type: str, said: bool
+) -> None:
+    """Two drives below a target do not make a mirror, nor do two paths to one drive."""
+    first, second = (drive(name=name, wwid=wwid) for name, wwid in zip(("sda", "sdb"), wwids, strict=True))
+    now = replace(
+        after_power_loss(),
+        drives=(first, second),
+        layers=(f"top ({kind})", "sda (drive)", "sdb (drive)"),
+        file_system=file_system(type=file_system_type),
+    )
+    text = printed(judged(make_plan, now=now, case={"armed": facts(drives=(first, second))}))
+
+    assert ("one copy was read" in words(section(text, HEADINGS[2]))) == said
+
+
+def test_findings_of_another_run_are_no_loss_of_this_one(make_plan: MakePlan) -> None:
+    """The loss is that of an earlier pass; what the later run left is told apart from it, with the reason."""
+    later = {"verdicts": (past("loss"),), "superseded_by": "00ff"}
+    outcome = judged(make_plan, findings={"lost": 64}, oldest_lost=(1,), newest_lost=(100,), case=later)
+    text = printed(outcome)
+
+    assert outcome.verdict.word == "loss"
+    assert words(text).startswith("LOSS: an earlier verify of this run found a loss")
+    assert "a later run wrote to this target: run 00ff" in words(section(text, "Why"))
+    assert "lost 64 slots" in words(section(text, "Other observations"))
+    assert "What was lost" not in text
+    assert "lost operations" not in text
+
+
     text = words(section(printed(judged(make_plan)), HEADINGS[1]))
 
     assert "flushes sda: 1 per sync (100 for 100 syncs)" in text

@@ -175,7 +175,7 @@ class Found:
         for one in self.wrong:
             assert one.finding is not None
             if one.expected_seq == PREFILL:
-                apart["prefill", one.finding] += 1
+                apart["earlier name" if one.finding == "resurrected" else "prefill", one.finding] += 1
             elif self.oracle.plan.workload == "append" and one.finding == "resurrected":
                 apart["file", one.finding] += 1
             elif (one.writer, one.expected_seq) in operations:

@@ -213,6 +213,30 @@ def test_what_an_earlier_boot_of_the_server_received_is_old(plan: Plan) -> None:
     assert window.ms_max >= window.ms_min > 1000
 
 
+@pytest.mark.parametrize("lost", [2990, 3000])
+def test_the_loss_of_what_came_late_may_be_as_old_as_the_outage(plan: Plan, lost: int) -> None:
+    """The network failed for 1.5 s and brought the last ten acknowledgements, then the drive was dead: it may
+    have been so since the first of them was sent."""
+    held = HeldUp(from_ns=LAST_NS - 1500 * MS, until_ns=LAST_NS, frontiers=(3000,))
+    before = Receipt(at_ns=LAST_NS - 1500 * MS, frontiers=(2980,))
+    burst = tuple(
+        Receipt(at_ns=LAST_NS - (3000 - seq) * MS // 10, frontiers=(seq,)) for seq in range(2981, 3001)
+    )
+    fields = {
+        "timeline": (before, *burst),
+        "session_end": "target-error",
+        "target_error": failed("dead", after_ms=30),
+    }
+    late = make_case(plan, (3000,), held_up=(held,), **fields)
+    window = loss_window(late, proven=(3000,), oldest_lost=(lost,))
+    assert window is not None
+    assert window.ms_min == 0
+    assert window.ms_max == pytest.approx(1530)
+    assert cut_interval_ns(late) == (LAST_NS - 1500 * MS - MS // 2, LAST_NS + 30 * MS)
+    at_once = loss_window(make_case(plan, (3000,), **fields), proven=(3000,), oldest_lost=(3000,))
+    assert at_once is not None and at_once.ms_max == pytest.approx(30.1)
+
+
 def test_no_cut_has_no_loss_window(plan: Plan) -> None:
     """Without a loss, or after a clean stop, there is nothing to measure from."""
     assert loss_window(make_case(plan, (100,)), proven=(100,), oldest_lost=(None,)) is None

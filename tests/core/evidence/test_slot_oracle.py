@@ -410,6 +410,20 @@ def test_superblock_copies_are_judged(
     assert (judgement.finding, judgement.writer, judgement.slot) == (expected, SUPERBLOCK_WRITER, 1)
 
 
+def test_what_is_damaged_has_lost_its_newest_operation(make_plan: MakePlan) -> None:
+    """Garbage and I/O errors show no version; an older version beside garbage does."""
+    plan = small(make_plan, pattern="sequential")
+    disk = written(plan, 150)
+    disk.put(0, 20, DAMAGE)
+    disk.put(0, 5, disk.record(0, 5, 6)[:SECTOR] + DAMAGE[:SECTOR])
+    found = scan(disk, (150,), {(0, 30): {0}})
+    lost = {one.slot: (one.finding, one.oldest_lost_seq, one.expected_seq) for one in found.wrong}
+    assert lost[20] == ("corrupt", 149, 149)
+    assert lost[5] == ("corrupt", 70, 134)
+    assert lost[30] == ("unreadable", 95, 95)
+    assert found.oldest_lost == (70,)
+
+
 def test_an_append_file_may_not_be_shorter_than_what_was_acknowledged(make_plan: MakePlan) -> None:
     """The length is metadata that the sync must carry: records past the end are `truncated`."""
     plan = small(make_plan, workload="append")

@@ -140,6 +140,20 @@ def test_a_loss_of_a_lesser_cut_counts(make_plan: MakePlan) -> None:
     assert (series.cuts, series.losses) == (3, 2)
 
 
+@pytest.mark.parametrize(
+    ("verdict", "cuts", "losses"), [("inconclusive", 3, 0), ("loss", 4, 1)], ids=["stopped", "lost"]
+)
+def test_a_run_without_a_cut_leaves_its_series_as_it_is(
+    make_plan: MakePlan, verdict: str, cuts: int, losses: int
+) -> None:
+    """Its cuts are those of the strongest class that was verified, and a loss counts among them."""
+    others = (past("durable"), past("durable"), past("durable"), past("durable", "os"))
+    case = make_case(small(make_plan), (10,), series=apart(*others))
+    series = strength(case, cut_class="none", verdict=verdict, at_risk_ms1000=5)
+    assert (series.cut_class, series.cuts, series.losses) == ("power", cuts, losses)
+    assert series.bound == upper_bound(losses, cuts)
+
+
 def of_drives(verdict: str, *enumerations: str) -> PastVerdict:
     """A verdict on a run that was made on these enumerations of its drives."""
     return replace(past(verdict), enumerations=enumerations)
@@ -162,7 +176,7 @@ def of_drives(verdict: str, *enumerations: str) -> PastVerdict:
 )
 def test_runs_that_one_cut_ended_are_one(series: tuple[PastVerdict, ...], cuts: int, losses: int) -> None:
     """However many runs were made at the same time; it lost if one of them did."""
-    counted = strength_of_drive(series)[1]
+    counted = strength_of_drive(series)
     assert (counted.cuts, counted.losses, counted.left_out) == (cuts, losses, 0)
     assert counted.bound == upper_bound(losses, cuts)
 

@@ -214,6 +214,17 @@ def test_a_later_pass_never_clears_a_loss(plan: Plan, intact: Found) -> None:
     assert (verdict.word, codes(verdict)) == ("loss", ["earlier-loss"])
 
 
+@pytest.mark.parametrize(("changes", "code"), INCONCLUSIVE_CHANGES)
+def test_what_explains_findings_is_told_beside_an_earlier_loss(
+    plan: Plan, broken: Found, changes: dict[str, Any], code: str
+) -> None:
+    """Else what a later run or a copy holds would be taken for what the drive lost."""
+    verdict = decided(make_case(plan, (ACKED,), verdicts=(past("loss"),)), broken, **changes)
+    explained = code in EXPLAIN_FINDINGS
+    assert codes(verdict) == (["earlier-loss", code] if explained else ["findings", "earlier-loss"])
+    assert (verdict.word, verdict.by_findings) == ("loss", not explained)
+
+
 def test_what_was_unstable_beside_unreadable_slots_is_kept(plan: Plan, intact: Found) -> None:
     """A withdrawn loss takes nothing away from what else its pass saw: a slot that was wrong, then right."""
     poor = dataclasses.replace(intact.report(), findings={"unreadable": 1}, unstable=1)

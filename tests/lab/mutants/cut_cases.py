@@ -393,6 +393,31 @@ def slot_that_fell_back_two_versions() -> str:
     return judged(disk, make_case(plan, (ACKED,)), tell=loss_window)
 
 
+@lab_case("loss; 1 lost, 1 corrupt; 45.5 to 98 ms, 47")
+def slot_that_is_garbage_beside_a_loss() -> str:
+    """The newest operation is lost; the slot of operation 154 is garbage."""
+    plan = plan_of(pattern="sequential")
+    disk = disk_of(plan, ACKED)
+    disk.put(0, 25, b"\x55" * plan.record_bytes)
+    slot = disk.slot_of(0, ACKED)
+    disk.put(0, slot, disk.record(0, slot, ACKED - plan.slots))
+    return judged(disk, make_case(plan, (ACKED,)), tell=loss_window)
+
+
+@lab_case("loss; 1 lost; 0 to 1530 ms, 1")
+def loss_of_what_the_network_brought_late() -> str:
+    """The network was away for 1.5 s and brought the last acknowledgements; then the drive was dead. The last
+    of these operations is lost."""
+    plan = plan_of(pattern="sequential")
+    disk = disk_of(plan, ACKED)
+    slot = disk.slot_of(0, ACKED)
+    disk.put(0, slot, disk.record(0, slot, ACKED - plan.slots))
+    held_up = HeldUp(from_ns=LAST_NS - 1500 * MS, until_ns=LAST_NS, frontiers=(ACKED,))
+    error = failed("dead", after_ms=30)
+    case = make_case(plan, (ACKED,), held_up=(held_up,), session_end="target-error", target_error=error)
+    return judged(disk, case, tell=loss_window)
+
+
 # -- strength and subject ------------------------------------------------------------------------------------
 
 
@@ -435,6 +460,13 @@ def series_of_idle_cuts() -> str:
 
 @lab_case("inconclusive: too-few-cuts; 1 cuts, below 0.950")
 def series_of_resets() -> str:
+@lab_case("inconclusive: session-stopped, cut-not-shown; 28 cuts, below 0.101")
+def stopped_run_in_a_series() -> str:
+    """28 earlier runs were cut and durable; this one was stopped."""
+    disk, case = kept(session_end="stop", series=apart(*(past("durable"),) * 28))
+    return judged(disk, case, now=facts(uptime_s=2000), tell=bound)
+
+
     """28 earlier cuts were resets of the operating system, this one is of class power."""
     disk, case = kept(series=apart(*(past("durable", cut_class="os"),) * 28))
     return judged(disk, case, min_cuts=29, tell=bound)

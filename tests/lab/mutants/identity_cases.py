@@ -23,6 +23,7 @@ from tests.lab.mutants.lab_case import (
     disk_of,
     judged,
     lab_case,
+    past,
     plan_of,
 )
 from tests.lab.mutants.synced_files import Files
@@ -100,6 +101,15 @@ def target_that_was_used_again() -> str:
     plan = plan_of()
     later = Disk(dataclasses.replace(plan, run=77))
     return judged(later, make_case(plan, (ACKED,)))
+
+
+@lab_case("loss: earlier-loss, superseded; 66 lost")
+def run_that_lost_before_a_later_one() -> str:
+    """An earlier pass found a loss; then a later run was made on the target."""
+    plan = plan_of()
+    later = Disk(dataclasses.replace(plan, run=77))
+    lost = past("loss", reasons=("findings",))
+    return judged(later, make_case(plan, (ACKED,), verdicts=(lost,)))
 
 
 def _used_twice(older: Facts, **changes: Any) -> str:

@@ -240,6 +240,15 @@ IDENTITY = (
         change=answering(identity._drives_are_known, "return True"),
     ),
     Mutant(
+        name="what explains findings untold beside a loss",
+        rule=9,
+        taken_away="an earlier loss hides that a later run wrote what is found now",
+        noticed_by={
+            "run-that-lost-before-a-later-one": "loss: earlier-loss; 66 lost",
+        },
+        change=without(verdict.decide, "EXPLAIN_FINDINGS |", "frozenset() |"),
+    ),
+    Mutant(
         name="the latest verdict stands",
         rule=9,
         taken_away="any later verdict takes the place of an earlier one",

@@ -158,7 +158,7 @@ READING = (
         noticed_by={
             "pass-that-reads-what-was-unreadable-beside-a-flip": "durable: loss-withdrawn",
         },
-        change=without(verdict.decide, "if reason.code in _OUTLAST_A_LOSS", "if False"),
+        change=without(verdict.decide, "_OUTLAST_A_LOSS if may_fall", "frozenset() if may_fall"),
     ),
     Mutant(
         name="unstable not counted",

@@ -358,9 +358,27 @@ THE_CUT = (
         },
         change=without(
             SlotOracle.judge_rows,
-            "self._versions.following(writer, slots[behind], before)",
-            "before * U64(0) + expected[behind]",
+            "np.where(before == NO_SEQ, newest, after)",
+            "newest",
         ),
+    Mutant(
+        name="damage has no age",
+        rule=14,
+        taken_away="the window leaves out losses in slots that show no version",
+        noticed_by={
+            "slot-that-is-garbage-beside-a-loss": "loss; 1 lost, 1 corrupt; 0 to 52 ms, 1",
+        },
+        change=without(SlotOracle.judge_rows, "wrong & (expected", "(found.found != NO_SEQ) & (expected"),
+    ),
+    Mutant(
+        name="late frames are new in the window",
+        rule=14,
+        taken_away="the window takes what a dead network held up for sent when it came",
+        noticed_by={
+            "loss-of-what-the-network-brought-late": "loss; 1 lost; 0 to 31 ms, 1",
+        },
+        change=without(cut.sent_ns, "min((receipt.at_ns, *held_up))", "receipt.at_ns"),
+    ),
     ),
     Mutant(
         name="the cut is a moment",
@@ -446,6 +464,15 @@ THE_CUT = (
             "series-of-which-a-loss-is-withdrawn": "durable: loss-withdrawn; 1 cuts, below 1.000",
         },
         change=without(verdict.decide, "in (*missing, *withdrawn)", "in missing"),
+    Mutant(
+        name="a run without a cut counts none",
+        rule=16,
+        taken_away="a run of which no cut is shown counts the cuts of no class",
+        noticed_by={
+            "stopped-run-in-a-series": "inconclusive: session-stopped, cut-not-shown; 0 cuts, no bound",
+        },
+        change=without(strength.strength, "shown or _strongest(every)", "this.cut_class"),
+    ),
     ),
     Mutant(
         name="idle cuts counted",

@@ -193,9 +193,9 @@ def _together(names: Sequence[str]) -> str:
 
 def said(standing: Sequence[PastVerdict]) -> dict[str, Value]:
     """What the verdicts that stand on the runs on a drive say, as a series is counted."""
-    cut_class, strength = strength_of_drive(standing)
+    strength = strength_of_drive(standing)
     return {
-        "cut_class": cut_class,
+        "cut_class": strength.cut_class,
         "cuts": strength.cuts,
         "losses": strength.losses,
         "bound": strength.bound,
