@@ -242,7 +242,7 @@ class _Run:
         except OSError as error:
             raise TargetError(f"{self._storage.path}: cannot be prepared: {error}") from error
         except _WriterFailedError as error:
-            if not error.failure.errno:
+            if error.failure.state == WriterState.CRASHED:
                 raise
             raise TargetError(f"{self._storage.path}: cannot be prepared: {error}") from error
         if self._signals:  # a task that is cancelled before it began leaves its coroutine unawaited
@@ -391,7 +391,7 @@ class _Run:
         """Tell the server, then the person, why a writer ended. Raises DurabilityError."""
         who = "the control arm" if failure.writer == self._plan.control_writer else f"writer {failure.writer}"
         what = f"{who} failed at operation {failure.seq}: {failure.text}"
-        if not failure.errno:
+        if failure.state == WriterState.CRASHED:
             await self._end(ClientFailed(text=what))
             raise DurabilityError(f"a defect of this tool: {what}")
         self._collector.digest()
@@ -399,7 +399,7 @@ class _Run:
         ending: Ending = TargetFailed(
             errno=failure.errno, writer=failure.writer, seq=failure.seq, text=failure.text
         )
-        if failure.errno in _NO_IO_FAILURE:
+        if failure.killed or failure.errno in _NO_IO_FAILURE:
             told = await self._end(ClientFailed(text=what))
             seen, advice = "", "This was not an I/O error and not a cut: fix it and run again"
         else:

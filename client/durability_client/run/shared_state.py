@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 import numpy as np
 
@@ -45,7 +46,7 @@ class Order(IntEnum):
 
 class WriterState(IntEnum):
     """What a writer is doing. `READY`: it holds its descriptor and waits for the order to go. `FAILED`: the
-    target gave an error; `CRASHED`: this tool did."""
+    target gave an error; `CRASHED`: this tool did; `KILLED`: somebody ended its process."""
 
     STARTING = 0
     READY = 1
@@ -54,17 +55,30 @@ class WriterState(IntEnum):
     DONE = 4
     FAILED = 5
     CRASHED = 6
+    KILLED = 7
+
+
+FAILURES: Final = (WriterState.FAILED, WriterState.CRASHED, WriterState.KILLED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterFailure:
-    """Why a writer ended: `errno` 0 stands for a defect of this tool; `at_ns` is CLOCK_MONOTONIC."""
+    """Why a writer ended: `errno` 0 stands for a defect of this tool, unless it was `killed`; `at_ns` is
+    CLOCK_MONOTONIC."""
 
     at_ns: int
     writer: int
     errno: int
     seq: int
     text: str
+    killed: bool = False
+
+    @property
+    def state(self) -> WriterState:
+        """What has become of the writer."""
+        if self.killed:
+            return WriterState.KILLED
+        return WriterState.FAILED if self.errno else WriterState.CRASHED
 
 
 class SharedState:
@@ -158,17 +172,20 @@ class SharedState:
         self.words[at + 4 : at + _FAILURE_WORDS] = memoryview(text.ljust(TEXT_BYTES, b"\0")).cast("Q")
         for number, word in enumerate((failure.at_ns, failure.errno, failure.seq, len(text))):
             self.words[at + number] = word
-        self.set_state(failure.writer, WriterState.FAILED if failure.errno else WriterState.CRASHED)
+        self.set_state(failure.writer, failure.state)
 
     def first_failure(self) -> WriterFailure | None:
         """The earliest failure of any writer."""
         failures = []
         for writer in range(self.writers):
-            if self.state(writer) in (WriterState.FAILED, WriterState.CRASHED):
+            if (state := self.state(writer)) in FAILURES:
                 at = self._failure_at + writer * _FAILURE_WORDS
                 at_ns, errno, seq, length = self.words[at : at + 4].tolist()
                 text = self.words[at + 4 : at + _FAILURE_WORDS].tobytes()[:length].decode("utf-8", "replace")
-                failures.append(WriterFailure(at_ns=at_ns, writer=writer, errno=errno, seq=seq, text=text))
+                killed = state == WriterState.KILLED
+                failures.append(
+                    WriterFailure(at_ns=at_ns, writer=writer, errno=errno, seq=seq, text=text, killed=killed)
+                )
         return min(failures, key=lambda failure: failure.at_ns, default=None)
 
     def latencies(self, writer: int, first: int, end: int) -> Words:

@@ -6,19 +6,24 @@ that lives in this process's memory, such as a simulated drive, gets threads.
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 import time
 from multiprocessing.process import BaseProcess
 
 from durability.formats.plan import Plan
-from durability_client.run.shared_state import SharedState, WriterFailure, WriterState
+from durability_client.run.shared_state import FAILURES, SharedState, WriterFailure, WriterState
 from durability_client.run.slot_writer import write_records
 from durability_client.system.processes import CONTEXT, starting
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import Storage
 
-_ENDED = (WriterState.DONE, WriterState.FAILED, WriterState.CRASHED)
+_ENDED = (WriterState.DONE, *FAILURES)
+_KILLED = (
+    "its process was killed (SIGKILL), as the system does when memory runs out: free memory, or use fewer"
+    " --writers"
+)
 _SWITCH_S = 0.0001  # threads that never wait for a drive leave the interpreter to the event loop this often
 _JOIN_S = 2.0  # a killed process that is still there then waits for the drive
 
@@ -71,13 +76,15 @@ class WriterProcesses:
         for writer, member in enumerate(self._members):
             if not member.is_alive() and self.shared.state(writer) not in _ENDED:
                 code = member.exitcode if isinstance(member, BaseProcess) else None
+                killed = code == -signal.SIGKILL  # which no defect of this tool sends
                 self.shared.fail(
                     WriterFailure(
                         at_ns=time.monotonic_ns(),
                         writer=writer,
                         errno=0,
                         seq=self.shared.frontiers()[writer],
-                        text=f"its process ended with exit code {code}: killed, or out of memory",
+                        text=_KILLED if killed else f"its process ended with exit code {code}",
+                        killed=killed,
                     )
                 )
 

@@ -8,6 +8,7 @@ import io
 import json
 import multiprocessing
 import os
+import re
 import resource
 import signal
 import threading
@@ -332,12 +333,33 @@ async def test_a_writer_that_is_killed_before_it_is_ready_ends_the_run(lab: Lab,
     """A run does not wait for a writer that is gone."""
     task = lab.run(Unanswering(tmp_path / "target"), control=False)
     os.kill(await started_writer(task), signal.SIGKILL)
-    with pytest.raises(DurabilityError, match=r"writer 0 failed at operation 0: .*exit code -9"):
+    with pytest.raises(TargetError, match=r"cannot be prepared: its process was killed .* free memory"):
         await asyncio.wait_for(task, DEADLINE_S)
     plan = existing_plan(KernelStorage(tmp_path / "target"))
     assert plan is not None
     case = await lab.case(plan.run)
     assert (case["armed"], case["session_end"]) == (None, "client-error")
+
+
+async def test_a_writer_that_is_killed_is_no_defect_and_no_cut(lab: Lab, tmp_path: Path) -> None:
+    """A writer that the system kills for its memory ends the run, which says what was acknowledged and what
+    to do."""
+    target = tmp_path / "target"
+    task = lab.run(KernelStorage(target), control=False)
+    writer = await started_writer(task)
+    await until(lambda: task.done() or lab.both_acknowledge())
+    os.kill(writer, signal.SIGKILL)
+    with pytest.raises(TargetError) as raised:
+        await asyncio.wait_for(task, DEADLINE_S)
+    said = str(raised.value)
+    assert re.search(r"writer 0 failed at operation \d+: its process was killed \(SIGKILL\)", said), said
+    assert re.search(
+        r"after [1-9]\d* acknowledged operations, the server has them all\. This was not an", said
+    )
+    assert said.endswith("not a cut: fix it and run again") and "defect" not in said, said
+    plan = existing_plan(KernelStorage(target))
+    assert plan is not None
+    assert (await lab.case(plan.run))["session_end"] == "client-error"
 
 
 async def test_a_signal_ends_a_run_whose_writers_wait_for_the_drive(lab: Lab, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -82,6 +83,15 @@ def test_the_earliest_failure_is_the_one_that_counts() -> None:
     shared.fail(failure(0, at_ns=10, errno=0, text="a defect"))
     assert shared.first_failure() == failure(0, at_ns=10, errno=0, text="a defect")
     assert shared.state(0) == WriterState.CRASHED
+
+
+def test_a_killed_writer_is_told_from_one_that_crashed() -> None:
+    """That its process was ended is kept with the failure."""
+    shared = SharedState(1)
+    killed = replace(failure(0, at_ns=10, errno=0, text="killed"), killed=True)
+    shared.fail(killed)
+    assert shared.first_failure() == killed
+    assert shared.state(0) == WriterState.KILLED
 
 
 @pytest.mark.parametrize("text", ["", "é" * TEXT_BYTES, "\udcff"])
