@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from durability.evidence.cut import CUT_CLASSES, CutClass
-from durability.evidence.drive_identity import enumerations
+from durability.evidence.drive_identity import enumerations, own_serials
 from durability.formats.case import PROVABLE_CUT_CLASSES, Case, PastVerdict
+from durability.formats.facts import Facts
 
 CONFIDENCE = 0.95
 # An inconclusive verdict for one of these may hide a loss; the others only lack the proof of a cut.
@@ -107,15 +108,23 @@ def shows_durable(past: PastVerdict) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strength:
-    """What the series says: `losses` in `cuts`, and the bound on the per-cut loss probability. `bound` None:
+    """What the series says: `losses` in `cuts`, and the bound on the per-cut loss probability. `is_series`:
+    whether there is one (`has_series`), else only this run is known of the drives. `bound` None:
     there is no cut to speak of, or `left_out` runs of the series were cut but never verified, or so that a
     loss may be hidden. `cut_class`: of what class the cuts are."""
 
     cuts: int
     losses: int
     bound: float | None
+    is_series: bool = True
     left_out: int
     cut_class: CutClass = "none"
+
+
+def has_series(armed: Facts) -> bool:
+    """Whether the cuts of the drives of a run can be told from those of others: each has a serial of its own.
+    Two drives of one model would be one series else."""
+    return own_serials(armed.drives, armed.host.machine_id) is not None
 
 
 def strength(

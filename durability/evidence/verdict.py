@@ -19,7 +19,7 @@ from durability.evidence.at_risk import AtRisk
 from durability.evidence.cut import Cut, CutClass, at_least
 from durability.evidence.identity import Identity
 from durability.evidence.scan_report import ScanReport
-from durability.evidence.strength import Strength, strength
+from durability.evidence.strength import Strength, has_series, strength
 from durability.formats.case import Case, PastVerdict
 from durability.units import counted
 
@@ -153,6 +153,8 @@ def decide(
             at_risk_ms1000=at_risk.ms1000,
             reasons=tuple(reason.code for reason in (*missing, *withdrawn)),
         )
+        if case.armed is not None and not has_series(case.armed):
+            series = replace(series, bound=None, is_series=False)
     if word == "durable":
         missing += _series_reasons(series, min_cuts)
         word = "inconclusive" if missing else "durable"
@@ -310,7 +312,8 @@ def _series_reasons(series: Strength, min_cuts: int) -> Iterator[Reason]:
     if min_cuts <= 1:
         return
     if series.cuts < min_cuts:
-        yield _reason("too-few-cuts", f"{series.cuts} of {min_cuts}")
+        alone = "" if series.is_series else "; a drive without a serial of its own has no series"
+        yield _reason("too-few-cuts", f"{series.cuts} of {min_cuts}{alone}")
     if series.losses:
         yield _reason("series-has-loss", f"{series.losses} of {counted(series.cuts, 'cut')}")
     if series.left_out:

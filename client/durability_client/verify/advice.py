@@ -57,6 +57,10 @@ _SPENT = frozenset(
 )
 _ON_SHOWING_A_CUT = frozenset({"cut-not-shown", "cut-class", "attestation-contradicted"})
 
+_NO_SERIAL = (
+    "for a series, give a virtual disk a serial of its own, or attach the drive without an adapter that hides"
+    " its serial"
+)
 _ATTESTED_AS: Mapping[ProvableCutClass, str] = {
     "power": "if the drives lost their power",
     "vm": "if the virtual machine was ended by force",
@@ -99,8 +103,8 @@ def _codes(outcome: Outcome) -> list[str]:
 
 def _about(code: str, outcome: Outcome) -> Iterator[str]:
     """What to do about one reason."""
-    cut, cuts = outcome.cut.cut_class, max(1, outcome.verdict.strength.cuts)
-    advice = ADVICE[code].format(cut=cut, cuts=cuts)
+    cut, series = outcome.cut.cut_class, outcome.verdict.strength
+    advice = ADVICE[code].format(cut=cut, cuts=max(1, series.cuts))
     if code in ("cut-not-shown", "cut-class"):
         said = _attest(outcome)
         if said:
@@ -109,6 +113,8 @@ def _about(code: str, outcome: Outcome) -> Iterator[str]:
             yield advice
     elif code == "nothing-at-risk":
         yield _to_have_records_at_risk(outcome) or advice
+    elif code == "too-few-cuts" and not series.is_series:
+        yield f"{_NO_SERIAL}; or ask for less: `--min-cuts 1`"
     else:
         yield advice
 
@@ -151,7 +157,9 @@ def _to_have_records_at_risk(outcome: Outcome) -> str:
 def _cut_again(series: Strength) -> Iterator[str]:
     """What more cuts of a series would show, if none of them loses data."""
     aims = [cuts for cuts in _SERIES_AIMS if cuts > series.cuts][:3]
-    if aims and series.bound is not None and not series.losses:
+    if not series.is_series:
+        yield _NO_SERIAL
+    elif aims and series.bound is not None and not series.losses:
         first, *others = ((percent(upper_bound(0, cuts)), cuts) for cuts in aims)
         more = "".join(f", {share} after {cuts}" for share, cuts in others)
         yield (

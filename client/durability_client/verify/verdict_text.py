@@ -144,6 +144,8 @@ def _how_much(outcome: Outcome) -> str:
 
 def _series(series: Strength) -> str:
     """The state of a series in a few words."""
+    if not series.is_series:
+        return "none, since a drive reports no serial of its own"
     if not series.cuts:
         state = "no verified cut"
     elif series.losses:
@@ -368,8 +370,6 @@ def _not_proved(outcome: Outcome) -> Iterator[str]:
             yield f"that {leaf.drive.name} honours a flush: {leaf.note}"
 
 
-def _strength(outcome: Outcome) -> Iterator[str]:
-    series = outcome.verdict.strength
 def _may_keep_copies(facts: Facts) -> bool:
     """Whether a record may lie on several drives. One drive may have several paths, and many layers keep one
     copy."""
@@ -379,9 +379,13 @@ def _may_keep_copies(facts: Facts) -> bool:
     return len(drives) > 1 and (pooled or layered)
 
 
+def _strength(outcome: Outcome) -> Iterator[str]:
+    series = outcome.verdict.strength
     if not series.cuts:
         return
-    if series.bound is None:
+    if not series.is_series:
+        yield "how rare a loss is: cuts of a drive without a serial of its own do not add up to a series"
+    elif series.bound is None:
         yield f"how rare a loss is: {_series(series)}"
     elif series.losses == series.cuts:
         yield "that any cut keeps data: every cut of this series lost some"

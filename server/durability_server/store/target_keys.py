@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 
 from durability import limits, plain_text
 from durability.evidence.drive_identity import own_serial, own_serials
+from durability.evidence.strength import has_series
 from durability.formats.drive_serials import is_shared
 from durability.formats.facts import Drive, Facts
 from durability.formats.packing import Value, pack
@@ -153,10 +154,9 @@ def _reaches(this: Facts, that: Facts) -> bool:
 
 def series_key(plan: Plan, facts: Facts) -> str:
     """What the cuts of one series share (rule 16): drives with their firmware and write cache, layers, file
-    system and options, hypervisor, plan. "", no series, if a drive tells no serial of its own: two drives of
-    one model would be one."""
+    system and options, hypervisor, plan. "": no series."""
     machine = facts.host.machine_id
-    if own_serials(facts.drives, machine) is None:
+    if not has_series(facts):
         return ""
     drives = sorted(
         {

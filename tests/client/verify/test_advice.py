@@ -159,3 +159,15 @@ def test_a_series_that_cannot_be_completed_is_begun_anew(make_plan: MakePlan) ->
     said = advised(make_plan, case={"series": (lost,)}, attested="plug pulled", min_cuts=2)
 
     assert "begin a new series with another `--size`" in said
+
+
+def test_more_cuts_of_a_drive_without_a_serial_are_not_asked_for(make_plan: MakePlan) -> None:
+    """They would never be one series."""
+    now = of_ssd(boot=2, serial="")
+    case = {"armed": of_ssd(serial="")}
+    said = advised(make_plan, case=case, now=now, attested="plug pulled", min_cuts=5)
+
+    assert said == (
+        "for a series, give a virtual disk a serial of its own, or attach the drive without an adapter that"
+        " hides its serial; or ask for less: `--min-cuts 1`"
+    )

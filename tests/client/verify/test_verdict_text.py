@@ -99,6 +99,20 @@ def test_the_series_stands_in_the_last_line(
     assert says in words(section(text, HEADINGS[2]))
 
 
+def test_a_drive_without_a_serial_has_no_series(make_plan: MakePlan) -> None:
+    """No number of cuts would bound anything, so none is named, and none is missing."""
+    armed = facts(drives=(drive(serial=""),))
+    now = facts(boot="boot-2", uptime_s=30, drives=(drive(serial=""),))
+    outcome = judged(make_plan, now=now, case={"armed": armed})
+    text = printed(outcome)
+
+    assert text.splitlines()[-1].endswith("series: none, since a drive reports no serial of its own")
+    assert "do not add up to a series" in words(section(text, HEADINGS[2]))
+    assert "% of cuts" not in text
+    assert "give a virtual disk a serial of its own" in words(section(text, HEADINGS[3]))
+    assert outcome.document()["strength"] == {"cuts": 1, "losses": 0, "bound": None}
+
+
 def test_the_last_line_of_other_verdicts(make_plan: MakePlan) -> None:
     """Loss and inconclusive stand there as well, with what is known of the series."""
     loss = printed(judged(make_plan, findings={"lost": 1})).splitlines()[-1]
@@ -180,6 +194,7 @@ def test_the_number_of_lost_operations_is_said_once(make_plan: MakePlan) -> None
         ("prefill", 3, "the prefill of 3 slots"),
         ("superblock", 1, "1 superblock copy"),
         ("file", 2, "the removal of 2 files"),
+        ("earlier name", 1, "the removal of 1 earlier name"),
     ],
 )
 def test_a_loss_without_lost_operations_says_so(
@@ -194,7 +209,6 @@ def test_a_loss_without_lost_operations_says_so(
 def test_what_is_set_aside_hides_no_lost_operation(make_plan: MakePlan) -> None:
     """The drive went away after the prefill of 20 slots could not be read: the 10 operations that are lost
     are still lost, and of the slots that are set aside nothing is said to be lost."""
-        ("earlier name", 1, "the removal of 1 earlier name"),
     aside = {("prefill", "unreadable"): 20}
     some = judged(make_plan, findings={"lost": 10, "unreadable": 20}, apart=aside, finished=False)
     none = judged(
@@ -398,20 +412,6 @@ def test_masking_and_mirrors_and_warnings_are_named(make_plan: MakePlan) -> None
     assert "this is a loop device" in words(section(page, "Warnings"))
 
 
-@pytest.mark.parametrize("columns", ["80", "200", "40"])
-def test_page_is_plain_and_fits(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
-    """Not on a terminal there is no escape sequence, no trailing blank, and no line beyond the width."""
-    monkeypatch.setenv("COLUMNS", columns)
-    text = printed(judged(make_plan, findings={"lost": 3}, oldest_lost=(98,), newest_lost=(100,)))
-
-    assert "\x1b" not in text
-    lines = text.splitlines()
-    assert all(line == line.rstrip() for line in lines)
-    assert max(map(len, lines)) <= min(int(columns), 100)
-
-
-def test_flushes_are_held_against_syncs(make_plan: MakePlan) -> None:
-    """Each drive's flushes per sync stand beside what the commits cost."""
 @pytest.mark.parametrize(
     ("kind", "wwids", "file_system_type", "said"),
     [
@@ -454,6 +454,20 @@ def test_findings_of_another_run_are_no_loss_of_this_one(make_plan: MakePlan) ->
     assert "lost operations" not in text
 
 
+@pytest.mark.parametrize("columns", ["80", "200", "40"])
+def test_page_is_plain_and_fits(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+    """Not on a terminal there is no escape sequence, no trailing blank, and no line beyond the width."""
+    monkeypatch.setenv("COLUMNS", columns)
+    text = printed(judged(make_plan, findings={"lost": 3}, oldest_lost=(98,), newest_lost=(100,)))
+
+    assert "\x1b" not in text
+    lines = text.splitlines()
+    assert all(line == line.rstrip() for line in lines)
+    assert max(map(len, lines)) <= min(int(columns), 100)
+
+
+def test_flushes_are_held_against_syncs(make_plan: MakePlan) -> None:
+    """Each drive's flushes per sync stand beside what the commits cost."""
     text = words(section(printed(judged(make_plan)), HEADINGS[1]))
 
     assert "flushes sda: 1 per sync (100 for 100 syncs)" in text

@@ -436,6 +436,15 @@ def series_with_a_cut_that_may_hide_a_loss() -> str:
     return judged(disk, case, min_cuts=29, tell=bound)
 
 
+@lab_case("durable; 1 cuts, no bound")
+def drive_without_a_serial_that_has_no_series() -> str:
+    """Nobody can say which other cuts were cuts of this drive, so its one cut bounds nothing."""
+    nameless = drive(serial="", unsafe_shutdowns=None)
+    disk, case = kept(armed=facts(drives=(nameless,)))
+    now = facts(boot="boot-2", uptime_s=30, drives=(nameless,))
+    return judged(disk, case, now=now, attested="pulled the plug", tell=bound)
+
+
 @lab_case("durable; 29 cuts, below 0.098")
 def series_of_which_each_cut_was_asked_for_more() -> str:
     """Each of 28 earlier cuts was durable and asked for 29 of its kind, which there were not yet."""
@@ -451,6 +460,13 @@ def run_that_was_durable_before_a_later_one() -> str:
     return judged(disk, dataclasses.replace(case, series=apart(*(past("durable"),) * 28)), tell=bound)
 
 
+@lab_case("inconclusive: session-stopped, cut-not-shown; 28 cuts, below 0.101")
+def stopped_run_in_a_series() -> str:
+    """28 earlier runs were cut and durable; this one was stopped."""
+    disk, case = kept(session_end="stop", series=apart(*(past("durable"),) * 28))
+    return judged(disk, case, now=facts(uptime_s=2000), tell=bound)
+
+
 @lab_case("inconclusive: too-few-cuts; 1 cuts, below 0.950")
 def series_of_idle_cuts() -> str:
     """28 earlier cuts met no load."""
@@ -460,13 +476,6 @@ def series_of_idle_cuts() -> str:
 
 @lab_case("inconclusive: too-few-cuts; 1 cuts, below 0.950")
 def series_of_resets() -> str:
-@lab_case("inconclusive: session-stopped, cut-not-shown; 28 cuts, below 0.101")
-def stopped_run_in_a_series() -> str:
-    """28 earlier runs were cut and durable; this one was stopped."""
-    disk, case = kept(session_end="stop", series=apart(*(past("durable"),) * 28))
-    return judged(disk, case, now=facts(uptime_s=2000), tell=bound)
-
-
     """28 earlier cuts were resets of the operating system, this one is of class power."""
     disk, case = kept(series=apart(*(past("durable", cut_class="os"),) * 28))
     return judged(disk, case, min_cuts=29, tell=bound)

@@ -9,7 +9,6 @@ from durability.evidence.slot_oracle import SlotOracle
 from durability_client.target import drive_watch
 from durability_client.verify.scan_base import ScanBase
 from durability_server.runs.run import Run
-from durability_server.store import target_keys
 from tests.lab.mutants.mutation import Mutant, answering, constant, without
 
 THE_CUT = (
@@ -361,6 +360,7 @@ THE_CUT = (
             "np.where(before == NO_SEQ, newest, after)",
             "newest",
         ),
+    ),
     Mutant(
         name="damage has no age",
         rule=14,
@@ -378,7 +378,6 @@ THE_CUT = (
             "loss-of-what-the-network-brought-late": "loss; 1 lost; 0 to 31 ms, 1",
         },
         change=without(cut.sent_ns, "min((receipt.at_ns, *held_up))", "receipt.at_ns"),
-    ),
     ),
     Mutant(
         name="the cut is a moment",
@@ -464,6 +463,7 @@ THE_CUT = (
             "series-of-which-a-loss-is-withdrawn": "durable: loss-withdrawn; 1 cuts, below 1.000",
         },
         change=without(verdict.decide, "in (*missing, *withdrawn)", "in missing"),
+    ),
     Mutant(
         name="a run without a cut counts none",
         rule=16,
@@ -472,7 +472,6 @@ THE_CUT = (
             "stopped-run-in-a-series": "inconclusive: session-stopped, cut-not-shown; 0 cuts, no bound",
         },
         change=without(strength.strength, "shown or _strongest(every)", "this.cut_class"),
-    ),
     ),
     Mutant(
         name="idle cuts counted",
@@ -498,10 +497,9 @@ THE_CUT = (
         taken_away="drives without a serial of their own have one series",
         noticed_by={
             "series-of-two-enclosures-whose-serials-are-zeros": "1 other cuts in the series",
+            "drive-without-a-serial-that-has-no-series": "durable; 1 cuts, below 0.950",
         },
-        change=without(
-            target_keys.series_key, "own_serials(facts.drives, machine) is None", "not facts.drives"
-        ),
+        change=answering(strength.has_series, "return True"),
     ),
     Mutant(
         name="runs counted as cuts",
