@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from durability.bench.decision.proof import Proof
 from durability.bench.result import Result
-from durability.bench.serials import HASHED
+from durability.bench.serials import HASHED, hashed
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.cycle_outcome import OF_THE_DRIVE
 from durability.campaign.cycles import arm_of
@@ -21,10 +21,11 @@ from durability.campaign.health import HealthRow, health_rows
 from durability.campaign.results import INDEPENDENT, DriveResult, results
 from durability.campaign.tasks import Trouble
 from durability.evidence.cut import CUT_CLASSES, CutClass, at_least
-from durability.formats.facts import Facts
+from durability.formats.facts import Drive, Facts
 from durability.units import counted
 
 T = TypeVar("T")
+_AND = " + "  # between the names of several drives
 
 # What keeps a cycle from beginning, and tells nothing of the drive.
 _NOT_OF_THE_DRIVE: frozenset[Trouble] = frozenset({"in-use", "system-disk", "not-begun"})
@@ -146,7 +147,7 @@ def is_of_class(proof: Proof, weakest: CutClass) -> bool:
 
 def is_name_of_each(joined: str) -> bool:
     """Whether each of the drives whose names are joined by " + " has one."""
-    return all(joined.split(" + "))
+    return all(joined.split(_AND))
 
 
 def campaign_evidence(state: CampaignState, drive: str) -> CampaignEvidence:
@@ -207,19 +208,38 @@ def campaign_proof(name: str, cut_class: CutClass, drive: DriveResult) -> Proof 
 
 def subject_of(facts: Sequence[Facts], rows: Sequence[HealthRow]) -> Subject:
     """The drive that `facts` (newest first) and the rows of campaigns are of. A serial that one of them shows
-    is taken before one that is hidden."""
+    is taken before one that is hidden. Several drives are in the order of the newest facts."""
     newest = facts[0]
-    serials = [" + ".join(drive.serial for drive in one.drives) for one in facts]
-    serials = [*(row.serial for row in reversed(rows) if row.serial), *serials]
+    known = [(row.serial, row.firmware) for row in reversed(rows)]
+    known = [_in_order_of(newest.drives, *one) for one in known]
+    serials = [serial for serial, _ in known if serial]
+    firmwares = [firmware for _, firmware in known if is_name_of_each(firmware)]
+    for one in facts:
+        serial = _AND.join(drive.serial for drive in one.drives)
+        firmware = _AND.join(filter(None, (drive.firmware for drive in one.drives)))
+        serial, firmware = _in_order_of(newest.drives, serial, firmware)
+        serials.append(serial)
+        firmwares.append(firmware)
     shown = next((serial for serial in serials if serial and HASHED not in serial), "")
-    firmwares = [" + ".join(filter(None, (drive.firmware for drive in one.drives))) for one in facts]
-    firmwares = [*(row.firmware for row in reversed(rows) if is_name_of_each(row.firmware)), *firmwares]
     host = newest.host
     inside = "" if host.virtualisation in ("none", "") else f", a guest of {host.virtualisation}"
     return Subject(
-        model=" + ".join(drive.model or drive.name for drive in newest.drives) or "no drive is named",
+        model=_AND.join(drive.model or drive.name for drive in newest.drives) or "no drive is named",
         serial=shown or next(filter(None, serials), ""),
         firmware=next(filter(None, firmwares), ""),
         size_bytes=sum(drive.size_bytes for drive in newest.drives) or newest.size_bytes,
         machine=f"{host.hostname or 'unnamed'} (Linux {host.release}{inside})",
     )
+
+
+def _in_order_of(drives: Sequence[Drive], serial: str, firmware: str) -> tuple[str, str]:
+    """The names of several drives in the order of `drives`: the kernel may have found them in another one.
+    They stay as they are if their serials do not say which is which."""
+    serials, firmwares = serial.split(_AND), firmware.split(_AND)
+    places = {hashed(one): place for place, one in enumerate(serials)}
+    order = [place for drive in drives if (place := places.get(hashed(drive.serial))) is not None]
+    if not len(drives) == len(serials) == len(set(order)):
+        return serial, firmware
+    if len(firmwares) == len(serials):
+        firmware = _AND.join(firmwares[place] for place in order)
+    return _AND.join(serials[place] for place in order), firmware

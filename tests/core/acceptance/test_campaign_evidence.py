@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from durability.acceptance.criteria import KINDS
-from durability.acceptance.evidence import CampaignEvidence, campaign_evidence
+from durability.acceptance.evidence import CampaignEvidence, campaign_evidence, subject_of
 from durability.acceptance.profile import Criterion, DecisionWord
+from durability.bench.serials import hashed
 from durability.campaign.happenings import CutDue, PauseAsked, StillThere
 from durability.campaign.tasks import Condition
-from tests.core.acceptance.samples import evidence
+from tests.core.acceptance.samples import evidence, row
+from tests.core.bench.results import drive, facts
 from tests.core.campaign.test_moments_and_supplies import two_machines
 from tests.core.campaign.told_campaign import (
     OTHER_RUN,
@@ -90,3 +94,28 @@ def test_a_cut_beside_a_machine_that_was_not_cut_counts() -> None:
         ("durable", True, True)
     ]
     assert [one.cut for one in campaign_evidence(told.state, "d0").cycles] == [False]
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_each_drive_of_a_mirror_has_its_own_serial(*, hidden: bool) -> None:
+    """A boot between the result and the last cycle may have swapped their names; the page that is signed has
+    model, serial and firmware in one order."""
+    serials = [hashed(one) if hidden else one for one in ("C-1", "S-2")]
+    one = drive(name="sda", model="CRUCIAL", serial=serials[0], firmware="M3")
+    other = drive(name="sdb", model="SAMSUNG", serial=serials[1], firmware="2B")
+    last = row(1, serial="S-2 + C-1", firmware="2B + M3")
+    for order, expected in (
+        ((one, other), ("CRUCIAL + SAMSUNG", "C-1 + S-2", "M3 + 2B")),
+        ((other, one), ("SAMSUNG + CRUCIAL", "S-2 + C-1", "2B + M3")),
+    ):
+        found = subject_of((facts(drives=order),), (row(0, serial="C-1 + S-2", firmware="M3 + 2B"), last))
+        assert (found.model, found.serial, found.firmware) == expected
+    found = subject_of((facts(drives=(one, other)), facts(drives=(other, one))), ())
+    assert (found.serial, found.firmware) == (" + ".join(serials), "M3 + 2B")
+
+
+def test_drives_that_share_a_serial_stay_in_their_order() -> None:
+    """Nothing says which is which."""
+    both = [drive(name=name, serial="0000", firmware=name) for name in ("sda", "sdb")]
+    found = subject_of((facts(drives=tuple(both)),), (row(0, serial="0000 + 0000", firmware="sdb + sda"),))
+    assert (found.serial, found.firmware) == ("0000 + 0000", "sdb + sda")
