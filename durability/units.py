@@ -130,6 +130,14 @@ def duration(nanoseconds: float) -> str:
     return f"{nanoseconds:.3g} ns"
 
 
+def ratio_text(value: float) -> str:
+    """A ratio with two decimals, and with more where it would read 0, or 1 and is not."""
+    if value < 0.0995:
+        return few_digits(value)
+    texts = (f"{value:.{digits}f}" for digits in range(2, 7))
+    return next((text for text in texts if float(text) != 1), f"{value:.2f}")
+
+
 def multiple(value: float) -> str:
     """How many times one thing is another, with two digits where it is small: "2.2", "17", "1,234"."""
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"

@@ -31,7 +31,7 @@ from durability.bench.serials import hash_serials, in_lasting_order
 from durability.bench.summary import CellSummary, round_medians, summarise
 from durability.errors import UsageError
 from durability.formats.facts import Drive
-from durability.units import counted, duration, format_size
+from durability.units import counted, duration, format_size, ratio_text
 
 Basis: TypeAlias = Literal["rate", "sync", "pace"]
 
@@ -266,12 +266,12 @@ def _against(label: str, basis: Basis, baseline: Sequence[float], other: Sequenc
         fewest = counted(min(len(baseline), len(other)), "round")
         return Against(
             ratio=found,
-            text=f"{what}{found.value:.2f} of {label}, from {fewest}; an interval needs {ROUNDS_MIN}",
+            text=f"{what}{ratio_text(found.value)} of {label}, from {fewest}; an interval needs {ROUNDS_MIN}",
         )
-    interval = f"{found.low:.2f} to {found.high:.2f}"
+    interval = f"{ratio_text(found.low)} to {ratio_text(found.high)}"
     if not found.shows_difference:
         return Against(ratio=found, text=f"no difference shown ({what}{interval} of {label})")
-    return Against(ratio=found, text=f"{what}{found.value:.2f} of {label} ({interval})")
+    return Against(ratio=found, text=f"{what}{ratio_text(found.value)} of {label} ({interval})")
 
 
 def _warnings(

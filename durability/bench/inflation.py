@@ -16,6 +16,7 @@ from durability.bench.cells import KIB, Cell, Data
 from durability.bench.intervals import Ratio, Spread, paired_ratio, spread
 from durability.bench.measurement import Round
 from durability.bench.result import CellRounds
+from durability.units import ratio_text
 
 INFLATED = 1.1  # times, at least
 _SHARE_MIN = 0.001  # of the bytes written: less counts as this, so that a ratio can be taken of it
@@ -106,8 +107,8 @@ def _exceeds(ratio: Ratio | None) -> bool:
 
 
 def _text(what: str, faster: Ratio | None, less: Ratio | None, *, saves: bool, gains: bool) -> str:
-    rate = f"{faster.value:.2f} times the rate" if faster is not None else "the rate is unknown"
-    written = f"{less.value:.2f} times the bytes reach the drives" if less is not None else ""
+    rate = f"{ratio_text(faster.value)} times the rate" if faster is not None else "the rate is unknown"
+    written = f"{ratio_text(less.value)} times the bytes reach the drives" if less is not None else ""
     figures = f"{rate}, {written}" if written else rate
     if saves:
         return f"{what}: {figures}: the file system or a layer above the drives compresses or deduplicates"

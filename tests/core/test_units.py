@@ -20,6 +20,7 @@ from durability.units import (
     parse_run,
     parse_size,
     percent,
+    ratio_text,
 )
 
 
@@ -166,6 +167,24 @@ def test_sizes_for_people(size_bytes: int, text: str) -> None:
 def test_a_share_has_two_digits(share: float, text: str) -> None:
     """Never a dot without a digit after it."""
     assert percent(share) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.00233, "0.00233"),
+        (0.0521, "0.0521"),
+        (0.0999, "0.10"),
+        (0.5, "0.50"),
+        (0.99972, "0.9997"),
+        (1.0, "1.00"),
+        (1.003, "1.003"),
+        (431.5789, "431.58"),
+    ],
+)
+def test_a_ratio_is_neither_zero_nor_one_by_rounding(value: float, text: str) -> None:
+    """One that rounds to 1 would say that nothing differs."""
+    assert ratio_text(value) == text
 
 
 def test_a_multiple_has_two_digits_where_it_is_small() -> None:

@@ -58,6 +58,24 @@ def test_a_drive_of_half_the_rate_is_shown_so() -> None:
     assert re.fullmatch(r"0\.(49|5\d) of A\.json \(0\.\d\d to 0\.\d\d\)", headline_text(found))
 
 
+def test_a_ratio_that_is_far_from_one_or_near_it_has_the_digits_it_needs() -> None:
+    """A disk against an SSD is not 0.00 of it, and a difference that is shown does not read 1.00."""
+    result = run(cells=(HEADLINE,))
+
+    def at(rate: float) -> Result:
+        rounds = tuple(
+            replace(each, seconds=each.commits / (rate * (1 + number / 10_000)))
+            for number, each in enumerate(result.cells[0].rounds)
+        )
+        return replace(result, cells=(replace(result.cells[0], rounds=rounds),))
+
+    assert headline_text(compared(at(41_000), at(95))).startswith("0.00232 of A.json (0.00232")
+    text = headline_text(compared(at(41_000), at(41_123)))
+    assert re.fullmatch(r"1\.003 of A\.json \(1\.00\d to 1\.00\d\)", text) and "1.000" not in text
+    text = headline_text(compared(at(41_000), at(41_000)))
+    assert re.fullmatch(r"no difference shown \(0\.999\d? to 1\.000\d+ of A\.json\)", text)
+
+
 @pytest.mark.parametrize("seed", range(2, 12))
 def test_two_runs_on_one_drive_show_no_difference(seed: int) -> None:
     """Other noise is not another drive; the interval is told all the same."""

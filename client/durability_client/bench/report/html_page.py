@@ -27,6 +27,7 @@ from durability.bench.plausibility import control_times, plausibility
 from durability.bench.result import Result
 from durability.bench.result_warnings import result_warnings
 from durability.bench.summary import CellSummary, merged, summarise
+from durability.units import ratio_text
 from durability_client.bench.report import charts, circumstances, comparison_screen
 from durability_client.bench.report.charts import Figure
 from durability_client.bench.report.small_charts import Dots, key_svg, spark_svg, standing_svg, time_figures
@@ -180,9 +181,9 @@ def _in_short(ratio: Ratio | None, text: str) -> str:
     if ratio is None:
         return text.partition(":")[0]
     if ratio.low is None or ratio.high is None:
-        return f"{ratio.value:.2f}, too few rounds"
-    interval = f"({ratio.low:.2f}{figures.DASH}{ratio.high:.2f})"
-    return f"{ratio.value:.2f} {interval}" if ratio.shows_difference else f"no difference {interval}"
+        return f"{ratio_text(ratio.value)}, too few rounds"
+    interval = f"({ratio_text(ratio.low)}{figures.DASH}{ratio_text(ratio.high)})"
+    return f"{ratio_text(ratio.value)} {interval}" if ratio.shows_difference else f"no difference {interval}"
 
 
 def _overlaid(comparison: Comparison, results: Sequence[Result]) -> Iterator[Figure]:

@@ -18,6 +18,7 @@ from durability.bench.measurement import Round
 from durability.bench.result import CellRounds
 from durability.bench.steady_state import steady
 from durability.bench.summary import CellSummary
+from durability.units import ratio_text
 from durability_client.bench.report.charts import Figure
 from durability_client.bench.report.scales import Scale, linear_ticks
 from durability_client.bench.report.svg import SERIES, Anchor, Drawing, Place
@@ -186,7 +187,9 @@ class Dots:
             if self.low <= tick <= self.high and all(abs(at - other) > _TICK_GAP for other in shown):
                 shown.append(at)
                 drawing.text((at, 15), f"{tick:g}", "tick one" if tick == 1 else "tick", "middle")
-        return drawing.finish("axis of ratios", f"from {self.low:.2f} to {self.high:.2f}", "dots")
+        return drawing.finish(
+            "axis of ratios", f"from {ratio_text(self.low)} to {ratio_text(self.high)}", "dots"
+        )
 
     def row_svg(self, ratios: Sequence[Ratio | None], text: str) -> str:
         """Dots with intervals, one under the other; none where a ratio is not given."""

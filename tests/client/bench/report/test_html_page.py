@@ -227,6 +227,15 @@ def test_a_comparison_opens_with_the_answer_and_one_caveat() -> None:
     assert "4k-random-fdatasync-overwritten (a)" not in pages()["classes"]
 
 
+def test_a_ratio_of_a_disk_to_an_ssd_is_not_zero() -> None:
+    """It has the digits that the tables of the terminal have."""
+    one = simulate(Device(noise=0.0), cells=(HEADLINE,))
+    rounds = tuple(replace(each, seconds=each.seconds * 430) for each in one.cells[0].rounds)
+    other = replace(one, cells=(replace(one.cells[0], rounds=rounds),))
+    page = html_page.comparison_page(compare([("a", one), ("b", other)]), [one, other])
+    assert "0.00233" in page and "0.00 " not in page
+
+
 def test_a_proof_has_the_colour_of_its_word() -> None:
     """A tile says proven in green, lost in red, and its answer names the drive to take."""
     results = [simulate(Device(write_ns=ns), seed=3, cells=STANDARD) for ns in (20_000.0, 40_000.0)]
