@@ -3,7 +3,8 @@
     lock                       held by the agent that runs
     mnt/CAMPAIGN+DRIVE         where a drive's file system is mounted
     runs/CAMPAIGN+DRIVE+TASK   a run that was begun for this task, with its id once that is known
-    mounts/CAMPAIGN+DRIVE+TASK what the first mount for this task showed
+    mounts/CAMPAIGN+DRIVE+TASK what the first mount for this task showed, and since when the kernel's log is
+                               read for it
 
 Refuses names that would lead elsewhere, a directory in which another user could plant links, and a second
 agent.
@@ -74,7 +75,7 @@ class AgentPaths:
         return self._directory / "runs" / f"{_of(task, drive)}+{task.number}"
 
     def mounted(self, task: Task, drive: DriveTask) -> Path:
-        """The mark of a mount that was made for this task."""
+        """The mark of a mount for this task, made before that."""
         return self._directory / "mounts" / f"{_of(task, drive)}+{task.number}"
 
     def ran_in_this_boot(self, task: Task, drive: DriveTask) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -239,15 +239,11 @@ class DriveWork:
         work.say()
         certain = same_drive.is_certain(found)
         same_drive.check_condition(work.condition, mine, certain=certain, writes=False)
-        log = KernelLog()
-        try:
-            if drive.file_system and found.device is not None:
-                await self._verify_mounted(work, found, log)
-            elif mine.run:
-                self._unpin()
-                await self._judge(work, Path(drive.target) if drive.target else found.device)
-        finally:
-            log.close()
+        if drive.file_system and found.device is not None:
+            await self._verify_mounted(work, found)
+        elif mine.run:
+            self._unpin()
+            await self._judge(work, Path(drive.target) if drive.target else found.device)
         work.condition = await in_thread(partial(condition_of, found, ready_s=round(ready_s, 3)))
         await self._dismount(directory)
         work.say(state="done")
@@ -434,27 +430,30 @@ class DriveWork:
             raise NotMountedError(f"{device} was mounted at {directory}, and is gone from there")
         return took_s
 
-    async def _verify_mounted(self, work: TaskPart, found: FoundDrive, log: KernelLog) -> None:
-        """Mount, judge, and say what the mount showed."""
+    async def _verify_mounted(self, work: TaskPart, found: FoundDrive) -> None:
+        """Mount, judge, and say what the mounts for this task showed."""
         assert found.device is not None and work.drive.file_system
-        mark = self._setting.places.mounted(work.task, work.mine)
-        earlier = read_mark(mark) or {}
         await in_thread(partial(same_drive.check_mountable, work.task, work.mine, found))
-        work.say(text="mounting")
-        took_s = await self._mount_or_judge(work, work.drive.file_system, found.device)
-        if took_s is None:
-            return
-        self._unpin()
-        mount_s = earlier.get("mount_s", took_s)  # of the replay, not of a mount after it
-        work.say(mount_s=mount_s, text="")
-        write_mark(mark, {"mount_s": mount_s})
-        if work.mine.run:
-            await self._judge(work, self._setting.places.mount_point(work.task, work.mine) / TARGET)
-        counted = file_systems.error_count(work.drive.file_system, found.name)
-        damage = await in_thread(partial(log.damage, found.name))
+        mark = self._setting.places.mounted(work.task, work.mine)
+        # Of the first mount, by an agent that was killed since: the replay is then done, and what it said is
+        # not said again.
+        known = dict(read_mark(mark) or {})
+        with closing(await in_thread(partial(KernelLog, known.get("log")))) as log:
+            write_mark(mark, known := {"damage": "", **known, "log": log.first})
+            work.say(text="mounting")
+            took_s = await self._mount_or_judge(work, work.drive.file_system, found.device)
+            if took_s is None:
+                return
+            self._unpin()
+            known = {"mount_s": took_s, **known, "damage": known["damage"] or await _damage(log, found)}
+            write_mark(mark, known)
+            work.say(mount_s=known["mount_s"], repaired=bool(known["damage"]), text="")
+            if work.mine.run:
+                await self._judge(work, self._setting.places.mount_point(work.task, work.mine) / TARGET)
+            counted = file_systems.error_count(work.drive.file_system, found.name)
+            damage = known["damage"] or await _damage(log, found)
         if damage or counted:
-            text = damage[0] if damage else f"the file system counts {counted} errors"
-            work.say(repaired=True, text=shortened(text))
+            work.say(repaired=True, text=shortened(damage or f"the file system counts {counted} errors"))
 
     async def _judge(self, work: TaskPart, target: Path | None) -> None:
         """Have the run verified; while the server cannot be reached, that is waited for. Raises DriveError
@@ -513,6 +512,11 @@ class DriveWork:
 def _not_begun(run: RunChild) -> Trouble:
     """Why a run that has ended did not begin: the drive is not to blame for the server."""
     return "agent" if run.has_said(NOT_ACCEPTED) else "not-begun"
+
+
+async def _damage(log: KernelLog, found: FoundDrive) -> str:
+    """The first that was said of it since the last call; "" for nothing."""
+    return next(iter(await in_thread(partial(log.damage, found.name))), "")
 
 
 def _ready_after_start_s(found: FoundDrive) -> float:

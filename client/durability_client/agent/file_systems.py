@@ -128,21 +128,26 @@ def error_count(kind: FileSystem, name: str) -> int:
 
 
 class KernelLog:
-    """What the kernel says from now on; nothing where its log cannot be read."""
+    """What the kernel says from the record `first` on, which numbers it since the boot; None: from now on.
+    Nothing where its log cannot be read."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: int | None = None) -> None:
         self._fd: int | None = None
         with suppress(OSError):
             self._fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            os.lseek(self._fd, 0, os.SEEK_END)
+        if first is None:
+            numbers = [number for number, _, _ in self._records()]
+            first = numbers[-1] + 1 if numbers else None
+        self.first = first
 
     def damage(self, name: str) -> list[str]:
         """What file systems on the device `name` said since the last call that tells of damage."""
         subject = re.compile(rf"^(EXT4-fs|XFS|BTRFS|JBD2)\b.*\b{re.escape(name)}\b")
         return [
             text
-            for priority, text in self._records()
-            if priority <= _WARNING
+            for number, priority, text in self._records()
+            if number >= (self.first or 0)
+            and priority <= _WARNING
             and subject.search(text)
             and not _SAYS_GONE.search(text)
             and _SAYS_DAMAGE.search(text)
@@ -154,8 +159,9 @@ class KernelLog:
             os.close(self._fd)
             self._fd = None
 
-    def _records(self) -> list[tuple[int, str]]:
-        found: list[tuple[int, str]] = []
+    def _records(self) -> list[tuple[int, int, str]]:
+        """Number, priority and text of each record that was not read yet."""
+        found: list[tuple[int, int, str]] = []
         while self._fd is not None:
             try:
                 record = os.read(self._fd, _RECORD_BYTES)
@@ -164,7 +170,7 @@ class KernelLog:
             except OSError:  # no more, for now
                 break
             head, _, text = record.decode(errors="replace").partition(";")
-            priority = head.partition(",")[0]
-            if priority.isdecimal():
-                found.append((int(priority) & 7, text.partition("\n")[0]))
+            priority, number = (*head.split(","), "")[:2]
+            if priority.isdecimal() and number.isdecimal():
+                found.append((int(number), int(priority) & 7, text.partition("\n")[0]))
         return found

@@ -137,7 +137,7 @@ async def test_an_agent_that_is_killed_in_a_step_finds_its_way(tmp_path: Path, s
 
 async def test_a_killed_agent_verifies_again(tmp_path: Path) -> None:
     """An agent that is killed while it waits for the drive, and while it verifies, comes to the verdict after
-    all, with the time of the first mount."""
+    all, with the time of the first mount and with the repair that the kernel told of then."""
     async with bench(tmp_path, "honest", "ext4", seed=2) as b:
         run = await b.armed()
         b.rig.cut()
@@ -150,6 +150,8 @@ async def test_a_killed_agent_verifies_again(tmp_path: Path) -> None:
         first = await b.server.until(
             lambda status: any(one.mount_s is not None or one.state == "failed" for one in status.drives)
         )
+        says = f"<4>EXT4-fs warning (device {b.rig.device.name}): checksum invalid\n"
+        Path("/dev/kmsg").write_text(says)  # noqa: ASYNC240 - in memory
         await b.agent.kill()
         wait_for(lambda: not programs_on(b.agent.directory))
         b.server.status = None
@@ -157,6 +159,7 @@ async def test_a_killed_agent_verifies_again(tmp_path: Path) -> None:
         status = await b.server.drive("done failed")
         assert (status.state, status.exit_code) == ("done", EXIT_INCONCLUSIVE), status
         assert status.mount_s == first.drives[0].mount_s
+        assert status.repaired and "checksum invalid" in status.text, status
         assert status.condition is not None and status.condition.ready_s is not None
         assert not mounted(b.agent)
 

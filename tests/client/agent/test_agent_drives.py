@@ -7,7 +7,7 @@ import struct
 import subprocess
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -241,6 +241,25 @@ async def test_a_repair_is_heard(make_loop: MakeLoop, tmp_path: Path) -> None:
     finally:
         log.close()
         await file_systems.unmount(children, directory, gone=False)
+
+
+def test_a_repair_is_heard_again_by_the_next_agent() -> None:
+    """The kernel's log can be read again from where it was opened first, without what it said before."""
+    name = f"test{uuid.uuid4().hex[:12]}"
+
+    def says(text: str) -> None:
+        try:
+            Path("/dev/kmsg").write_text(f"<4>BTRFS warning (device {name}): {text}\n")
+        except OSError as error:
+            pytest.skip(f"the kernel's log cannot be written: {error}")
+
+    says("checksum error of before")
+    with closing(KernelLog()) as first:
+        says("checksum verify failed on logical 30408704 mirror 1")
+        with closing(KernelLog(first.first)) as again, closing(KernelLog()) as late:
+            heard = [[text.partition(": ")[2] for text in log.damage(name)] for log in (first, again, late)]
+    once = ["checksum verify failed on logical 30408704 mirror 1"]
+    assert heard == [once, once, []]
 
 
 async def test_a_program_that_hangs_is_given_up() -> None:
