@@ -24,16 +24,19 @@ from durability.campaign.happenings import (
     DriveReported,
     Ended,
     Entry,
+    Happening,
     Judged,
     MachineSeen,
     PauseAsked,
     Paused,
     PowerCameBack,
+    PowerWentOff,
     Resumed,
     StrangerHeard,
 )
 from durability.campaign.tasks import Condition, DriveStatus
 from durability.errors import FormatError, RefusedError
+from durability.formats.case import PowerOff
 
 State: TypeAlias = Literal["running", "paused", "ended"]
 CHECK_HOLDS_DAYS = 30  # then switches and drives may have been moved
@@ -103,6 +106,24 @@ class CampaignState:
         """Whether a cycle other than the check has begun."""
         under_way = self.cycle is not None and not self.cycle.is_check
         return under_way or any(past.began.cycle for past in self.cycles)
+
+    def attested(self, happening: Happening, boot_id: str) -> tuple[tuple[str, PowerOff], ...]:
+        """The runs that were armed, each with what a happening attests of it (rule 11). `boot_id`: the
+        server's."""
+        if not isinstance(happening, PowerWentOff) or self.cycle is None:
+            return ()
+        plan = self.plan
+        switches = ", ".join(plan.power[switch].name for switch in self.cycle.involved)
+        cycle = f"campaign {plan.name}, cycle {self.cycle.began.cycle}"
+        off = PowerOff(
+            asked_ns=happening.asked_ns,
+            confirmed_ns=happening.confirmed_ns,
+            boot_id=boot_id,
+            subject=plan.subject,
+            cut_class=plan.cut_class if plan.cut_class != "none" else "os",
+            text=f"{cycle}: {switches} switched off and confirmed it",
+        )
+        return tuple((run, off) for run in happening.runs)
 
     def is_checked(self, settings: Settings, wall: str) -> bool:
         """Whether the last check was of these settings and passed, not too long before `wall`."""

@@ -27,7 +27,6 @@ from durability.campaign.happenings import (
     PauseAsked,
     PowerAnswered,
     PowerAsked,
-    PowerWentOff,
     Resumed,
     SwitchOutcome,
     entry_from_value,
@@ -151,26 +150,12 @@ class MemoryServer:
             wall=self._wall(),
             happening=happening,
         )
-        if isinstance(happening, PowerWentOff):
-            self._attest(happening)
+        for run, off in self.state.attested(happening, self.boot_id):
+            self.power_offs.setdefault(run, []).append(off)
         value = entry_to_value(entry)
         self.log.append(value)
         self.state.apply(entry_from_value(value))
         self._added(entry)
-
-    def _attest(self, off: PowerWentOff) -> None:
-        plan = self.state.plan
-        for run in off.runs:
-            self.power_offs.setdefault(run, []).append(
-                PowerOff(
-                    asked_ns=off.asked_ns,
-                    confirmed_ns=off.confirmed_ns,
-                    boot_id=self.boot_id,
-                    subject=plan.subject,
-                    cut_class="os" if plan.cut_class == "none" else plan.cut_class,
-                    text=f"campaign {plan.name}: {plan.power[0].name} switched off and confirmed it",
-                )
-            )
 
     def _wall(self) -> str:
         return (_NEW_YEAR + timedelta(microseconds=self._agenda.now_ns // 1000)).isoformat()

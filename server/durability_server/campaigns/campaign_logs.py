@@ -30,14 +30,12 @@ from durability.campaign.happenings import (
     Happening,
     Instant,
     PowerAsked,
-    PowerWentOff,
     entry_from_value,
     entry_to_value,
 )
 from durability.campaign.server_time import Hearing, ServerTime
 from durability.campaign.tasks import Status, Task
 from durability.errors import FormatError, StoreError
-from durability.formats.case import PowerOff
 from durability.formats.packing import pack
 from durability_server import clock
 from durability_server.campaigns.allowance import Allowance
@@ -221,11 +219,9 @@ class CampaignLog:
 
     async def _append(self, happening: Happening) -> bool:
         entry = self._entry(happening)
-        off, runs = self._power_off(happening)
+        attested = self.state.attested(happening, self._boot_id)
         value = entry_to_value(entry)
-        added = await self._thread.call(
-            self._store.append, self.name, entry.number, value, off=off, runs=runs
-        )
+        added = await self._thread.call(self._store.append, self.name, entry.number, value, attested=attested)
         if added:
             self._apply(entry)
         return added
@@ -243,21 +239,3 @@ class CampaignLog:
             self._allowance(machine).add(len(pack(entry_to_value(entry))))
         self.changed.set()
         self.news.set()
-
-    def _power_off(self, happening: Happening) -> tuple[PowerOff | None, tuple[str, ...]]:
-        """What an entry attests of the runs that were armed (rule 11)."""
-        if not isinstance(happening, PowerWentOff) or self.state.cycle is None:
-            return None, ()
-        plan = self.state.plan
-        cycle = self.state.cycle
-        switches = ", ".join(plan.power[switch].name for switch in cycle.involved)
-        text = f"campaign {plan.name}, cycle {cycle.began.cycle}: {switches} switched off and confirmed it"
-        off = PowerOff(
-            asked_ns=happening.asked_ns,
-            confirmed_ns=happening.confirmed_ns,
-            boot_id=self._boot_id,
-            subject=plan.subject,
-            cut_class=plan.cut_class if plan.cut_class != "none" else "os",
-            text=text,
-        )
-        return off, happening.runs

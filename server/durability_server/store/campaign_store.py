@@ -7,7 +7,7 @@ that lives. All calls block and belong to the store's thread. Refuses to know wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from sqlalchemy import Connection, Select, func, insert, or_, select, update
@@ -128,9 +128,9 @@ class CampaignStore:
         return tuple(unpack(row) for row in rows)  # one that fails would leave SQLite's snapshot open
 
     def append(
-        self, name: str, number: int, entry: Value, *, off: PowerOff | None = None, runs: Sequence[str] = ()
+        self, name: str, number: int, entry: Value, *, attested: Iterable[tuple[str, PowerOff]] = ()
     ) -> bool:
-        """Adds an entry, with what it says of the power of `runs`, if `number` follows the last one. Returns
+        """Adds an entry, with what it says of the power of runs, if `number` follows the last one. Returns
         whether it did. Raises RefusedError "too-many"."""
         if number > limits.CAMPAIGN_ENTRIES_MAX:
             raise RefusedError("too-many", f"campaign {name} has {number - 1} entries, the maximum")
@@ -138,9 +138,8 @@ class CampaignStore:
             if _last_entry(db, name) != number - 1:
                 return False
             db.execute(insert(tables.campaign_entries).values(campaign=name, number=number, data=pack(entry)))
-            if off is not None:
-                for run in runs:
-                    _add_power_off(db, run, off)
+            for run, off in attested:
+                _add_power_off(db, run, off)
         return True
 
     def begun_by(self, run: str) -> tuple[str, str] | None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from durability.campaign.campaign_state import CampaignState
 from durability.campaign.happenings import (
     Abandoned,
     Checked,
@@ -23,6 +24,7 @@ from durability.campaign.happenings import (
 )
 from durability.campaign.next_steps import Ask, Note, Step, WaitFor, next_steps
 from durability.campaign.server_time import ServerTime
+from durability.formats.case import PowerOff
 from durability_lab.simulated_rig.virtual_time import S
 from tests.core.campaign.campaign_world import World, log_of, settings_of
 from tests.core.campaign.test_moments_and_supplies import judged_after, two_machines
@@ -64,6 +66,23 @@ def still(told: ToldCampaign) -> list[str]:
     cycle = told.state.cycle
     assert cycle is not None
     return sorted(cycle.still_there)
+
+
+def test_what_the_off_attests() -> None:
+    """Of each run that all switches of the cycle were off, since when, and what for; nothing outside of a
+    cycle."""
+    told = two_machines()
+    went_off = PowerWentOff(asked_ns=1, confirmed_ns=2, runs=(RUN, OTHER_RUN))
+    off = PowerOff(
+        asked_ns=1,
+        confirmed_ns=2,
+        boot_id="server",
+        subject="machine",
+        cut_class="power",
+        text="campaign told, cycle 1: Tasmota 192.0.2.1, Tasmota 192.0.2.2 switched off and confirmed it",
+    )
+    assert told.state.attested(went_off, "server") == ((RUN, off), (OTHER_RUN, off))
+    assert CampaignState().attested(went_off, "server") == ()
 
 
 def test_each_machine_that_speaks_without_power_is_contradicted() -> None:
