@@ -177,6 +177,21 @@ def test_restored_names_are_resurrected_and_stale(make_plan: MakePlan, tmp_path:
     assert found == [{"resurrected": 1}, {"resurrected": 1}, {"stale": 1}]
 
 
+def test_a_name_of_an_earlier_run_that_is_back_is_no_prefill(make_plan: MakePlan, tmp_path: Path) -> None:
+    """`create` removed it before it was armed: no operation of this run made or removed it."""
+    plan = small(make_plan, workload="create")
+    disk, earlier = Disk(plan), Disk(replace(plan, run=plan.run + 1))
+    disk.write_to(0, 30)
+    earlier.write_to(0, 60)
+    disk.files[".0.55"] = earlier.files[".0.55"]
+
+    report = report_of(disk, tmp_path, 30)
+
+    assert_by_the_book(report, scan(disk, (30,)))
+    assert report.findings == {"resurrected": 1}
+    assert (report.operations_lost, report.prefill_lost, report.earlier_names_back) == (0, 0, 1)
+
+
 def test_a_temporary_testifies_and_is_nothing_else(make_plan: MakePlan, tmp_path: Path) -> None:
     """What `rename` had written proves that what came before was acknowledged; that it is left is legal."""
     disk = written(make_plan, "rename", 40)

@@ -132,6 +132,22 @@ def test_append_is_counted_as_by_the_book(
     assert report.findings["truncated"] == cut_off
 
 
+def test_all_that_a_log_lacks_beyond_the_log_of_the_server_is_out_of_order(
+    make_plan: MakePlan, tmp_path: Path
+) -> None:
+    """A later file proves the records that its own has lost, also those that are only counted."""
+    plan = small(make_plan, workload="append", record_bytes=512, block_bytes=512, credit=512, slots=2048)
+    disk = Disk(plan)
+    disk.write_to(0, 2100)
+    del disk.files[".0.0"][1700 * 512 :]
+
+    report = report_of(disk, tmp_path, (1800,))
+
+    assert report.findings == {"truncated": 348}
+    assert report.order_violations == 248
+    assert_by_the_book(report, scan(disk, (1800,)))
+
+
 def test_a_removed_log_file_that_is_back_is_resurrected(make_plan: MakePlan, tmp_path: Path) -> None:
     """A generation whose removal a later rotation made durable must not exist; the one after it may."""
     disk = Disk(small(make_plan, workload="append"))

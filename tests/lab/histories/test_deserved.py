@@ -123,6 +123,17 @@ def test_an_earlier_loss_must_have_been_one() -> None:
     assert "earlier-loss, and no earlier verify could have found one" in found.wrong
 
 
+def test_findings_of_a_later_run_count_for_no_earlier_one() -> None:
+    """A pass that repeats an earlier loss says why what it found is none."""
+    again = ("run size_kib=1024", "pass ms=400", "cut", "boot", "verify run=older")
+    lines = (*LOADED, "cut", "boot", "verify", *again)
+    found = played(*lines, drive="flush-ignored")
+    assert (found.wrong, found.grades[1].reasons) == ((), ("earlier-loss", "superseded"))
+    with without(verdict.decide, "EXPLAIN_FINDINGS |", "frozenset() |")():
+        found = played(*lines, drive="flush-ignored")
+    assert found.wrong == ("findings that do not count (lost), and no reason says why",)
+
+
 def test_the_number_of_findings_counts() -> None:
     """One broken promise justifies one finding: a tester that counts each twice is wrong."""
     lines = (*LOADED, "cut", "boot", "verify")

@@ -10,6 +10,7 @@ import pytest
 
 from durability.evidence import at_risk, strength
 from durability.evidence.document import Outcome
+from durability.evidence.proven_operations import ProvenOperations
 from durability.evidence.scan_report import ScanCounts, ScanReport
 from tests.lab.histories.test_deserved import LOADED, played
 from tests.lab.mutants.mutation import without
@@ -74,6 +75,15 @@ Change = Callable[[], AbstractContextManager[None]]
         (
             LIAR,
             without(at_risk.loss_window, "sum(proven) - before", "sum(proven)"),
+            "operations since the oldest loss, and there are",
+        ),
+        (
+            "misdirected:chance=0.05",  # damage and losses, of which the oldest is damage
+            without(
+                ProvenOperations._oldest_lost,
+                "faults.finding is None",
+                'faults.found is None and faults.finding != "absent"',
+            ),
             "operations since the oldest loss, and there are",
         ),
         (

@@ -114,6 +114,14 @@ def test_lines_between_the_processes() -> None:
 
 @pytest.mark.parametrize(
     ("until", "heard", "gone"),
+def test_findings_that_do_not_count_are_called_so() -> None:
+    """A later run explains them, and the loss is that of an earlier pass; no findings are none."""
+    codes = [{"code": "earlier-loss"}, {"code": "superseded"}]
+    view = verdict_view({"verdict": "loss", "reasons": codes, "findings": {"lost": 3}})
+    assert ("findings that do not count", "3 lost") in view.pairs
+    assert ("findings", "none") in verdict_view({"verdict": "durable", "findings": {"lost": 0}}).pairs
+
+
     [
         ("2026-11-24T10:00:00.000Z", "2026-11-24T09:59:00.000Z", "is not there"),
         ("2026-11-24T10:00:00.000Z", "2026-11-24T10:01:00.000Z", ""),
