@@ -40,7 +40,7 @@ _STATE_DIRECTORY = "state directory"
 _CREDENTIAL = "the file of `durability join`"
 _RANDOM = "random"
 _CODE_DAYS_MAX = limits.MACHINE_CODE_S_MAX // 86_400
-_WORKLOADS = "overwrite in place, append to logs, or create, rename or unlink files"
+_WORKLOADS = ", ".join(one.summary for one in WORKLOADS.values())
 
 
 def path(text: str) -> Path:

@@ -41,7 +41,7 @@ CONTROL = ".control"
 TEMPORARY = ".tmp"  # added to the suffix of a name that `rename` is about to replace
 
 # The control arm, whatever the writers do, overwrites its slots in place.
-_CONTROL_ARM = Workload(name="control arm", layout="region")
+_CONTROL_ARM = Workload(name="control arm", summary="overwrite without a sync", layout="region")
 _CHOICES: dict[str, Collection[str]] = {
     "target_kind": get_args(TargetKind),
     "workload": WORKLOADS,

@@ -8,4 +8,4 @@ from __future__ import annotations
 
 from durability.formats.workloads.workload import EndlessWorkload
 
-APPEND = EndlessWorkload(name="append", layout="log")
+APPEND = EndlessWorkload(name="append", summary="append to logs", layout="log")

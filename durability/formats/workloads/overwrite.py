@@ -7,4 +7,4 @@ from __future__ import annotations
 
 from durability.formats.workloads.workload import Workload
 
-OVERWRITE = Workload(name="overwrite", layout="region")
+OVERWRITE = Workload(name="overwrite", summary="overwrite in place", layout="region")

@@ -8,4 +8,4 @@ from __future__ import annotations
 
 from durability.formats.workloads.workload import Workload
 
-RENAME = Workload(name="rename", layout="names", whole_at_all_times=True)
+RENAME = Workload(name="rename", summary="rename files", layout="names", whole_at_all_times=True)

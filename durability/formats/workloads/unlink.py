@@ -25,4 +25,4 @@ class _Unlink(Workload):
         return removed
 
 
-UNLINK = _Unlink(name="unlink", layout="names", absence_may_stall=True)
+UNLINK = _Unlink(name="unlink", summary="unlink files", layout="names", absence_may_stall=True)

@@ -35,12 +35,14 @@ _COMMITTING_METHODS = frozenset({"fsync", "osync"})
 class Workload:
     """A workload; as it stands, every operation puts a version, and each pass visits every slot once.
 
-    `whole_at_all_times`: a name holds one whole version even while it is worked on, because the next one is
-    written beside it and then put in its place. `absence_may_stall`: a name that is gone may be the last
-    thing that its writer did, so that it may have waited there (rule 12).
+    `summary`: what its writers do, for help texts. `whole_at_all_times`: a name holds one whole version even
+    while it is worked on, because the next one is written beside it and then put in its place.
+    `absence_may_stall`: a name that is gone may be the last thing that its writer did, so that it may have
+    waited there (rule 12).
     """
 
     name: str
+    summary: str
     layout: Layout
     whole_at_all_times: bool = False
     absence_may_stall: bool = False

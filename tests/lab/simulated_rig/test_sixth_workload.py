@@ -50,8 +50,8 @@ class _Forgetful(_Rewind):
         return np.zeros_like(slots)
 
 
-SIXTH = _Rewind(name="rewind", layout="region")
-WRONG = _Forgetful(name="forgetful", layout="region")
+SIXTH = _Rewind(name="rewind", summary="overwrite from the end", layout="region")
+WRONG = _Forgetful(name="forgetful", summary="overwrite from the end", layout="region")
 
 
 @pytest.fixture(autouse=True)

@@ -88,5 +88,7 @@ def test_it_sees_what_it_looks_for(source: str) -> None:
 
 @pytest.mark.parametrize("option", [options.Workload, options.GuestWorkload])
 def test_the_command_line_offers_what_there_is(option: object) -> None:
-    """The choices of --workload are the registered workloads, in their order."""
-    assert get_args(get_args(option)[0]) == tuple(WORKLOADS)
+    """The choices of --workload are the registered workloads, in their order, and its help explains each."""
+    names, explained = get_args(option)
+    assert get_args(names) == tuple(WORKLOADS)
+    assert f": {', '.join(one.summary for one in WORKLOADS.values())}." in explained.help
