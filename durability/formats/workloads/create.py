@@ -42,4 +42,4 @@ class _Create(EndlessWorkload):
         return np.unique(np.concatenate((put, removed[removed != NEVER])))
 
 
-CREATE = _Create(name="create", layout="names")
+CREATE = _Create(name="create", summary="create files", layout="names")
