@@ -3,9 +3,11 @@
 A commit follows the one before it after `limits.COMMIT_INTERVAL_NS`, or at once when a writer has used up
 half of its credit, so that small targets are not slowed to the interval. When the database fails, nothing is
 granted and nothing is given up: the frontiers stay in memory, the clients are told, and the commit is tried
-again until it succeeds. Of a run that another server has taken, nothing is saved and nothing granted. A run
-that cannot be saved keeps no other from its credit: it is set aside, and the others are saved without it. But
-what keeps every run from being saved is no run's fault, and counts as a failure of the store.
+again until it succeeds. Of a run that another server has taken, nothing is saved and nothing granted. If the
+database has lost what was durable, as after a failover to a standby that lacked it, the run is saved whole
+before anything is granted. A run that cannot be saved keeps no other from its credit: it is set aside, and
+the others are saved without it. But what keeps every run from being saved is no run's fault, and counts as a
+failure of the store.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import ParamSpec, TypeAlias
 
 from durability import limits
 from durability.errors import StoreError
-from durability.units import format_run
+from durability.units import counted, format_run
 from durability_server import clock
 from durability_server.runs.run import Run
 from durability_server.store.database import UnfitError
@@ -35,6 +37,7 @@ RETRY_S = 0.25
 STUCK_S = 10.0  # for which changes never wait for a commit that is tried
 TIMELINE_INTERVAL_NS = 500_000_000
 GRANTS_AT_ONCE = 16
+NAMED_MAX = 10  # runs, in one line of the log
 TIMELINE_BUDGET_NS = 2_000_000  # of the event loop's time, in one commit; a long one takes more
 
 log = logging.getLogger(__name__)
@@ -46,6 +49,8 @@ class _Outcome:
 
     saved: set[int] = field(default_factory=set)
     lost: set[int] = field(default_factory=set)
+    behind: set[int] = field(default_factory=set)
+    gone: set[int] = field(default_factory=set)  # of those that are lost
     unfit: dict[int, Exception] = field(default_factory=dict)
 
 
@@ -159,6 +164,7 @@ class Committer:
             await self._save(list(snapshots.values()), outcome)
             await self._require_at_fault(outcome)
         except Exception as error:
+            self._say_gone_back(outcome)
             self._give_up_all(outcome.lost)
             for run, taken in snapshots.items():
                 run.not_saved(taken)
@@ -168,6 +174,7 @@ class Committer:
             self._failed(waiting, StoreError(why))
             await asyncio.sleep(0 if self._closing else RETRY_S)
             return
+        self._say_gone_back(outcome)
         self.commits += 1
         self.commits_ns += clock.now_ns() - began_ns
         self._not_before_s = asyncio.get_running_loop().time() + limits.COMMIT_INTERVAL_NS / 1e9
@@ -179,6 +186,8 @@ class Committer:
                 self._give_up(run, self._unfit)
             elif run.id in outcome.lost:
                 self._give_up(run, self._lost)
+            elif run.id in outcome.behind:
+                self.touch(run, urgent=True)
             else:
                 grants_rose = run.saved(snapshot, clock.now_ns())
                 if run.timeline_wanted:  # it was beyond this commit's budget
@@ -186,20 +195,21 @@ class Committer:
                 _tell(self._saved, run, grants_rose)
             if number % GRANTS_AT_ONCE == 0:
                 await asyncio.sleep(0)  # what the clients send meanwhile is stamped as it comes
-        self._answer(waiting, snapshots)
+        durable = {run: taken for run, taken in snapshots.items() if run.id in outcome.saved}
+        self._answer(waiting, durable)
         if self.failure is not None:
             self.failure = None
             log.info("store %s: works again", self._store.name)
             _tell(self._outage, None)
 
     def _answer(self, waiting: Iterable[_Waiting], snapshots: Mapping[Run, RunSnapshot]) -> None:
-        """`snapshots` have been saved; who waits for a timeline that is not among them waits on."""
+        """`snapshots` have been saved; who waits for one, or a timeline, that is not among them waits on."""
         for run, done in waiting:
             if done.done():
                 continue
             if run.lost:
                 done.set_exception(MovedError(run.id))
-            elif snapshots[run].timeline is None:
+            elif run not in snapshots or snapshots[run].timeline is None:
                 self._waiting.append((run, done))
             else:
                 done.set_result(None)
@@ -207,7 +217,7 @@ class Committer:
     async def _save(self, snapshots: Sequence[RunSnapshot], outcome: _Outcome) -> None:
         """Saves these together, or in halves where one of them cannot be saved. Raises StoreError."""
         try:
-            lost = await self._thread.call(self._store.save, snapshots)
+            unsaved = await self._thread.call(self._store.save, snapshots)
         except Exception as error:
             if not snapshots or (isinstance(error, StoreError) and not isinstance(error, UnfitError)):
                 raise
@@ -218,8 +228,10 @@ class Committer:
             await self._save(snapshots[:middle], outcome)
             await self._save(snapshots[middle:], outcome)
         else:
-            outcome.lost |= lost
-            outcome.saved |= {one.run for one in snapshots} - lost
+            outcome.behind |= {run for run, why in unsaved.items() if why == "behind"}
+            outcome.gone |= {run for run, why in unsaved.items() if why == "gone"}
+            outcome.lost |= unsaved.keys() - outcome.behind
+            outcome.saved |= {one.run for one in snapshots} - unsaved.keys()
 
     async def _require_at_fault(self, outcome: _Outcome) -> None:
         """A run that cannot be saved is at fault if another one was saved, and if it is alone and the store
@@ -232,6 +244,28 @@ class Committer:
                 await self._thread.call(self._store.try_again, run)
                 return
         raise error
+
+    def _say_gone_back(self, outcome: _Outcome) -> None:
+        """What is to be done about a database that has lost what was durable, before anything is granted."""
+        for run in self._saving:
+            if run.id in outcome.behind:
+                run.gone_back()
+        for runs, what in (
+            (outcome.behind, "this server writes all that it has of them anew"),
+            (outcome.gone, "they are given up: what this server received of them is lost"),
+        ):
+            if runs:
+                named = [format_run(run) for run in sorted(runs)[:NAMED_MAX]] + ["…"] * (
+                    len(runs) > NAMED_MAX
+                )
+                log.error(
+                    "store %s: it has gone back and lacks what was durable of %s (%s): %s. Was there a"
+                    " failover to a standby that lacked commits?",
+                    self._store.name,
+                    counted(len(runs), "run"),
+                    ", ".join(named),
+                    what,
+                )
 
     def _give_up_all(self, lost: Container[int]) -> None:
         """Of a commit that failed: these runs are another server's all the same."""

@@ -118,6 +118,8 @@ class Run:
         self.lost = False  # another server has taken the run since: nothing that happens here counts
         self.epoch = snapshot.epoch + 1
         self._follows, self._saves = snapshot.epoch, snapshot.saves
+        self._save, self._last_save = snapshot.saves, 0  # of the newest snapshot, and of what is durable
+        self._whole = False  # whether the store gets all of the run anew
         self._boot_id = boot_id
         self._events_saved = snapshot.events[-1][0] if snapshot.events else 0
 
@@ -296,6 +298,7 @@ class Run:
         """`stored` has the facts at arming durably; gaps and round trips of the prefill no longer matter."""
         self.stored = stored
         self.armed = None if stored.armed is None else from_value(Facts, stored.armed)
+        self._last_save = stored.snapshot.save
         self.gap_max_ns = self.rtt_max_ns = 0
         self._late = None
         self.note(at_ns, "armed", "the target is prefilled and synced")
@@ -323,6 +326,7 @@ class Run:
         """The run as it is now, to be saved; `saved` is called when it is durable, or `not_saved`."""
         if timeline:
             self.timeline_changed = self.timeline_wanted = False
+        self._save += 1
         return RunSnapshot(
             run=self.id,
             finish=self.finish,
@@ -343,6 +347,9 @@ class Run:
             epoch=self.epoch,
             follows=self._follows,
             saves=self._saves,
+            save=self._save,
+            last_save=self._last_save,
+            whole=self.stored if self._whole else None,
         )
 
     def _receipt_wall(self) -> str:
@@ -358,6 +365,9 @@ class Run:
         self._credits.add(at_ns, self.frontiers.grants)
         if snapshot.events:
             self._events_saved = snapshot.events[-1][0]
+        self._last_save = snapshot.save
+        if snapshot.whole is not None:
+            self._whole = False
         self.saved_ns = at_ns
         if snapshot.timeline is not None:
             self.timeline_saved_ns = at_ns
@@ -366,6 +376,11 @@ class Run:
     def not_saved(self, snapshot: RunSnapshot) -> None:
         """`snapshot` is not durable: the commit failed, and is tried again."""
         self.timeline_wanted = self.timeline_wanted or snapshot.timeline is not None
+
+    def gone_back(self) -> None:
+        """The store lacks what was durable of the run: it gets all of it anew."""
+        self._whole = self.timeline_wanted = True
+        self._events_saved = 0
 
     def case(self, *, now_ns: int, relations: Relations) -> Case:
         """All that a judge needs to know of the run."""

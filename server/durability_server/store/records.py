@@ -15,6 +15,10 @@ from durability.units import format_run
 from durability_server.store.target_keys import TargetKeys
 
 RunState: TypeAlias = Literal["registered", "armed", "stopped", "ended"]
+# Why nothing was saved of a run. "moved": another server has taken it. "behind": the database lacks what this
+# server saved last, as after a failover to a standby, and nobody has taken the run: save it whole. "gone": it
+# also lacks that this server took the run, or the run itself.
+Unsaved: TypeAlias = Literal["moved", "behind", "gone"]
 
 EVENTS_MAX = 256  # per run; older ones are dropped
 
@@ -49,8 +53,11 @@ class RunSnapshot:
     `statistics` and `target_error`, all packed, leave the stored ones where they are None; `events` are those
     not saved before, numbered.
     `epoch` rises whenever a server takes the run. The store takes the snapshot only if this server has the
-    run with this epoch, or if nothing was saved since it was loaded: with the epoch `follows`, after `saves`
-    saves.
+    run with this epoch, or if nothing was saved since it was loaded: with the epoch `follows`, when the
+    number of its last save was `saves`. `save` is the number of this one, higher than each before it.
+    `last_save`: that of the last one which this server knows to be durable, 0 for none. A store that has only
+    older ones has gone back, and takes no snapshot but a whole one: with all events, and with `whole`, which
+    has what was stored once, at arming.
     """
 
     run: int
@@ -72,6 +79,9 @@ class RunSnapshot:
     epoch: int = 0
     follows: int = 0
     saves: int = 0
+    save: int = 1
+    last_save: int = 0
+    whole: StoredRun | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -252,6 +252,7 @@ def stored_run(db: Connection, row: Row[Any]) -> StoredRun:
             **changing_columns(row),
             follows=row.epoch,
             saves=row.saves,
+            save=row.saves + 1,
             timeline=row.timelines,
             credits=row.credits,
             statistics=row.statistics,

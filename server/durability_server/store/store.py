@@ -9,7 +9,7 @@ taken since.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any, cast
@@ -50,6 +50,7 @@ from durability_server.store.records import (
     RunHead,
     RunSnapshot,
     StoredRun,
+    Unsaved,
     state_of,
 )
 from durability_server.store.result_store import NewResult, ResultStore
@@ -204,35 +205,25 @@ class Store:
         bytes the facts take. Raises MovedError if another server has taken it, and RefusedError
         "store-unavailable" where the disk has too little left."""
         self._require_room()
-        facts = pack(stored.armed)
-        taken = {
-            "holder": self.leases.me,
-            "epoch": stored.snapshot.epoch,
-            "saves": tables.runs.c.saves + 1,
-        }
+        snapshot = stored.snapshot
+        taken = update(tables.runs).where(tables.runs.c.run == bindparam("key"), _IS_MINE)
+        taken = taken.values(holder=self.leases.me, epoch=snapshot.epoch, saves=snapshot.save)
         with self._database.transaction(alone=False) as db:
-            armed = db.execute(
-                update(tables.runs)
-                .where(tables.runs.c.run == bindparam("key"), _IS_MINE)
-                .values(armed=facts, series=stored.series, **taken, **key_columns(stored.keys)),
-                self._mine(stored.snapshot),
-            )
-            if not armed.rowcount:
-                raise MovedError(stored.snapshot.run)
-            drive_listing.add_drives(db, format_run(stored.snapshot.run), stored.armed)
-        return len(facts)
+            if not db.execute(taken, self._mine(replace(snapshot, last_save=0))).rowcount:
+                raise MovedError(snapshot.run)
+            return _save_arming(db, stored)
 
-    def save(self, changed: Sequence[RunSnapshot]) -> frozenset[int]:
-        """Makes the state of these runs durable, together. Nothing is saved of the runs that it returns,
-        because other servers have taken them."""
-        lost: frozenset[int] = frozenset()
+    def save(self, changed: Sequence[RunSnapshot]) -> dict[int, Unsaved]:
+        """Makes the state of these runs durable, together. Nothing is saved of the runs that it returns, and
+        why."""
+        unsaved: dict[int, Unsaved] = {}
         with self._database.transaction(alone=False) as db:
             if changed:  # first: these runs are this server's, and no server has left them
-                lost = self._save(db, changed)
+                unsaved = self._save(db, changed)
             if not self._marked:
                 self._mark_left_live(db)
         self._marked = True
-        return lost
+        return unsaved
 
     def try_again(self, run: int) -> None:
         """Saves what the store has of a run once more, and undoes it. Raises what keeps that from being
@@ -248,31 +239,57 @@ class Store:
         db.execute(update(tables.meta).values(server_id=tables.meta.c.server_id))
         columns = tables.runs.c
         left = and_(columns.session_end == "live", ~self.leases.held_at(columns.holder).exists())
-        mark = {"session_end": "server-down", "saves": columns.saves + 1}
-        db.execute(update(tables.runs).where(left, columns.holder != self.leases.me).values(mark))
+        # Not a save: its holder, if that lives after all, must see from the number what the store lacks.
+        mark = update(tables.runs).values(session_end="server-down")
+        db.execute(mark.where(left, columns.holder != self.leases.me))
 
-    def _save(self, db: Connection, changed: Sequence[RunSnapshot]) -> frozenset[int]:
+    def _save(self, db: Connection, changed: Sequence[RunSnapshot]) -> dict[int, Unsaved]:
         by_key = {format_run(snapshot.run): snapshot for snapshot in changed}
         rows = [self._mine(by_key[key]) | changing_columns(by_key[key]) for key in sorted(by_key)]
         saved = db.execute(_UPDATE_RUN, rows)
-        if saved.rowcount == len(rows):
-            lost = frozenset[str]()
-        else:
-            columns = tables.runs.c
-            held = select(columns.run, columns.epoch).where(columns.run.in_(by_key))
-            held_here = db.execute(held.where(columns.holder == self.leases.me))
-            lost = frozenset(by_key) - {run for run, epoch in held_here if by_key[run].epoch == epoch}
-        save_parts(db, {key: snapshot for key, snapshot in by_key.items() if key not in lost})
-        return frozenset(map(parse_run, lost))
+        unsaved = {} if saved.rowcount == len(rows) else self._unsaved(db, by_key)
+        kept = {key: snapshot for key, snapshot in by_key.items() if snapshot.run not in unsaved}
+        save_parts(db, kept)
+        for snapshot in kept.values():
+            if snapshot.whole is not None and snapshot.whole.armed is not None:
+                _save_arming(db, snapshot.whole)
+        return unsaved
+
+    def _unsaved(self, db: Connection, by_key: Mapping[str, RunSnapshot]) -> dict[int, Unsaved]:
+        """Those of these runs whose rows `_UPDATE_RUN` did not change."""
+        columns = tables.runs.c
+        wanted = select(columns.run, columns.epoch, columns.holder, columns.saves)
+        rows = {row.run: row for row in db.execute(wanted.where(columns.run.in_(by_key)))}
+        unsaved: dict[int, Unsaved] = {}
+        for key, snapshot in by_key.items():
+            row = rows.get(key)
+            is_mine = row is not None and (row.epoch, row.holder) == (snapshot.epoch, self.leases.me)
+            if row is None:
+                unsaved[snapshot.run] = "gone"
+            elif is_mine and row.saves == snapshot.save:
+                pass  # it is saved
+            elif is_mine or (
+                snapshot.last_save and (row.epoch, row.saves) == (snapshot.follows, snapshot.saves)
+            ):
+                unsaved[snapshot.run] = "behind"
+            elif snapshot.last_save and row.epoch <= snapshot.epoch:
+                unsaved[snapshot.run] = "gone"
+            else:
+                unsaved[snapshot.run] = "moved"
+        return unsaved
 
     def _mine(self, snapshot: RunSnapshot) -> dict[str, Any]:
-        """What `_IS_MINE` and `_UPDATE_RUN` ask for."""
+        """What `_IS_MINE` and `_UPDATE_RUN` ask for. Once this server has saved a run, a row as it was when
+        it was loaded has gone back; that suffices for a snapshot that is whole."""
+        last_save = 0 if snapshot.whole is not None else snapshot.last_save
         return {
             "key": format_run(snapshot.run),
             "at_holder": self.leases.me,
             "at_epoch": snapshot.epoch,
-            "follows": snapshot.follows,
+            "at_follows": -1 if last_save else snapshot.follows,
             "at_saves": snapshot.saves,
+            "at_last_save": last_save,
+            "saves": snapshot.save,
         }
 
     def _seen(self, session_end: str, held_at: str | None, holder: str) -> SessionEnd:
@@ -553,16 +570,30 @@ _LISTED = (
     *("run", "client", "label", "finish", "session_end", "path", "host"),
     *("registered_wall", "receipt_wall", "tainted", "holder"),
 )
-# A run is this server's if it has taken it, or if no server has changed it since this one has loaded it.
+# A run is this server's if it has taken it, or if no server has changed it since this one has loaded it. The
+# number of its last save shows whether the database still has what this server made durable.
 _IS_MINE = or_(
-    and_(tables.runs.c.epoch == bindparam("follows"), tables.runs.c.saves == bindparam("at_saves")),
-    and_(tables.runs.c.epoch == bindparam("at_epoch"), tables.runs.c.holder == bindparam("at_holder")),
+    and_(tables.runs.c.epoch == bindparam("at_follows"), tables.runs.c.saves == bindparam("at_saves")),
+    and_(
+        tables.runs.c.epoch == bindparam("at_epoch"),
+        tables.runs.c.holder == bindparam("at_holder"),
+        tables.runs.c.saves >= bindparam("at_last_save"),
+    ),
 )
 _UPDATE_RUN = (
     update(tables.runs)
     .where(tables.runs.c.run == bindparam("key"), _IS_MINE)
-    .values(holder=bindparam("at_holder"), saves=tables.runs.c.saves + 1)
+    .values(holder=bindparam("at_holder"))
 )
+
+
+def _save_arming(db: Connection, stored: StoredRun) -> int:
+    """What is stored once, when a run is armed; how many bytes its facts take."""
+    facts, key = pack(stored.armed), format_run(stored.snapshot.run)
+    armed = {"armed": facts, "series": stored.series, **key_columns(stored.keys)}
+    db.execute(update(tables.runs).where(tables.runs.c.run == key).values(armed))
+    drive_listing.add_drives(db, key, stored.armed)
+    return len(facts)
 
 
 def _runs_of(db: Connection, client: str) -> int:

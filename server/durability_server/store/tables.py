@@ -139,7 +139,7 @@ runs = Table(
     _text("tainted"),
     _text("holder"),  # the server that has the run, "" for none
     _number("epoch"),  # rises whenever a server takes the run
-    _number("saves"),  # how often the run was saved
+    _number("saves"),  # the number of its last save: each has a higher one than those before
     Index("runs_by_drive", "drive_key"),
     Index("runs_by_file_system", "file_system_key"),
     Index("runs_by_path", "path_key"),

@@ -16,7 +16,7 @@ from durability_server import clock
 from durability_server.runs import committer
 from durability_server.runs.committer import Committer
 from durability_server.runs.run import Run
-from durability_server.store.records import MovedError, Registration, RunSnapshot
+from durability_server.store.records import MovedError, Registration, RunSnapshot, Unsaved
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
 from durability_server.store.target_keys import target_keys
@@ -33,7 +33,7 @@ class _Store(Store):
 
     failures = 0  # of the next calls of `save`
 
-    def save(self, changed: Sequence[RunSnapshot]) -> frozenset[int]:
+    def save(self, changed: Sequence[RunSnapshot]) -> dict[int, Unsaved]:
         if self.failures:
             self.failures -= 1
             raise StoreError("no room")

@@ -409,15 +409,15 @@ def test_what_was_saved_since_it_was_loaded_is_never_overwritten(store_url: str,
         StoreFixture(late, lab).register(1)
         held = late.load(1).snapshot
         held = replace(held, epoch=held.epoch + 1)
-        assert late.save([held]) == frozenset()
+        assert late.save([held]) == {}
         loaded = taker.load(1).snapshot
-        assert late.save([replace(held, frontiers=(5, 6))]) == frozenset()
+        assert late.save([replace(held, frontiers=(5, 6), save=2)]) == {}
         taken = replace(loaded, epoch=loaded.epoch + 1, frontiers=(4, 4))
-        assert taker.save([taken]) == {1}
+        assert taker.save([taken]) == {1: "moved"}
         assert taker.load(1).snapshot.frontiers == (5, 6)
         loaded = taker.load(1).snapshot
-        assert taker.save([replace(loaded, epoch=loaded.epoch + 1, frontiers=(7, 7))]) == frozenset()
-        assert late.save([replace(held, frontiers=(8, 8))]) == {1}
+        assert taker.save([replace(loaded, epoch=loaded.epoch + 1, frontiers=(7, 7))]) == {}
+        assert late.save([replace(held, frontiers=(8, 8), save=3, last_save=2)]) == {1: "moved"}
         with pytest.raises(RefusedError, match="another server"):
             late.arm(replace(late.load(1), snapshot=held, armed={}))
         assert late.load(1).snapshot.frontiers == (7, 7)

@@ -57,7 +57,7 @@ def test_a_run_comes_back_as_it_was_saved(store_fixture: StoreFixture, store_url
     store.open()
     stored = store.load(1 << 63)
     store.close()
-    assert stored.snapshot == replace(saved, saves=saved.saves + 1)
+    assert stored.snapshot == replace(saved, saves=saved.save, save=saved.save + 1)
     assert store.server_id == store_fixture.store.server_id
     assert stored.armed is not None
 
@@ -70,7 +70,7 @@ def test_saving_again_changes_nothing(store_fixture: StoreFixture) -> None:
     )
     store_fixture.store.save([snapshot])
     store_fixture.store.save([snapshot])
-    assert store_fixture.store.load(1).snapshot == replace(snapshot, saves=2)
+    assert store_fixture.store.load(1).snapshot == replace(snapshot, saves=1, save=2)
 
 
 def test_events_are_bounded(store_fixture: StoreFixture) -> None:
