@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from durability.bench.catalogue import ACCEPT_MINUTES_MAX, HELD_FILL, minutes_to_hold
-from durability.bench.cells import file_sizes
+from durability.bench.cells import MIB, file_sizes
 from durability.bench.result import Result
 from durability.units import format_size
 
@@ -42,23 +42,33 @@ def filled(result: Result) -> Filled | None:
         return None
     written = sum(one.writes for one in rounds) * HELD_FILL.block_bytes
     before = result.before
-    if result.facts.kind == "device" or before.size_bytes is None or before.used_bytes is None:
+    is_device = result.facts.kind == "device"
+    reserved = 0 if is_device else before.reserved_bytes
+    if is_device or before.size_bytes is None or before.used_bytes is None:
         free = result.facts.size_bytes or sum(drive.size_bytes for drive in result.facts.drives)
     else:
         free = max(0, before.size_bytes - before.used_bytes)
     if not free:
         return None
     files = _files_bytes(result)
-    span = int(max(0, free - files) * FILLED_SHARE)
+    span = 0 if reserved is None else int(max(0, free - reserved - files) * FILLED_SHARE)
     covered = min(written, span)
     share = covered / free
     seconds = sum(one.seconds for one in rounds)
     text = f"{format_size(covered)} of {format_size(free)} free space written ({_least(share)})"
     if written > span > 0:
         text += f", {written / span:.1f} times over"
-    if files and span < MOST * free:
-        # The files take so many times the size, and the load covers a share of what they leave.
-        fits = free * (1 - MOST / FILLED_SHARE) * result.size_bytes / files
+    # What the files may take so that the load, which covers a share of what they leave, covers most.
+    room = free * (1 - MOST / FILLED_SHARE) - (reserved or 0)
+    fits = room * result.size_bytes / files if files else room
+    if reserved is None:
+        text += "; the result does not say how much of it a program could write"
+    elif reserved and fits < MIB:
+        text += (
+            f"; the file system keeps {format_size(reserved)} of it from programs, so that no --size fills"
+        )
+        text += " half"
+    elif files and span < MOST * free:
         less = format_size(1 << max(0, int(fits).bit_length() - 1)).replace(" ", "")
         text += f"; the files of the other cells take {format_size(files)}: --size {less} leaves enough to"
         text += " fill half"

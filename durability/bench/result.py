@@ -1,4 +1,4 @@
-"""The result of a benchmark as a file: JSON, schema `durability.bench/2`.
+"""The result of a benchmark as a file: JSON, schema `durability.bench/3`.
 
 docs/reference/bench-results.md describes it. It holds what was measured, round by round, and no summary:
 medians, intervals and verdicts are derived by its reader, so that a better rule applies to old results
@@ -8,6 +8,7 @@ History of the format:
 
     1   the first
     2   `depth` of a cell, the workload `read`, the group `classic`; `layer_blocks`, "" and () in version 1
+    3   `reserved_bytes` of the moments before and after, None in earlier versions
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from durability.formats import documents
 from durability.formats.documents import Finite, Flag, Natural, Text
 from durability.formats.facts import RECOGNITION, RECOGNITION_OF_DRIVES, Facts, Machine, Moment
 
-Schema: TypeAlias = Literal["durability.bench/2"]
-SCHEMA: Schema = "durability.bench/2"
+Schema: TypeAlias = Literal["durability.bench/3"]
+SCHEMA: Schema = "durability.bench/3"
 FAMILY = "durability.bench/"
-_FIRST = "durability.bench/1"  # read, and never written
+_FIRST, _SECOND = "durability.bench/1", "durability.bench/2"  # read, and never written
 CELLS_MAX, ROUNDS_MAX = 512, 100
 
 Serials: TypeAlias = Literal["hashed", "shown"]
@@ -166,20 +167,20 @@ def decode(data: bytes) -> Result:
         )
     value = documents.from_json(data)
     schema = value.get("schema") if isinstance(value, dict) else None
-    if isinstance(value, dict) and schema == _FIRST:
-        value = _from_first(value)
+    if isinstance(value, dict) and schema in (_FIRST, _SECOND):
+        value = _from_second(_from_first(value) if schema == _FIRST else value)
     elif schema != SCHEMA:
         raise FormatError(_unfit(schema))
     return documents.from_value(Result, value)
 
 
 def _from_first(value: dict[str, Any]) -> dict[str, Any]:
-    """A document of version 1 as one of this version. Raises FormatError for fields that 1 does not have."""
+    """A document of version 1 as one of version 2. Raises FormatError for fields that 1 does not have."""
     if "layer_blocks" in value:
         raise FormatError("layer_blocks: version 1 has no such field")
     found = value.get("cells")
     cells = [_with_depth(one) for one in found] if isinstance(found, list) else found
-    return {**value, "schema": SCHEMA, "layer_blocks": [], **({} if cells is None else {"cells": cells})}
+    return {**value, "layer_blocks": [], **({} if cells is None else {"cells": cells})}
 
 
 def _with_depth(one: object) -> object:
@@ -192,9 +193,19 @@ def _with_depth(one: object) -> object:
     return {**one, "cell": {**cell, "depth": 1}}
 
 
+def _from_second(value: dict[str, Any]) -> dict[str, Any]:
+    """A document of version 2 as one of this version. Raises FormatError for a field that 2 does not have."""
+    moments = {name: value[name] for name in ("before", "after") if isinstance(value.get(name), dict)}
+    for name, moment in moments.items():
+        if "reserved_bytes" in moment:
+            raise FormatError(f"{name}: reserved_bytes: versions before 3 have no such field")
+        moments[name] = {**moment, "reserved_bytes": None}
+    return {**value, "schema": SCHEMA, **moments}
+
+
 def _unfit(schema: object) -> str:
     if isinstance(schema, str) and schema.startswith(FAMILY):
-        return f"a result of version {schema.removeprefix(FAMILY)[:20]!r}; this program reads '1' and '2'"
+        return f"a result of version {schema.removeprefix(FAMILY)[:20]!r}; this program reads '1' to '3'"
     if isinstance(schema, str):
         return f"not the result of a benchmark but {schema[:60]!r}; expected {SCHEMA!r}"
     return f"not the result of a benchmark: there is no {SCHEMA!r} at its head"

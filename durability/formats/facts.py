@@ -152,10 +152,12 @@ class Machine:
 class Moment:
     """How busy the machine was right before or after. `load`: the load average of one minute. `busy_percent`
     and `steal_percent`: of the processors' time in the idle interval before, and during the run (the tool's
-    own work included) after. `used_bytes` of `size_bytes` of the file system."""
+    own work included) after. `used_bytes` of `size_bytes` of the file system;
+    `reserved_bytes`: of what is free, what it keeps from programs, None also if the file does not say."""
 
     load: Finite | None
     busy_percent: Finite | None
     steal_percent: Finite | None
     used_bytes: Natural | None
     size_bytes: Natural | None
+    reserved_bytes: Natural | None

@@ -99,7 +99,12 @@ RESULT = Result(
     media=(Medium(name="nvme0n1", rpm=None, link_bytes_per_s=7_876_923_076, link="16.0 GT/s PCIe x4"),),
     layer_blocks=(LayerBlock(what="recordsize", of="tank/data", block_bytes=131_072),),
     before=Moment(
-        load=0.15, busy_percent=1.5, steal_percent=0.0, used_bytes=10_737_418_240, size_bytes=53_687_091_200
+        load=0.15,
+        busy_percent=1.5,
+        steal_percent=0.0,
+        used_bytes=10_737_418_240,
+        size_bytes=53_687_091_200,
+        reserved_bytes=2_684_354_560,
     ),
     after=None,
     idle=(Idle(name="nvme0n1", seconds=1.0, flushes=0, writes=3, write_kib=12, reads=None),),

@@ -59,17 +59,19 @@ def moment(place: Path | None, *, since: Ticks | None) -> Moment:
         total = now.total - since.total
         busy_percent = max(0, now.busy - since.busy) / total * 100
         steal_percent = max(0, now.stolen - since.stolen) / total * 100
-    used_bytes = size_bytes = None
+    used_bytes = size_bytes = reserved_bytes = None
     if place is not None:
         file_system = os.statvfs(place)
         size_bytes = file_system.f_blocks * file_system.f_frsize
         used_bytes = size_bytes - file_system.f_bfree * file_system.f_frsize
+        reserved_bytes = max(0, file_system.f_bfree - file_system.f_bavail) * file_system.f_frsize
     return Moment(
         load=_load(),
         busy_percent=busy_percent,
         steal_percent=steal_percent,
         used_bytes=used_bytes,
         size_bytes=size_bytes,
+        reserved_bytes=reserved_bytes,
     )
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 from durability_client.system import host
 from durability_client.system.host import Ticks
@@ -29,11 +32,21 @@ def test_the_processors_time_is_shared_out(tmp_path: Path) -> None:
     assert moment.size_bytes == os.statvfs(tmp_path).f_blocks * os.statvfs(tmp_path).f_frsize
     assert moment.used_bytes is not None
     assert 0 <= moment.used_bytes <= moment.size_bytes
+    assert moment.reserved_bytes is not None
+
+
+def test_what_programs_may_not_use_is_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 1,000 blocks 120 are free, and ext4 keeps 50 of these for root."""
+    room = SimpleNamespace(f_frsize=4096, f_blocks=1000, f_bfree=120, f_bavail=70)
+    monkeypatch.setattr(os, "statvfs", lambda _: room)
+    moment = host.moment(Path("/"), since=None)
+    blocks = (moment.used_bytes, moment.size_bytes, moment.reserved_bytes)
+    assert blocks == (880 * 4096, 1000 * 4096, 50 * 4096)
 
 
 def test_without_a_time_before_there_is_no_share() -> None:
     """Nor has a device a fill."""
     moment = host.moment(None, since=None)
-    assert (moment.busy_percent, moment.used_bytes) == (None, None)
+    assert (moment.busy_percent, moment.used_bytes, moment.reserved_bytes) == (None, None, None)
     future = Ticks(total=1 << 62, busy=0, stolen=0)
     assert host.moment(None, since=future).busy_percent is None

@@ -148,6 +148,7 @@ def accept_result(
     *,
     falls_to: float = 1.0,
     free_bytes: int = 12 << 30,
+    reserved_bytes: int | None = 0,
     rates: dict[str, float] | None = None,
     without: Sequence[Cell] = (),
     **changes: Any,
@@ -169,7 +170,12 @@ def accept_result(
         if cell not in without
     ]
     cells = (*base.cells, *held)
-    before = replace(base.before, used_bytes=1 << 30, size_bytes=(1 << 30) + free_bytes)
+    before = replace(
+        base.before,
+        used_bytes=1 << 30,
+        size_bytes=(1 << 30) + free_bytes,
+        reserved_bytes=reserved_bytes,
+    )
     order = (*base.order, *range(len(base.cells), len(cells)))
     return replace(base, mode="accept", cells=cells, order=order, before=before, **changes)
 

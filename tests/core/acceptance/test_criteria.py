@@ -82,6 +82,7 @@ FALLS_WITH_MANY = replace(
         for one in FALLS_WITH_MANY.cells
     ),
 )
+RESERVED = evidence(results=[measured(accept_result(reserved_bytes=5 << 30))])
 CRAMPED = evidence(results=[measured(accept_result(size_bytes=4 << 30))])
 NONE = evidence(
     results=[measured(accept_result(without=(HELD_COMMIT, HELD_WRITERS, HELD_UNSYNCED, HELD_FILL)))]
@@ -444,6 +445,8 @@ CASES = (
         "filled-share", 50, CRAMPED, "not shown", "(28.3%), 4.3 times over; the files of the other cells take"
     ),
     case("filled-rate", 100, CRAMPED, "not shown", "524 MB/s; 3.4 GiB of 12 GiB"),
+    case("filled-rate", 100, RESERVED, "not shown", "the file system keeps 5 GiB of it from programs"),
+    case("filled-share", 50, RESERVED, "not shown", "5.212 GiB of 12 GiB free space written (43.4%)"),
     case(
         "filled-share",
         50,

@@ -165,8 +165,12 @@ def simulate(
         "machine": Machine(cpu_model="CPU", cpus=2, governor="performance", memory_bytes=1 << 34),
         "media": (Medium(name="sda", rpm=None, link_bytes_per_s=600_000_000, link="SATA 6.0 Gbps"),),
         "layer_blocks": (),
-        "before": Moment(load=0.1, busy_percent=1.0, steal_percent=0.0, used_bytes=1, size_bytes=1 << 40),
-        "after": Moment(load=1.0, busy_percent=60.0, steal_percent=0.0, used_bytes=1, size_bytes=1 << 40),
+        "before": Moment(
+            load=0.1, busy_percent=1.0, steal_percent=0.0, used_bytes=1, size_bytes=1 << 40, reserved_bytes=0
+        ),
+        "after": Moment(
+            load=1.0, busy_percent=60.0, steal_percent=0.0, used_bytes=1, size_bytes=1 << 40, reserved_bytes=0
+        ),
         "idle": (Idle(name="sda", seconds=1.0, flushes=0, writes=2, write_kib=8, reads=0),),
         "order": tuple(
             index for number in range(100) for index, one in enumerate(measured) if number < len(one.rounds)

@@ -27,7 +27,8 @@ from tests.places import DOCS, VECTORS
 
 RESULTS = sorted(VECTORS.glob("bench-v*.json"))
 FIRST = (VECTORS / "bench-v1-partial.json").read_bytes()
-GOLDEN = (VECTORS / "bench-v2-classic.json").read_bytes()
+SECOND = (VECTORS / "bench-v2-classic.json").read_bytes()
+GOLDEN = (VECTORS / "bench-v3-reserved.json").read_bytes()
 Path_ = tuple[str | int, ...]
 
 
@@ -61,12 +62,15 @@ def test_files_of_earlier_releases_are_read_and_written_the_same(vector: Path) -
     """To the byte, but for what an older version of the format does not have."""
     data = vector.read_bytes()
     written = encode(decode(data))
-    if b"durability.bench/1" not in data:
+    schema = json.loads(data)["schema"]
+    if schema == "durability.bench/3":
         assert written == data
         return
     older = json.loads(written)
-    assert older.pop("layer_blocks") == [] and {one["cell"].pop("depth") for one in older["cells"]} == {1}
-    assert {**older, "schema": "durability.bench/1"} == json.loads(data)
+    assert older["before"].pop("reserved_bytes") is None and older["after"] is None
+    if schema == "durability.bench/1":
+        assert older.pop("layer_blocks") == [] and {one["cell"].pop("depth") for one in older["cells"]} == {1}
+    assert {**older, "schema": schema} == json.loads(data)
 
 
 @pytest.mark.parametrize(
@@ -77,12 +81,24 @@ def test_files_of_earlier_releases_are_read_and_written_the_same(vector: Path) -
         ({"cells": [3]}, r"cells\.0: "),
         ({"cells": [{"cell": None}]}, r"cells\.0\."),
         ({"cells": [{"cell": {"depth": 2}}]}, r"depth: version 1 has no such field"),
+        ({"before": {"reserved_bytes": 0}}, r"before: reserved_bytes: versions before 3 have no such field"),
+        ({"before": 3}, r"before: "),
     ],
 )
 def test_a_file_of_the_first_version_is_held_to_that_version(change: dict[str, Any], match: str) -> None:
     """Fields that came later are refused in it, and what is broken is named."""
     with pytest.raises(FormatError, match=match):
         decode(json.dumps({**json.loads(FIRST), **change}).encode())
+
+
+def test_a_file_of_the_second_version_is_held_to_that_version() -> None:
+    """Of the moment after, too; how much of the free space was reserved is then unknown."""
+    document = json.loads(SECOND)
+    after = decode(json.dumps({**document, "after": document["before"]}).encode()).after
+    assert after is not None and after.reserved_bytes is None
+    later = {**document["before"], "reserved_bytes": 0}
+    with pytest.raises(FormatError, match=r"after: reserved_bytes: versions before 3 have no such field"):
+        decode(json.dumps({**document, "after": later}).encode())
 
 
 def test_what_the_classic_file_says_does_not_change() -> None:
@@ -182,12 +198,12 @@ def test_a_wrong_value_is_refused_or_fits_its_field(path: Path_, value: object) 
         (("order",), [0, 0, 1], r"the order of rounds"),
         (("facts", "host", "kernel"), None, r"facts\.host\.kernel: "),
         (("more",), 1, r"more: "),
-        (("schema",), "durability.bench/3", r"version '3'; this program reads '1' and '2'"),
+        (("schema",), "durability.bench/4", r"version '4'; this program reads '1' to '3'"),
         (("layer_blocks", 0, "block_bytes"), 0, r"recordsize of tank/data: 0 bytes"),
         (("cells", 4, "cell", "depth"), 0, r"depth is 0, not 1 to 1024"),
         (("cells", 4, "cell", "sync"), "fsync", r"0 writes to a sync \(fsync\)"),
         (("schema",), "durability.verify/1", r"not the result of a benchmark but 'durability\.verify/1'"),
-        (("schema",), 1, r"there is no 'durability\.bench/2' at its head"),
+        (("schema",), 1, r"there is no 'durability\.bench/3' at its head"),
     ],
 )
 def test_the_message_names_the_field(path: Path_, value: object, match: str) -> None:
@@ -210,7 +226,7 @@ def test_a_missing_field_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"null", b"[]", b"{}", b"\xff\xfe", b"[" * 100_000, b'"durability.bench/2"']
+    "data", [b"", b"null", b"[]", b"{}", b"\xff\xfe", b"[" * 100_000, b'"durability.bench/3"']
 )
 def test_what_is_no_result_is_refused(data: bytes) -> None:
     """Garbage of any kind is a FormatError that says what was expected."""

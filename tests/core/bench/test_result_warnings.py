@@ -44,7 +44,14 @@ CASES: tuple[tuple[dict[str, Any], str, str], ...] = (
 def test_a_quiet_run_has_none() -> None:
     """Unknown figures are no warning either."""
     assert result_warnings(QUIET) == ()
-    unknown = Moment(load=None, busy_percent=None, steal_percent=None, used_bytes=None, size_bytes=None)
+    unknown = Moment(
+        load=None,
+        busy_percent=None,
+        steal_percent=None,
+        used_bytes=None,
+        size_bytes=None,
+        reserved_bytes=None,
+    )
     silent = replace(IDLE, seconds=0.0, flushes=None, writes=None)
     assert result_warnings(replace(QUIET, before=unknown, after=None, idle=(silent,))) == ()
 

@@ -175,7 +175,9 @@ def _moment(moment: Moment | None) -> dict[str, str]:
     }
 
 
-_NOTHING = Moment(load=None, busy_percent=None, steal_percent=None, used_bytes=None, size_bytes=None)
+_NOTHING = Moment(
+    load=None, busy_percent=None, steal_percent=None, used_bytes=None, size_bytes=None, reserved_bytes=None
+)
 
 
 def _percent(percent: float | None) -> str:

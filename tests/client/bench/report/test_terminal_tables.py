@@ -90,7 +90,14 @@ def test_the_facts_are_told_before_the_figures(width: int) -> None:
 
 def test_unknown_facts_are_left_out() -> None:
     """No drive, no file system, nothing known after: shorter lines, and neither None nor unknown."""
-    silent = Moment(load=0.5, busy_percent=None, steal_percent=None, used_bytes=None, size_bytes=None)
+    silent = Moment(
+        load=0.5,
+        busy_percent=None,
+        steal_percent=None,
+        used_bytes=None,
+        size_bytes=None,
+        reserved_bytes=None,
+    )
     where = facts(drives=(), file_system=None)
     found = _head(simulate(Device(), facts=where, before=silent, after=None))
     assert found["target"] == "/srv/data base (file)" and "drive" not in found
