@@ -13,6 +13,7 @@ an I/O error; `unmountable` asks the device itself.
 
 from __future__ import annotations
 
+import os
 import struct
 import tempfile
 from dataclasses import dataclass
@@ -50,6 +51,7 @@ _REMEDIES = {
     "file exists": "detach any copy of this file system",
     "cannot allocate memory": "start a system with more memory",
 }
+_MEMORY = "/run"
 _HAS_JOURNAL = 4  # of ext3 and ext4, among the compatible features
 
 
@@ -146,10 +148,17 @@ def _has_external_log(device: Path, kind: str) -> bool:
     return bool(features & _HAS_JOURNAL) and not any(journal_inode)
 
 
+def mount_point() -> tempfile.TemporaryDirectory[str]:
+    """A new directory: in memory, where systems have /run, since their disk may be full, and a cut may have
+    made it read-only."""
+    memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+    return tempfile.TemporaryDirectory(prefix="durability-probe-", dir=memory)
+
+
 def _mount(device: Path, kind: str, options: str) -> str:
     """Mount `device` for a moment; why that failed, or "" if it did not. Raises TargetError if it was not
     tried."""
-    with tempfile.TemporaryDirectory(prefix="durability-probe-") as directory:
+    with mount_point() as directory:
         # The directory is listed inside, by the same shell: outside the namespace nothing is mounted.
         script = f'mount -t "$1" -o "$2" "$3" "$4" || exit; ls -A "$4" > /dev/null || exit {_LIST_FAILED}'
         namespace = ("unshare", "--mount", "--propagation", "private", "env", "LC_ALL=C")

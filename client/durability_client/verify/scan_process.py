@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.connection import Pipe
-from typing import TypeAlias, cast
+from typing import IO, TypeAlias, cast
 
 from durability.errors import DurabilityError, TargetError
 from durability.evidence.scan_report import Example, ScanReport, empty_report
@@ -118,13 +118,20 @@ class ScanProcess:
         return cast(ScanReport, reply)
 
 
+def _file_in_memory() -> IO[bytes]:
+    """A new file that needs no directory: those of the system may be full, and read-only since the cut. Not on
+    Linux, it is a temporary file."""
+    create = getattr(os, "memfd_create", None)
+    return os.fdopen(create("durability-verify"), "w+b") if create else tempfile.TemporaryFile()
+
+
 class _Child:
     """The reading process, seen from its parent."""
 
     def __init__(self, storage: KernelStorage, *, stall_s: float) -> None:
         self._stall_s = stall_s
         self._ending = threading.Event()
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`
+        self._said = _file_in_memory()  # closed by `end`
         self._connection, theirs = Pipe()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         command = main_of(scan_child.__name__, str(theirs.fileno()))

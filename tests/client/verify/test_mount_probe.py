@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import mmap
+import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -14,7 +16,7 @@ import pytest
 from durability.errors import TargetError
 from durability_client.system.programs import run_tool
 from durability_client.target.kernel_storage import KernelStorage
-from durability_client.verify.mount_probe import cause_of, probe_mount, recognised
+from durability_client.verify.mount_probe import cause_of, mount_point, probe_mount, recognised
 
 UUID = "0c2ba21f-a5a6-4b51-ab07-48a4a1e6b9a5"
 
@@ -85,6 +87,15 @@ def test_the_mount_probe_asks_only_for_what_a_mount_with_replay_gives(
     probe = probe_mount(device)
 
     assert probe.mounts, probe.text
+
+
+@pytest.mark.skipif(not os.access("/run", os.W_OK), reason="needs /run")
+def test_the_mount_probe_needs_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its mount point lies in memory: the system's own disk may take no file since the cut."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with mount_point() as directory:
+        assert Path(directory).parent == Path("/run")
+    assert not Path(directory).exists()
 
 
 def test_the_mount_probe_takes_no_set_up_for_damage(

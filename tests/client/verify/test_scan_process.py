@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -139,6 +141,29 @@ async def test_child_that_dies_has_shown_nothing(written: Disk, tmp_path: Path) 
 
     assert not report.finished
     assert report.failure == "the process that reads the target ended unexpectedly with status -9"
+
+
+class Unreadable(KernelStorage):
+    """A storage that the child cannot make."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return divmod, (1, 0)
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs files in memory")
+async def test_child_needs_no_directory_of_the_system(
+    written: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A system that takes no file, as one that the cut made read-only, reads its drives nevertheless, and
+    tells what the child said at its end."""
+    storage = lay_down(written, tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+
+    with ScanProcess(storage, stall_s=STALL_S) as scan_process:
+        assert await scan_process.superblocks(None) == (written.plan, written.plan)
+    said = pytest.raises(TargetError, match="with status 1: ZeroDivisionError")
+    with ScanProcess(Unreadable(storage.path), stall_s=STALL_S) as scan_process, said:
+        await scan_process.superblocks(None)
 
 
 async def test_error_of_the_drive_is_the_reports_failure(written: Disk, tmp_path: Path) -> None:
