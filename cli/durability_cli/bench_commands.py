@@ -14,8 +14,9 @@ from durability.bench.catalogue import ACCEPT_MINUTES, ACCEPT_MINUTES_MAX, ACCEP
 from durability.bench.measurement import Engine
 from durability.errors import SetupError, UsageError
 from durability.units import parse_size
-from durability_cli.options import DestroyData, Json, OfClients, ServerOptions, on_server, path, whole
+from durability_cli.options import DestroyData, Json, ServerOptions, on_server, path, whole
 
+_LISTED = 50
 _SEEDS = 1 << 62  # a result file holds no larger number
 
 
@@ -80,7 +81,12 @@ BenchSeed = Annotated[
         metavar="N", parser=whole(0), help="Seed of the cell order and the offsets.", show_default="random"
     ),
 ]
-MeasuredBy = Annotated[Engine, typer.Option(help="Program that measures; fio: both measure the same cells.")]
+MeasuredBy = Annotated[
+    Engine,
+    typer.Option(
+        help="Program that measures; with fio, this tool and fio both measure the cells that they can."
+    ),
+]
 Force = Annotated[
     bool,
     typer.Option(
@@ -114,6 +120,15 @@ VerdictOf = Annotated[
         metavar="RUN|CAMPAIGN",
         help="Run or campaign whose cuts count; repeatable.",
         show_default="those of the same drives",
+    ),
+]
+RunsOfClients = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--client",
+        metavar="NAME",
+        help="Client whose runs count; repeatable.",
+        show_default="the only client with runs on the drive",
     ),
 ]
 
@@ -243,7 +258,7 @@ def compare(
     *,
     connection: ServerOptions,
     verdict_of: VerdictOf = None,
-    client: OfClients = None,
+    client: RunsOfClients = None,
     html: Html = None,
     full: Full = False,
     json: Json = False,
@@ -291,13 +306,14 @@ def results(
     drive: OfResultDrive = "",
     host: OfResultHost = "",
     limit: Annotated[
-        int,
+        int | None,
         typer.Option(
             metavar="N",
             parser=whole(1, limits.LISTING_ROWS_MAX),
             help=f"Number of stored results to list (1 to {limits.LISTING_ROWS_MAX}).",
+            show_default=f"{_LISTED}",
         ),
-    ] = 50,
+    ] = None,
     full: Full = False,
     json: Json = False,
 ) -> None:
@@ -310,11 +326,11 @@ def results(
     if result is None:
         if output is not None or full:
             raise UsageError("-o and --full need RESULT: `durability results` lists the stored results")
-        chosen = kept_results.ChosenResults(limit=limit, drive=drive, host=host)
+        chosen = kept_results.ChosenResults(limit=_LISTED if limit is None else limit, drive=drive, host=host)
         asyncio.run(kept_results.show_listing(connection.endpoint(), chosen, json=json, out=sys.stdout))
         return
-    if drive or host:
-        raise UsageError("--drive and --host choose from the list: remove them, or RESULT")
+    if drive or host or limit is not None:
+        raise UsageError("--drive, --host and --limit choose from the list: remove them, or RESULT")
     code = bench_command.show_kept(
         connection.endpoint(), result, output, full=full, json=json, out=sys.stdout, err=sys.stderr
     )

@@ -41,7 +41,7 @@ def invite(
     role: options.InvitedRole = "client",
     name: options.InvitedName = "",
     machines: options.InvitedMachines = None,
-    days: options.InvitedDays = 30,
+    days: options.InvitedDays = None,
 ) -> None:
     """Print the line that joins another machine.
 
@@ -50,12 +50,18 @@ def invite(
     """
     from durability_client import clients_command
 
+    if machines is None and days is not None:
+        raise UsageError("--days needs --machines")
     if machines is not None:
         if role != "client":
             raise UsageError("--machines: a machine that runs the live image has the role client")
         asyncio.run(
             clients_command.invite_machines(
-                options.operator_endpoint(context), name=name, machines=machines, days=days, out=sys.stdout
+                options.operator_endpoint(context),
+                name=name,
+                machines=machines,
+                days=options.CODE_DAYS if days is None else days,
+                out=sys.stdout,
             )
         )
         return

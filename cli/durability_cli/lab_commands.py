@@ -155,7 +155,7 @@ def campaign(
     cuts: options.CutsOfCampaign = 3,
     file_system: options.DriveFileSystem = None,
     live: options.LiveIso = None,
-    firmware: options.LiveFirmware = "bios",
+    firmware: options.LiveFirmware = None,
     seed: options.CutSeed = None,
     json: options.Json = False,
 ) -> None:
@@ -170,6 +170,9 @@ def campaign(
     from durability_lab.campaign_rig.lab_campaign_command import campaign as make_campaign
     from durability_lab.vm_rig.live_machine import LiveImage
 
+    if live is None and firmware is not None:
+        raise UsageError("--firmware needs --live")
+    image = None if live is None else LiveImage(iso=live, firmware=firmware or options.LIVE_FIRMWARE)
     chosen = CampaignOptions(
         models=tuple(models or CampaignOptions().models),
         cuts=cuts,
@@ -177,6 +180,6 @@ def campaign(
         seed=secrets.randbits(32) if seed is None else seed,
         json=json,
         rig=rig,
-        live=LiveImage(iso=live, firmware=firmware) if live is not None else None,
+        live=image,
     )
     raise typer.Exit(asyncio.run(make_campaign(chosen, out=sys.stdout, err=sys.stderr)))

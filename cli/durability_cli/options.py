@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 import typer
 
@@ -35,10 +35,11 @@ else:  # what typer makes choices of
     _WorkloadName = Literal[tuple(WORKLOADS)]
 
 LISTEN = f"0.0.0.0:{PORT}"
-BYTES_EPILOG = "BYTES: a number and a unit: K or KiB, M, G, T (1024); KB, MB, GB, TB (1000)."
+BYTES_EPILOG = "BYTES: a number, alone or with K or KiB, M, G, T (1024) or KB to TB (1000)."
 _STATE_DIRECTORY = "state directory"
 _CREDENTIAL = "the file of `durability join`"
 _RANDOM = "random"
+CODE_DAYS = 30
 _CODE_DAYS_MAX = limits.MACHINE_CODE_S_MAX // 86_400
 _WORKLOADS = ", ".join(one.summary for one in WORKLOADS.values())
 
@@ -256,11 +257,12 @@ InvitedMachines = Annotated[
     ),
 ]
 InvitedDays = Annotated[
-    int,
+    int | None,
     typer.Option(
         parser=whole(1, _CODE_DAYS_MAX),
         metavar="N",
         help=f"Days until the code of --machines expires (1 to {_CODE_DAYS_MAX}).",
+        show_default=f"{CODE_DAYS}",
     ),
 ]
 ClientName = Annotated[
@@ -425,7 +427,9 @@ MatrixSeed = Annotated[
 CutNumber = Annotated[
     int | None,
     typer.Option(
-        parser=whole(1), metavar="N", help="Repeat only cut N of each cell; needs the --seed of that matrix."
+        parser=whole(1),
+        metavar="N",
+        help="Repeat only cut N of each cell; needs that matrix's --seed, --quick and --cuts.",
     ),
 ]
 State = Annotated[
@@ -522,8 +526,10 @@ LiveIso = Annotated[
         show_default="the lab's own system",
     ),
 ]
+LIVE_FIRMWARE: Final = "bios"
 LiveFirmware = Annotated[
-    Literal["bios", "uefi"], typer.Option(help="Firmware of the machine that boots the live image.")
+    Literal["bios", "uefi"] | None,
+    typer.Option(help="Firmware of the machine that boots the live image.", show_default=LIVE_FIRMWARE),
 ]
 CutsOfCampaign = Annotated[
     int, typer.Option(metavar="N", parser=whole(1, CUTS_MAX), help=f"Cuts per drive (1 to {CUTS_MAX}).")

@@ -55,7 +55,7 @@ async def test_a_result_is_kept_listed_and_fetched(tmp_path: Path, place: Path) 
         unknown = await _durability("results", "0" * 12, *at)
         assert unknown.returncode == 5 and "`durability results` lists them" in unknown.stderr
         useless = await _durability("results", name, "--drive", "x", *at)
-        assert useless.returncode == 2 and "--drive and --host choose from the list" in useless.stderr
+        assert useless.returncode == 2 and "--host and --limit choose from the list" in useless.stderr
     finally:
         await server.stop()
     gone = await _durability("bench", place, *SMALL, "--keep", *at)

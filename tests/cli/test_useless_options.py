@@ -1,0 +1,28 @@
+"""An option without the one that it belongs to is refused, not dropped."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from durability.errors import UsageError
+from durability_cli.main import app
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("clients", "invite", "--days", "30"), "--days needs --machines"),
+        (("lab", "campaign", "--firmware", "bios"), "--firmware needs --live"),
+        (
+            ("results", "0123456789ab", "--limit", "50"),
+            "--limit choose from the list: remove them",
+        ),
+    ],
+    ids=" ".join,
+)
+def test_an_option_that_would_be_dropped_is_refused(words: tuple[str, ...], why: str) -> None:
+    """Also if it says the default."""
+    ended = CliRunner().invoke(app, words)
+    assert isinstance(ended.exception, UsageError)
+    assert why in str(ended.exception)
