@@ -1,8 +1,9 @@
 """The live parts of a page as server-sent events: each sent whenever it has changed, to one browser.
 
-The parts are made once for all browsers. A browser that is slow gets the newest ones and none in between, so
-what is kept for it is one event. One that takes nothing for a while is closed. Refuses more streams than
-`STREAMS_MAX`: then a page still shows all, and does not change.
+The parts are made once for all browsers. While they cannot be made, as when the store cannot be read, the
+part "trouble" says so: each page has an element of that id. A browser that is slow gets the newest parts and
+none in between, so what is kept for it is one event. One that takes nothing for a while is closed. Refuses
+more streams than `STREAMS_MAX`: then a page still shows all, and does not change.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -26,7 +26,8 @@ Parts: TypeAlias = dict[str, str]
 
 STREAMS_MAX = 128
 _TAKEN_S = 30.0  # for a browser to take an event
-_QUIET = 10  # looks without a change, after which a comment shows that the connection lives
+_QUIET_S = 10.0  # without a change, after which an empty event shows that the connection lives; see live.js
+_ANSWER_S = 10.0  # for the store to answer
 _LOOKS_PER_CHECK = 3  # of who may still read
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -37,13 +38,20 @@ _HEADERS = [
 
 
 class EventStream:
-    """The response of a request for live parts; `may_go_on` says whether their reader may still."""
+    """The response of a request for live parts. `trouble`: markup that says why they may be old, given why
+    they cannot be made, "" if they can; `may_go_on` says whether their reader may still."""
 
     def __init__(
-        self, parts: Topic[Parts], listener: PageListener, may_go_on: Callable[[], Awaitable[bool]]
+        self,
+        parts: Topic[Parts],
+        listener: PageListener,
+        *,
+        trouble: Callable[[str], str],
+        may_go_on: Callable[[], Awaitable[bool]],
     ) -> None:
         self._parts = parts
         self._listener = listener
+        self._trouble = trouble
         self._may_go_on = may_go_on
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,27 +77,41 @@ class EventStream:
                 await send(message)
 
         await say({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        gone = asyncio.get_running_loop().create_task(_gone(receive))
+        loop = asyncio.get_running_loop()
+        gone = loop.create_task(_gone(receive))
         try:
             last: Parts = {}
+            said_s = loop.time()
             looks = 0
             while not gone.done():
-                with suppress(DurabilityError):
-                    if looks % _LOOKS_PER_CHECK == 0 and not await self._may_go_on():
-                        break
-                    parts = await self._parts.get()
-                    new = {name: part for name, part in parts.items() if part != last.get(name)}
-                    last = parts
-                    if new:
-                        event = _event(tuple(new.items()))
-                        await say({"type": "http.response.body", "body": event, "more_body": True})
-                    elif looks % _QUIET == 0:
-                        await say({"type": "http.response.body", "body": b":\n\n", "more_body": True})
+                parts = await self._look(check=looks % _LOOKS_PER_CHECK == 0)
+                if parts is None:
+                    break
+                new = {name: part for name, part in parts.items() if part != last.get(name)}
+                last |= new
+                if new or loop.time() - said_s >= _QUIET_S:
+                    event = _event(tuple(new.items()))
+                    await say({"type": "http.response.body", "body": event, "more_body": True})
+                    said_s = loop.time()
                 looks += 1
                 await asyncio.wait([gone], timeout=LOOK_S)
             await say({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             gone.cancel()
+
+    async def _look(self, *, check: bool) -> Parts | None:
+        """The parts, or only why they cannot be made; None if their reader may see them no more."""
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                if check and not await self._may_go_on():
+                    return None
+                parts = await self._parts.get()
+            return {**parts, "trouble": self._trouble("")}
+        except TimeoutError:
+            why = f"it has not answered for {_ANSWER_S:.0f} s"
+        except DurabilityError as error:
+            why = str(error)
+        return {"trouble": self._trouble(why)}
 
 
 @lru_cache(maxsize=64)

@@ -31,8 +31,9 @@ _CAMPAIGN = ("campaign", "drive", "machine")
 def metrics(seen: Overview | None, watch: Watch, browsers: int) -> bytes:
     """All metrics as Prometheus reads them. `seen` None: the store could not be read."""
     registry = CollectorRegistry(auto_describe=False)
+    is_up = seen is not None and not watch.pulse.failure and not watch.failure
     registry.register(
-        _Once([*_of_the_server(watch, browsers), *(_of_the_store(seen, watch) if seen else ())])
+        _Once([*_of_the_server(watch, browsers, is_up), *(_of_the_store(seen, watch) if seen else ())])
     )
     return generate_latest(registry)
 
@@ -54,12 +55,12 @@ def _counter(name: str, text: str, labels: Iterable[str] = ()) -> CounterMetricF
     return CounterMetricFamily(f"durability_{name}", text, labels=tuple(labels))
 
 
-def _of_the_server(watch: Watch, browsers: int) -> Iterator[Metric]:
+def _of_the_server(watch: Watch, browsers: int, is_up: bool) -> Iterator[Metric]:
     info = _gauge("build_info", "Always 1; the label is the release.", ["version"])
     info.add_metric([durability.__version__], 1)
     yield info
     up = _gauge("store_up", "Whether the store can be written by the server and read by the live page.")
-    up.add_metric([], 0 if watch.pulse.failure or watch.failure else 1)
+    up.add_metric([], 1 if is_up else 0)
     yield up
     pulse = watch.pulse
     commits = SummaryMetricFamily(

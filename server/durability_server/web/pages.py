@@ -8,8 +8,10 @@ words. Refuses every method but GET and HEAD.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import cache
 from importlib import resources
 from typing import Any, cast
@@ -56,6 +58,7 @@ _STATIC = {
     "style.css": "text/css; charset=utf-8",
 }
 _AGE = {"cache-control": "no-store"}
+_SCRAPE_S = 4.0  # for the store to answer; Prometheus gives up after the 5 s of docs/examples/prometheus.yml
 
 
 def application(watch: Watch, settings: PageSettings, listener: PageListener) -> Starlette:
@@ -98,7 +101,7 @@ class _Pages:
 
     async def overview(self, _: Request) -> Response:
         """Machines, drives, campaigns and runs."""
-        return _page("overview.html", parts=await self._overview_parts().get())
+        return _page("overview.html", parts=await self._shown(self._overview_parts()))
 
     async def overview_live(self, request: Request) -> Response | EventStream:
         """The live part, whenever it changes."""
@@ -112,10 +115,10 @@ class _Pages:
 
     async def metrics(self, _: Request) -> Response:
         """The figures for Prometheus, also if the store cannot be read."""
-        try:
-            seen = await self._seen().get()
-        except StoreError:
-            seen = None
+        seen = None
+        with suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(_SCRAPE_S):
+                seen = await self._seen().get()
         data = metrics.metrics(seen, self._watch, len(self._listener))
         return Response(data, headers={**_AGE, "content-type": metrics.CONTENT_TYPE})
 
@@ -133,23 +136,39 @@ class _Pages:
             seen = await self._seen().get()
             tracks = {run.run: self._watch.track(run.run) for run in seen.live}
             lines = {run: _lines(track) for run, track in tracks.items()}
-            return _parts("overview", seen=seen, lines=lines, failure=self._failure())
+            return _parts("overview", seen=seen, lines=lines)
 
         return self._watch.topic("overview", make)
 
-    def _failure(self) -> str:
-        return self._watch.pulse.failure or self._watch.failure
+    # What each live page has.
+
+    async def _shown(self, parts: Topic[Parts]) -> Parts:
+        """The parts, and why they may be old."""
+        return {**await parts.get(), "trouble": self._trouble("")}
+
+    def _trouble(self, why: str) -> str:
+        """Why what is shown may be old: parts cannot be made, or the server cannot write its store."""
+        return _render("trouble.html", text=why or self._watch.pulse.failure or self._watch.failure)
+
+    def _stream(self, request: Request, parts: Topic[Parts]) -> Response | EventStream:
+        find, shown = self._find, request.headers.get("authorization", "")
+
+        async def may_go_on() -> bool:
+            return find is None or await is_viewer(find, shown)
+
+        return EventStream(parts, self._listener, trouble=self._trouble, may_go_on=may_go_on)
 
     # A run.
 
     async def run(self, request: Request) -> Response:
         """A run: as it goes, what it tests, its events, verdicts and evidence."""
         view = await self._run(request).get()
-        return _page("run.html", parts=await self._run_parts(request).get(), view=view)
+        return _page("run.html", parts=await self._shown(self._run_parts(request)), view=view)
 
     async def run_live(self, request: Request) -> Response | EventStream:
         """The live part of a run."""
-        await self._run(request).get()  # an unknown one is an error and not a stream
+        with suppress(StoreError):  # which the stream tells
+            await self._run(request).get()  # an unknown one is an error and not a stream
         return self._stream(request, self._run_parts(request))
 
     async def run_json(self, request: Request) -> Response:
@@ -187,7 +206,6 @@ class _Pages:
                 verdicts=tuple(map(verdict_view, view.verdicts)),
                 lines=_lines(track),
                 sample=track.newest if track is not None and live else None,
-                failure=self._failure(),
             )
 
         return self._watch.topic(f"parts of run {parse_run(request.path_params['run'])}", make)
@@ -197,12 +215,13 @@ class _Pages:
     async def campaign(self, request: Request) -> Response:
         """A campaign: cuts, bound, arms, health by cycle, time left."""
         name = request.path_params["name"]
-        return _page("campaign.html", parts=await self._campaign_parts(name).get(), name=name)
+        return _page("campaign.html", parts=await self._shown(self._campaign_parts(name)), name=name)
 
     async def campaign_live(self, request: Request) -> Response | EventStream:
         """The live part of a campaign."""
         parts = self._campaign_parts(request.path_params["name"])
-        await parts.get()
+        with suppress(StoreError):
+            await parts.get()
         return self._stream(request, parts)
 
     def _campaign_parts(self, name: str) -> Topic[Parts]:
@@ -251,14 +270,6 @@ class _Pages:
             return _error("There is no such page.", 404)
         headers = {"cache-control": "max-age=31536000, immutable", "content-type": _STATIC[name]}
         return Response(_file(name), headers=headers)
-
-    def _stream(self, request: Request, parts: Topic[Parts]) -> Response | EventStream:
-        find, shown = self._find, request.headers.get("authorization", "")
-
-        async def may_go_on() -> bool:
-            return find is None or await is_viewer(find, shown)
-
-        return EventStream(parts, self._listener, may_go_on)
 
 
 def _finder(watch: Watch) -> Callable[[str], Awaitable[Client | None]]:

@@ -1,14 +1,16 @@
 """What the process of the live page knows: it reads the store in one thread, and each thing once for all.
 
 However many browsers are open, a page is made of the store at most once per second, and what takes long is
-read less often. Samples of live runs are taken all the time, so a page that is opened has a past. Refuses to
-keep more than is bounded: runs and pages that nobody looks at are forgotten.
+read less often. Samples of live runs are taken all the time, so a page that is opened has a past. If the
+store fails, only the sampler goes on asking it, and all others hear of it at once. Refuses to keep more than
+is bounded: runs and pages that nobody looks at are forgotten.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +28,8 @@ from durability_server.web.page_exchange import Pulse
 LOOK_S = 1.0
 SAMPLED_RUNS_MAX = 64  # whose samples are kept
 TOPICS_MAX = 256
-_SHARE = 10  # reading takes at most this part of the time
+_SHARE = 10  # reading takes at most this part of the time, unless that would make a page old:
+_PAUSE_S_MAX = 5.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,25 +37,44 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
+def pause_s(took_s: float) -> float:
+    """How long to wait after a look that took so long."""
+    return max(LOOK_S - took_s, min(took_s * _SHARE, _PAUSE_S_MAX))
+
+
 class Topic(Generic[T]):
     """Something that is read from the store at most once per second, for all who want it."""
 
     def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
         self._read = read
-        self._lock = asyncio.Lock()
+        self._reading: asyncio.Task[T] | None = None
         self._until_s = 0.0
-        self._value: T | None = None
 
     async def get(self) -> T:
-        """What was read last, or now. Raises what reading raises."""
-        async with self._lock:
-            loop = asyncio.get_running_loop()
-            if self._value is None or loop.time() >= self._until_s:
-                began_s = loop.time()
-                self._value = await self._read()
-                now_s = loop.time()
-                self._until_s = began_s + max(LOOK_S * 0.9, (now_s - began_s) * _SHARE)
-            return self._value
+        """What was read last, or now; a reading goes on if one who asked gives up. Raises what reading
+        raises."""
+        loop = asyncio.get_running_loop()
+        if self._reading is None or (self._reading.done() and loop.time() >= self._until_s):
+            self._reading = loop.create_task(self._timed())
+            self._reading.add_done_callback(_taken)
+        return await asyncio.shield(self._reading)
+
+    async def _timed(self) -> T:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        wait_s = LOOK_S  # after a failure
+        try:
+            value = await self._read()
+            wait_s = pause_s(loop.time() - began_s)
+            return value
+        finally:
+            self._until_s = loop.time() + wait_s * 0.9  # so that who looks every second finds a new one
+
+
+def _taken(reading: asyncio.Task[T]) -> None:
+    """A failure may find nobody who waits for it still: that is no defect to log."""
+    if not reading.cancelled():
+        reading.exception()
 
 
 class Watch:
@@ -62,7 +84,7 @@ class Watch:
         self.store = store
         self.campaigns = CampaignWatch(store.campaigns)
         self.pulse = Pulse()
-        self.failure = ""  # why the store could not be read last
+        self.failure = ""  # why the last sample could not be taken
         self.reads = 0
         self.reads_s = 0.0
         self.boot_id = clock.read_boot_id()
@@ -75,14 +97,23 @@ class Watch:
         await self.ask(self.store.open_to_read)
 
     async def ask(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What `function`, which reads the store, returns or raises."""
-        loop = asyncio.get_running_loop()
-        began_s = loop.time()
+        """What `function`, which reads the store, returns or raises. Raises StoreError at once while no
+        sample can be taken."""
+
+        def answer() -> T:
+            if self.failure:
+                raise StoreError(self.failure)
+            return self._timed(lambda: function(*args, **kwargs))
+
+        return await asyncio.get_running_loop().run_in_executor(self._thread, answer)
+
+    def _timed(self, read: Callable[[], T]) -> T:
+        began_s = time.monotonic()
         try:
-            return await loop.run_in_executor(self._thread, lambda: function(*args, **kwargs))
+            return read()
         finally:
             self.reads += 1
-            self.reads_s += loop.time() - began_s
+            self.reads_s += time.monotonic() - began_s
 
     def feel(self, pulse: Pulse) -> None:
         """The server has said something."""
@@ -106,14 +137,16 @@ class Watch:
         while True:
             began_s = loop.time()
             try:
-                live = await self.ask(self.store.live_runs, SAMPLED_RUNS_MAX)
+                live = await loop.run_in_executor(
+                    self._thread, self._timed, lambda: self.store.live_runs(SAMPLED_RUNS_MAX)
+                )
                 self.failure = ""
             except StoreError as error:
                 self.failure, live = str(error), ()
             now_ns = clock.now_ns()
             for run in live:
                 self._look(run, now_ns)
-            await asyncio.sleep(max(LOOK_S - (loop.time() - began_s), (loop.time() - began_s) * _SHARE, 0.1))
+            await asyncio.sleep(LOOK_S if self.failure else pause_s(loop.time() - began_s))
 
     def _look(self, run: RunNow, now_ns: int) -> None:
         try:

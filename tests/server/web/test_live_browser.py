@@ -38,6 +38,9 @@ _STUBS = """
     close() {}
   };
   EventSource.CLOSED = 2;
+  window.hear = (parts) => last.onmessage({ data: JSON.stringify(parts) });
+  window.shown = (id) => document.getElementById(id).textContent.trim();
+  Date.prototype.toLocaleTimeString = function () { return `<${this.getTime()}>`; };
   window.look = (hidden) => {
     Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
     document.dispatchEvent(new Event("visibilitychange"));
@@ -93,15 +96,50 @@ async def test_pages_in_a_browser(
 async def test_a_page_that_was_hidden_has_one_stream(
     lab: Lab, sqlite_url: str, show_page: Show, browser: chromium.Browser
 ) -> None:
-    """A page whose stream was refused tries again, but not while it is hidden: shown again, it opens one."""
+    """A page whose stream was refused tries again, but not while it is hidden: shown again, it opens one. It
+    waits for one thing at a time: for an event, or to try again."""
     running = await lab.start(sqlite_url, readers=True)
     page = await show_page(running.server, sqlite_url)
     await _look(browser.open, page.url)
     await _look(browser.evaluate, _STUBS)
     steps = ("look(true)", "look(false)", "last.onerror()", "look(true)", "look(false)")
     counts = [await _look(browser.evaluate, f"{step}, [opened, pending.size]") for step in steps]
-    assert counts == [[0, 0], [1, 0], [1, 1], [1, 0], [2, 0]]
+    assert counts == [[0, 0], [1, 1], [1, 1], [1, 0], [2, 1]]
     await page.page.close()
+
+
+async def test_no_page_stays_old_without_a_word(
+    lab: Lab, sqlite_url: str, show_page: Show, browser: chromium.Browser
+) -> None:
+    """While text is selected changes wait, the page says so, and they are shown as soon as it is not. After
+    half a minute without an event the page says since when, and opens another stream."""
+    running = await lab.start(sqlite_url, readers=True)
+    page = await show_page(running.server, sqlite_url)
+    await _look(browser.open, page.url)
+    await _look(browser.evaluate, f"{_STUBS}; look(true); look(false)")
+    await _look(browser.evaluate, "getSelection().selectAllChildren(document.getElementById('now'))")
+    await _look(browser.evaluate, "hear({now: 'its power was cut'})")
+    assert "Text is selected" in await _look(browser.evaluate, "shown('connection')")
+    assert "cut" not in await _look(browser.evaluate, "shown('now')")
+    await _look(browser.evaluate, "getSelection().removeAllRanges()")
+    await _shows(browser, "its power was cut")
+    assert await _look(browser.evaluate, "document.getElementById('connection').hidden")
+
+    heard_ms = await _look(browser.evaluate, "hear({}), Date.now()")
+    after_ms = await _look(browser.evaluate, "[...pending].at(-1)(), Date.now()")
+    said = await _look(browser.evaluate, "shown('connection')")
+    found = re.match(r"Not connected since <(\d+)>", said)
+    assert found and int(found[1]) <= heard_ms <= after_ms, said
+    assert await _look(browser.evaluate, "[opened, pending.size]") == [2, 1]
+    await _look(browser.evaluate, "hear({})")
+    assert await _look(browser.evaluate, "document.getElementById('connection').hidden")
+    await page.page.close()
+
+
+def test_every_live_page_can_tell_of_trouble() -> None:
+    """It has an element for it, which no change of the rest replaces."""
+    live = [text for file in TEMPLATES.glob("*.html") if 'id="live"' in (text := file.read_text())]
+    assert len(live) == 3 and all('<div id="trouble"' in text for text in live)
 
 
 def test_every_region_that_scrolls_has_a_name() -> None:

@@ -10,17 +10,22 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import requests
 
 from durability.errors import SetupError
+from durability.units import format_run
 from durability_server.web import live_page, page_listener
 from durability_server.web.live_page import LivePage
 from durability_server.web.page_exchange import Pulse
 from tests.server.conftest import Lab
 from tests.server.web.conftest import Page, Show, Stream
 from tests.waiting import until, wait_for
+
+if TYPE_CHECKING:
+    from durability_lab.support.postgresql import PostgreSQL
 
 pytestmark = pytest.mark.slow  # each starts the process of a page
 
@@ -149,6 +154,31 @@ async def test_many_browsers_while_a_run_goes(lab: Lab, sqlite_url: str, show_pa
     for stream in streams:
         stream.writer.transport.abort()
     await _connections_fall_to(page, 3)
+
+
+async def test_a_store_that_cannot_be_read(lab: Lab, postgresql: PostgreSQL, show_page: Show) -> None:
+    """Each page that is open says so, and so do its metrics and what is loaded; all that ends with it."""
+    url = postgresql.new_database()
+    running = await lab.start(url, readers=True)
+    page = await show_page(running.server, url)
+    client = await lab.connect(running.address)
+    await client.begin(lab.plan(run=5), lab.facts())
+    paths = ("/live", f"/runs/{format_run(5)}/live")
+    streams = [await page.stream(path) for path in paths]
+    for stream in streams:
+        await stream.event_with("acknowledged")
+    postgresql.stop()
+    try:
+        for stream in (*streams, await page.stream(paths[1])):
+            await stream.event_with("The store fails, so what follows may be old: postgresql:")
+        assert _value((await page.get("/metrics")).text, "durability_store_up") == "0.0"
+        assert "postgresql:" in (await page.get()).text
+    finally:
+        await asyncio.to_thread(postgresql.start)
+    for stream in streams:
+        while (await stream.event()).get("trouble") != "":
+            pass
+    assert _value((await page.get("/metrics")).text, "durability_store_up") == "1.0"
 
 
 async def test_streams_and_connections_are_bounded(lab: Lab, sqlite_url: str, show_page: Show) -> None:

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+import threading
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 
+from durability.errors import StoreError
 from durability.formats.plan import Plan
 from durability_server.store.live_rows import RunNow
+from durability_server.store.store import Store
+from durability_server.web import event_stream, pages
 from durability_server.web.campaign_watch import Missing
+from durability_server.web.event_stream import EventStream
 from durability_server.web.live_samples import SAMPLES_MAX, RunTrack
 from durability_server.web.page_exchange import PageSettings, Pulse, line_of, pulse_of, settings_of
+from durability_server.web.page_listener import PageListener
 from durability_server.web.pictures import line_of as picture_of
 from durability_server.web.readings import missing_text, unix_s
 from durability_server.web.verdict_view import verdict_view
+from durability_server.web.watch import Topic, Watch, pause_s
 from tests.server.conftest import PLAN_FIELDS
 from tests.server.web.test_live_values import statistics_after
+from tests.waiting import until
 
 S = 10**9
 PLAN = Plan(**PLAN_FIELDS)
@@ -102,6 +114,14 @@ def test_a_reason_without_a_sentence_gets_that_of_its_code() -> None:
     assert ("findings", "3 lost") in view.pairs
 
 
+def test_findings_that_do_not_count_are_called_so() -> None:
+    """A later run explains them, and the loss is that of an earlier pass; no findings are none."""
+    codes = [{"code": "earlier-loss"}, {"code": "superseded"}]
+    view = verdict_view({"verdict": "loss", "reasons": codes, "findings": {"lost": 3}})
+    assert ("findings that do not count", "3 lost") in view.pairs
+    assert ("findings", "none") in verdict_view({"verdict": "durable", "findings": {"lost": 0}}).pairs
+
+
 def test_lines_between_the_processes() -> None:
     """Each is one line, and comes back as it was."""
     settings = PageSettings(store_url="sqlite:///a\nb", descriptor=3, host="::1", open=True)
@@ -114,14 +134,6 @@ def test_lines_between_the_processes() -> None:
 
 @pytest.mark.parametrize(
     ("until", "heard", "gone"),
-def test_findings_that_do_not_count_are_called_so() -> None:
-    """A later run explains them, and the loss is that of an earlier pass; no findings are none."""
-    codes = [{"code": "earlier-loss"}, {"code": "superseded"}]
-    view = verdict_view({"verdict": "loss", "reasons": codes, "findings": {"lost": 3}})
-    assert ("findings that do not count", "3 lost") in view.pairs
-    assert ("findings", "none") in verdict_view({"verdict": "durable", "findings": {"lost": 0}}).pairs
-
-
     [
         ("2026-11-24T10:00:00.000Z", "2026-11-24T09:59:00.000Z", "is not there"),
         ("2026-11-24T10:00:00.000Z", "2026-11-24T10:01:00.000Z", ""),
@@ -133,3 +145,105 @@ def test_a_drive_that_a_later_run_found_has_come_back(until: str, heard: str, go
     row = {"serial": "S1", "client_name": "b"}
     missing = {("S1", "b"): Missing(text="is not there", until=until)}
     assert missing_text(row, replace(RUN, last_receipt=heard), missing, alone=True) == gone
+
+
+def test_a_look_that_took_long_makes_no_page_old() -> None:
+    """Looks are a second apart, or take a tenth of the time, and are never many seconds apart."""
+    assert [pause_s(took) for took in (0.0, 0.01, 0.3, 60.0)] == pytest.approx([1.0, 0.99, 3.0, 5.0])
+
+
+async def test_what_was_read_slowly_is_read_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that stood still for a minute, or failed after one, is asked again in seconds. Until then all
+    hear what was found."""
+    loop = asyncio.get_running_loop()
+    real, later_s, reads = loop.time, [0.0], [0]
+    monkeypatch.setattr(loop, "time", lambda: real() + later_s[0])
+
+    async def read() -> int:
+        reads[0] += 1
+        later_s[0] += 60
+        if reads[0] == 2:
+            raise StoreError("gone")
+        return reads[0]
+
+    topic = Topic(read)
+    assert [await topic.get() for _ in range(2)] == [1, 1]
+    later_s[0] += 5
+    for _ in range(2):
+        with pytest.raises(StoreError, match="gone"):
+            await topic.get()
+    assert reads == [2]
+    later_s[0] += 1
+    assert await topic.get() == 3
+
+
+async def test_a_reading_goes_on_without_who_asked() -> None:
+    """One that gives up ends it for nobody."""
+    answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    reads = []
+
+    async def read() -> str:
+        reads.append(1)
+        return await answer
+
+    topic = Topic(read)
+    first, second = (asyncio.create_task(topic.get()) for _ in range(2))
+    await until(lambda: bool(reads))
+    first.cancel()
+    await asyncio.wait([first])
+    answer.set_result("read")
+    assert await second == "read" and len(reads) == 1
+
+
+@pytest.fixture
+async def watch(sqlite_url: str) -> AsyncIterator[Watch]:
+    """What a page knows of an empty store."""
+    store = Store(sqlite_url, mode="with readers")
+    store.open()
+    found = Watch(Store(sqlite_url, mode="reader"))
+    await found.open()
+    yield found
+    await found.ask(found.store.close)
+    store.close()
+
+
+async def test_while_the_store_fails_only_samples_ask_it(watch: Watch) -> None:
+    """All others hear at once why; the next sample ends that."""
+    watch.failure = "the disk is gone"
+    with pytest.raises(StoreError, match="the disk is gone"):
+        await watch.ask(lambda: pytest.fail("it was asked"))
+    sampling = asyncio.create_task(watch.sample_for_ever())
+    await until(lambda: not watch.failure)
+    sampling.cancel()
+    assert await watch.ask(lambda: 7) == 7
+
+
+async def test_a_store_that_does_not_answer_is_told(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """/metrics says so within the time of a scrape, and each open page, before the store's answer comes."""
+    monkeypatch.setattr(pages, "_SCRAPE_S", 0.05)
+    monkeypatch.setattr(event_stream, "_ANSWER_S", 0.05)
+    answer = threading.Event()
+    hanging = asyncio.create_task(watch.ask(answer.wait))
+    sent: list[bytes] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message.get("body", b""))
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    with socket.socket() as bound:
+        all_pages = pages._Pages(watch, PageListener(bound, None), None)
+        request = Request({"type": "http", "headers": [], "path_params": {"name": "trial"}})
+        stream = all_pages._stream(request, all_pages._campaign_parts("trial"))
+        assert isinstance(stream, EventStream)
+        streaming = asyncio.create_task(stream({"type": "http", "client": ("::1", 1)}, receive, send))
+        try:
+            metrics = (await all_pages.metrics(request)).body
+            await until(lambda: any(b"The store fails" in body for body in sent))
+            assert not hanging.done()
+        finally:
+            answer.set()
+        await hanging
+        streaming.cancel()
+    assert b"\ndurability_store_up 0.0\n" in bytes(metrics)
