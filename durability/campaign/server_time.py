@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from durability.campaign.happenings import Entry
 
 HEARD_WITHIN_S = 10.0  # before its power goes, a machine is heard: its agent asks every second
+SILENT_AFTER_S = 5.0  # then people are told that it has not reported
 DEAF_AFTER_S = 5.0  # without an answer of the store, which a server asks every second
 _S = 1_000_000_000
 

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from durability.campaign.definition.campaign_file import CUTS
+from durability.campaign.server_time import SILENT_AFTER_S
 from durability.formats.workloads.registry import WORKLOADS
 from durability.units import parse_size
 from durability_cli import accept_commands, options
@@ -164,6 +165,7 @@ def test_defaults_are_those_of_what_they_are_for() -> None:
     ):
         assert default(command, option) == " and ".join(models)
     assert f"port {live_page.PORT} unless" in str(options_of("serve")["web"].help)
+    assert f"have not reported for more than {SILENT_AFTER_S:g} s" in DOCUMENTATION.read_text("utf-8")
     assert f"each drive {CUTS} times" in str(options_of("demo")["campaign"].help)
 
 

@@ -16,6 +16,7 @@ from durability.campaign.definition.settings import Settings
 from durability.campaign.health import health_rows, health_warnings
 from durability.campaign.progress import doing, expected_cycle_s, hours, left_s
 from durability.campaign.results import ArmResult, DriveResult, Tally, results, sentence
+from durability.campaign.server_time import SILENT_AFTER_S
 from durability.campaign.tasks import Condition
 from durability.evidence.strength import CONFIDENCE, upper_bound
 from durability.units import counted, format_size, percent
@@ -116,7 +117,7 @@ def status(state: CampaignState, silent_s: Mapping[str, float], *, took_s: float
     elif (left := left_s(state, took_s=took_s)) is not None:
         yield f"time left: about {hours(left)}"
     for machine in state.plan.machines:
-        if silent_s.get(machine, 0.0) > 5 and state.state == "running":
+        if silent_s.get(machine, 0.0) > SILENT_AFTER_S and state.state == "running":
             yield f"machine {machine} has not reported for {silent_s[machine]:.0f} s"
     yield ""
     found = results(state)

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from durability.campaign.progress import cycles_left, doing, left_s
 from durability.campaign.results import DriveResult, results
+from durability.campaign.server_time import SILENT_AFTER_S
 from durability.evidence.strength import weightiest
 from durability.formats.case import Case
 from durability.formats.packing import Value
@@ -28,7 +29,6 @@ from durability_server.web.campaign_watch import CampaignWatch, Missing, Watched
 LISTED_DRIVES_MAX = 5000  # of all clients
 DRIVES_OF_CLIENT_MAX = 500
 LISTED_RUNS_MAX = 100
-SILENT_S = 5.0  # an agent asks about once per second
 
 # A drive as it is now: a run writes to it; it is gone; its power went and nobody has verified; the server
 # lost the session; a verdict is known; nothing of all this.
@@ -253,7 +253,7 @@ def _machines(
         quiet_s, campaign_name = silent.get(name, (0.0, ""))
         if name in live_by_host:
             state, text = "writing", f"{live_by_host[name]} live"
-        elif quiet_s > SILENT_S:
+        elif quiet_s > SILENT_AFTER_S:
             state, text = "silent", f"its agent has not reported for {quiet_s:.0f} s"
         elif campaign_name:
             state, text = "heard", f"in campaign {campaign_name}"
