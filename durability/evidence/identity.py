@@ -266,8 +266,29 @@ def _smaller(armed: Facts | None, now: Facts | None) -> Iterator[str]:
                 f"drive {drive.model or drive.name} serial {drive.serial} has {size:,} bytes,"
                 f" {drive.size_bytes:,} at arming"
             )
+    yield from _nameless_smaller(_nameless(armed, then_on), _nameless(now, now_on))
     if armed.kind == now.kind == "device" and 0 < now.size_bytes < armed.size_bytes:
         yield f"{now.path} has {now.size_bytes:,} bytes, {armed.size_bytes:,} at arming"
+
+
+def _nameless(facts: Facts, machine_id: str) -> list[Drive]:
+    """The drives without a serial of their own, the smallest first."""
+    return sorted(
+        (drive for drive in facts.drives if not own_serial(drive, machine_id)),
+        key=lambda drive: drive.size_bytes,
+    )
+
+
+def _nameless_smaller(before: Sequence[Drive], after: Sequence[Drive]) -> Iterator[str]:
+    """Drives that nothing tells apart, by size: if none became smaller, the n-th smallest did not either."""
+    if len(before) != len(after) or not all(drive.size_bytes for drive in (*before, *after)):
+        return
+    for then, found in zip(before, after, strict=True):
+        if found.size_bytes < then.size_bytes:
+            yield (
+                f"drive {found.model or found.name} has {found.size_bytes:,} bytes,"
+                f" {then.size_bytes:,} at arming"
+            )
 
 
 def _drives_differ(armed: Facts | None, now: Facts | None) -> bool:

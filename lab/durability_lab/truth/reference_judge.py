@@ -145,9 +145,11 @@ class ReferenceJudge:
 
     @property
     def read_nothing(self) -> bool:
-        """Whether there are slots, and no sector of any can be read."""
+        """Whether there are slots, and no sector of any can be read, nor either superblock."""
         held = [one for slot in self._held.values() for one in slot]
-        return bool(held) and all(one.state == "unreadable" for one in held)
+        copies = [self.wrong.get((SUPERBLOCK, copy)) for copy in range(2)]
+        blind = all(one is not None and one.finding == "unreadable" for one in copies)
+        return blind and bool(held) and all(one.state == "unreadable" for one in held)
 
     def expected(self, place: Place) -> int:
         """The newest operation on a writer's slot that is proven to have been acknowledged, 0 for none."""

@@ -249,6 +249,37 @@ def test_a_smaller_device_without_a_serial_may_be_a_copy(
 
 
 @pytest.mark.parametrize(
+    ("sizes", "boot", "told"),
+    [
+        ((100, 50), "boot-2", (0, 0)),
+        ((50, 100), "boot-2", (0, 0)),
+        ((100, 60), "boot-2", (0, 0)),
+        ((90, 50), "boot-2", (0, 1)),
+        ((50, 50), "boot-2", (0, 1)),
+        ((100, 0), "boot-2", (0, 0)),
+        ((50,), "boot-2", (0, 0)),
+        ((50, 50), "boot-1", (1, 0)),
+    ],
+)
+def test_drives_without_serials_are_compared_by_size(
+    make_plan: MakePlan, sizes: tuple[int, ...], boot: str, told: tuple[int, int]
+) -> None:
+    """In whatever order a boot finds them. The drives of a file may be others with a copy, unless the kernel
+    has not enumerated them since."""
+
+    def nameless(*sizes: int) -> tuple[Drive, ...]:
+        return tuple(
+            drive(serial="", name=f"vd{'bc'[number]}", diskseq=number, size_bytes=size)
+            for number, size in enumerate(sizes)
+        )
+
+    plan = small(make_plan)
+    case = make_case(plan, (10,), armed=facts(drives=nameless(100, 50)))
+    identity = identify(case, facts(drives=nameless(*sizes), boot=boot), (plan, plan))
+    assert (len(identity.smaller), len(identity.perhaps_smaller)) == told
+
+
+@pytest.mark.parametrize(
     ("armed", "now", "word"),
     [
         (facts(), facts(offset_bytes=1 << 34), "starts at byte 17179869184"),

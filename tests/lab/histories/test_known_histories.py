@@ -49,6 +49,10 @@ EXPECTED = {
     # Of another drive, which `verify` refuses where it shows no run.
     "dock": (),
     "no-serial": (),
+    # Found by the search: a drive without a serial that becomes smaller below a file that is whole; and one
+    # that gives back its superblocks, and nothing of the one name that there is.
+    "half": ("inconclusive (smaller-or-copy)",),
+    "one-name": ("loss (findings, unreadable-only)",),
     "copy": ("inconclusive (drive-changed)", "inconclusive (drive-changed, cut-class)"),
 }
 # The rule, as a mutant's name, without which the history is judged otherwise.
@@ -68,6 +72,8 @@ NEEDS = {
     "frozen": "a frozen client is cut",
     "dock": "a serial is a drive",
     "no-serial": "drives without a serial are alike",
+    "half": "drives without a serial may shrink",
+    "one-name": "I/O errors cause no loss",
     "copy": "copies accepted",
 }
 

@@ -178,6 +178,15 @@ def drive_that_lost_the_half_without_the_target() -> str:
     return judged(disk, case, now=dataclasses.replace(after_power_loss(), drives=(half,)))
 
 
+@lab_case("inconclusive: smaller-or-copy")
+def drive_without_a_serial_that_lost_the_half_without_the_target() -> str:
+    """A guest's disk comes back with half of its capacity, or is another one with a copy of the file."""
+    disk, case = kept(armed=facts(drives=(drive(serial=""),)))
+    half = drive(serial="", diskseq=1, size_bytes=drive().size_bytes // 2)
+    now = dataclasses.replace(after_power_loss(), drives=(half,))
+    return judged(disk, case, now=now, attested="pulled the plug")
+
+
 @lab_case("durable")
 def drive_that_does_not_tell_its_size() -> str:
     """The size of the drive cannot be read after the cut."""

@@ -275,6 +275,15 @@ READING = (
         change=answering(identity._smaller, "yield from ()"),
     ),
     Mutant(
+        name="drives without a serial may shrink",
+        rule=8,
+        taken_away="the sizes of drives without a serial are not compared",
+        noticed_by={
+            "drive-without-a-serial-that-lost-the-half-without-the-target": "durable",
+        },
+        change=answering(identity._nameless_smaller, "yield from ()"),
+    ),
+    Mutant(
         name="unknown sizes are small",
         rule=8,
         taken_away="a drive whose size cannot be read is smaller than at arming",
