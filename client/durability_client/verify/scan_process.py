@@ -119,8 +119,8 @@ class ScanProcess:
 
 
 def _file_in_memory() -> IO[bytes]:
-    """A new file that needs no directory: those of the system may be full, and read-only since the cut. Not on
-    Linux, it is a temporary file."""
+    """A new file that needs no directory: those of the system may be full, or read-only since the cut. Only
+    Linux has that; elsewhere it is a temporary file."""
     create = getattr(os, "memfd_create", None)
     return os.fdopen(create("durability-verify"), "w+b") if create else tempfile.TemporaryFile()
 
