@@ -226,7 +226,7 @@ IDENTITY = (
         rule=9,
         taken_away="a copy on a smaller device is a device that became smaller",
         noticed_by={
-            "copy-on-a-smaller-device": "loss: device-smaller",
+            "copy-on-a-smaller-device": "loss: device-smaller, drive-changed",
         },
         change=without(verdict._loss_reasons, "(identity.superseded_by or identity.is_copy)", "False"),
     ),
