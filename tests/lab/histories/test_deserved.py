@@ -131,7 +131,7 @@ def test_findings_of_a_later_run_count_for_no_earlier_one() -> None:
     assert (found.wrong, found.grades[1].reasons) == ((), ("earlier-loss", "superseded"))
     with without(verdict.decide, "EXPLAIN_FINDINGS |", "frozenset() |")():
         found = played(*lines, drive="flush-ignored")
-    assert found.wrong == ("findings that do not count (lost), and no reason says why",)
+    assert any("findings that do not count" in one for one in found.wrong)
 
 
 def test_the_number_of_findings_counts() -> None:
