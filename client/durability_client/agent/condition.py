@@ -16,7 +16,7 @@ def condition_of(found: FoundDrive, *, ready_s: float | None, holds: str = "") -
     drives = [block_devices.drive(leaf) for leaf in found.leaves]
     one = drives[0] if len(drives) == 1 else None
     asked = one is not None and not one.name.startswith("loop")
-    report = smart.report_of(one.name) if one is not None and asked else SmartReport()
+    report = smart.report_of(block_devices.node_of(one.name)) if one is not None and asked else SmartReport()
     return escaped(
         Condition(
             model=" + ".join(drive.model for drive in drives),

@@ -46,6 +46,7 @@ from durability_client.agent.drive_status import Report, TaskPart
 from durability_client.agent.drives import DriveError, FoundDrive
 from durability_client.agent.file_systems import KernelLog, NotMountedError
 from durability_client.agent.run_child import RunChild, run_options
+from durability_client.system import block_devices
 from durability_client.system.processes import own_command
 from durability_client.system.programs import find_tool
 from durability_client.target import discovery
@@ -219,7 +220,7 @@ class DriveWork:
         """Take the mount of a drive that is dead out of the tree at once, so that it can come back under its
         name."""
         directory = self._setting.places.mount_point(work.task, work.mine)
-        device = Path("/dev", self._run_on[0])
+        device = block_devices.node_of(self._run_on[0])
         if file_systems.is_mounted(directory) and await self._unreadable(device):
             await file_systems.unmount(self._children, directory, gone=True)
 

@@ -55,19 +55,19 @@ class DriveError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundDrive:
-    """A drive that is there. `device`: its node, None for a target in a file system of the user's. `leaves`:
-    the kernel's names of what it lies on. `serial`: plain text, "" for none. `diskseq`: the number with
-    which its only drive was enumerated."""
+    """A drive that is there. `name`: the kernel's of its device, "" for a target in a file system of the
+    user's, which has none of its own. `leaves`: the kernel's names of what it lies on. `serial`: plain text,
+    "" for none. `diskseq`: the number with which its only drive was enumerated."""
 
-    device: Path | None
+    name: str
     leaves: tuple[str, ...]
     serial: str
     diskseq: int | None
 
     @property
-    def name(self) -> str:
-        """The kernel's name of its device, "" if it has none of its own."""
-        return self.device.name if self.device is not None else ""
+    def device(self) -> Path | None:
+        """The node of its device, None if it has none of its own."""
+        return block_devices.node_of(self.name) if self.name else None
 
     @property
     def size_bytes(self) -> int:
@@ -225,15 +225,14 @@ def _at_device(path: Path) -> FoundDrive | None:
     if name is None or not block_devices.size_of(name):
         return None
     leaves = block_devices.stack_of((name,)).leaves
-    device = Path("/dev", name.replace("!", "/"))
-    return FoundDrive(device=device, leaves=leaves, serial=_serial(leaves), diskseq=_diskseq(leaves))
+    return FoundDrive(name=name, leaves=leaves, serial=_serial(leaves), diskseq=_diskseq(leaves))
 
 
 def _below_target(path: Path) -> FoundDrive | None:
     leaves = discovery.drives_below(path.parent) if path.parent.is_dir() else ()
     if not leaves:
         return None
-    return FoundDrive(device=None, leaves=leaves, serial=_serial(leaves), diskseq=_diskseq(leaves))
+    return FoundDrive(name="", leaves=leaves, serial=_serial(leaves), diskseq=_diskseq(leaves))
 
 
 def _diskseq(leaves: tuple[str, ...]) -> int | None:

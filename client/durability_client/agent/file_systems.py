@@ -16,6 +16,7 @@ from pathlib import Path
 from durability.campaign.definition.settings import FileSystem
 from durability_client.agent.abandonable_calls import Children, ProgramError
 from durability_client.agent.drives import DriveError
+from durability_client.system import block_devices
 from durability_client.system.mounts import mounts
 
 # Nothing is discarded, so that a cycle on a large drive does not begin with minutes of TRIM. On a small drive
@@ -142,7 +143,8 @@ class KernelLog:
 
     def damage(self, name: str) -> list[str]:
         """What file systems on the device `name` said since the last call that tells of damage."""
-        subject = re.compile(rf"^(EXT4-fs|XFS|BTRFS|JBD2)\b.*\b{re.escape(name)}\b")
+        device = str(block_devices.node_of(name).relative_to("/dev"))
+        subject = re.compile(rf"^(EXT4-fs|XFS|BTRFS|JBD2)\b.*\b{re.escape(device)}\b")
         return [
             text
             for number, priority, text in self._records()

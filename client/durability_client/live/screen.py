@@ -12,6 +12,7 @@ import durability
 from durability import plain_text
 from durability.units import format_size
 from durability_client.live.this_machine import SeenDrive, ThisMachine
+from durability_client.system.block_devices import node_of
 from durability_client.text_tables import table
 
 HOW_TO_JOIN = "Type HOST:PORT CODE, as `durability clients invite --machines 1` prints them on the server:"
@@ -83,7 +84,7 @@ def _drives(view: View, width: int) -> list[str]:
         return ["No drive is seen."]
     rows = [
         {
-            "device": f"/dev/{one.name}",
+            "device": str(node_of(one.name)),
             "model": one.model,
             "serial": one.serial,
             "size": format_size(one.size_bytes),

@@ -30,7 +30,7 @@ def find(*, sys: Path = block_devices.SYS, udev: Path = _UDEV) -> list[Path]:
         major, _, minor = entry.name.removeprefix("b").partition(":")
         name = block_devices.name_of((int(major), int(minor)), sys=sys) if lines >= _WANTED else None
         if name is not None and _is_stick(name, sys):
-            found.append(Path("/dev") / name)
+            found.append(block_devices.node_of(name))
     return sorted(found)
 
 

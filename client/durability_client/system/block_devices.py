@@ -61,6 +61,12 @@ def name_of(device_number: tuple[int, int], *, sys: Path = SYS) -> str | None:
     return link.resolve().name if link.exists() else None
 
 
+def node_of(name: str) -> Path:
+    """The node of the block device with this kernel's name, in which `!` stands for a `/`, as in etherd!e0.0
+    of ATA over Ethernet."""
+    return Path("/dev", name.replace("!", "/"))
+
+
 def stack_of(names: tuple[str, ...], *, beside: tuple[str, ...] = (), sys: Path = SYS) -> Stack:
     """What lies below the block devices `names`, which together hold one file system or target, and below
     those `beside` them, which hold its log. Offset and volume are of `names` alone."""
@@ -119,7 +125,7 @@ def drive(name: str, *, sys: Path = SYS) -> Drive:
         write_cache=text_of(block / "queue" / "write_cache") or None,
         fua=None if fua is None else bool(fua),
         diskseq=diskseq_of(name, sys=sys),
-        unsafe_shutdowns=None if emulated or name.startswith("loop") else unsafe_shutdowns(name),
+        unsafe_shutdowns=None if emulated or name.startswith("loop") else unsafe_shutdowns(node_of(name)),
         atomic_write_bytes=_number(block / "queue" / "atomic_write_max_bytes") or None,
         flushes=flushes_of(name, sys=sys),
         emulated=emulated,
@@ -181,7 +187,7 @@ def device_at(serial: str, offset_bytes: int, *, sys: Path = SYS) -> Path | None
         stack = stack_of((entry.name,), sys=sys)
         serials = [_serial(_class(leaf, sys)) for leaf in stack.leaves]
         if (stack.offset_bytes, serials) == (offset_bytes, [serial]):
-            found.append(Path("/dev", entry.name))
+            found.append(node_of(entry.name))
     return found[0] if len(found) == 1 else None
 
 

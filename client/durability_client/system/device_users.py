@@ -52,7 +52,8 @@ def writer_of(name: str, *, sys: Path = SYS) -> Use | None:
     """A process that has the block device `name`, or a partition of it, open for writing; as far as this user
     may look. A virtual machine or a database may use a device so, and no holder shows it; udev, smartd and
     their like do so for a moment only."""
-    nodes = {f"/dev/{one.replace('!', '/')}" for one in (name, *block_devices.partitions_of(name, sys=sys))}
+    names = (name, *block_devices.partitions_of(name, sys=sys))
+    nodes = {str(block_devices.node_of(one)) for one in names}
     for process in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208 - names
         if int(process) == os.getpid():
             continue
@@ -175,7 +176,7 @@ def _is_claimed(name: str) -> bool:
     """Whether a mount, swap, md, dm or another program holds the device with O_EXCL."""
     try:
         flags = os.O_RDONLY | os.O_EXCL | os.O_NONBLOCK | os.O_CLOEXEC
-        os.close(os.open(Path("/dev", name.replace("!", "/")), flags))
+        os.close(os.open(block_devices.node_of(name), flags))
     except OSError as error:
         return error.errno == errno.EBUSY
     return False

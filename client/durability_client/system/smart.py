@@ -17,6 +17,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from durability_client.system.programs import output_of
@@ -56,13 +57,13 @@ class SmartReport:
     capacitor_percent: int | None = None
 
 
-def report_of(name: str) -> SmartReport:
-    """What the drive with the kernel's name `name` says; each None where it cannot be asked. May take as long
-    as a tool's deadline."""
-    smart = _document("smartctl", "--json", "-a", f"/dev/{name}")
+def report_of(device: Path) -> SmartReport:
+    """What the drive `device` says; each None where it cannot be asked. May take as long as a tool's
+    deadline."""
+    smart = _document("smartctl", "--json", "-a", str(device))
     ocp = (
-        _document("nvme", "ocp", "smart-add-log", f"/dev/{name}", "-o", "json")
-        if re.match(r"nvme\d", name)
+        _document("nvme", "ocp", "smart-add-log", str(device), "-o", "json")
+        if re.match(r"nvme\d", device.name)
         else None
     )
     return report_in(smart, ocp)
@@ -104,9 +105,9 @@ def report_in(smart: Any, ocp: Any) -> SmartReport:
     )
 
 
-def unsafe_shutdowns(name: str) -> int | None:
-    """The counter of the drive with the kernel's name `name`, None where it cannot be read."""
-    return counter_in(_document("smartctl", "--json", "-A", f"/dev/{name}"))
+def unsafe_shutdowns(device: Path) -> int | None:
+    """The counter of the drive `device`, None where it cannot be read."""
+    return counter_in(_document("smartctl", "--json", "-A", str(device)))
 
 
 def counter_in(document: Any) -> int | None:

@@ -244,10 +244,11 @@ def _uuid(mount: Mount, names: tuple[str, ...]) -> str:
         return from_kernel
     if not names:
         return ""
+    node = block_devices.node_of(names[0])
     for link in Path("/dev/disk/by-uuid").glob("*"):
-        if link.resolve().name == names[0]:
+        if link.resolve() == node:
             return link.name
-    return output_of("blkid", "-p", "-o", "value", "-s", "UUID", f"/dev/{names[0]}")
+    return output_of("blkid", "-p", "-o", "value", "-s", "UUID", str(node))
 
 
 def _uuid_from_kernel(directory: str) -> str:

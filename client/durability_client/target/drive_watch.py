@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from durability.formats.facts import Facts
+from durability_client.system import block_devices
 from durability_client.system.processes import main_of
 from durability_client.target import drive_reader
 from durability_client.target.drive_reader import NO_DATA, REFUSED_BY_DRIVE
@@ -48,7 +49,7 @@ class KernelDriveWatch:
         self._refused: list[str] = []
         self._process: subprocess.Popen[bytes] | None = None
         for drive in armed.drives:
-            self._open(drive.name, Path("/dev", drive.name.replace("!", "/")))
+            self._open(drive.name, block_devices.node_of(drive.name))
         if armed.kind == "device" and (self._refused or not armed.drives):
             self._refused.clear()
             self._open(str(path), path)

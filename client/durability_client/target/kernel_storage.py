@@ -300,7 +300,7 @@ class KernelStorage:
 
     def unsafe_shutdowns(self, drive: Drive) -> int | None:
         """What `drive` counts now, None where it does not answer or may be another one."""
-        count = smart.unsafe_shutdowns(drive.name)
+        count = smart.unsafe_shutdowns(block_devices.node_of(drive.name))
         is_same = drive.diskseq is not None and block_devices.diskseq_of(drive.name) == drive.diskseq
         return count if is_same else None
 

@@ -94,15 +94,16 @@ def check_erasable(path: Path) -> dict[str, tuple[Signature, ...]]:
     _check_device(path, Consent(destroy_data=True, force=True))
     number = path.stat().st_rdev
     name = block_devices.name_of((os.major(number), os.minor(number))) or path.name
-    found = signatures_of(path)
-    parts = {part: signatures_of(Path("/dev", part)) for part in block_devices.partitions_of(name)}
-    for member, each in ((path, found), *((Path("/dev", part), each) for part, each in parts.items())):
-        for kind in (one.type for one in each):
+    members = {part: block_devices.node_of(part) for part in block_devices.partitions_of(name)}
+    holds: dict[str, tuple[Signature, ...]] = {}
+    for part, member in {name: path, **members}.items():
+        holds[part.removeprefix(name).lstrip("p")] = found = signatures_of(member)
+        for kind in (one.type for one in found):
             if is_member(kind) or (kind == "btrfs" and spans_devices(member)):
                 raise NotOursError(
                     f"{member} is a part of something else ({kind}); take it out of that, then erase it"
                 )
-    return {"": found} | {part.removeprefix(name).lstrip("p"): each for part, each in parts.items()}
+    return holds
 
 
 def check_directory(directory: Path) -> None:

@@ -244,12 +244,14 @@ async def test_a_repair_is_heard(make_loop: MakeLoop, tmp_path: Path) -> None:
 
 
 def test_a_repair_is_heard_again_by_the_next_agent() -> None:
-    """The kernel's log can be read again from where it was opened first, without what it said before."""
-    name = f"test{uuid.uuid4().hex[:12]}"
+    """The kernel's log can be read again from where it was opened first, without what it said before. There
+    devices have the names of their nodes."""
+    name = f"test{uuid.uuid4().hex[:12]}!e0.0"
+    node = name.replace("!", "/")
 
     def says(text: str) -> None:
         try:
-            Path("/dev/kmsg").write_text(f"<4>BTRFS warning (device {name}): {text}\n")
+            Path("/dev/kmsg").write_text(f"<4>BTRFS warning (device {node}): {text}\n")
         except OSError as error:
             pytest.skip(f"the kernel's log cannot be written: {error}")
 

@@ -75,7 +75,7 @@ def refused(status: DriveStatus, trouble: str, words: str) -> None:
 
 def nameless(name: str) -> FoundDrive:
     """A drive without a serial."""
-    return FoundDrive(device=Path(f"/dev/{name}"), leaves=(name,), serial="", diskseq=7)
+    return FoundDrive(name=name, leaves=(name,), serial="", diskseq=7)
 
 
 @pytest.mark.parametrize(
@@ -115,6 +115,13 @@ def test_the_kernels_name_of_a_drive_with_a_serial_is_taken() -> None:
     for path in ("/dev/sdb1", "/dev/vdaa12", "/dev/nvme0n1p2", "/dev/mmcblk0p1"):
         with pytest.raises(DriveError, match=r"name of a partition.*name it"):
             same_drive.check_name(drive_on(path), known)
+
+
+def test_a_drive_whose_node_lies_in_a_directory_keeps_its_kernels_name() -> None:
+    """/sys knows ATA over Ethernet's /dev/etherd/e0.0 by the kernel's name alone, which is not the node's."""
+    found = replace(nameless("etherd!e0.0"), serial="S1")
+    assert (found.name, found.device) == ("etherd!e0.0", Path("/dev/etherd/e0.0"))
+    assert same_drive.is_certain(found)
 
 
 @pytest.mark.parametrize("serial", ["QM00001", "drive-scsi0", "VMware NVMe_0000", "000000000000"])
@@ -230,7 +237,7 @@ def test_drives_in_another_order_are_the_same_drives() -> None:
     """After a boot the members of a mirror may have each other's names: it is found, and written to."""
     first = replace(condition(), model="m + n", serial="S1 + S2", wwid="naa.1 + naa.2")
     now = replace(first, model="n + m", serial="S2 + S1", wwid="naa.2 + naa.1")
-    found = FoundDrive(device=Path("/dev/md0"), leaves=("sda", "sdb"), serial=now.serial, diskseq=None)
+    found = FoundDrive(name="md0", leaves=("sda", "sdb"), serial=now.serial, diskseq=None)
     assert found.has(first.serial) and found.has("") and not found.has("S1 + S3")
     task = Tasks((drive_on("/dev/md/mirror"),), examined=first).make("run", fresh=True)
     (mine,) = task.drives

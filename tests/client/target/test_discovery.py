@@ -262,6 +262,13 @@ def test_a_device_is_found_by_serial_and_offset(tmp_path: Path) -> None:
     assert block_devices.device_at("A", 0, sys=tmp_path) is None
 
 
+def test_a_device_whose_node_lies_in_a_directory_is_found(tmp_path: Path) -> None:
+    """The kernel's name has a `!` for each `/` of the node below /dev."""
+    _nvme(tmp_path, "etherd!e0.0", "A")
+    assert block_devices.device_at("A", 0, sys=tmp_path) == Path("/dev/etherd/e0.0")
+    assert block_devices.device_at("A", 2048 * 512, sys=tmp_path) == Path("/dev/etherd/e0.0p1")
+
+
 def test_a_mirror_under_a_logical_volume_resolves_to_both_drives(tmp_path: Path) -> None:
     """LVM over md over partitions: each layer is named once, both drives are found, no offset is."""
     _nvme(tmp_path, "nvme0n1", "A")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from durability.bench.result import Medium
 from durability.formats.facts import Drive
-from durability_client.system.block_devices import SYS, text_of
+from durability_client.system.block_devices import SYS, node_of, text_of
 from durability_client.system.programs import output_of
 
 _ROTATION_RATE = slice(4, 6)  # of the VPD page 0xB1 (block device characteristics), big-endian
@@ -43,7 +43,7 @@ def _rpm(drive: Drive, device: Path) -> int | None:
 
 def _identity_by_smartctl(name: str) -> object:
     try:
-        return json.loads(output_of("smartctl", "--json", "-i", f"/dev/{name}"))
+        return json.loads(output_of("smartctl", "--json", "-i", str(node_of(name))))
     except ValueError:
         return None
 
