@@ -104,9 +104,9 @@ def _is_kept(criterion: Criterion, value: float) -> bool:
     return value >= criterion.limit if limit.sense == "at least" else value <= criterion.limit
 
 
-_WORST_FIRST: tuple[DecisionWord, ...] = ("refuse", "not shown", "pass")
+WORST_FIRST: tuple[DecisionWord, ...] = ("refuse", "not shown", "pass")
 
 
 def worse(first: Finding | None, other: Finding) -> Finding:
     """The one that counts of two."""
-    return other if first is None else min(first, other, key=lambda one: _WORST_FIRST.index(one.word))
+    return other if first is None else min(first, other, key=lambda one: WORST_FIRST.index(one.word))

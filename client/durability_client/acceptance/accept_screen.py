@@ -12,13 +12,13 @@ from rich.text import Text
 
 from durability.acceptance.acceptance_document import Report
 from durability.acceptance.decision import CriterionLine, Decision, decided_of_all
+from durability.acceptance.kinds import WORST_FIRST
 from durability.acceptance.profile import DecisionWord
 from durability.units import counted, format_size
 from durability_client.system.terminal import SCREEN_HEIGHT_MAX, SCREEN_WIDTH_MAX, cut_to
 
 STYLES: dict[DecisionWord, str] = {"pass": "bold green", "refuse": "bold red", "not shown": "bold yellow"}
 _WORD, _KIND = 10, 17  # widths of columns
-_ORDER: tuple[DecisionWord, ...] = ("refuse", "not shown", "pass")
 
 
 def show_report(report: Report, console: Console) -> None:
@@ -52,11 +52,11 @@ def _titles(report: Report) -> Iterator[str]:
 def _one(decision: Decision, width: int) -> Iterator[Text]:
     required = sorted(
         (line for line in decision.lines if line.criterion.required),
-        key=lambda line: _ORDER.index(line.word),
+        key=lambda line: WORST_FIRST.index(line.word),
     )
     optional = sorted(
         (line for line in decision.lines if not line.criterion.required),
-        key=lambda line: _ORDER.index(line.word),
+        key=lambda line: WORST_FIRST.index(line.word),
     )
     yield from (_line(line, width) for line in required)
     if optional:
@@ -74,7 +74,7 @@ def _line(line: CriterionLine, width: int) -> Text:
 
 
 def _several(report: Report, width: int) -> Iterator[Text]:
-    for decision in sorted(report.decisions, key=lambda one: _ORDER.index(one.word)):
+    for decision in sorted(report.decisions, key=lambda one: WORST_FIRST.index(one.word)):
         subject = decision.evidence.subject
         text = Text(f"{decision.word:<{_WORD}}", style=STYLES[decision.word])
         drive = f"{subject.model} {subject.serial}"
@@ -84,7 +84,7 @@ def _several(report: Report, width: int) -> Iterator[Text]:
 
 def _counts(decisions: Sequence[Decision]) -> str:
     words = [one.word for one in decisions]
-    counts = [f"{words.count(word)} {word}" for word in reversed(_ORDER) if word in words]
+    counts = [f"{words.count(word)} {word}" for word in reversed(WORST_FIRST) if word in words]
     return f"{counted(len(decisions), 'drive')}: {', '.join(counts)}"
 
 

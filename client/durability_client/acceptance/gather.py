@@ -154,12 +154,10 @@ async def gather(endpoint: Endpoint | None, wanted: EvidenceWanted, say: Say) ->
 def _nothing(wanted: EvidenceWanted, drives: Sequence[_Drive]) -> str:
     if drives:
         return f"--drive {wanted.drive}: the evidence is of other drives, {len(drives)} in all"
-    if wanted.drive:
-        return (
-            f"--drive {wanted.drive}: no campaign and no stored result of it is known. Give its whole serial,"
-            " as `durability runs` lists it, or name evidence with --campaign and --bench"
-        )
-    return "nothing is named to accept: add --campaign NAME, --bench FILE or --drive SERIAL"
+    return (
+        f"--drive {wanted.drive}: no campaign and no stored result of it is known. Give its whole serial,"
+        " as `durability runs` lists it, or name evidence with --campaign and --bench"
+    )
 
 
 def _is_meant(drive: _Drive, text: str) -> bool:

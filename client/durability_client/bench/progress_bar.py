@@ -15,8 +15,8 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from durability import plain_text
 from durability_client.system.processes import signals_blocked
+from durability_client.system.terminal import PLAIN_LINE_S
 
-_PLAIN_LINE_S = 10.0  # between lines without a terminal
 _BAR_S = 0.1  # between drawings of the bar while files are written
 
 
@@ -27,7 +27,7 @@ class Bar:
         self._err = err
         self._console = Console(file=err)
         self._terminal = err.isatty()
-        self._next_line_s = time.monotonic() + _PLAIN_LINE_S
+        self._next_line_s = time.monotonic() + PLAIN_LINE_S
         self._next_bar_s = 0.0
         self._progress = Progress(
             BarColumn(bar_width=30),
@@ -75,7 +75,7 @@ class Bar:
             with signals_blocked():  # a drawing that is broken off keeps all later ones to itself
                 self._progress.update(self._task, description=text, completed=done, total=total, refresh=True)
         elif time.monotonic() >= self._next_line_s:
-            self._next_line_s = time.monotonic() + _PLAIN_LINE_S
+            self._next_line_s = time.monotonic() + PLAIN_LINE_S
             print(text, file=self._err, flush=True)
 
 

@@ -27,7 +27,7 @@ from durability_client.link.server_connection import connect
 from durability_client.live import stick, this_machine
 from durability_client.live.consoles import Console, names, open_console
 from durability_client.live.join_request import JoinRequest, from_console, from_kernel
-from durability_client.live.screen import View
+from durability_client.live.screen import VERDICT_COLUMNS, View
 from durability_client.live.this_machine import ThisMachine
 from durability_client.system.programs import find_tool, run_tool
 
@@ -239,4 +239,4 @@ def addresses(text: str) -> list[str]:
 
 
 def _row(row: Any) -> dict[str, str]:
-    return {name: str(row.get(name, "")) for name in ("verdict", "run", "registered", "path")}
+    return {name: str(row.get(name, "")) for name in VERDICT_COLUMNS}

@@ -17,7 +17,7 @@ from durability_client.text_tables import table
 
 HOW_TO_JOIN = "Type HOST:PORT CODE, as `durability clients invite --machines 1` prints them on the server:"
 _DRIVE_COLUMNS = ("device", "model", "serial", "size", "writes")
-_VERDICT_COLUMNS = ("verdict", "run", "registered", "path")
+VERDICT_COLUMNS = ("verdict", "run", "registered", "path")
 _LINES_MIN = 3  # of the agent
 _CUT = ".."  # a console in text mode has few characters
 
@@ -55,7 +55,7 @@ def verdicts(view: View, *, width: int) -> list[str]:
     """The verdicts that the server has of this machine's runs."""
     if not view.verdicts:
         return []
-    return _fitted(table(_VERDICT_COLUMNS, view.verdicts, width=width), width)
+    return _fitted(table(VERDICT_COLUMNS, view.verdicts, width=width), width)
 
 
 def lines(said: Sequence[str], *, width: int) -> list[str]:

@@ -107,7 +107,7 @@ class NameWriter(AcknowledgingWriter):
             return False
         shared.words[shared.ring_index(self._writer) + commit % RING] = now_ns - self._began_ns
         shared.words[shared.frontier_index(self._writer)] = self._seq
-        self._look_for_parent(now_ns)
+        self._parent.look(now_ns)
         return shared.order == Order.GO
 
     def _suffix(self, slot: int) -> str:

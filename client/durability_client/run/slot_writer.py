@@ -21,7 +21,8 @@ from durability.formats.versions import Versions
 from durability.formats.workloads.workload import Layout
 from durability_client.run.name_writer import NameWriter
 from durability_client.run.shared_state import RING, Order, SharedState, WriterFailure, WriterState
-from durability_client.run.writer import CHECK_NS, AcknowledgingWriter, Writer
+from durability_client.run.writer import AcknowledgingWriter, Writer
+from durability_client.system.processes import CHECK_NS
 from durability_client.target.storage import Storage, TargetFile
 from durability_client.target.target_files import TargetFiles
 
@@ -101,8 +102,8 @@ class _SlotWriter(AcknowledgingWriter):
                     if words[order_at] != go:
                         return False
                     commit, group_end, began_ns = commit + 1, group_end + group, now_ns
-                    if now_ns >= self._look_at_ns:
-                        self._look_for_parent(now_ns)
+                    if now_ns >= self._parent.look_at_ns:
+                        self._parent.look(now_ns)
         finally:
             self._seq, self._began_ns = seq, began_ns
         return True

@@ -27,10 +27,9 @@ from durability import plain_text
 from durability.formats.documents import to_json
 from durability.units import duration
 from durability_client.descriptions import VALUES_AT
-from durability_client.system.terminal import fitted
+from durability_client.system.terminal import PLAIN_LINE_S, fitted
 
 RUN_SCHEMA = "durability.run/1"
-_PLAIN_LINE_S = 10.0  # between lines without a terminal
 
 State: TypeAlias = Literal["prefill", "running", "waiting for credit", "reconnecting", "stopping", "stopped"]
 
@@ -128,7 +127,7 @@ class StatusLine:
         now_s, state = time.monotonic(), (sample.state, sample.detail)
         if state == self._last and now_s < self._next_line_s:
             return False
-        self._last, self._next_line_s = state, now_s + _PLAIN_LINE_S
+        self._last, self._next_line_s = state, now_s + PLAIN_LINE_S
         return True
 
 

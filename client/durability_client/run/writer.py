@@ -9,7 +9,6 @@ has failed, and to outlive the process that started them.
 from __future__ import annotations
 
 import mmap
-import multiprocessing
 import time
 
 import numpy as np
@@ -18,15 +17,11 @@ from durability.formats.mixing import U64, Words
 from durability.formats.plan import Plan
 from durability.formats.record import SECTOR_WORDS, Stamper
 from durability_client.run.shared_state import Order, SharedState, WriterState
+from durability_client.system.processes import ParentWatch
 from durability_client.target.storage import Storage
 
 BATCH_BYTES = 1 << 20  # stamped at a time: 256 records of 4 KiB, which stay in the processor's cache
-CHECK_NS = 20_000_000  # between looks at whether the parent is still there
 NAP_S = 0.0005  # between looks for credit, or for the order to start
-
-
-class OrphanedError(Exception):
-    """The process that started this one is gone."""
 
 
 class Writer:
@@ -37,8 +32,7 @@ class Writer:
         self._writer = writer
         self._storage = storage
         self._shared = shared
-        self._parent = multiprocessing.parent_process()
-        self._look_at_ns = 0
+        self._parent = ParentWatch()
         self._seq = 0
         record_bytes = plan.extent(writer).record_bytes
         self._batch = max(1, BATCH_BYTES // record_bytes)
@@ -69,14 +63,7 @@ class Writer:
 
     def _nap(self, seconds: float) -> None:
         time.sleep(seconds)
-        self._look_for_parent(time.monotonic_ns())
-
-    def _look_for_parent(self, now_ns: int) -> None:
-        """Raises OrphanedError once the parent process is gone; looks at most every `CHECK_NS`."""
-        if now_ns >= self._look_at_ns:
-            self._look_at_ns = now_ns + CHECK_NS
-            if self._parent is not None and not self._parent.is_alive():
-                raise OrphanedError("the process that started this writer is gone")
+        self._parent.look(time.monotonic_ns())
 
 
 class AcknowledgingWriter(Writer):

@@ -15,7 +15,7 @@ from multiprocessing.process import BaseProcess
 from durability.formats.plan import Plan
 from durability_client.run.shared_state import FAILURES, SharedState, WriterFailure, WriterState
 from durability_client.run.slot_writer import write_records
-from durability_client.system.processes import CONTEXT, starting
+from durability_client.system.processes import CONTEXT, JOIN_S, starting
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import Storage
 
@@ -25,7 +25,6 @@ _KILLED = (
     " --writers"
 )
 _SWITCH_S = 0.0001  # threads that never wait for a drive leave the interpreter to the event loop this often
-_JOIN_S = 2.0  # a killed process that is still there then waits for the drive
 
 
 class WriterProcesses:
@@ -91,7 +90,7 @@ class WriterProcesses:
     def dismiss(self) -> bool:
         """End all of them, those that a drive keeps waiting included; whether all are gone."""
         self.shared.halt()
-        deadline = time.monotonic() + _JOIN_S
+        deadline = time.monotonic() + JOIN_S
         for member in self._members:
             if isinstance(member, BaseProcess):
                 member.kill()  # SIGTERM is blocked there

@@ -7,6 +7,7 @@ signals blocked.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -19,6 +20,28 @@ from typing import Any, Final
 CONTEXT: Final = get_context("forkserver")  # children start from a clean process, not from this one
 _SAFE_PATH = "PYTHONSAFEPATH"
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # what ends programs, and can be heard
+
+JOIN_S = 2.0  # a killed process that is still there then waits for the drive
+CHECK_NS = 20_000_000  # between looks at whether the parent is still there
+
+
+class OrphanedError(Exception):
+    """The process that started this one is gone."""
+
+
+class ParentWatch:
+    """What a child looks at its parent with, unless it is a thread: from `look_at_ns` on, and then again."""
+
+    def __init__(self) -> None:
+        self._parent = multiprocessing.parent_process()
+        self.look_at_ns = 0
+
+    def look(self, now_ns: int) -> None:
+        """Raises OrphanedError once the parent process is gone; looks at most every `CHECK_NS`."""
+        if now_ns >= self.look_at_ns:
+            self.look_at_ns = now_ns + CHECK_NS
+            if self._parent is not None and not self._parent.is_alive():
+                raise OrphanedError("the process that started this one is gone")
 
 
 def main_of(module: str, *words: str) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from durability import plain_text
 
 SCREEN_WIDTH_MAX = 120  # longer lines are harder to read
 SCREEN_HEIGHT_MAX = 22  # of a terminal of 24, with the line that names what was written and the prompt
+PLAIN_LINE_S = 10.0  # between lines of progress without a terminal
 _WAIT_S = 0.1  # for an answer, before signals are looked for again
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-_PLAIN_LINE_S = 10.0  # between lines without a terminal
+from durability_client.system.terminal import PLAIN_LINE_S
 
 
 class ProgressLine:
@@ -20,7 +20,7 @@ class ProgressLine:
 
     def __init__(self, total: int, err: TextIO, *, description: str = "") -> None:
         self._err = err
-        self._next_line_s = time.monotonic() + _PLAIN_LINE_S
+        self._next_line_s = time.monotonic() + PLAIN_LINE_S
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -49,7 +49,7 @@ class ProgressLine:
         rest = f"about {_words(left_s)} left"
         self._bar.update(self._task, advance=1, rest=rest)
         if self._bar.disable and time.monotonic() >= self._next_line_s:
-            self._next_line_s = time.monotonic() + _PLAIN_LINE_S
+            self._next_line_s = time.monotonic() + PLAIN_LINE_S
             self.say(f"{summary}, {rest}{detail}")
 
     def say(self, line: str) -> None:

@@ -9,7 +9,6 @@ gone ends within some hundred operations. Judges nothing.
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -21,10 +20,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from durability_client.bench.measure.job import Job, JobTask, Stretch
-from durability_client.system.processes import CONTEXT, starting
+from durability_client.system.processes import CONTEXT, JOIN_S, OrphanedError, ParentWatch, starting
 
-_LOOK_NS = 20_000_000  # between looks at whether the parent is still there
-_JOIN_S = 2.0  # a killed process that is still there then waits for the drive
 _LEAD_NS, _LEAD_PER_JOB_NS = 2_000_000, 100_000  # ahead of the start, so that each job has heard of it
 _POLL_S = 0.5  # between calls of who watches
 _TIMER_SLACK = Path("/proc/self/timerslack_ns")
@@ -96,7 +93,7 @@ class Jobs:
 
     def dismiss(self) -> None:
         """End all processes, those that a drive keeps waiting included."""
-        deadline = time.monotonic() + _JOIN_S
+        deadline = time.monotonic() + JOIN_S
         for process in self._processes:
             process.kill()  # the other signals are blocked there
         for process in self._processes:
@@ -140,15 +137,11 @@ class Jobs:
 
     def _obituary(self, number: int) -> str:
         process = self._processes[number]
-        process.join(_JOIN_S)
+        process.join(JOIN_S)
         code = process.exitcode
         if code is not None and code < 0:
             return f"the process of a job was killed by {signal.Signals(-code).name}: memory may be short"
         return f"a defect of this tool: the process of a job ended with exit code {code}"
-
-
-class _Orphaned(Exception):  # noqa: N818 - not an error but the end
-    """The process that started this one is gone."""
 
 
 def _serve(connection: Connection[Any, Any]) -> None:
@@ -158,7 +151,7 @@ def _serve(connection: Connection[Any, Any]) -> None:
     with suppress(OSError):
         _TIMER_SLACK.write_text("1")  # so that a sleeper wakes when it asked to
     server = _Server()
-    with suppress(EOFError, ConnectionError, _Orphaned):
+    with suppress(EOFError, ConnectionError, OrphanedError):
         while True:
             order = connection.recv()
             connection.send(server.carry_out(order))
@@ -169,16 +162,15 @@ class _Server:
 
     def __init__(self) -> None:
         self._job: Job | None = None
-        self._parent = multiprocessing.parent_process()
-        self._look_at_ns = 0
+        self._parent = ParentWatch()
 
     def carry_out(self, order: object) -> object:
-        """The answer to `order`. Raises _Orphaned."""
+        """The answer to `order`. Raises OrphanedError."""
         try:
             return self._carry_out(order)
         except OSError as error:
             return _Failure(error.errno or 0, error.strerror or str(error))
-        except _Orphaned:
+        except OrphanedError:
             raise
         except Exception as error:  # a defect must reach a person, who does not see this process
             return _Failure(0, f"a defect of this tool: {type(error).__name__}: {error}")
@@ -199,8 +191,4 @@ class _Server:
         return None
 
     def _look(self) -> None:
-        now_ns = time.monotonic_ns()
-        if now_ns >= self._look_at_ns:
-            self._look_at_ns = now_ns + _LOOK_NS
-            if self._parent is not None and not self._parent.is_alive():
-                raise _Orphaned
+        self._parent.look(time.monotonic_ns())
