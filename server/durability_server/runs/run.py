@@ -114,6 +114,7 @@ class Run:
         self.timeline_saved_ns = 0
         self.timeline_changed = False
         self.timeline_wanted = False  # one of the next commits must save it
+        self._begun_after = -1  # the snapshot, not below 0 while a timeline of another boot may be stored
         self.held = False  # no credit is given, so that its writers stop
         self.lost = False  # another server has taken the run since: nothing that happens here counts
         self.epoch = snapshot.epoch + 1
@@ -216,7 +217,7 @@ class Run:
             # was received before this one began.
             self.timeline = Timeline(self.plan.writers)
             self.timeline.add(0, self.frontiers.acked)
-            self.timeline_wanted = True
+            self._begun_after = self._save
             if self.target_error is not None:
                 self.target_error = TargetFailure(at_ns=0, drive="unseen", text=_BEFORE_THE_REBOOT)
             self.note(
@@ -323,7 +324,9 @@ class Run:
     # What the store gets and gives.
 
     def snapshot(self, *, timeline: bool) -> RunSnapshot:
-        """The run as it is now, to be saved; `saved` is called when it is durable, or `not_saved`."""
+        """The run as it is now, to be saved; `saved` is called when it is durable, or `not_saved`. It has the
+        timeline if `timeline` asks for it, or if the times that it has would not fit the stored one."""
+        timeline = timeline or self._begun_after >= 0
         if timeline:
             self.timeline_changed = self.timeline_wanted = False
         self._save += 1
@@ -370,6 +373,8 @@ class Run:
             self._whole = False
         self.saved_ns = at_ns
         if snapshot.timeline is not None:
+            if snapshot.save > self._begun_after:
+                self._begun_after = -1
             self.timeline_saved_ns = at_ns
         return self.frontiers.grants != before
 

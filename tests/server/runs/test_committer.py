@@ -7,11 +7,13 @@ import sqlite3
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from durability.errors import StoreError
+from durability.protocol.timeline import Timeline
 from durability_server import clock
 from durability_server.runs import committer
 from durability_server.runs.committer import Committer
@@ -129,6 +131,33 @@ async def test_timelines_that_many_wait_for_are_spread_over_commits(
         assert not any(map(mine.is_dirty, runs))
         for run in runs:
             assert store.load(run.id).snapshot.timeline == run.timeline.pack()
+
+
+def test_a_timeline_of_another_boot_never_stays_beside_times_of_this_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restart of the machine the first commit of a run has its new timeline, whatever the budget: a
+    server that is killed then leaves a run that can be loaded."""
+    monkeypatch.setattr(committer, "TIMELINE_BUDGET_NS", 0)
+    old_ns = clock.now_ns() + 10**18  # that boot has lasted for longer
+    for number in range(1, RUNS + 1):
+        timeline = Timeline(2)
+        timeline.add(old_ns, (1, 1))
+        earlier = replace(store.load(number).snapshot, frontiers=(1, 1), timeline=timeline.pack())
+        store.save([replace(earlier, last_receipt_ns=old_ns, receipt_boot_id="the boot before")])
+    runs = [_run(store, number) for number in range(1, RUNS + 1)]
+    runs[0].snapshot(timeline=False)  # as for its arming, which saves no timeline
+    first = committer._snapshots(runs, committer._Outcome(), all_wanted=False)
+    assert store.save(list(first.values())) == {}
+    for number in range(1, RUNS + 1):
+        stored = store.load(number)
+        assert stored.snapshot.receipt_boot_id == "boot"
+        receipts = Run(stored, boot_id="boot").timeline.receipts()
+        assert receipts[0].at_ns == 0 and receipts[-1].at_ns < old_ns
+    for run, snapshot in first.items():
+        run.saved(snapshot, clock.now_ns())
+        assert run.snapshot(timeline=False).timeline is None
+    store.close()
 
 
 async def test_the_last_commit_takes_all_timelines_that_are_wanted(
