@@ -1,8 +1,10 @@
 """The logs of all campaigns, each folded into its state, and the one way to add to them.
 
-The state in memory is a copy: whatever another server added is read before anything is added here. Refuses
-to hold anything that is not in the store, but for when agents were heard, which only people and time-outs
-ask for: of that the store of several servers has a count alone, since their clocks differ.
+The state in memory is a copy: whatever another server added is read before anything is added here. If the
+store no longer has the last entry of the copy, as after a failover to a standby that lacked it, the copy is
+made anew from what the store has. Refuses to hold anything that is not in the store, but for when agents were
+heard, which only people and time-outs ask for: of that the store of several servers has a count alone, since
+their clocks differ.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from durability.campaign.happenings import (
 from durability.campaign.server_time import Hearing, ServerTime
 from durability.campaign.tasks import Status, Task
 from durability.errors import FormatError, StoreError
-from durability.formats.packing import pack
+from durability.formats.packing import Value, pack
 from durability_server import clock
 from durability_server.campaigns.allowance import Allowance
 from durability_server.store.campaign_store import CampaignStore
@@ -61,6 +63,7 @@ class CampaignLog:
         self._thread = thread
         self._boot_id = boot_id
         self._lock = asyncio.Lock()
+        self._last = b""  # the last entry of the state, packed
         self._unreadable: FormatError | None = None
         self._asked: dict[int, int] = {}  # by switch, the number of the entry that asked it last
         self._allowances: dict[str, Allowance] = {}  # by machine
@@ -85,7 +88,7 @@ class CampaignLog:
                 self._store.begin, self.name, value, number=number, home=home, after=after
             )
             if begun:
-                self._apply(entry)
+                self._apply(entry, value)
             return begun
 
     async def add(self, make: Callable[[CampaignState], Iterable[Happening]]) -> bool:
@@ -201,12 +204,33 @@ class CampaignLog:
         if self._unreadable is not None:
             raise self._unreadable
         while True:
-            rows = await self._thread.look_up(self._store.entries, self.name, after=self.state.number)
+            known = self.state.number
+            # With the last one that is known: a store that has gone back may have others since.
+            rows = await self._thread.look_up(self._store.entries, self.name, after=max(0, known - 1))
             self.store_answered()
-            for row in rows:
-                self._apply(entry_from_value(row))
-            if not rows:
+            if known and (not rows or pack(rows[0]) != self._last):
+                self._begin_anew()
+                continue
+            new = rows[1:] if known else rows
+            for row in new:
+                self._apply(entry_from_value(row), row)
+            if not new:
                 return
+
+    def _begin_anew(self) -> None:
+        """Nothing of the log is known: what was read is no longer in the store."""
+        log.error(
+            "campaign %s: the store has gone back and lacks entry %d of its log, which was durable: it"
+            " goes on from what the store has. Was there a failover to a standby that lacked commits?",
+            self.name,
+            self.state.number,
+        )
+        self.state = CampaignState()  # another object: who has seen the one before learns that it is over
+        self._last = b""
+        self._asked.clear()
+        self._allowances.clear()
+        self.changed.set()
+        self.news.set()
 
     def _entry(self, happening: Happening) -> Entry:
         return Entry(
@@ -223,19 +247,21 @@ class CampaignLog:
         value = entry_to_value(entry)
         added = await self._thread.call(self._store.append, self.name, entry.number, value, attested=attested)
         if added:
-            self._apply(entry)
+            self._apply(entry, value)
         return added
 
-    def _apply(self, entry: Entry) -> None:
+    def _apply(self, entry: Entry, value: Value) -> None:
+        """`value`: the entry as it is stored."""
         try:
             self.state.apply(entry)
         except (FormatError, LookupError, AttributeError, AssertionError, ValueError) as error:
             # A state of which a part is missing would conduct another campaign.
             self._unreadable = FormatError(f"entry {entry.number} does not fit those before it: {error!r}")
             raise self._unreadable from error
+        self._last = pack(value)
         if isinstance(entry.happening, PowerAsked):
             self._asked[entry.happening.switch] = entry.number
         if machine := getattr(entry.happening, "machine", ""):
-            self._allowance(machine).add(len(pack(entry_to_value(entry))))
+            self._allowance(machine).add(len(self._last))
         self.changed.set()
         self.news.set()

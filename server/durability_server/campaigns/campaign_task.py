@@ -120,28 +120,28 @@ class CampaignTask:
         for step in next_steps(state, self._log.moment(began_ns=self._began_ns)):
             match step:
                 case Note(happening=happening):
-                    await self._note(happening, state.number)
+                    await self._note(happening, state, state.number)
                     return
                 case LookUp(drive=drive, run=run):
-                    await self._note(await self._judged(drive, run), state.number)
+                    await self._note(await self._judged(drive, run), state, state.number)
                     return
                 case Ask(switch=switch, operation=operation):
-                    self._begin_asking(switch, operation, state.number)
+                    self._begin_asking(switch, operation, state)
                 case WaitFor(seconds=seconds):
                     wait_s = min(wait_s, seconds)
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, wait_s)):
                 await self._log.changed.wait()
 
-    async def _note(self, happening: Happening, after: int) -> bool:
-        """Add an entry, unless another one came meanwhile: then the next step may be another. Whether it was
-        added."""
-        return await self._log.add(lambda state: [happening] if state.number == after else [])
+    async def _note(self, happening: Happening, seen: CampaignState, after: int) -> bool:
+        """Add an entry to the state `seen` with the number `after`, unless another one came meanwhile: then
+        the next step may be another. Whether it was added."""
+        return await self._log.add(lambda now: [happening] if now is seen and now.number == after else [])
 
-    def _begin_asking(self, switch: int, operation: Operation, after: int) -> None:
+    def _begin_asking(self, switch: int, operation: Operation, seen: CampaignState) -> None:
         if switch in self._asking:
             return
-        task = asyncio.get_running_loop().create_task(self._ask(switch, operation, after))
+        task = asyncio.get_running_loop().create_task(self._ask(switch, operation, seen, seen.number))
         self._asking[switch] = task
         task.add_done_callback(lambda _: self._asked(switch))
 
@@ -151,9 +151,10 @@ class CampaignTask:
             log.error("campaign %s: %s", self._log.name, error)
         self._log.changed.set()
 
-    async def _ask(self, switch: int, operation: Operation, after: int) -> None:
-        """Ask a switch, unless an entry came meanwhile: another server may conduct the campaign by now."""
-        if not await self._note(PowerAsked(switch=switch, operation=operation), after):
+    async def _ask(self, switch: int, operation: Operation, seen: CampaignState, after: int) -> None:
+        """Ask a switch, unless an entry came meanwhile: another server may conduct the campaign by now. The
+        answer is dropped if the store has lost the question: a later one may have its number."""
+        if not await self._note(PowerAsked(switch=switch, operation=operation), seen, after):
             return
         if not await self._claim():  # this server may have stood still for long, and another one goes on
             return
@@ -168,7 +169,9 @@ class CampaignTask:
         )
         while True:
             try:
-                await self._log.add(lambda _: [said] if self._log.is_asked(switch, after + 1) else [])
+                await self._log.add(
+                    lambda now: [said] if now is seen and self._log.is_asked(switch, after + 1) else []
+                )
                 return
             except StoreError as error:  # the answer is known, and only the store is not there
                 self._say(str(error))

@@ -315,7 +315,7 @@ class Campaigns:
         for name, number in (await self._thread.look_up(self._store.last_entries)).items():
             known = self._log(name)
             known.store_answered()
-            if name not in self._unread and known.state.number < number:
+            if name not in self._unread and known.state.number != number:
                 await self._state(name)
             if name not in self._unread:
                 newest.append(known)
@@ -380,7 +380,7 @@ class Campaigns:
         """Whether all news of a campaign that is over were given: a server may have died meanwhile. Asked of
         the store until it is so. Raises StoreError."""
         name, number = campaign.name, campaign.state.number
-        if self._told.get(name, 0) < number:
+        if self._told.get(name) != number:  # it may also be higher: the store may have gone back
             self._told[name] = await self._thread.look_up(self._store.told, name)
         return self._told[name] >= number
 

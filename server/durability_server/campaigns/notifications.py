@@ -55,6 +55,7 @@ class News:
         self._thread = thread
         self._announce = announce
         self._told: int | None = None
+        self._state = campaign.state
         self._said = ""  # the failure that was logged last
 
     async def work(self) -> None:
@@ -77,10 +78,12 @@ class News:
 
     def _waits(self, state: CampaignState) -> bool:
         """Whether there is something to tell."""
-        return self._told is None or self._told < state.number
+        return self._told is None or self._state is not state or self._told < state.number
 
     async def _give(self, state: CampaignState) -> None:
         """Give what is new in the log. Raises StoreError."""
+        if self._state is not state:  # the store has gone back: see `CampaignLog`
+            self._state, self._told = state, None
         if self._told is None:
             self._told = await self._thread.look_up(self._store.told, self._log.name)
         if not self._waits(state):

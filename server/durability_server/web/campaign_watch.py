@@ -1,4 +1,5 @@
-"""The campaigns of the store as a page sees them: their logs folded, each entry read once.
+"""The campaigns of the store as a page sees them: their logs folded, each entry read once. If the store no
+longer has the last entry, as after a failover to a standby that lacked it, the log is read anew.
 
 Refuses to conduct anything: what is next is the server's business.
 """
@@ -11,6 +12,7 @@ from durability.campaign.campaign_state import CampaignState
 from durability.campaign.happenings import entry_from_value
 from durability.campaign.progress import Pace
 from durability.errors import FormatError
+from durability.formats.packing import pack
 from durability_server.store.campaign_store import CampaignStore
 
 _MISSING = frozenset({"missing", "wrong-drive"})
@@ -24,6 +26,7 @@ class WatchedCampaign:
     state: CampaignState = field(default_factory=CampaignState)
     pace: Pace = field(default_factory=Pace)
     note: str = ""
+    last: bytes = b""  # the last entry, packed
 
     @property
     def is_over(self) -> bool:
@@ -42,20 +45,31 @@ class CampaignWatch:
         """Them all, with what came since the last call. Raises StoreError."""
         names = self._store.names()
         for name in names:
-            self._read_on(self._known.setdefault(name, WatchedCampaign(name)))
+            while not self._read_on(self._known.setdefault(name, WatchedCampaign(name))):
+                del self._known[name]
         return tuple(self._known[name] for name in names)
 
-    def _read_on(self, campaign: WatchedCampaign) -> None:
+    def _read_on(self, campaign: WatchedCampaign) -> bool:
+        """Whether what was read before is still in the store."""
         if campaign.note:
-            return
+            return True
         try:
-            while rows := self._store.entries(campaign.name, after=campaign.state.number):
-                for row in rows:
+            while True:
+                known = campaign.state.number
+                rows = self._store.entries(campaign.name, after=max(0, known - 1))
+                if known and (not rows or pack(rows[0]) != campaign.last):
+                    return False
+                new = rows[1:] if known else rows
+                for row in new:
                     entry = entry_from_value(row)
                     campaign.state.apply(entry)
                     campaign.pace.apply(entry)
+                    campaign.last = pack(row)
+                if not new:
+                    return True
         except FormatError as error:
             campaign.note = f"its log cannot be read: {error}"
+            return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
