@@ -75,7 +75,11 @@ class CampaignStore:
             again = db.execute(update(tables.campaigns).where(columns.name == name).values(kept))
             if not again.rowcount:
                 if db.execute(select(func.count()).select_from(tables.campaigns)).scalar_one() >= _MAX:
-                    raise RefusedError("too-many", f"the store has {_MAX} campaigns, its maximum")
+                    raise RefusedError(
+                        "too-many",
+                        f"the store has {_MAX} campaigns, its maximum, and keeps them for good: type"
+                        " `durability serve --store` with another store",
+                    )
                 db.execute(insert(tables.campaigns).values(name=name, **kept))
             db.execute(insert(tables.campaign_entries).values(campaign=name, number=number, data=pack(entry)))
         return True

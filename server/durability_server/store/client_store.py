@@ -20,7 +20,9 @@ from durability.protocol.auth import Role
 from durability_server.store import tables
 from durability_server.store.database import Database
 
-CLIENTS_MAX = 10_000
+CLIENTS_MAX = 10_000  # that are known at a time
+JOINS_MAX = 100_000  # ever, since those that were revoked stay
+REVOKED_LISTED_MAX = 1000
 INVITATIONS_MAX = 1000  # that are open at a time
 _KEPT_S = 86_400  # for which an invitation that is over is known as what it was
 
@@ -140,11 +142,16 @@ class ClientStore:
             return tuple(db.execute(select(columns.id).where(columns.revoked != "")).scalars())
 
     def listing(self, *, now: int) -> tuple[dict[str, Value], ...]:
-        """Each client, then each open invitation: one flat map each."""
+        """Each client, of those that were revoked the newest alone, then each open invitation: one flat map
+        each."""
         clients, runs, invitations = tables.clients.c, tables.runs.c, tables.invitations.c
         counts = select(runs.client, func.count()).group_by(runs.client)
         with self._database.reading() as db:
-            rows = db.execute(select(tables.clients).order_by(clients.joined, clients.id)).all()
+            gone = (
+                select(clients.id).where(clients.revoked != "").order_by(clients.revoked.desc(), clients.id)
+            )
+            shown = or_(clients.revoked == "", clients.id.in_(gone.limit(REVOKED_LISTED_MAX)))
+            rows = db.execute(select(tables.clients).where(shown).order_by(clients.joined, clients.id)).all()
             runs_of: dict[str, int] = {row[0]: row[1] for row in db.execute(counts)}
             open_ = select(tables.invitations).where(invitations.used == "", invitations.expires > now)
             waiting = db.execute(open_.order_by(invitations.created)).all()
@@ -181,8 +188,15 @@ def client_names(db: Connection) -> dict[str, str]:
 def add_client(db: Connection, client: Client, *, wall: str) -> Client:
     """Adds `client`, whose name becomes one that no other has; returns it as it is kept. Raises RefusedError
     "too-many" or "bad-request"."""
-    if db.execute(select(func.count()).select_from(tables.clients)).scalar_one() >= CLIENTS_MAX:
-        raise RefusedError("too-many", f"the server has {CLIENTS_MAX} clients, its maximum")
+    known = func.count().filter(tables.clients.c.revoked == "")
+    joined, count = db.execute(select(func.count(), known).select_from(tables.clients)).one()
+    if count >= CLIENTS_MAX:
+        raise RefusedError(
+            "too-many",
+            f"the server has {CLIENTS_MAX:,} clients, its maximum: `durability clients revoke` makes room",
+        )
+    if joined >= JOINS_MAX:
+        raise RefusedError("too-many", f"{JOINS_MAX:,} clients have joined, the maximum of one store")
     kept = replace(client, name=_free_name(db, fit_name(client.name)))
     row = {"id": kept.id, "name": kept.name, "role": kept.role, "hash": kept.hash, "joined": wall}
     db.execute(insert(tables.clients).values(row))

@@ -609,8 +609,12 @@ def _require_runs_left(db: Connection, client: str) -> None:
 
 
 def _unverified_run(db: Connection, new: Registration) -> Row[Any] | None:
-    """The newest run of the client on the target whose evidence would be lost if another run began on it."""
+    """The run of the client on the target whose evidence would be lost if another run began on it: the newest
+    that was armed, which has overwritten those before it, unless it was stopped or verified."""
     runs = tables.runs.c
+    armed = newest_on(db, new.keys, runs.armed.is_not(None), of_client(new.client))
+    if armed is None:
+        return None
     verified = select(tables.verdicts.c.run).where(tables.verdicts.c.run == runs.run).exists()
-    begun = and_(runs.armed.is_not(None), runs.session_end != "stop", ~verified)
-    return newest_on(db, new.keys, begun, of_client(new.client))
+    settled = select(runs.run).where(runs.run == armed.run, or_(runs.session_end == "stop", verified))
+    return None if db.execute(settled).first() is not None else armed

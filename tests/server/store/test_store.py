@@ -128,6 +128,28 @@ def test_a_settled_run_does_not_guard_its_target(store_fixture: StoreFixture, wa
     assert store_fixture.store.load(2).number == 2
 
 
+@pytest.mark.parametrize("way_out", ["stop", "verdict"])
+def test_a_run_that_was_overwritten_does_not_guard_its_target(
+    store_fixture: StoreFixture, way_out: str
+) -> None:
+    """A later run was armed on the target by force: the evidence of the earlier one is gone. What a run has
+    written that was never armed does not count."""
+    store_fixture.register(1)
+    store_fixture.arm(1)
+    store_fixture.register(2, force=True)
+    with pytest.raises(RefusedError, match=f"{1:016x}"):
+        store_fixture.register(3)
+    store_fixture.arm(2)
+    with pytest.raises(RefusedError, match=f"{2:016x}"):
+        store_fixture.register(3)
+    if way_out == "stop":
+        store_fixture.save(2, session_end="stop", finish="stopped")
+    else:
+        store_fixture.judge(2, "inconclusive")
+    store_fixture.register(3)
+    assert store_fixture.store.load(3).number == 3
+
+
 def test_another_target_is_not_guarded(store_fixture: StoreFixture) -> None:
     """The same path on another drive is another target."""
     store_fixture.register(1)
