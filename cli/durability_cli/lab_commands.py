@@ -24,9 +24,9 @@ lab = typer.Typer(
 @lab.command()
 def matrix(
     *,
-    quick: options.Quick = False,
+    quick: options.MatrixQuick = False,
     rig: options.Rigs = None,
-    only: options.OnlyCells = "",
+    only: options.MatrixCells = "",
     cuts: options.CutsOfCell = None,
     seed: options.MatrixSeed = None,
     cut: options.CutNumber = None,

@@ -285,7 +285,7 @@ def run(
     control: options.Control = True,
     allow_shared_blocks: options.AllowSharedBlocks = False,
     destroy_data: options.DestroyData = False,
-    force: options.Force = False,
+    force: options.RunForce = False,
     json: options.Json = False,
 ) -> None:
     """Write to TARGET and log acknowledgements until power fails.
@@ -382,7 +382,7 @@ def runs(
     *,
     connection: options.ServerOptions,
     every: options.AllRuns = False,
-    drive: options.OfDrive = "",
+    drive: options.OfRunDrive = "",
     host: options.OfHost = "",
     limit: options.Limit = 50,
     json: options.Json = False,

@@ -1,8 +1,8 @@
 """The options of the commands: type, name, bounds and help of each. Defaults are in the commands.
 
 A help text is one sentence with its unit; `show_default` states a default that is computed. The page
-docs/reference/cli.md has tables of these texts, printed by `tests/cli/help_page.py`. The benchmark's options
-are with its commands.
+docs/reference/cli.md has tables of these texts, printed by `tests/cli/help_page.py`. The options of the
+benchmark, of `accept`, `agent` and `campaign` are with their commands.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ Limit = Annotated[
     ),
 ]
 AllRuns = Annotated[bool, typer.Option("--all", help="List each run instead of each drive.")]
-OfDrive = Annotated[
+OfRunDrive = Annotated[
     str,
     typer.Option("--drive", metavar="TEXT", help="List only drives whose model or serial contains TEXT."),
 ]
@@ -326,7 +326,7 @@ AllowSharedBlocks = Annotated[
         "--allow-shared-blocks", help="Allow records that share a block of the drive or file system."
     ),
 ]
-Force = Annotated[
+RunForce = Annotated[
     bool,
     typer.Option(
         "--force",
@@ -402,7 +402,9 @@ class RigOfHistories(Enum):
 
 
 # Of `lab matrix`.
-Quick = Annotated[bool, typer.Option("--quick", help="Finish in under two minutes: rig a and part of rig b.")]
+MatrixQuick = Annotated[
+    bool, typer.Option("--quick", help="Finish in under two minutes: rig a and part of rig b.")
+]
 Rigs = Annotated[
     list[Rig] | None,
     typer.Option(
@@ -410,7 +412,7 @@ Rigs = Annotated[
         show_default="all; a and b with --quick",
     ),
 ]
-OnlyCells = Annotated[str, typer.Option(metavar="TEXT", help="Run only cells whose name contains TEXT.")]
+MatrixCells = Annotated[str, typer.Option(metavar="TEXT", help="Run only cells whose name contains TEXT.")]
 CutsOfCell = Annotated[
     int | None,
     typer.Option(metavar="N", parser=whole(1), help="Cuts per cell.", show_default="depends on the cell"),
@@ -498,7 +500,7 @@ Directory = Annotated[
 ]
 ListModels = Annotated[bool, typer.Option("--list", help="List the drive models and exit.")]
 
-# Of `lab vm`.
+# Of `lab vm` and `lab campaign`.
 Models = Annotated[
     list[str] | None,
     typer.Argument(
