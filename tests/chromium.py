@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import DEADLINE_S
+
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -31,7 +33,6 @@ FLAGS = (
     "--hide-scrollbars",
     "--remote-debugging-pipe",
 )
-DEADLINE_S = 60.0
 _LAUNCH = """
 import fcntl, os, sys
 commands, answers = (fcntl.fcntl(int(end), fcntl.F_DUPFD, 10) for end in sys.argv[1:3])

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-DEADLINE_S = 60.0
+DEADLINE_S = 60
 _POLL_S = 0.005
 _LATE_S = 0.5  # later than this a task is woken only if the machine stands still
 

@@ -38,9 +38,9 @@ from durability_server.runs import leases
 from durability_server.server import Server
 from durability_server.store import database, lease_store
 from tests.sample_facts import facts
+from tests.waiting import DEADLINE_S
 
 SECRET = b"s" * 32
-DEADLINE_S = 60
 
 M = TypeVar("M", bound=Message)
 

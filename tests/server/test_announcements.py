@@ -23,12 +23,12 @@ from durability_server import log_lines
 from durability_server.announcements import Announcer, HeldBack
 from durability_server.runs import requests
 from durability_server.server import Server
+from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
     from tests.server.conftest import Lab
 
 COMMAND = str(Path(sys.executable).with_name("durability"))
-DEADLINE_S = 60
 
 
 def test_nothing_is_told_before_the_first_line() -> None:

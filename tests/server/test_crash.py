@@ -15,7 +15,7 @@ from durability.errors import StoreError
 from durability.formats.packing import Value
 from durability.protocol import messages
 from durability_server.store.store import Store
-from tests.waiting import standstills
+from tests.waiting import DEADLINE_S, standstills
 
 if TYPE_CHECKING:
     from durability_lab.support.postgresql import PostgreSQL
@@ -25,7 +25,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_silence")]  # starts
 
 KILLS = 8
 ACKS_PER_LIFE = 400
-DEADLINE_S = 60
 
 
 @pytest.mark.slow

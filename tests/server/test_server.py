@@ -14,7 +14,7 @@ import pytest
 from durability.errors import SetupError, StoreError
 from durability_server.runs import committer
 from durability_server.server import Server
-from tests.server.conftest import DEADLINE_S
+from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
     from tests.server.conftest import Lab

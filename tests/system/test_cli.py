@@ -26,6 +26,7 @@ from durability_cli import main
 from durability_client.target import target_warnings
 from tests.joined import credential_of_nobody
 from tests.places import REFERENCE
+from tests.waiting import DEADLINE_S
 
 DOCUMENTATION = REFERENCE / "cli.md"
 COMMAND = str(Path(sys.executable).with_name("durability"))
@@ -44,7 +45,6 @@ COMMANDS = (
     "compare",
 )
 LAB_COMMANDS = ("lab matrix", "lab drive", "lab vm")
-DEADLINE_S = 60
 
 
 @pytest.fixture

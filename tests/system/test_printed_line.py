@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import DEADLINE_S
+
 COMMAND = str(Path(sys.executable).with_name("durability"))
-DEADLINE_S = 60
 
 pytestmark = pytest.mark.slow
 

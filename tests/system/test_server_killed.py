@@ -32,6 +32,7 @@ from durability_lab.drive.faults import FlushIgnored, Honest
 from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
 from durability_lab.support.local_server import join_server
 from tests.armed_runs import armed_runs
+from tests.waiting import DEADLINE_S
 
 COMMAND = str(Path(sys.executable).with_name("durability"))
 KILLS = 20
@@ -39,7 +40,6 @@ OPERATIONS = (0, 1, 2, 10, 100, 300, 1000, 3000)  # of both runs between two kil
 LAST_OPERATIONS = 2000  # of each run between the last restart and the cut
 SIZE_BYTES = 16 << 20
 SYNC_S = 0.001
-DEADLINE_S = 60
 
 Client = asyncio.Task[RunSummary]
 

@@ -32,9 +32,9 @@ from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
 from durability_lab.support.local_server import LocalServer, local_server
 from durability_server.runs.run import Run
 from tests.sample_facts import drive, facts
+from tests.waiting import DEADLINE_S
 
 SIZE_BYTES = 4 << 20
-DEADLINE_S = 60
 
 
 def options(lab: LocalServer, **changes: Any) -> RunOptions:

@@ -15,11 +15,10 @@ from durability.protocol.frame import FrameDecoder, frame
 from durability.protocol.messages import Failure, decode
 from durability_server.access.server_identity import new_identity
 from durability_server.server import Server
+from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
     from tests.server.conftest import Lab
-
-DEADLINE_S = 60
 
 
 @pytest.mark.parametrize("how", ["fin", "rst", "silence", "stop"])

@@ -17,7 +17,8 @@ from durability.formats.documents import from_value, to_value
 from durability.protocol import messages
 from durability_server.store import store as store_module
 from tests.server.campaigns.test_campaigns import begin, entries_of, settings_of
-from tests.server.conftest import DEADLINE_S, Lab
+from tests.server.conftest import Lab
+from tests.waiting import DEADLINE_S
 
 DRIVE = DriveStatus(
     drive="d",

@@ -45,7 +45,8 @@ from tests.server.campaigns.test_campaigns import (
     until_lines,
 )
 from tests.server.campaigns.test_operator_commands import operator
-from tests.server.conftest import DEADLINE_S, Lab, Running, ServerProcess
+from tests.server.conftest import Lab, Running, ServerProcess
+from tests.waiting import DEADLINE_S
 
 pytestmark = pytest.mark.slow  # each begins campaigns
 

@@ -23,7 +23,8 @@ from durability.units import format_run
 from durability_client.campaigns.entry_lines import entry_line
 from tests import waiting
 from tests.server.campaigns.played_machine import Machine, switch
-from tests.server.conftest import DEADLINE_S, Lab, Running
+from tests.server.conftest import Lab, Running
+from tests.waiting import DEADLINE_S
 
 pytestmark = pytest.mark.slow  # each begins campaigns
 

@@ -21,11 +21,11 @@ from durability.protocol.secure_stream import SecureStream, client_context
 from durability_server.connections.client_connection import OUTPUT_BYTES_MAX
 from durability_server.connections.listener import WAITING_MAX
 from durability_server.server import raise_file_limit
+from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
     from tests.server.conftest import Client, Lab, Running
 
-DEADLINE_S = 60
 
 pytestmark = pytest.mark.usefixtures("no_silence")
 

@@ -11,7 +11,8 @@ import pytest
 
 from durability.protocol import messages
 from durability.protocol.state_machine import ClientProtocol
-from tests.server.conftest import DEADLINE_S, Client, Member
+from tests.server.conftest import Client, Member
+from tests.waiting import DEADLINE_S
 from tests.withheld_bytes import WithholdingStream
 
 if TYPE_CHECKING:

@@ -11,11 +11,10 @@ from durability.errors import RefusedError
 from durability.protocol import messages
 from durability_lab.simulated_rig.virtual_time import stored_run
 from durability_server.runs.run import Run
+from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
     from tests.server.conftest import Client, Lab, Running
-
-DEADLINE_S = 20
 
 
 async def _forgotten(running: Running, asker: Client) -> None:

@@ -15,8 +15,7 @@ import requests
 
 from durability_server.server import Server
 from durability_server.web.live_page import LivePage
-
-DEADLINE_S = 60
+from tests.waiting import DEADLINE_S
 
 
 @dataclass

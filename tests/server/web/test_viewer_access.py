@@ -12,7 +12,8 @@ import urllib3
 
 from durability.protocol import messages
 from tests.server.conftest import Lab, Member
-from tests.server.web.conftest import DEADLINE_S, Page, Show
+from tests.server.web.conftest import Page, Show
+from tests.waiting import DEADLINE_S
 
 pytestmark = pytest.mark.slow  # each starts the process of a page
 

@@ -18,8 +18,7 @@ from durability_client.bench.measure.job import JobTask
 from durability_client.bench.measure.job_processes import JobError, Jobs
 from tests.client.bench.quick_cells import tiny
 from tests.places import ROOT
-
-DEADLINE_S = 60.0
+from tests.waiting import DEADLINE_S
 
 
 def _tasks(cell: Cell, directory: Path) -> list[JobTask]:
