@@ -275,6 +275,8 @@ def _due(world: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[int,
     newest = run == _newest(world) and run in world.sound
     if not (plain and newest and run in damage and _shown_power(world, answer)):
         return ""
+    if run in answer.smaller or world.smaller(run):  # one without a serial may be another drive with a copy
+        return ""
     if not damage[run].any:
         return "durable"
     return "loss" if not damage[run].system and _damaged(world, answer, run) else ""
@@ -285,8 +287,9 @@ def _missed(world: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[i
     another boot of the machine, must show the cut."""
     if run not in world.plans or _superseded(world, run):
         return ""
-    broken = run in damage and damage[run].any
-    if broken:
+    if run in answer.smaller or world.smaller(run):
+        return "loss"
+    if run in damage and damage[run].any:
         return "loss" if _damaged(world, answer, run) else ""
     if _shown_power(world, answer) and _qualifying(world, run, "power"):
         return "durable"
