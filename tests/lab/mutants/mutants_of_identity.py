@@ -68,7 +68,7 @@ IDENTITY = (
         rule=9,
         taken_away="what the rest of a mirror lacks is lost, although the missing drive may hold it",
         noticed_by={
-            "mirror-of-the-half-that-had-dropped-out": "loss; 20 lost",
+            "mirror-of-the-half-that-had-dropped-out": "loss: drive-missing; 20 lost",
         },
         change=without(verdict.decide, "in EXPLAIN_FINDINGS", 'in EXPLAIN_FINDINGS - {"drive-missing"}'),
     ),
