@@ -104,13 +104,12 @@ class NameOracle(ProvenOperations):
     def slots_to_check(self, writer: int, listed: Words) -> Words:
         """The slots whose names must be looked up, ascending: those that the rules ask for, and `listed`.
         `listed`: the slots whose names the directory lists, in any order. Of `create` the rules ask for those
-        that were not removed before A, up to the ceiling; without a log, for none."""
-        if not self.plan.contract.endless:
-            return np.arange(self.plan.slots, dtype=U64)
-        if not self.logged:
-            return np.unique(listed)
-        oldest = max(0, self.acked[writer] - self.plan.slots)
-        return np.union1d(listed, np.arange(oldest, self.ceiling(writer), dtype=U64))
+        that were not removed before A, up to the ceiling; without a log, for none. Else for all."""
+        asked = range(self.plan.slots)
+        if self.plan.contract.endless:
+            oldest = max(0, self.acked[writer] - self.plan.slots)
+            asked = range(oldest, self.ceiling(writer)) if self.logged else range(0)
+        return np.union1d(listed, np.arange(asked.start, asked.stop, dtype=U64))
 
     def screen(self, lookup: FoundNames) -> Screened:
         """Take in what names prove; keep what is of slots in flight, and name what else must be judged."""
@@ -126,7 +125,7 @@ class NameOracle(ProvenOperations):
             self.prove_by(observation)
         suspect = ~self._plainly_legal(writer, slots, held) & ~in_flight
         touched = self._versions.newest(writer, slots, self.acked[writer]) > 0
-        accountable = touched | (held != GONE) | (not self._versions.endless(writer))
+        accountable = touched | (held != GONE) | self._versions.prefilled(writer, slots)
         return Screened(
             wrong=[self._observed(lookup, held, observed, int(row)) for row in np.flatnonzero(suspect)],
             pending=[one for row, one in observed.items() if in_flight[row]],
@@ -292,8 +291,7 @@ class NameOracle(ProvenOperations):
         last_hidden = U64(self.last_hidden(writer)) if shown else ceiling
         newest = versions.newest(writer, slots, frontier)
         holds = ~versions.removals(writer, slots, newest)
-        if not self.plan.contract.prefilled:
-            holds &= newest > 0
+        holds &= (newest > 0) | versions.prefilled(writer, slots)
         # At most two: slots >= 4 credits. Without a log there is no end, and two are one of either kind.
         first = versions.following(writer, slots, newest)
         second = versions.following(writer, slots, first)
@@ -341,7 +339,9 @@ class NameOracle(ProvenOperations):
     def _expected(self, newest: int, *, holds: bool) -> str:
         if holds:
             return version_name(newest) + (" or newer" if self.plan.contract.whole_at_all_times else "")
-        return f"no such name since seq {newest}" if newest else "no such name yet"
+        if newest:
+            return f"no such name since seq {newest}"
+        return "no such name yet" if self.plan.contract.endless else "no such name"
 
     def _faults(self, observation: Observation, legal: _Legal, number: int) -> Faults:
         """What is wrong with slot `number` of `legal`."""
@@ -363,11 +363,12 @@ class NameOracle(ProvenOperations):
         return self._faults_of_presence(observation, newest)
 
     def _faults_of_presence(self, observation: Observation, newest: int) -> Faults:
-        """What is wrong with a name that must not be there since `newest`, or 0: was never allowed to be."""
+        """What is wrong with a name that must not be there since `newest`, or 0: was never allowed to be. Of
+        `create` that is a later operation's; others make no such name, so it is somebody else's file."""
         seqs = [seq for seq in map(self._outdated, observation.spans) if seq is not None]
         if newest or EARLIER_RUN in seqs:  # an earlier run's names were removed for good before this one
             return Faults("resurrected", False, False, min(seqs, default=None))
-        return Faults(None, False, True, None)
+        return Faults(None, False, self.plan.contract.endless, None)
 
     def _faults_of_content(self, observation: Observation, newest: int) -> Faults:
         """What is wrong with a name that must hold version `newest`, or whole one that is newer still."""

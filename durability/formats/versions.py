@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from durability.formats.mixing import U64, Words
 from durability.formats.plan import Plan
 from durability.formats.schedule import Schedule
-from durability.formats.workloads.workload import Workload
+from durability.formats.workloads.workload import NEVER, Workload
 
 
 class Versions:
-    """The versions of the slots of one plan; slots and seqs are uint64 arrays of one length."""
+    """The versions of the slots of one plan; slots and seqs are uint64 arrays of one length. A slot that the
+    plan does not have, as the number of a stray file, has no events and no versions."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -42,15 +43,17 @@ class Versions:
     def newest(self, writer: int, slots: Words, frontier: int) -> Words:
         """The newest event <= `frontier` of each slot; 0 where there is none, or only the prefill."""
         contract, schedule = self._of(writer)
-        return contract.newest(schedule, slots, frontier)
+        there, slots = self._in_plan(writer, slots)
+        return np.where(there, contract.newest(schedule, slots, frontier), U64(0))
 
     def following(self, writer: int, slots: Words, seqs: Words) -> Words:
         """The event of each slot after event `seqs`, its first one for seq 0; NEVER where there is none."""
         contract, schedule = self._of(writer)
-        return contract.following(schedule, slots, seqs)
+        there, slots = self._in_plan(writer, slots)
+        return np.where(there, contract.following(schedule, slots, seqs), NEVER)
 
     def removals(self, writer: int, slots: Words, seqs: Words) -> NDArray[np.bool_]:
-        """Where the event `seqs` of `slots` takes the slot's name away; seq 0 does not."""
+        """Where the event `seqs` of `slots` takes the slot's name away; seq 0 and NEVER do not."""
         contract, schedule = self._of(writer)
         return contract.removals(schedule, slots, seqs)
 
@@ -72,7 +75,12 @@ class Versions:
     def are_versions(self, writer: int, slots: Words, seqs: Words) -> NDArray[np.bool_]:
         """Where `seqs` are versions that `slots` have at some time; the prefill is one, if there is any."""
         contract, schedule = self._of(writer)
-        return contract.are_versions(schedule, slots, seqs)
+        there, slots = self._in_plan(writer, slots)
+        return there & contract.are_versions(schedule, slots, seqs)
+
+    def prefilled(self, writer: int, slots: Words) -> NDArray[np.bool_]:
+        """Where `slots` hold a version of seq 0 before the run is armed."""
+        return self._in_plan(writer, slots)[0] & self._plan.contract_of(writer).prefilled
 
     def is_version(self, writer: int, slot: int, seq: int) -> bool:
         """`are_versions` for one; the sectors of a record ask the same question one after the other."""
@@ -85,6 +93,15 @@ class Versions:
         """The event that follows `seq` in the slot; the first one for `seq` 0 and less."""
         slots, seqs = np.array([slot], dtype=U64), np.array([max(0, seq)], dtype=U64)
         return int(self.following(writer, slots, seqs)[0])
+
+    def _in_plan(self, writer: int, slots: Words) -> tuple[NDArray[np.bool_], Words]:
+        """Which of `slots` the plan has, and slot 0 in place of the others: a schedule's inverse is not made
+        for them, and need not even end."""
+        contract, schedule = self._of(writer)
+        if contract.endless:
+            return np.ones(len(slots), dtype=np.bool_), slots
+        there: NDArray[np.bool_] = slots < U64(schedule.slots)
+        return there, np.where(there, slots, U64(0))
 
     def _of(self, writer: int) -> tuple[Workload, Schedule]:
         if writer not in self._known:

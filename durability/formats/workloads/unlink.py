@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from durability.formats.mixing import U64, Words
 from durability.formats.schedule import Schedule
-from durability.formats.workloads.workload import Workload
+from durability.formats.workloads.workload import NEVER, Workload
 
 
 class _Unlink(Workload):
@@ -21,7 +21,7 @@ class _Unlink(Workload):
 
     def removals(self, schedule: Schedule, slots: Words, seqs: Words) -> NDArray[np.bool_]:
         passes = (seqs - U64(1)) // U64(schedule.slots)
-        removed: NDArray[np.bool_] = (passes % U64(2) == 0) & (seqs != 0)
+        removed: NDArray[np.bool_] = (passes % U64(2) == 0) & (seqs != 0) & (seqs != NEVER)
         return removed
 
 

@@ -469,7 +469,8 @@ class ReferenceJudge:
 
     def _judge_name(self, place: Place) -> Wrong | None:
         held, expected, under_way = self._held.get(place), self.expected(place), self.under_way(place)
-        puts = (expected > 0 or not self._endless) and not self._removes(place[1], expected)
+        prepared = not self._endless and place[1] < self._plan.slots
+        puts = (expected > 0 or prepared) and not self._removes(place[1], expected)
         remade = [seq for seq in under_way if not self._removes(place[1], seq)]
         whole_at_all_times = self._plan.workload == "rename"
         if held is None:
@@ -483,7 +484,7 @@ class ReferenceJudge:
         if not puts:
             outdated += [one.seq for one in held if one.state == "version"]
             if not expected and EARLIER_RUN not in outdated:
-                return None  # it was never allowed to be there: `log-behind`
+                return None  # it was never allowed to be there: `log-behind`, or somebody else's file
             return Wrong(finding="resurrected", expected=expected, found=min(outdated, default=None))
         legal = {expected, *remade}
         outdated += [one.seq for one in held if one.state == "version" and one.seq not in legal]

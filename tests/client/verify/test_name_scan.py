@@ -100,7 +100,7 @@ def test_damage_is_counted_as_by_the_book(
     disk = written(make_plan, workload, frontier, writers=data.draw(st.integers(1, 2)), group=group)
     for _ in range(data.draw(st.integers(0, 10))):
         writer = data.draw(st.integers(0, disk.plan.writers - 1))
-        slot = data.draw(st.integers(0, frontier + 10 if workload == "create" else 31))
+        slot = data.draw(st.integers(0, frontier + 10))
         other = data.draw(st.integers(0, 31))
         temporary = data.draw(st.sampled_from(["", "", ".tmp"]))
         content = data.draw(
@@ -177,13 +177,14 @@ def test_restored_names_are_resurrected_and_stale(make_plan: MakePlan, tmp_path:
     assert found == [{"resurrected": 1}, {"resurrected": 1}, {"stale": 1}]
 
 
-def test_a_name_of_an_earlier_run_that_is_back_is_no_prefill(make_plan: MakePlan, tmp_path: Path) -> None:
-    """`create` removed it before it was armed: no operation of this run made or removed it."""
-    plan = small(make_plan, workload="create")
-    disk, earlier = Disk(plan), Disk(replace(plan, run=plan.run + 1))
-    disk.write_to(0, 30)
-    earlier.write_to(0, 60)
-    disk.files[".0.55"] = earlier.files[".0.55"]
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_a_name_of_an_earlier_run_that_is_back_is_no_prefill(
+    make_plan: MakePlan, tmp_path: Path, workload: str
+) -> None:
+    """`run` removed it before it was armed: no operation of this run made or removed it."""
+    disk = written(make_plan, workload, 30)
+    earlier = Disk(replace(disk.plan, run=disk.plan.run + 1, slots=64))
+    disk.files[".0.55"] = bytearray(earlier.record(0, 55, 56 if workload == "create" else 0))
 
     report = report_of(disk, tmp_path, 30)
 

@@ -112,7 +112,45 @@ def test_every_name_that_the_rules_ask_for_is_looked_up(make_plan: MakePlan) -> 
     assert NameOracle(plan, None).slots_to_check(0, listed).tolist() == [3, 40, 99]
     for workload in ("rename", "unlink"):
         oracle = NameOracle(plan_of(make_plan, workload), (60,))
-        assert oracle.slots_to_check(0, listed).tolist() == [*range(32)]
+        assert oracle.slots_to_check(0, none).tolist() == [*range(32)]
+        assert oracle.slots_to_check(0, listed).tolist() == [*range(32), 40, 99]
+
+
+@pytest.mark.parametrize(
+    ("workload", "acked"),
+    [*((workload, (60,)) for workload in WORKLOADS), ("rename", None), ("unlink", None)],
+)
+def test_a_name_of_a_larger_earlier_run_must_not_be_there(
+    make_plan: MakePlan, workload: str, acked: tuple[int, ...] | None
+) -> None:
+    """Every name of it was removed before the run was armed, also those whose numbers the run does not use.
+    One that holds anything else is not the run's, but of `create` from beyond the ceiling."""
+    plan = plan_of(make_plan, workload, pattern="sequential" if workload == "create" else "random")
+    earlier = written(plan_of(make_plan, "rename", slots=200, run=plan.run + 1), 0)
+    disk = written(plan, 60)
+    for slot in (150, 199, (1 << 48) - 1):
+        disk.files[f".0.{slot}"] = bytearray(earlier.record(0, slot, 0))
+    del disk.files[".0.199"][SECTOR:]
+    disk.files[".0.160"] = bytearray(b"mine")
+    disk.files[".0.161"] = bytearray(DAMAGE * 2)
+    disk.files[".0.162"] = bytearray(disk.record(0, 40, 0))
+    found = scan(disk, acked)
+    assert [(one.finding, one.slot) for one in found.wrong] == [
+        ("resurrected", 150),
+        ("resurrected", 199),
+        ("resurrected", (1 << 48) - 1),
+    ]
+    assert {(one.expected_seq, one.oldest_lost_seq, one.order_violation) for one in found.wrong} == {
+        (0, None, False)
+    }
+    assert found.wrong[0].text == (
+        f"name .0.150: resurrected, expected no such name{' yet' * (workload == 'create')},"
+        f" found data of run {earlier.plan.run:016x}"
+    )
+    report = found.report()
+    assert (report.operations_lost, report.prefill_lost, report.earlier_names_back) == (0, 0, 3)
+    assert found.checked == 32 + 6
+    assert workload == "create" or found.above_ceiling == 0
 
 
 def test_only_names_with_an_operation_count_as_checked(make_plan: MakePlan) -> None:

@@ -100,3 +100,24 @@ def test_the_control_arm_is_of_no_workload(make_plan: MakePlan) -> None:
         assert versions.newest(control, one(0), 5).tolist() == [5]
         assert versions.removals(control, one(0), one(5)).tolist() == [False]
         assert versions.place(control, 1) == (".control", 4096, 4096)
+
+
+@pytest.mark.parametrize("pattern", ["sequential", "random"])
+@pytest.mark.parametrize("workload", sorted(set(WORKLOADS) - set(ENDLESS)))
+def test_a_slot_that_the_plan_does_not_have_has_no_events(
+    make_plan: MakePlan, workload: str, pattern: str
+) -> None:
+    """Also beside slots that it has, with numbers that the order of a pass is not made for."""
+    versions = Versions(small(make_plan, workload=workload, pattern=pattern, slots=41))
+    slots = np.array([40, 41, 63, 64, (1 << 48) - 1], dtype=U64)
+    ours = slots < U64(41)
+    for frontier in (0, 20, 41, 90):
+        newest = versions.newest(0, slots, frontier)
+        assert newest[0] == versions.newest(0, slots[:1], frontier)[0] and not newest[1:].any()
+    first = versions.following(0, slots, np.zeros_like(slots))
+    second = versions.following(0, slots, first)
+    for event in (first, second):
+        assert (event == NEVER).tolist() == (~ours).tolist()
+        assert not versions.removals(0, slots, event)[1:].any()
+    assert versions.prefilled(0, slots).tolist() == ours.tolist()
+    assert versions.are_versions(0, slots, np.zeros_like(slots)).tolist() == ours.tolist()

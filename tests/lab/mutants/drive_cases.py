@@ -457,6 +457,15 @@ def unlinked_name_that_is_back() -> str:
     return judged(disk, case)
 
 
+@lab_case("loss; 1 resurrected")
+def name_of_a_larger_run_that_is_back() -> str:
+    """A name of an earlier run with more names is there, which was removed before this one was armed."""
+    disk, case = _names("rename")
+    earlier = disk_of(plan_of(workload="rename", slots=128, run=disk.plan.run + 1), 0)
+    disk.files[".0.100"] = earlier.files[".0.100"]
+    return judged(disk, case)
+
+
 @lab_case("durable")
 def removal_in_flight() -> str:
     """The name that was just being unlinked is gone, or is still there."""

@@ -252,6 +252,7 @@ READING = (
         taken_away="a name that nobody asks for is not seen",
         noticed_by={
             "removed-name-that-is-back": "durable",
+            "name-of-a-larger-run-that-is-back": "durable",
         },
         change=without(NameOracle.slots_to_check, "np.union1d(listed,", "np.union1d(listed[:0],"),
     ),
@@ -262,8 +263,18 @@ READING = (
         noticed_by={
             "unlinked-name-that-is-back": "durable",
             "removed-name-that-is-back": "durable",
+            "name-of-a-larger-run-that-is-back": "durable",
         },
         change=answering(NameOracle._faults_of_presence, "return Faults(None, False, False, None)"),
+    ),
+    Mutant(
+        name="names of an earlier run accepted",
+        rule=8,
+        taken_away="a name that no operation of the run made or removed may hold an earlier run's record",
+        noticed_by={
+            "name-of-a-larger-run-that-is-back": "durable",
+        },
+        change=without(NameOracle._faults_of_presence, "newest or EARLIER_RUN in seqs", "newest"),
     ),
     Mutant(
         name="smaller drives accepted",
