@@ -377,8 +377,9 @@ async def test_a_lost_run_of_a_campaign_is_left_to_it(lab: Lab, sqlite_url: str,
         arm = replace(settings_of(power).arms[0], off_s=(2.5, 2.6))
         await begin(lab, running, settings_of(power, cuts=1, arms=(arm,)))
         await until(lab, running, lambda state: state.state == "ended")
-    (lost,) = [what for what in told if " lost at " in what]
-    assert lost.endswith(": campaign trial verifies it"), lost
+    lost = [what for what in told if " lost at " in what]  # a slow machine may also be silent before its cut
+    assert lost
+    assert all(one.endswith(": campaign trial verifies it") for one in lost), lost
     assert not any("durability verify" in what for what in told), told
 
 
