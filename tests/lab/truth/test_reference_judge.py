@@ -50,6 +50,7 @@ class Target:
             self.superblock,
             self.newer,
             self.bring_back,
+            self.larger_run,
             self.temporary,
             self.unreadable,
             self.control_arm,
@@ -134,6 +135,19 @@ class Target:
         writer = self.chance.randrange(self.plan.writers)
         slot = self.chance.randrange(max(1, self.done[writer]))
         self.disk.put(writer, slot, self.disk.record(writer, slot, slot + 1))
+
+    def larger_run(self) -> None:
+        """A name that no operation of the plan made is there: an earlier run's, or with other content."""
+        if not self.plan.contract.by_name:
+            return
+        writer = self.chance.randrange(self.plan.writers)
+        slot = max(self.plan.slots, self.done[writer]) + self.chance.randrange(99)
+        earlier = Disk(replace(self.plan, run=77)).record(writer, slot, 0)
+        other = self.version(self.place(), self.done[writer]) or b"mine"
+        data = self.chance.choice((earlier, earlier, other))
+        self.disk.files[f".{writer}.{slot}"] = bytearray(data[SECTOR * self.chance.choice((0, 0, 1)) :])
+        if self.chance.random() < 0.2:
+            self.bad.add((f".{writer}.{slot}", 0))
 
     def temporary(self) -> None:
         place = self.place()
