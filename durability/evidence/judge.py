@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from durability.evidence.at_risk import AtRisk, at_risk, loss_window
-from durability.evidence.cut import Cut, CutClass, assess, outlived
+from durability.evidence.cut import Cut, CutClass, assess, at_least, outlived
 from durability.evidence.document import Outcome, Requirements
 from durability.evidence.identity import identify, identify_without_log
 from durability.evidence.scan_report import Example, ScanReport
@@ -94,3 +94,11 @@ def judge(
         duration_s=duration_s,
         requirements=requirements,
     )
+
+
+def attestation_would_do(outcome: Outcome, cut_class: CutClass | None) -> bool:
+    """Whether the operator's word, with this class, would show the cut that `outcome` requires. The outcome
+    is one with a log."""
+    assert outcome.case is not None
+    cut = assess(outcome.case, outcome.facts, attested="cut", cut_class=cut_class)
+    return at_least(cut.cut_class, outcome.requirements.cut)

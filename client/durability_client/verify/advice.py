@@ -9,8 +9,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 
-from durability.evidence.cut import CutClass, assess, at_least
 from durability.evidence.document import Outcome
+from durability.evidence.judge import attestation_would_do
 from durability.evidence.strength import Strength, upper_bound
 from durability.formats.case import ProvableCutClass
 from durability.units import percent
@@ -125,19 +125,12 @@ def _attest(outcome: Outcome) -> str:
     assert case is not None
     controller = next((off.text for off in case.power_offs), None)
     unsaid = outcome.cut.attested in (None, controller)
-    if unsaid and _would_show(outcome, None):
+    if unsaid and attestation_would_do(outcome, None):
         return 'if you cut the power, verify again and say how: `--attest-cut "mains plug pulled"`'
-    if required != "none" and _would_show(outcome, required):
+    if required != "none" and attestation_would_do(outcome, required):
         what = _ATTESTED_AS[required]
         return f'{what}, verify again and say so: `--attest-cut "HOW IT WAS CUT" --cut-class {required}`'
     return ""
-
-
-def _would_show(outcome: Outcome, claimed: CutClass | None) -> bool:
-    """Whether the word of the operator, with this class, would show a cut as it is required."""
-    assert outcome.case is not None
-    cut = assess(outcome.case, outcome.facts, attested="cut", cut_class=claimed)
-    return at_least(cut.cut_class, outcome.requirements.cut)
 
 
 def _to_have_records_at_risk(outcome: Outcome) -> str:
