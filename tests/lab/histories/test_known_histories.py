@@ -124,6 +124,13 @@ def test_a_drive_whose_power_flickers_is_another_one(target: str) -> None:
     assert (answers(found), found.wrong) == (("durable",), ()), found.told
 
 
+def test_a_drive_without_a_serial_that_became_smaller_owes_no_verdict() -> None:
+    """Nothing is lost, and it may be another drive with a copy. Found by the search: durable was due."""
+    head = "durability.history/1\nseed 0\ntarget device\ndrive smaller:share=0.5\ncounters no\nserials none\n"
+    found = play(History.parse(head + "run size_kib=1024\npass ms=400\n"))
+    assert (answers(found), found.wrong) == (("inconclusive (smaller-or-copy)",), ()), found.told
+
+
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_known_history_notices_that_its_rule_is_gone(name: str) -> None:
     """Without its rule of evidence the history is answered otherwise, so it shows that the rule is there."""
