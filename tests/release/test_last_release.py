@@ -89,14 +89,15 @@ def unpack(name: str, place: Path) -> Path:
 
 
 def judgement(document: dict[str, Any]) -> dict[str, Any]:
-    """What two programs must say alike of the same run on the same target: all but how long it took, and the
-    wording of sentences."""
+    """What two programs must say alike of the same run on the same target: all but how long it took, the
+    wording of sentences, and the bound, which a drive without a serial no longer has."""
     told = {key: value for key, value in document.items() if key != DURATION}
     return {
         **told,
         "cut": {**told["cut"], "proof": len(told["cut"]["proof"])},
         "reasons": [reason["code"] for reason in told["reasons"]],
         "examples": [{**example, "text": ...} for example in told["examples"]],
+        "strength": {**told["strength"], "bound": ...},
     }
 
 
