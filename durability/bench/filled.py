@@ -64,10 +64,8 @@ def filled(result: Result) -> Filled | None:
     if reserved is None:
         text += "; the result does not say how much of it a program could write"
     elif reserved and fits < MIB:
-        text += (
-            f"; the file system keeps {format_size(reserved)} of it from programs, so that no --size fills"
-        )
-        text += " half"
+        text += f"; the file system keeps {format_size(reserved)} of it from programs,"
+        text += " so that no --size fills half"
     elif files and span < MOST * free:
         less = format_size(1 << max(0, int(fits).bit_length() - 1)).replace(" ", "")
         text += f"; the files of the other cells take {format_size(files)}: --size {less} leaves enough to"
