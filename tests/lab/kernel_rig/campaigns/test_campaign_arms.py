@@ -41,10 +41,10 @@ LEFT = {
 
 
 async def test_each_arm_counts_apart() -> None:
-    """After a rest both drives have all, unless a busy machine still writes; a drive that acknowledges 100 ms
-    early loses under load, in a short off or in a second one during recovery; a cut in the prefill asks
-    whether the drive comes back."""
-    async with real_campaign(["honest", "early-ack:delay_ms=100"], seed=3) as campaign:
+    """After a rest both drives have all, unless a busy machine still writes; a drive that acknowledges
+    500 ms early loses under load, in a short off or in a second one during recovery; a cut in the prefill
+    asks whether the drive comes back."""
+    async with real_campaign(["honest", "early-ack:delay_ms=500"], seed=3) as campaign:
         lines = f'cuts = 4\nstop_at = "end"\nseed = 7\n{TIMES}'
         campaign.write_file(campaign=lines, file_system="ext4", arms=ARMS)
         await start(campaign)
@@ -59,5 +59,5 @@ async def test_each_arm_counts_apart() -> None:
             assert idle.kept + idle.tally.losses == idle.tally.cuts > 0, await log_of(campaign)
         assert honest.tally.losses == 0, await log_of(campaign)
         assert {text for _, _, text in honest.left_out} <= LEFT, await log_of(campaign)
-        # Where a busy machine has written nothing for 100 ms, a cut takes nothing from the liar.
+        # Where a busy machine has written nothing for 500 ms, a cut takes nothing from the liar.
         assert any(arm.tally.losses for arm in liar.arms[2:]), await log_of(campaign)

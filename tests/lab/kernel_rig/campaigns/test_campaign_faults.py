@@ -35,7 +35,7 @@ from tests.waiting import wait_for
 pytestmark = [pytest.mark.usefixtures("rig_machine"), pytest.mark.slow, pytest.mark.timeout(1000)]
 CUTS = int(os.environ.get("DURABILITY_CUTS_WITH_KILLS", "3"))
 FEW_CUTS = 2
-LIAR = "early-ack:delay_ms=100"
+LIAR = "early-ack:delay_ms=500"
 CAUSES = ("agent", "not-armed", "inconclusive")
 KILL_RATE = 0.5
 KILLS_MIN = 6  # on a machine so busy that it passes over moments

@@ -29,7 +29,7 @@ from tests.lab.kernel_rig.campaigns.campaign_steps import (
 
 pytestmark = [pytest.mark.usefixtures("rig_machine"), pytest.mark.slow]
 CUTS = 3
-LIAR = "early-ack:delay_ms=100"
+LIAR = "early-ack:delay_ms=500"
 # Long enough for a command to come before the cut on a busy machine.
 TIMES_TO_ACT = TIMES.replace("cut_after_s = [0.3, 1]", "cut_after_s = [12, 12]")
 
