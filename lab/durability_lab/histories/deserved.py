@@ -148,8 +148,8 @@ def _grade(world: KnownTruth, answer: VerifyAnswer, damage: Mapping[int, _Damage
     if word == "loss":
         wrong = "" if mistaken else _untrue(world, answer, run, damage.get(run))
         return Grade(word=word, reasons=reasons, wrong=wrong, limit=mistaken)
-    # A target with another name does not show whether it rolled back or was put there.
-    if not (answer.older or (world.renamed and word == "inconclusive")) and _passed_over(world, run):
+    newer = _newer(world, run)
+    if newer and not (answer.older or (word == "inconclusive" and not _known_as(world, newer))):
         wrong = "an older run was judged, although the drive is known for a newer armed one"
     if word == "durable":
         limit = mistaken
@@ -197,12 +197,23 @@ class _Damage:
         )
 
 
-def _passed_over(world: KnownTruth, run: int) -> bool:
-    """Whether a newer run on the drive than `run` was armed, and the server knows it or it is there."""
+def _newer(world: KnownTruth, run: int) -> int:
+    """The newest run on the drive that was armed, and that the server knows or that is there; 0 if that is
+    not newer than `run`."""
     order = list(world.plans)
     here = {one for one in world.promised_ns() if one in world.sound}
-    newer = [one for one in order if (one in world.armed and one in world.known) or one in here]
-    return run in order and bool(newer) and order.index(run) < order.index(newer[-1])
+    newest = [one for one in order if (one in world.armed and one in world.known) or one in here][-1:]
+    return next((one for one in newest if run in order and order.index(run) < order.index(one)), 0)
+
+
+def _known_as(world: KnownTruth, run: int) -> bool:
+    """Whether anything shows that this is the target of the run: with another name, nothing shows whether it
+    rolled back or was put there; without a serial, only a superblock shows which drive this is."""
+    if world.renamed or world.history.serials != "none":
+        return not world.renamed
+    plan = world.plans[run]
+    reference = _read_again(world, plan, [0] * plan.writers)
+    return reference is not None and any((SUPERBLOCK, copy) not in reference.wrong for copy in range(2))
 
 
 def _untrue(world: KnownTruth, answer: VerifyAnswer, run: int, damage: _Damage | None) -> str:
@@ -347,12 +358,17 @@ def _acked_and_gone(world: KnownTruth, answer: VerifyAnswer, run: int) -> str:
 def _second_reading(world: KnownTruth, answer: VerifyAnswer, run: int) -> ReferenceJudge | None:
     """The target of the run, judged again by the same log; None where that cannot be."""
     plan = world.plans.get(run)
-    if plan is None or answer.case is None or not world.reachable:
+    return None if plan is None or answer.case is None else _read_again(world, plan, answer.case.frontiers)
+
+
+def _read_again(world: KnownTruth, plan: Plan, acked: Sequence[int]) -> ReferenceJudge | None:
+    """The target as it can be read now, judged by what the writers of the plan acknowledged; None where it
+    cannot be read."""
+    if not world.reachable:
         return None
     try:
         target = world.target()
-        block_bytes = block_bytes_of(target.facts())
-        return ReferenceJudge(plan, answer.case.frontiers, target, block_bytes=block_bytes)
+        return ReferenceJudge(plan, acked, target, block_bytes=block_bytes_of(target.facts()))
     except OSError:
         return None
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from durability.evidence import cut, strength, verdict
+from durability.evidence import cut, identity, strength, verdict
 from durability.evidence.scan_report import ScanCounts
 from durability_client.verify import verify_command
 from durability_lab.histories import deserved
@@ -342,6 +342,18 @@ def test_another_drive_in_its_place_shows_nothing_unless_it_cannot_be_told_apart
     found = played(f"serials {serials}", *lines)
     assert found.wrong == ()
     assert (found.grades[0].word, found.grades[0].limit) == (word, limit)
+
+
+def test_a_drive_without_a_serial_that_shows_only_an_older_run_owes_nothing() -> None:
+    """It may be another one with that run, as limits.md says. One with a serial lost the newer run, and a
+    tester that then judges the older one is wrong."""
+    lines, liar = (*LOADED, "cut", "boot", "run"), "rollback:interval_ms=300"
+    nameless = played("serials none", *lines, drive=liar)
+    assert (nameless.wrong, nameless.grades[-1].reasons) == ((), ("superseded",))
+    named = played(*lines, drive=liar)
+    assert (named.wrong, named.grades[-1].word) == ((), "loss")
+    with answering(identity.newer_run_here, "return False")():
+        assert any("an older run was judged" in one for one in played(*lines, drive=liar).wrong)
 
 
 def test_a_liar_that_loses_what_shows_that_its_writer_waited_is_a_known_limit() -> None:
