@@ -17,22 +17,24 @@ PACKAGES := nbdkit nbdkit-plugin-python libnbd-bin fuse3 mount util-linux \
 	man-db mandoc zsh fish lintian mmdebstrap systemd systemd-container debian-archive-keyring \
 	squashfs-tools grub-common grub-pc-bin grub-efi-amd64-bin mtools xorriso ovmf cpio
 
-GUESTS := tests/lab/vm_rig
+# What takes longest: virtual machines, and campaigns on real block devices.
+LONG := tests/lab/vm_rig tests/lab/kernel_rig/campaigns
+SHORT := --ignore=tests/release $(LONG:%=--ignore=%)
 
 # One file or test runs in this process; else TESTERS processes share the modules.
 PYTEST = $(BIN)/python -m pytest $(if $(findstring .py,$(T)),,--numprocesses $(TESTERS) --dist loadfile \
 	--no-loadscope-reorder)
 
-.PHONY: help demo quick quick-tests test test-guests test-release nightly mends check coverage lint types format lock licences release freeze setup packages clean
+.PHONY: help demo quick quick-tests test test-long test-release nightly mends check coverage lint types format lock licences release freeze setup packages clean
 
 help:
 	@echo 'make demo         Test three simulated drives. Under a minute with set-up.'
 	@echo 'make quick        Run lint, types, and the quick tests that need no root. Takes a minute and a half.'
-	@echo 'make test         Run lint, types and all tests except test-guests and test-release. The tests of the lab need root.'
+	@echo 'make test         Run lint, types and all tests except test-long and test-release. The tests of the lab need root.'
 	@echo 'make test T=PATH  Run only the tests of a folder or a file, or one test: PATH is what pytest takes.'
-	@echo 'make test-guests  Cut the power of virtual machines: QEMU without KVM, slow. On Debian, as root.'
+	@echo 'make test-long    Cut the power of virtual machines (QEMU without KVM), and run campaigns on block devices. On Debian, as root.'
 	@echo 'make test-release Build the packages that users install, and test them. On Debian, as root.'
-	@echo 'make check        The same as make test, then make test-guests.'
+	@echo 'make check        The same as make test, then make test-long.'
 	@echo 'make coverage     Run the tests of make test, or those of T=PATH, and print the share of lines that ran, by package.'
 	@echo 'make nightly      Play 100,000 random histories on simulated drives. Takes hours.'
 	@echo 'make mends        Remove the fix of each known wrong verdict; count the histories that find it again. Takes hours.'
@@ -55,17 +57,17 @@ quick: $(INSTALLED)
 
 # Else each process that runs tests, and each that a test starts, compiles its modules again, where the
 # environment forbids to keep them.
-quick-tests test test-guests test-release coverage: export PYTHONDONTWRITEBYTECODE =
+quick-tests test test-long test-release coverage: export PYTHONDONTWRITEBYTECODE =
 quick-tests: $(INSTALLED)
 	@$(PYTEST) --quiet -m 'not lab and not slow'
 
 test: $(if $(T),$(INSTALLED),lint types packages)
-	@$(PYTEST) $(or $(T),--ignore=tests/release --ignore=$(GUESTS))
+	@$(PYTEST) $(or $(T),$(SHORT))
 
 # Two at once: each guest is a processor that is interpreted.
-test-guests: TESTERS := 2
-test-guests: $(INSTALLED) packages
-	@$(PYTEST) $(GUESTS)
+test-long: TESTERS := 2
+test-long: $(INSTALLED) packages
+	@$(PYTEST) $(LONG)
 
 test-release: $(INSTALLED) packages
 	@$(PYTEST) tests/release
@@ -78,10 +80,10 @@ nightly: $(INSTALLED)
 mends: $(INSTALLED)
 	@$(BIN)/python -m tests.lab.histories.rediscover
 
-check: test test-guests
+check: test test-long
 
 coverage: $(INSTALLED) $(if $(T),,packages)
-	@$(PYTEST) --cov --cov-report= $(or $(T),--ignore=tests/release --ignore=$(GUESTS))
+	@$(PYTEST) --cov --cov-report= $(or $(T),$(SHORT))
 	@$(BIN)/python tests/print_coverage.py
 
 lint: $(INSTALLED)
