@@ -117,8 +117,10 @@ def kinds(run: Run) -> list[str]:
 
 
 def is_given_up(run: Run) -> bool:
-    """Whether the server has closed the connection of the silent client."""
-    return kinds(run).count("silence") == 2
+    """Whether the server has closed the connection of the silent client. Before that, on a busy machine, it
+    may have been silent for a while and heard again."""
+    silences = [kind for kind in kinds(run) if kind in ("silence", "heard-again")]
+    return silences[-2:] == ["silence", "silence"]
 
 
 async def test_a_frozen_client_leaves_nothing_at_risk(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from durability_lab.kernel_rig.cycle import powered
 from durability_lab.support.local_server import LocalServer, join_server, local_server
 from durability_server.runs.run import Run
 from durability_server.server import Server
+from tests.client.agent.on_drives.test_agent_on_drives import Bench, bench, mounted
 from tests.client.agent.task_server import (
     Tasks,
     agent_process,
@@ -37,7 +38,6 @@ from tests.client.agent.task_server import (
     task_server,
     with_both_servers,
 )
-from tests.client.agent.test_agent_on_drives import Bench, bench, mounted
 from tests.waiting import until, wait_for
 
 pytestmark = pytest.mark.usefixtures("rig_machine")
