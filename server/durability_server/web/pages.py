@@ -58,6 +58,7 @@ _STATIC = {
     "style.css": "text/css; charset=utf-8",
 }
 _AGE = {"cache-control": "no-store"}
+_AGAIN_S = "10"  # after which a browser asks again
 _SCRAPE_S = 4.0  # for the store to answer; Prometheus gives up after the 5 s of docs/examples/prometheus.yml
 
 
@@ -267,7 +268,7 @@ class _Pages:
         """Style and script."""
         name = request.path_params["name"]
         if name not in _STATIC:
-            return _error("There is no such page.", 404)
+            return _missing("There is no such page.")
         headers = {"cache-control": "max-age=31536000, immutable", "content-type": _STATIC[name]}
         return Response(_file(name), headers=headers)
 
@@ -363,15 +364,20 @@ def _json(value: object) -> Response:
     return Response(to_json(value) + "\n", headers={**_AGE, "content-type": "application/json"})
 
 
-def _error(text: str, status: int) -> Response:
-    return _page("error.html", text=text, status=status)
+def _missing(text: str) -> Response:
+    return _page("error.html", heading="Not found", text=text, status=404)
 
 
 async def _not_found(_: Request, __: Exception) -> Response:
-    return _error("There is no such page.", 404)
+    return _missing("There is no such page.")
 
 
-async def _failed(_: Request, error: Exception) -> Response:
+async def _failed(request: Request, error: Exception) -> Response:
     if isinstance(error, RefusedError | UsageError):
-        return _error(str(error), 404)
-    return PlainTextResponse(plain_text.as_line(str(cast(DurabilityError, error))) + "\n", 503)
+        return _missing(str(error))
+    text = plain_text.as_line(str(cast(DurabilityError, error)))
+    if "text/html" not in request.headers.get("accept", ""):
+        return PlainTextResponse(f"{text}\n", 503)
+    response = _page("error.html", heading="Not available now", text=text, status=503)
+    response.headers["refresh"] = _AGAIN_S
+    return response

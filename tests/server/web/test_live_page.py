@@ -173,6 +173,9 @@ async def test_a_store_that_cannot_be_read(lab: Lab, postgresql: PostgreSQL, sho
             await stream.event_with("The store fails, so what follows may be old: postgresql:")
         assert _value((await page.get("/metrics")).text, "durability_store_up") == "0.0"
         assert "postgresql:" in (await page.get()).text
+        results = await page.get("/results", headers={"accept": "text/html"})
+        assert (results.status_code, results.headers.get("refresh")) == (503, "10"), results.text
+        assert "<h1>Not available now</h1>" in results.text and "postgresql:" in results.text
     finally:
         await asyncio.to_thread(postgresql.start)
     for stream in streams:
