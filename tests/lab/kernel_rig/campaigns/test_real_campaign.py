@@ -51,7 +51,9 @@ async def test_the_one_drive_that_lies_is_named(tmp_path: Path) -> None:
         assert honest.left_out or honest.tally.bound == pytest.approx(1 - 0.05 ** (1 / CUTS))
         assert liar.first_loss is not None and liar.left.startswith("loss in cycle"), liar
         cycle, run = liar.first_loss
-        assert campaign.drives.cuts == CUTS + 1
+        # A busy machine may have had nothing at risk at a cut, which then takes a cycle more.
+        cycles = max(past.began.cycle for past in state.cycles)
+        assert cycles == CUTS + len(honest.left_out) and campaign.drives.cuts == cycles + 1
         await assert_is_counted_right(campaign)
 
         shown = (await campaign.do("show", campaign.name)).out
@@ -65,12 +67,12 @@ async def test_the_one_drive_that_lies_is_named(tmp_path: Path) -> None:
         await campaign.do("export", campaign.name, "-o", str(exported), "--junit", str(junit))
         document = json.loads(exported.read_text())
         runs = [mine.run for past in state.cycles for mine in past.drives]
-        assert sorted(document["runs"]) == sorted(runs) and len(runs) == CUTS + cycle
+        assert sorted(document["runs"]) == sorted(runs) and len(runs) == cycles + cycle
         for case in document["runs"].values():
             assert case["case"]["power_offs"] and case["case"]["verdicts"]
         suites = ElementTree.parse(junit).getroot().findall("testsuite")
         failures = [(suite.get("package"), suite.get("tests"), suite.get("failures")) for suite in suites]
-        assert failures == [("drive-1", str(CUTS), "0"), ("drive-2", str(cycle), "1")]
+        assert failures == [("drive-1", str(cycles), "0"), ("drive-2", str(cycle), "1")]
 
 
 @pytest.mark.timeout(1000)
@@ -92,7 +94,8 @@ async def test_of_two_machines_with_two_drives_each_the_one_liar_is_named(browse
         assert f"drive-3 lost data in cycle {cycle}: " in shown
         for honest in ("drive-1", "drive-2", "drive-4"):
             tally = found[honest].tally
-            assert (tally.cuts, tally.losses) == (CUTS, 0), await log_of(campaign)
+            # A cut more, where another drive had nothing at risk at one.
+            assert tally.cuts >= CUTS and not tally.losses, await log_of(campaign)
             assert f"{honest} lost" not in shown
         await assert_is_counted_right(campaign)
         counts, page = await browsing
