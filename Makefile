@@ -28,8 +28,8 @@ PYTEST = $(BIN)/python -m pytest $(if $(findstring .py,$(T)),,--numprocesses $(T
 .PHONY: help demo quick quick-tests test test-long test-release nightly mends check coverage lint types format lock licences release freeze setup packages clean
 
 help:
-	@echo 'make demo         Test three simulated drives. Under a minute with set-up.'
-	@echo 'make quick        Run lint, types, and the quick tests that need no root. Takes a minute and a half.'
+	@echo 'make demo         Test three simulated drives. Takes a minute or two with set-up.'
+	@echo 'make quick        Run lint, types, and the quick tests that need no root. Takes two to four minutes.'
 	@echo 'make test         Run lint, types and all tests except test-long and test-release. The tests of the lab need root.'
 	@echo 'make test T=PATH  Run only the tests of a folder or a file, or one test: PATH is what pytest takes.'
 	@echo 'make test-long    Cut virtual machines (QEMU without KVM); run campaigns and the agent on block devices. On Debian, as root.'

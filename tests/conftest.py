@@ -92,6 +92,7 @@ def _turn(path: Path) -> int:
         "kernel_rig/test_kernel_rig",
         "release/",
         "vm_rig/",
+        "agent/on_drives/",
         "kernel_rig/",
         "lab/",
         "server/",

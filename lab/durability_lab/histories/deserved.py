@@ -202,15 +202,18 @@ def _newer(world: KnownTruth, run: int) -> int:
     not newer than `run`."""
     order = list(world.plans)
     here = {one for one in world.promised_ns() if one in world.sound}
-    newest = [one for one in order if (one in world.armed and one in world.known) or one in here][-1:]
-    return next((one for one in newest if run in order and order.index(run) < order.index(one)), 0)
+    newest = [0, *(one for one in order if (one in world.armed and one in world.known) or one in here)][-1]
+    later = order[order.index(run) + 1 :] if run in order else []
+    return newest if newest in later else 0
 
 
 def _known_as(world: KnownTruth, run: int) -> bool:
     """Whether anything shows that this is the target of the run: with another name, nothing shows whether it
     rolled back or was put there; without a serial, only a superblock shows which drive this is."""
-    if world.renamed or world.history.serials != "none":
-        return not world.renamed
+    if world.renamed:
+        return False
+    if world.history.serials != "none":
+        return True
     plan = world.plans[run]
     reference = _read_again(world, plan, [0] * plan.writers)
     return reference is not None and any((SUPERBLOCK, copy) not in reference.wrong for copy in range(2))

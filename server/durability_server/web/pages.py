@@ -48,7 +48,7 @@ from durability_server.web.readings import (
     run_view,
 )
 from durability_server.web.verdict_view import verdict_view
-from durability_server.web.viewer_access import ViewerAccess, is_viewer
+from durability_server.web.viewer_access import AGAIN, ViewerAccess, is_viewer
 from durability_server.web.watch import SAMPLED_RUNS_MAX, Topic, Watch
 
 _HTML = "text/html; charset=utf-8"
@@ -58,7 +58,6 @@ _STATIC = {
     "style.css": "text/css; charset=utf-8",
 }
 _AGE = {"cache-control": "no-store"}
-_AGAIN_S = "10"  # after which a browser asks again
 _SCRAPE_S = 4.0  # for the store to answer; Prometheus gives up after the 5 s of docs/examples/prometheus.yml
 
 
@@ -379,5 +378,5 @@ async def _failed(request: Request, error: Exception) -> Response:
     if "text/html" not in request.headers.get("accept", ""):
         return PlainTextResponse(f"{text}\n", 503)
     response = _page("error.html", heading="Not available now", text=text, status=503)
-    response.headers["refresh"] = _AGAIN_S
+    response.headers.update(AGAIN)
     return response

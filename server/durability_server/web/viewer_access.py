@@ -34,6 +34,7 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
+AGAIN = {"refresh": "10"}  # seconds, after which a browser asks again for what failed
 _REALM = 'Basic realm="durability: id and secret of a viewer", charset="UTF-8"'
 _UNKNOWN = (
     "The user name is the id of a viewer or operator, the password its secret. Both are in the file\n"
@@ -73,7 +74,7 @@ class ViewerAccess:
         try:
             known = await is_viewer(self._find, headers.get("authorization", ""))
         except StoreError as error:
-            return PlainTextResponse(f"The store cannot be read: {error}\n", 503)
+            return PlainTextResponse(f"The store cannot be read: {error}\n", 503, AGAIN)
         if known:
             return None
         return PlainTextResponse(_UNKNOWN, 401, {"WWW-Authenticate": _REALM})

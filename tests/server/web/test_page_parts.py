@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import socket
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, MutableMapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from starlette.requests import Request
@@ -25,6 +26,7 @@ from durability_server.web.page_listener import PageListener
 from durability_server.web.pictures import line_of as picture_of
 from durability_server.web.readings import missing_text, unix_s
 from durability_server.web.verdict_view import verdict_view
+from durability_server.web.viewer_access import ViewerAccess
 from durability_server.web.watch import Topic, Watch, pause_s
 from tests.server.conftest import PLAN_FIELDS
 from tests.server.web.test_live_values import statistics_after
@@ -247,3 +249,24 @@ async def test_a_store_that_does_not_answer_is_told(watch: Watch, monkeypatch: p
         await hanging
         streaming.cancel()
     assert b"\ndurability_store_up 0.0\n" in bytes(metrics)
+
+
+async def test_a_viewer_whose_secret_cannot_be_looked_up_is_asked_again() -> None:
+    """While the store fails nobody is known: the browser is told why, and loads the page again."""
+
+    async def fails(_: str) -> NoReturn:
+        raise StoreError("the disk is gone")
+
+    sent: list[MutableMapping[str, Any]] = []
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    async def nothing(*_: object) -> NoReturn:
+        raise AssertionError("it answers without the page, and reads nothing")
+
+    access = ViewerAccess(nothing, find=fails, host="")
+    shown = b"Basic " + base64.b64encode(b"client:00")
+    await access({"type": "http", "headers": [(b"authorization", shown)]}, nothing, send)
+    assert sent[0]["status"] == 503 and (b"refresh", b"10") in sent[0]["headers"]
+    assert sent[1]["body"] == b"The store cannot be read: the disk is gone\n"
