@@ -22,7 +22,7 @@ LONG := tests/lab/vm_rig tests/lab/kernel_rig/campaigns tests/client/agent/on_dr
 SHORT := --ignore=tests/release $(LONG:%=--ignore=%)
 
 # One file or test runs in this process; else TESTERS processes share the modules.
-PYTEST = $(BIN)/python -m pytest $(if $(findstring .py,$(T)),,--numprocesses $(TESTERS) --dist loadfile \
+PYTEST = $(BIN)/python -m pytest $(if $(and $(filter 1,$(words $(T))),$(findstring .py,$(T))),,--numprocesses $(TESTERS) --dist loadfile \
 	--no-loadscope-reorder)
 
 .PHONY: help demo quick quick-tests test test-long test-release nightly mends check coverage lint types format lock licences release freeze setup packages clean
@@ -67,7 +67,7 @@ test: $(if $(T),$(INSTALLED),lint types packages)
 # Two at once: each guest is a processor that is interpreted.
 test-long: TESTERS := 2
 test-long: $(INSTALLED) packages
-	@$(PYTEST) $(LONG)
+	@$(PYTEST) $(or $(T),$(LONG))
 
 test-release: $(INSTALLED) packages
 	@$(PYTEST) tests/release
