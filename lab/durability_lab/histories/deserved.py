@@ -15,7 +15,7 @@ missed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -25,9 +25,9 @@ from durability.units import parse_run
 from durability_client.target.storage import Storage
 from durability_client.verify.target_reader import block_bytes_of
 from durability_lab.drive.drive_log import Broken
+from durability_lab.histories.cuts_and_answers import PlayedCut, VerifyAnswer
 from durability_lab.histories.figures import FigureTruth, PromisedOperations, untrue
 from durability_lab.histories.steps import History
-from durability_lab.histories.world import CUT_SUBJECTS, PlayedCut, VerifyAnswer
 from durability_lab.truth.comparison import Claims
 from durability_lab.truth.reference_judge import SUPERBLOCK, Label, Place, ReferenceJudge
 
@@ -70,7 +70,6 @@ class KnownTruth(Protocol):
     history: History
     cuts: list[PlayedCut]
     armed: list[int]
-    known: set[int]
     ended_unheard: set[int]
     failed_with_power: set[int]
     frozen_shortly: set[int]
@@ -78,6 +77,10 @@ class KnownTruth(Protocol):
     sound: set[int]
     lossy: set[int]
     unheard_ns: int
+
+    @property
+    def known(self) -> Set[int]:
+        """See above."""
 
     @property
     def mistakable(self) -> bool:
@@ -277,7 +280,7 @@ def _untrue_figures(
         reference=reference if reference is None or not reference.read_nothing else None,
         broken=None if explained or elsewhere or answer.recovered else one.slots,
         cuts=len(world.cuts) + sum(step.kind == "resize" for step in world.history.steps),
-        cuts_ns=[cut.at_ns for cut in met if cut.what in CUT_SUBJECTS["os"]] if durable else (),
+        cuts_ns=[cut.at_ns for cut in met if cut.is_of("os")] if durable else (),
         sound_ns=met[0].at_ns if met and run in world.sound else None,
     )
     return "; ".join(untrue(document, truth))
@@ -378,17 +381,17 @@ def _read_again(world: KnownTruth, plan: Plan, acked: Sequence[int]) -> Referenc
 
 def _qualifying(world: KnownTruth, run: int, cut_class: str) -> bool:
     """Whether something of that class was cut while the run made the drive promise."""
-    return any(_met(world, cut, run) and cut.what in CUT_SUBJECTS.get(cut_class, ()) for cut in world.cuts)
+    return any(_met(world, cut, run) and cut.is_of(cut_class) for cut in world.cuts)
 
 
 def _met(world: KnownTruth, cut: PlayedCut, run: int) -> bool:
     """Whether the cut came so soon after a promise to the run that a loss of it would be one at risk."""
-    return run in cut.promised_ns and cut.at_ns - cut.promised_ns[run] <= _AT_RISK_NS + world.unheard_ns
+    return cut.hit(run) and cut.at_ns - cut.promised_ns[run] <= _AT_RISK_NS + world.unheard_ns
 
 
 def _limit(world: KnownTruth, answer: VerifyAnswer, run: int, cut_class: str) -> str:
     """The documented assumption that makes a durable right that the truth does not."""
-    cut = any(run in one.promised_ns and one.what in CUT_SUBJECTS.get(cut_class, ()) for one in world.cuts)
+    cut = any(one.hit(run) and one.is_of(cut_class) for one in world.cuts)
     silent = [one.at_ns for one in world.cuts if one.what == "guest" and _met(world, one, run)]
     false = answer.step["attest"] == "false" and not world.history.counters
     assumed = {

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Protocol
 
 from durability.units import parse_run
+from durability_lab.histories.cuts_and_answers import VerifyAnswer
 from durability_lab.histories.deserved import LOSS_BY_READS, WEIGHTS, Grade, KnownTruth, grade, listing
 from durability_lab.histories.steps import History, Step
 from durability_lab.histories.virtual_loop import VirtualLoop, virtual_time
 from durability_lab.histories.virtual_network import VirtualNetwork
-from durability_lab.histories.world import VerifyAnswer, World
+from durability_lab.histories.world import World
 from durability_lab.support.cleanup import in_memory
 
 _DELAY_S = 0.0002
@@ -77,8 +78,11 @@ class Playable(KnownTruth, Protocol):
     """A world in which a history can be played. `standing`: of each run the weightiest verdict that the
     server's store has, as it is now; `unanswered`: runs that a verify without an answer may have judged."""
 
-    standing: dict[int, str]
     unanswered: set[int]
+
+    @property
+    def standing(self) -> dict[int, str]:
+        """See above."""
 
     async def start(self) -> None:
         """What comes before the first step."""

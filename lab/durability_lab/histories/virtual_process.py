@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class Process:
@@ -21,6 +23,19 @@ class Process:
         self.tasks: set[asyncio.Task[Any]] = set()
         self.handlers: dict[int, Callable[[], object]] = {}  # of signals
         self._waiting: list[asyncio.Handle] = []  # what would have run while it was frozen
+
+    def begin(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Have it do `work`. An error of it is raised where the task is awaited, or nowhere."""
+
+        async def within() -> T:
+            CURRENT.set(self)
+            return await work
+
+        task = loop.create_task(within())
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return task
 
     def freeze(self) -> None:
         """Nothing of it runs until `thaw`; its kernel goes on."""

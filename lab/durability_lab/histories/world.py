@@ -2,7 +2,7 @@
 
 The client's `run` and `verify`, the link, the protocol, the server and its store are the product's own, in
 virtual time (`virtual_loop`); the machine, the drive and the network are the history's. Each step is one
-thing that happens; what is known of it beyond what any tester can know is kept in `cuts` and `ends`, for
+thing that happens; what is known of it beyond what any tester can know is kept in fields of the world, for
 `deserved`. It judges nothing.
 """
 
@@ -11,42 +11,33 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-import shutil
 import signal
-from collections.abc import Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
 
-from durability.errors import DurabilityError, TargetBusyError
 from durability.formats import facts
-from durability.formats.case import Case, ProvableCutClass, case_from_value, case_to_value
+from durability.formats.case import ProvableCutClass, case_from_value
 from durability.formats.plan import Plan
 from durability.formats.workloads.registry import DEFAULT
-from durability.protocol.local_address import PORT, socket_name
-from durability.protocol.messages import CaseFile, Export, List, Listing
 from durability.units import parse_run
-from durability_client.link.endpoint import Endpoint
-from durability_client.link.server_connection import connect
 from durability_client.run.planning import RunOptions
 from durability_client.run.run_command import run
-from durability_client.verify.verify_command import VerifyOptions, verify
+from durability_client.verify.verify_command import VerifyOptions
 from durability_lab.drive.drive_log import Broken
+from durability_lab.histories.cuts_and_answers import ATTESTATION, PlayedCut, VerifyAnswer, attests
 from durability_lab.histories.eventful_drive import SIZE_BYTES, HistoryStorage
 from durability_lab.histories.figures import PromisedOperations
+from durability_lab.histories.history_server import HistoryServer
 from durability_lab.histories.simulated_files import HistoryFileStorage
 from durability_lab.histories.steps import History, Step
+from durability_lab.histories.store_copies import StoreCopies
+from durability_lab.histories.verify_commands import VerifyCommands, VerifyOutput
 from durability_lab.histories.virtual_loop import VirtualLoop
 from durability_lab.histories.virtual_network import VirtualNetwork
-from durability_lab.histories.virtual_process import CURRENT, Process
-from durability_server.server import Server
+from durability_lab.histories.virtual_process import Process
 
 MS, S = 1_000_000, 1_000_000_000
-ATTESTATION = "the operator pulled the plug"
-_HARDWARE = ("machine", "drive")
-# What must have lost its power, or died, for a cut of a class to have happened.
-CUT_SUBJECTS = {"os": ("guest", *_HARDWARE), "vm": _HARDWARE, "power": _HARDWARE}
 _LESSER: dict[str, ProvableCutClass] = {"os": "os", "vm": "vm"}  # than what an attestation means by itself
 
 # Steps that leave a sound run sound, and those that do after its client is gone.
@@ -57,63 +48,9 @@ _CREDIT_GROUPS = 24  # with fewer a writer may always be waiting for the server 
 _BEGIN_NS = 200 * 1_000_000  # after the first one the first acknowledgements have been granted
 _UNSHOWN_NS = 3 * 1_000_000_000  # a client that is frozen for longer must not look like a cut
 _BOOT_S = 2.0
-_UP_FOR_NS = 10**6 * 1_000_000_000  # another machine that takes over the server's store
 _ARMING_S = 3.0
 _WRITING_S = 0.03
-_PATIENCE_S = 20.0  # of the operator with a command that gives no answer
 _LOOK_S = 0.005
-_AGAIN_S = 0.0003
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlayedCut:
-    """Something lost its power, or its operating system. `promised_ns`: see `EventfulDrive`, at that time."""
-
-    at_ns: int
-    what: str
-    promised_ns: dict[int, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyAnswer:
-    """What one `verify` said, and how the world was then. `document` None: it refused, for the reason `why`.
-    `case`: the log that it judged by; `older`: the operator asked for an older run by name, or
-    for that of an export; `exported`: it was read from one, so the answer was not stored. `smaller`: the runs
-    for which the drive was smaller than it had been, when verify began. `interrupted`: something happened
-    while it went on. `recovered`: so did the drive, which gave back meanwhile what could not be read at
-    first. `beside`: what another `verify` said, which was begun meanwhile."""
-
-    step: Step
-    at_ns: int
-    document: dict[str, Any] | None
-    why: str
-    case: Case | None
-    attested: bool
-    older: bool
-    exported: bool
-    smaller: frozenset[int]
-    interrupted: bool = False
-    recovered: bool = False
-    beside: VerifyAnswer | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Said:
-    """What one `verify` printed: its document, or why there is none."""
-
-    document: dict[str, Any] | None
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Copy:
-    """The server's store as it was once: its files, and what it had then of `known` and `standing`."""
-
-    path: Path
-    known: set[int]
-    standing: dict[int, str]
 
 
 @dataclass(slots=True)
@@ -123,6 +60,8 @@ class World:
     history: History
     directory: Path
     loop: VirtualLoop
+    server: HistoryServer = field(init=False)
+    store: StoreCopies = field(init=False)
     storage: HistoryStorage = field(init=False)
     cuts: list[PlayedCut] = field(default_factory=list)
     armed: list[int] = field(default_factory=list)  # those that the server armed on the drive as it is
@@ -133,8 +72,6 @@ class World:
     failed: set[int] = field(default_factory=set)  # runs with an I/O error
     failed_with_power: set[int] = field(default_factory=set)  # runs whose drive failed everything, with power
     renamed: bool = False
-    known: set[int] = field(default_factory=set)  # runs that the store has as armed, as it is now
-    standing: dict[int, str] = field(default_factory=dict)  # verdicts that it has; `play` keeps it
     unanswered: set[int] = field(default_factory=set)
     spoiled: set[int] = field(default_factory=set)  # runs to which more happened than a cut
     sound: set[int] = field(default_factory=set)  # runs cut under load, and nothing else happened
@@ -149,17 +86,23 @@ class World:
     booted_ns: int = 0
     drives: int = 1
     copied: bool = False  # the drive as it is has a copy of the one before
-    server_boots: int = 1
-    server_ahead_ns: int = 0  # the clock of the server's machine, of this history's
-    server: Server | None = None
-    server_process: Process | None = None
     client: Process | None = None
-    copies: list[Copy] = field(default_factory=list)
-    exports: list[Path] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.booted_ns = self.loop.now_ns - 100 * S
+        self.server = HistoryServer(self.directory, self.loop)
+        self.store = StoreCopies(self.directory)
         self.storage = self._drive()
+
+    @property
+    def known(self) -> set[int]:
+        """The runs that the server's store has as armed, as it is now."""
+        return self.store.known
+
+    @property
+    def standing(self) -> dict[int, str]:
+        """The verdicts that the server's store has, as it is now; `play` keeps it."""
+        return self.store.standing
 
     @property
     def plans(self) -> dict[int, Plan]:
@@ -268,7 +211,7 @@ class World:
         if not self.reachable or self.client_alive:
             return
         options = RunOptions(
-            endpoint=self._endpoint,
+            endpoint=self.server.endpoint,
             size_bytes=int(step["size_kib"]) << 10,
             workload=step["workload"] if self.history.target == "file" else DEFAULT,
             writers=int(step["writers"]),
@@ -279,7 +222,7 @@ class World:
             force=True,
         )
         self.client = Process("client")
-        task = self._begin(self.client, run(options, self.storage, io.StringIO()))
+        task = self.client.begin(self.loop, run(options, self.storage, io.StringIO()))
         if step["next"] != "armed":
             await asyncio.sleep(int(step["next"]) / 1000)
             return
@@ -291,11 +234,9 @@ class World:
 
     def _armed(self) -> bool:
         """Note which runs are armed; whether the newest is."""
-        runs = self.server.runs if self.server is not None else ()
-        for one in runs:
-            if one.armed is not None and one.id not in self.armed:
-                self.armed.append(one.id)
-                self.known.add(one.id)
+        new = [run for run in self.server.armed() if run not in self.armed]
+        self.armed += new
+        self.known.update(new)
         return bool(self.plans) and list(self.plans)[-1] in self.armed
 
     async def _pass(self, step: Step) -> None:
@@ -339,7 +280,7 @@ class World:
     def _note_load(self, what: str) -> None:
         """The cut comes: whether the newest run is a sound one."""
         run = next(reversed(self.plans), 0)
-        heard = self.server is not None and self.network.up and run in self.armed and run in self.known
+        heard = self.server.runs and self.network.up and run in self.armed and run in self.known
         if run == 0 or self.plans[run].credit < _CREDIT_GROUPS * self.plans[run].group:
             return
         now_ns, drive = self.loop.now_ns, self.storage.drive
@@ -498,112 +439,51 @@ class World:
 
     async def start(self) -> None:
         """Start the server."""
-        process = Process("server", boot_id=f"server-boot-{self.server_boots}", ahead_ns=self.server_ahead_ns)
-
-        async def started() -> Server:
-            server = Server(store_url=f"sqlite:///{self._store}")
-            await server.start_locally(self.directory, PORT)
-            return server
-
-        self.server, self.server_process = await self._begin(process, started()), process
-
-    async def _server(self, step: Step) -> None:
-        how = step["how"]
-        if self.server is not None and how != "start":
-            self._kill_server()
-            await asyncio.sleep(_LOOK_S)
-        if how in ("newest", "oldest") and self.copies:
-            self._remove_store()
-            copy = of_age(self.copies, step) if how == "newest" else self.copies[0]
-            self.known, self.standing = set(copy.known), dict(copy.standing)
-            for file in copy.path.iterdir():
-                shutil.copy(file, self.directory / file.name)
-        if how in ("restarted", "moved"):
-            self.server_boots += 1
-            await asyncio.sleep(_BOOT_S)
-            self.server_ahead_ns = _UP_FOR_NS if how == "moved" else -self.loop.now_ns
-        if self.server is None and how != "kill":
-            await self.start()
-
-    def _kill_server(self) -> None:
-        if self.server is None or self.server_process is None:
-            return
-        self._armed()
-        self._note_frozen()
-        self.server_process.end()
-        self.network.kill(self.server_process)
-        self.network.close()
-        self.server._store.close()
-        self.server = None
-
-    async def _copy(self, step: Step) -> None:
-        copy = self.directory / f"copy-{len(self.copies)}"
-        copy.mkdir()
-        for file in self.directory.glob("store*"):
-            shutil.copy(file, copy / file.name)
-        self.copies.append(Copy(path=copy, known=set(self.known), standing=dict(self.standing)))
-        case = await self.case(list(self.plans)[-1]) if self.plans else None
-        if case is not None:
-            export = self.directory / f"export-{len(self.exports)}.json"
-            export.write_text(json.dumps(case_to_value(case)))
-            self.exports.append(export)
-
-    @property
-    def _store(self) -> Path:
-        return self.directory / "store"
-
-    @property
-    def _endpoint(self) -> Endpoint:
-        """The server as its operator has it: the network of a history needs no protection."""
-        return Endpoint(local=self.directory / socket_name(PORT))
-
-    def _remove_store(self) -> None:
-        for file in self.directory.glob("store*"):
-            file.unlink()
-
-    # The operator.
-
-    async def case(self, run_id: int) -> Case | None:
-        """What the server has of a run; None where it has no answer."""
-        with suppress(DurabilityError):
-            return case_from_value((await self._ask(Export(run=run_id), CaseFile)).case)
-        return None
+        await self.server.start()
 
     async def listed(self) -> dict[int, str]:
         """The verdict that `runs` shows of each run."""
-        with suppress(DurabilityError):
-            rows = (await self._ask(List(limit=100), Listing)).rows
-            return {parse_run(str(row["run"])): str(row["verdict"]) for row in rows}
-        return {}
+        return await self.server.listed()
 
-    async def _ask(self, message: Any, answer: Any) -> Any:
-        if self.server is None or not self.network.up:
-            raise DurabilityError("no server")
-        connection = await connect(self._endpoint, "query")
-        try:
-            return await connection.request(message, answer)
-        finally:
-            connection.close()
+    async def _server(self, step: Step) -> None:
+        how, server = step["how"], self.server
+        if server.runs and how != "start":
+            self._kill_server()
+            await asyncio.sleep(_LOOK_S)
+        if copy := self.store.restore(step):
+            server.restore(copy)
+        if how in ("restarted", "moved"):
+            await asyncio.sleep(_BOOT_S)
+            server.machine_changes(moved=how == "moved")
+        if not server.runs and how != "kill":
+            await server.start()
+
+    def _kill_server(self) -> None:
+        if self.server.runs:
+            self._armed()
+            self._note_frozen()
+            self.server.kill()
+
+    async def _copy(self, step: Step) -> None:
+        self.server.copy(self.store.add_copy())
+        case = await self.server.case_value(list(self.plans)[-1]) if self.plans else None
+        if case is not None:
+            self.store.add_export(case)
+
+    # The operator.
 
     async def _verify(self, step: Step) -> VerifyAnswer | None:
         if not self.reachable or self.client_alive:
             return None
-        exported = step["log"] == "export" and bool(self.exports)
-        if not exported and (self.server is None or not self.network.up):
+        export = self.store.export_for(step)
+        if export is None and not (self.server.runs and self.network.up):
             return None
         older = step["run"] == "older" and len(self.plans) > 1
-        judged = list(self.plans)[-2 if older else -1 :][:1]
-        true = any(
-            run in cut.promised_ns and cut.what in CUT_SUBJECTS[step["cut_class"]]
-            for cut in self.cuts
-            for run in judged
-        )
-        attested = step["attest"] == "false" or (step["attest"] == "true" and true)
-        export = of_age(self.exports, step) if exported else None
+        attested = attests(step, self.cuts, list(self.plans)[-2 if older else -1 :][:1])
         options = VerifyOptions(
             target=self.storage.path,
-            endpoint=None if exported else self._endpoint,
-            run=list(self.plans)[-2] if older and not exported else 0,
+            endpoint=None if export else self.server.endpoint,
+            run=list(self.plans)[-2] if older and export is None else 0,
             attest_cut=ATTESTATION if attested else None,
             cut_class=_LESSER.get(step["cut_class"]) if attested else None,
             require_cut="os" if step["require"] == "os" else "power",
@@ -613,21 +493,21 @@ class World:
         )
         smaller = frozenset(run for run in self.plans if self.smaller(run))
 
-        async def answered(said: _Said) -> VerifyAnswer:
+        async def answered(output: VerifyOutput) -> VerifyAnswer:
             case = None
-            if said.document is not None and export is not None:
+            if output.document is not None and export is not None:
                 case = case_from_value(json.loads(export.read_text()))
-            elif said.document is not None:
-                case = await self.case(parse_run(said.document["run"]))
+            elif output.document is not None:
+                case = await self.server.case(parse_run(output.document["run"]))
             return VerifyAnswer(
                 step=step,
                 at_ns=self.loop.now_ns,
-                document=said.document,
-                why=said.why,
+                document=output.document,
+                why=output.why,
                 case=case,
                 attested=attested,
-                older=older or exported,
-                exported=exported,
+                older=older or export is not None,
+                exported=export is not None,
                 smaller=smaller,
                 interrupted=self._interrupted,
                 recovered=recovered,
@@ -637,51 +517,25 @@ class World:
             self.storage.mount()  # a drive that had not recovered may have by now
         drive = self.storage.drive
         unread = drive.broken(self.storage.log) if drive.recovering else []
-        first, second = await self._verified(step, options)
+        first, *second = await self._verified(step, options)
         recovered = bool(unread) and not drive.recovering
         self.broken_before += unread if recovered else []
         answer = await answered(first)
-        return (
-            answer
-            if second is None
-            else replace(answer, beside=replace(await answered(second), interrupted=True))
-        )
+        if second:
+            answer = replace(answer, beside=replace(await answered(second[0]), interrupted=True))
+        return answer
 
-    async def _verified(self, step: Step, options: VerifyOptions) -> tuple[_Said, _Said | None]:
-        """What verify said, and a second one beside it."""
+    async def _verified(self, step: Step, options: VerifyOptions) -> list[VerifyOutput]:
+        """What `verify` printed, and another one beside it, where something may be lost meanwhile."""
+        commands = VerifyCommands(self.loop, self.storage, options, beside=step["beside"] == "yes")
         drive = self.storage.drive
-        processes = [Process("verify") for _ in range(1 + (step["beside"] == "yes"))]
         self._interrupted = False
-        drive.on_read = lambda: self._lose(step, processes)
+        drive.on_read = lambda: self._lose(step, commands.processes)
         drive.reads_left = int(step["cut_after"]) or None
-        first = self._begin_verify(processes[0], options)
-        second = None
-        if step["beside"] == "yes":
-            second = self._begin_verify(processes[1], options, patiently=first)
-        await asyncio.wait({first} if second is None else {first, second}, timeout=_PATIENCE_S)
-        said = [await _said(task) for task in (first, second) if task is not None]
+        outputs = await commands.outputs()
         self.storage.unlock()
         drive.reads_left = None
-        return said[0], said[1] if second is not None else None
-
-    def _begin_verify(
-        self, process: Process, options: VerifyOptions, *, patiently: asyncio.Task[Any] | None = None
-    ) -> asyncio.Task[Any]:
-        """`patiently`: as often as the target is held by that one."""
-
-        async def verified() -> str:
-            while True:
-                out = io.StringIO()
-                try:
-                    await verify(options, storage=self.storage, out=out, err=io.StringIO())
-                except TargetBusyError:
-                    if patiently is None or patiently.done():
-                        raise
-                    await asyncio.sleep(_AGAIN_S)
-                else:
-                    return out.getvalue()
-
-        return self._begin(process, verified())
+        return outputs
 
     def _lose(self, step: Step, processes: Sequence[Process]) -> None:
         """What `verify`, the first of `processes`, loses in the middle of its reads."""
@@ -703,17 +557,6 @@ class World:
 
     # The rest.
 
-    def _begin(self, process: Process, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        async def within() -> Any:
-            CURRENT.set(process)
-            return await work
-
-        task = self.loop.create_task(within())
-        process.tasks.add(task)
-        task.add_done_callback(process.tasks.discard)
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return task
-
     def _drive(self) -> HistoryStorage:
         kind = HistoryFileStorage if self.history.target == "file" else HistoryStorage
         return kind(
@@ -734,22 +577,3 @@ class World:
             virtualisation="none",
             hostname="simulated",
         )
-
-
-async def _said(task: asyncio.Task[Any]) -> _Said:
-    """How a `verify` ended; it is ended if it has not."""
-    if not task.done():
-        task.cancel()
-        await asyncio.wait({task})
-        return _Said(document=None, why="no answer")
-    if task.cancelled():
-        return _Said(document=None, why="killed")
-    error = task.exception()
-    if isinstance(error, DurabilityError):
-        return _Said(document=None, why=f"{type(error).__name__}: {error}")
-    return _Said(document=json.loads(task.result()), why="")
-
-
-def of_age(paths: Sequence[T], step: Step) -> T:
-    """The newest, or so many before it as the step says; the oldest if there are not so many."""
-    return paths[max(0, len(paths) - 1 - int(step["age"]))]

@@ -23,7 +23,6 @@ from typing import Any, Final
 
 from durability.errors import DurabilityError
 from durability.formats.case import Case, case_from_value
-from durability.formats.documents import to_json
 from durability.formats.plan import Plan
 from durability.formats.workloads.registry import DEFAULT, workload
 from durability.protocol.messages import CaseFile, Export, List, Listing
@@ -32,11 +31,12 @@ from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import Storage
 from durability_lab.drive.drive_events import LASTING, ONCE
 from durability_lab.drive.drive_log import Broken
+from durability_lab.histories.cuts_and_answers import ATTESTATION, PlayedCut, VerifyAnswer, attests
 from durability_lab.histories.figures import PromisedOperations
 from durability_lab.histories.kernel.kernel_processes import BegunCommand, KernelMachine, ServerProcess, until
 from durability_lab.histories.kernel.real_network import RealNetwork
 from durability_lab.histories.steps import History, Step
-from durability_lab.histories.world import ATTESTATION, CUT_SUBJECTS, Copy, PlayedCut, VerifyAnswer, of_age
+from durability_lab.histories.store_copies import StoreCopies
 from durability_lab.kernel_rig.block_rig import BlockRig, MountError
 from durability_lab.support.loads import FILE_SYSTEMS, NAMES_MIB, FileSystemName
 
@@ -79,15 +79,12 @@ class KernelWorld:
         self.frozen_shortly: set[int] = set()
         self.renamed = False  # no step does it here
         self.mistakable = False
-        self.known: set[int] = set()
-        self.standing: dict[int, str] = {}
         self.unanswered: set[int] = set()
         self.sound: set[int] = set()  # a busy machine's load is not known well enough to owe a verdict
         self.lossy: set[int] = set()
         self.unheard_ns = _UNHEARD_NS
         self.plans: dict[int, Plan] = {}
-        self.copies: list[Copy] = []
-        self.exports: list[Path] = []
+        self.store = StoreCopies(directory)
         self.file_system = None if history.target == "device" else Random(history.seed).choice(FILE_SYSTEMS)
         self.size_bytes = _SIZES[self.file_system]
         self.rig = BlockRig(
@@ -96,7 +93,6 @@ class KernelWorld:
         self.machine = KernelMachine(directory, seed=history.seed)
         self.server = ServerProcess(directory, seed=history.seed)
         self.network = RealNetwork()
-        self._directory = directory
         self._client: BegunCommand | None = None
         self._clients: dict[int, BegunCommand] = {}  # by run
         self._broken: list[Broken] = []
@@ -108,6 +104,16 @@ class KernelWorld:
         self._mounted = self.file_system is not None
 
     # What the truth is found from.
+
+    @property
+    def known(self) -> set[int]:
+        """The runs that the server's store has as armed, as it is now."""
+        return self.store.known
+
+    @property
+    def standing(self) -> dict[int, str]:
+        """The verdicts that the server's store has, as it is now; `play` keeps it."""
+        return self.store.standing
 
     @property
     def reachable(self) -> bool:
@@ -398,24 +404,18 @@ class KernelWorld:
         how = step["how"]
         if how != "start":
             await self.server.kill()
-        if how in ("newest", "oldest") and self.copies:
-            copy = of_age(self.copies, step) if how == "newest" else self.copies[0]
-            self.server.restore(copy.path)
-            self.known, self.standing = set(copy.known), dict(copy.standing)
+        if copy := self.store.restore(step):
+            self.server.restore(copy)
         if how in ("restarted", "moved"):
             self.server.machine_changes(moved=how == "moved")
         if not self.server.runs and how != "kill":
             await self._start_server()
 
     async def _copy(self, step: Step) -> None:
-        copy = self._directory / f"copy-{len(self.copies)}"
-        self.server.copy(copy)
-        self.copies.append(Copy(path=copy, known=set(self.known), standing=dict(self.standing)))
+        self.server.copy(self.store.add_copy())
         case = await self._case_value(list(self.plans)[-1]) if self.plans else None
         if case is not None:
-            export = self._directory / f"export-{len(self.exports)}.json"
-            export.write_text(to_json(case))
-            self.exports.append(export)
+            self.store.add_export(case)
 
     async def _case_value(self, run: int) -> Any:
         with suppress(DurabilityError, OSError):
@@ -438,24 +438,17 @@ class KernelWorld:
     async def _verify(self, step: Step) -> VerifyAnswer | None:
         if not (self._machine_up and self._attached and self.rig.powered) or self._hung or self._client_alive:
             return None
-        exported = step["log"] == "export" and bool(self.exports)
-        if not exported and not (self.server.runs and self.network.up):
+        export = self.store.export_for(step)
+        if export is None and not (self.server.runs and self.network.up):
             return None
         unmounted = self.file_system is not None and not self._mounted
         if unmounted and not self.armed:
             return None
-        older = step["run"] == "older" and len(self.armed) > 1 and not exported
-        run = self.armed[-2] if older else self.armed[-1] if unmounted and not exported else 0
-        judged = self.armed[-2 if older else -1 :][:1]
-        true = any(
-            one in cut.promised_ns and cut.what in CUT_SUBJECTS[step["cut_class"]]
-            for cut in self.cuts
-            for one in judged
-        )
-        attested = step["attest"] == "false" or (step["attest"] == "true" and true)
-        export = of_age(self.exports, step) if exported else Path()
+        older = step["run"] == "older" and len(self.armed) > 1 and export is None
+        run = self.armed[-2] if older else self.armed[-1] if unmounted and export is None else 0
+        attested = attests(step, self.cuts, self.armed[-2 if older else -1 :][:1])
         options = (
-            *(("--from-export", str(export)) if exported else self._common),
+            *(("--from-export", str(export)) if export is not None else self._common),
             *(("--run", format_run(run)) if run else ()),
             *(("--device", self.rig.loop) if unmounted else ()),
             *(("--attest-cut", ATTESTATION, "--cut-class", step["cut_class"]) if attested else ()),
@@ -470,7 +463,7 @@ class KernelWorld:
             await asyncio.to_thread(self.rig.cut)
             await self._note_cut("drive", time.monotonic_ns())
         case = None
-        if document is not None and exported:
+        if document is not None and export is not None:
             case = case_from_value(json.loads(export.read_text()))
         elif document is not None:
             case = await self._case(parse_run(document["run"]))
@@ -481,8 +474,8 @@ class KernelWorld:
             why=why,
             case=case,
             attested=attested,
-            older=older or exported,
-            exported=exported,
+            older=older or export is not None,
+            exported=export is not None,
             smaller=smaller,
         )
 

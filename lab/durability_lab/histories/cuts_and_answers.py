@@ -1,0 +1,63 @@
+"""What a world notes of its history: the cuts, and what each `verify` said of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from durability.formats.case import Case
+from durability_lab.histories.steps import Step
+
+ATTESTATION = "the operator pulled the plug"
+_HARDWARE = ("machine", "drive")
+# What must have lost its power, or died, for a cut of a class to have happened.
+_CUT_SUBJECTS = {"os": ("guest", *_HARDWARE), "vm": _HARDWARE, "power": _HARDWARE}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedCut:
+    """Something lost its power, or its operating system. `promised_ns`: see `EventfulDrive`, at that time."""
+
+    at_ns: int
+    what: str
+    promised_ns: dict[int, int]
+
+    def is_of(self, cut_class: str) -> bool:
+        """Whether it was a cut of that class."""
+        return self.what in _CUT_SUBJECTS.get(cut_class, ())
+
+    def hit(self, run: int) -> bool:
+        """Whether the drive had promised something to the run."""
+        return run in self.promised_ns
+
+
+def attests(step: Step, cuts: Iterable[PlayedCut], judged: Iterable[int]) -> bool:
+    """Whether the operator of a `verify` of the runs `judged` says that there was a cut."""
+    if step["attest"] != "true":
+        return step["attest"] == "false"
+    runs = tuple(judged)
+    return any(cut.is_of(step["cut_class"]) and cut.hit(run) for cut in cuts for run in runs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyAnswer:
+    """What one `verify` said, and how the world was then. `document` None: it refused, for the reason `why`.
+    `case`: the log that it judged by; `older`: the operator asked for an older run by name, or
+    for that of an export; `exported`: it was read from one, so the answer was not stored. `smaller`: the runs
+    for which the drive was smaller than it had been, when verify began. `interrupted`: something happened
+    while it went on. `recovered`: so did the drive, which gave back meanwhile what could not be read at
+    first. `beside`: what another `verify` said, which was begun meanwhile."""
+
+    step: Step
+    at_ns: int
+    document: dict[str, Any] | None
+    why: str
+    case: Case | None
+    attested: bool
+    older: bool
+    exported: bool
+    smaller: frozenset[int]
+    interrupted: bool = False
+    recovered: bool = False
+    beside: VerifyAnswer | None = None

@@ -1,0 +1,64 @@
+"""What the server's store has of a history, and the copies and exports that were taken of it meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from durability.formats.documents import to_json
+from durability_lab.histories.steps import Step
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Copy:
+    """The store as it was once: its files, and what it had then of `known` and `standing`."""
+
+    path: Path
+    known: frozenset[int]
+    standing: Mapping[int, str]
+
+
+class StoreCopies:
+    """`known`: the runs that the store has as armed, as it is now; `standing`: of each run the weightiest
+    verdict that it has. Copies and exports go below `directory`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.known: set[int] = set()
+        self.standing: dict[int, str] = {}
+        self._directory = directory
+        self._copies: list[_Copy] = []
+        self._exports: list[Path] = []
+
+    def add_copy(self) -> Path:
+        """Where a copy of the store as it is now is to be put: a directory to make."""
+        path = self._directory / f"copy-{len(self._copies)}"
+        self._copies.append(_Copy(path=path, known=frozenset(self.known), standing=dict(self.standing)))
+        return path
+
+    def add_export(self, case: Any) -> None:
+        """Keep a case, as a document."""
+        path = self._directory / f"export-{len(self._exports)}.json"
+        path.write_text(to_json(case))
+        self._exports.append(path)
+
+    def restore(self, step: Step) -> Path | None:
+        """The copy on which a `server` step starts it; from here on it knows what it knew then. None: the
+        store stays as it is."""
+        if step["how"] not in ("newest", "oldest") or not self._copies:
+            return None
+        copy = of_age(self._copies, step) if step["how"] == "newest" else self._copies[0]
+        self.known, self.standing = set(copy.known), dict(copy.standing)
+        return copy.path
+
+    def export_for(self, step: Step) -> Path | None:
+        """The export that a `verify` step judges by; None if it asks the server."""
+        return of_age(self._exports, step) if step["log"] == "export" and self._exports else None
+
+
+def of_age(paths: Sequence[T], step: Step) -> T:
+    """The newest, or so many before it as the step says; the oldest if there are not so many."""
+    return paths[max(0, len(paths) - 1 - int(step["age"]))]
