@@ -118,3 +118,8 @@ class Lab:
     def end(self) -> None:
         for connection in self._live:
             connection.close()
+
+
+def codes(document: dict[str, Any]) -> list[str]:
+    """The reasons of a verdict's document."""
+    return [reason["code"] for reason in document["reasons"]]

@@ -1,0 +1,147 @@
+"""Which target `verify` takes: the one of the run, another one, one that is missing or in use."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from durability.errors import (
+    EXIT_ENVIRONMENT,
+    EXIT_LOSS,
+    EXIT_OK,
+    RefusedError,
+    SetupError,
+    TargetBusyError,
+    UsageError,
+    WrongTargetError,
+)
+from durability.formats.case import Case
+from durability.formats.facts import Facts
+from durability.formats.plan import MAIN
+from durability_client.target.kernel_storage import KernelStorage
+from durability_client.verify.case_source import ServerCaseSource
+from durability_client.verify.verify_command import VerifyOptions, examine, verify
+from tests.client.verify.targets import KnownStorage, lay_down
+from tests.client.verify.verify_lab import ACKED, Lab, codes
+from tests.core.evidence.memory_target import Disk, after_power_loss
+from tests.sample_facts import drive, facts
+
+pytestmark = pytest.mark.slow  # each starts a server and a scan
+
+
+async def test_smaller_drive_is_loss(lab: Lab) -> None:
+    """Every slot is right, and half of the drive is gone."""
+    await lab.run()
+    lab.now = replace(lab.now, drives=(drive(diskseq=1, unsafe_shutdowns=4, size_bytes=1 << 39),))
+
+    document = await lab.verify()
+
+    assert (document["exit"], codes(document)) == (EXIT_LOSS, ["device-smaller"])
+    assert not any(document["findings"].values())
+
+
+async def test_missing_file_is_loss_where_the_drive_is_the_runs(lab: Lab) -> None:
+    """The server knows the run by drives, place and UUID; the file that is gone was lost."""
+    await lab.run()
+    lab.disk.files.clear()
+
+    document = await lab.verify()
+
+    assert (document["exit"], document["findings"]["truncated"]) == (EXIT_LOSS, 1024 + 2)
+
+
+@pytest.mark.parametrize(
+    "now", [facts(boot="boot-2", uuid="uuid-2"), facts(boot="boot-2", drives=(drive(serial="S2"),))]
+)
+async def test_another_target_is_never_a_loss(lab: Lab, now: Facts) -> None:
+    """A file system that is not mounted, or another drive: exit 5, and the run is not ended."""
+    await lab.run()
+    lab.disk.files.clear()
+    lab.now = now
+
+    with pytest.raises(WrongTargetError, match="is not the target of run") as caught:
+        await lab.verify(run=lab.plan.run)
+    line = f"If it no longer mounts: `durability verify --device /dev/sda1 --run {lab.plan.run:016x}`"
+    assert line in str(caught.value)
+
+    assert caught.value.exit_code == EXIT_ENVIRONMENT
+    assert (await lab.shown())["case"]["state"] != "ended"
+    assert not (await lab.shown())["verdicts"]
+
+
+async def test_volumes_of_one_drive_are_two_targets(lab: Lab) -> None:
+    """Names of device mapper change with a boot; a run on one volume is not judged on another one."""
+
+    def volume(letter: str, name: str) -> Facts:
+        place: dict[str, Any] = {"path_in_file_system": "", "offset_bytes": None, "volume": f"LVM-{letter}"}
+        return facts(kind="device", path=name, file_system=None, **place)
+
+    first = replace(lab.plan, run=0xBB, seed=9)
+    disk = Disk(first)
+    disk.write_to(0, ACKED)
+    lab.lose(5)  # the other volume's loss
+    await lab.run(plan=first, armed=volume("b", "/dev/dm-0"))
+    await lab.run(armed=volume("a", "/dev/dm-0"))
+    (lab.directory / "b").mkdir()
+    path = lay_down(disk, lab.directory / "b").path
+    after_cut = replace(volume("b", "/dev/dm-0"), host=after_power_loss().host)
+    lab.storage = KnownStorage(path, replace(after_cut, drives=after_power_loss().drives))
+
+    document = await lab.verify()
+    assert (document["exit"], document["run"]) == (EXIT_OK, f"{first.run:016x}")
+    path.write_bytes(bytes(path.stat().st_size))
+    with pytest.raises(WrongTargetError, match="the target is on the volume LVM-b, expected LVM-a"):
+        await lab.verify(run=lab.plan.run)
+
+
+async def test_facts_are_as_new_as_the_case(lab: Lab) -> None:
+    """The start of this system is counted from the case, however long the drive and the server take."""
+    await lab.run()
+    storage = KnownStorage(lay_down(lab.disk, lab.directory).path, lab.now)
+    took_ns: list[int] = []
+    older_ns: list[int] = []
+
+    class LateSource(ServerCaseSource):
+        async def open(self, run: int, facts: Facts, *, end: bool) -> Case | None:
+            older_ns.append(facts.host.uptime_ns - lab.now.host.uptime_ns)
+            began_ns = time.monotonic_ns()
+            case = await super().open(run, facts, end=end)
+            took_ns.append(time.monotonic_ns() - began_ns)
+            return case
+
+    options = VerifyOptions(target=storage.path, endpoint=lab.endpoint)
+    await examine(options, storage, LateSource(lab.endpoint), lambda _: None)
+    assert older_ns[0] == 0 and older_ns[-1] >= took_ns[0]
+
+
+async def test_target_in_use_is_refused(lab: Lab) -> None:
+    """Whoever holds the target's lock keeps it."""
+    await lab.run()
+    other = KernelStorage(lay_down(lab.disk, lab.directory).path)
+    other.lock()
+
+    with pytest.raises(TargetBusyError):
+        await lab.verify()
+    other.unlock()
+    assert (await lab.verify())["verdict"] == "durable", "the lock is given back"
+    assert (await lab.verify())["verdict"] == "durable"
+
+
+async def test_unknown_target_is_refused(lab: Lab) -> None:
+    """Neither superblock nor server know a run on it: exit 5."""
+    lab.disk.files[MAIN] = bytearray(len(lab.disk.files[MAIN]))
+
+    with pytest.raises(RefusedError) as caught:
+        await lab.verify()
+    assert caught.value.code == "run-unknown"
+    with pytest.raises(SetupError, match="does not know run 000000000000002a"):
+        await lab.verify(run=42)
+
+
+async def test_target_must_be_named(lab: Lab) -> None:
+    """Without TARGET and --device there is nothing to look at."""
+    with pytest.raises(UsageError, match="name the TARGET"):
+        await verify(VerifyOptions(target=None, endpoint=lab.endpoint))
