@@ -17,8 +17,9 @@ PACKAGES := nbdkit nbdkit-plugin-python libnbd-bin fuse3 mount util-linux \
 	man-db mandoc zsh fish lintian mmdebstrap systemd systemd-container debian-archive-keyring \
 	squashfs-tools grub-common grub-pc-bin grub-efi-amd64-bin mtools xorriso ovmf cpio
 
-# What takes longest: virtual machines, and campaigns and the agent on real block devices.
-LONG := tests/lab/vm_rig tests/lab/kernel_rig/campaigns tests/client/agent/on_drives
+# What takes longest: virtual machines; campaigns, the agent, histories and files by name on real block devices.
+LONG := tests/lab/vm_rig tests/lab/kernel_rig/campaigns tests/client/agent/on_drives tests/lab/histories/kernel \
+	tests/lab/kernel_rig/test_names_on_drives.py
 SHORT := --ignore=tests/release $(LONG:%=--ignore=%)
 
 # One file or test runs in this process; else TESTERS processes share the modules.
@@ -32,7 +33,7 @@ help:
 	@echo 'make quick        Run lint, types, and the quick tests that need no root. Takes two to four minutes.'
 	@echo 'make test         Run lint, types and all tests except test-long and test-release. The tests of the lab need root.'
 	@echo 'make test T=PATH  Run only the tests of a folder or a file, or one test: PATH is what pytest takes.'
-	@echo 'make test-long    Cut virtual machines (QEMU without KVM); run campaigns and the agent on block devices. On Debian, as root.'
+	@echo 'make test-long    Cut virtual machines (QEMU without KVM); run campaigns, the agent and histories on block devices. On Debian, as root.'
 	@echo 'make test-release Build the packages that users install, and test them. On Debian, as root.'
 	@echo 'make check        The same as make test, then make test-long.'
 	@echo 'make coverage     Run the tests of make test, or those of T=PATH, and print the share of lines that ran, by package.'

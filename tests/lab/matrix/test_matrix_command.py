@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,20 @@ SMALL = ("--rig", "a", "--quick", "--only", "a flush-ignored", "--cuts", "3", "-
 pytestmark = pytest.mark.slow  # each starts the program, most cut drives
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The state file of a small matrix that was never stopped."""
+    state = tmp_path_factory.mktemp("matrix") / "cuts"
+    assert lab("matrix", *SMALL, "--state", state).returncode == 0
+    return state
+
+
+@pytest.fixture
+def state(finished: Path, tmp_path: Path) -> Path:
+    """A copy of it, to go on with or to damage."""
+    return Path(shutil.copy(finished, tmp_path))
+
+
 def rows(state: Path) -> list[dict[str, Any]]:
     """The graded cuts of a state file, without what differs from time to time, in the order of their
     names."""
@@ -30,15 +45,14 @@ def rows(state: Path) -> list[dict[str, Any]]:
     return sorted(lines, key=lambda line: (line["cell"], line["number"]))
 
 
-def test_killed_matrix_goes_on(tmp_path: Path) -> None:
+def test_killed_matrix_goes_on(finished: Path, tmp_path: Path) -> None:
     """SIGKILL in the middle, then the same command again: what was done stays, and what follows is the same
     as in a matrix that was never stopped."""
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert lab("matrix", *SMALL, "--state", whole).returncode == 0
+    killed = tmp_path / "killed"
     endless = (*SMALL, "--cuts", "20000", "--state", str(killed))  # of each cell: it is never at its end
     kept = killed_after(2, endless, killed)
     assert killed_after(len(kept) + 2, endless, killed)[: len(kept)] == kept
-    wanted = {(row["cell"], row["number"]): row for row in rows(whole)}
+    wanted = {(row["cell"], row["number"]): row for row in rows(finished)}
     made = {(row["cell"], row["number"]): row for row in rows(killed)}
     assert len(made) >= 4
     assert {place: row for place, row in made.items() if place in wanted}.items() <= wanted.items()
@@ -60,10 +74,8 @@ def killed_after(count: int, arguments: Sequence[str], state: Path) -> list[str]
 
 
 @pytest.mark.parametrize("broken", ["repeated", "another cell", "another seed"])
-def test_state_with_cuts_of_no_cell_is_refused(tmp_path: Path, broken: str) -> None:
+def test_state_with_cuts_of_no_cell_is_refused(state: Path, broken: str) -> None:
     """Each cut counts once, and only in the matrix that it is of: else 5, with the line."""
-    state = tmp_path / "cuts"
-    assert lab("matrix", *SMALL, "--state", state).returncode == 0
     last = json.loads(state.read_text().splitlines()[-1])
     changes = {
         "repeated": {},
@@ -98,10 +110,8 @@ def test_paths_that_cannot_be_written_are_refused_before_the_first_cut(tmp_path:
     assert page.read_text() == "years of work"
 
 
-def test_matrix_is_resumed_with_the_same_options_only(tmp_path: Path) -> None:
+def test_matrix_is_resumed_with_the_same_options_only(state: Path) -> None:
     """Other options on the same file end with 2 and the difference; without --seed it is the file's."""
-    state = tmp_path / "cuts"
-    assert lab("matrix", *SMALL, "--state", state).returncode == 0
     refused = lab("matrix", *SMALL, "--cuts", "4", "--state", state)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "--cuts 3" in refused.stderr
@@ -125,11 +135,9 @@ def test_matrix_document(tmp_path: Path) -> None:
     assert made_by in page.read_text()
 
 
-def test_one_cut_again(tmp_path: Path) -> None:
+def test_one_cut_again(finished: Path) -> None:
     """--only, --seed and --cut make one cut of a matrix again, with the same outcome."""
-    state = tmp_path / "cuts"
-    assert lab("matrix", *SMALL, "--state", state).returncode == 0
-    wanted = rows(state)[1]
+    wanted = rows(finished)[1]
     number = str(wanted["number"])
     done = lab("matrix", "--quick", "--only", wanted["cell"], "--seed", "5", "--cut", number, "--json")
     (row,) = json.loads(done.stdout)["rows"]
