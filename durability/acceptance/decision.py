@@ -15,6 +15,7 @@ from durability.acceptance.evidence import DriveEvidence
 from durability.acceptance.known_cuts import unsearchable
 from durability.acceptance.profile import Criterion, DecisionWord, Profile
 from durability.errors import EXIT_INCONCLUSIVE, EXIT_LOSS, EXIT_OK
+from durability.formats.case import PROVABLE_CUT_CLASSES
 from durability.units import counted, percent
 
 EXIT_CODES: dict[DecisionWord, int] = {"pass": EXIT_OK, "refuse": EXIT_LOSS, "not shown": EXIT_INCONCLUSIVE}
@@ -97,14 +98,15 @@ def _why(lines: Sequence[CriterionLine], word: DecisionWord) -> str:
 
 
 def _not_proven(evidence: DriveEvidence) -> Iterator[str]:
-    best = evidence.bounding("os")
+    # The strongest class first: cuts of a weaker one may have left the drive its power.
+    best = next(filter(None, map(evidence.bounding, PROVABLE_CUT_CLASSES)), None)
     if best is None:
         yield "How often this drive loses data at a cut: no series of cuts without a loss bounds it."
     else:
         assert best.bound is not None
         yield (
-            f"That it never loses data: {counted(best.cuts, 'cut')} without a loss allow a loss in up to"
-            f" {percent(best.bound)} of cuts (95 % confidence)."
+            f"That it never loses data: {counted(best.cuts, 'cut')} of class {best.cut_class} without a loss"
+            f" allow a loss in up to {percent(best.bound)} of such cuts (95 % confidence)."
         )
     classes = {one.cut_class for one in evidence.proofs}
     if classes and "power" not in classes:

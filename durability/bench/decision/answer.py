@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TypeGuard
 
 from durability.bench.decision.proof import Proof
 from durability.bench.intervals import Ratio
@@ -110,8 +111,9 @@ def caveat(candidates: Sequence[Candidate], headlines: Sequence[str]) -> str:
 
 def _with_both(first: Candidate, other: Candidate, ratio: Ratio | None) -> str:
     fast = first if ratio is not None and ratio.value < 1 else other
-    choice = f"Take {fast.label}" if _differs(ratio) else "Take either"
-    speed = _speed(first, other, ratio, "it")
+    shown = _differs(ratio) and ratio.shows_difference
+    choice = f"Take {fast.label}" if shown else "Take either"
+    speed = _speed(first, other, ratio, "it" if shown else "")
     return _sentences(
         f"{choice}: {speed}, and both are proven, in {_cuts(first):,} and {_cuts(other):,} cuts"
     )
@@ -121,7 +123,7 @@ def _with_one(first: Candidate, other: Candidate, ratio: Ratio | None) -> str:
     """One of them is proven: it is taken unless the other one is faster."""
     proven, left = (first, other) if first.is_proven else (other, first)
     speed, state = _speed(first, other, ratio), f"{left.label} {left.state}"
-    if ratio is None or not _differs(ratio):
+    if not _differs(ratio):
         return _sentences(f"Take {proven.label}: it {proven.state}, and {speed}", state)
     if (ratio.value > 1) == (proven is other):
         faster = _speed(first, other, ratio, "it")
@@ -146,7 +148,7 @@ def _speed(first: Candidate, other: Candidate, ratio: Ratio | None, subject: str
     """How fast one commits compared with the other; `subject`: in the place of the faster one's label."""
     if ratio is None:
         return "no cell that commits was measured in both"
-    if not _is_shown(ratio):
+    if not _may_differ(ratio):
         return f"no difference in speed is shown between {first.label} and {other.label}"
     fast, slow = (other, first) if ratio.value > 1 else (first, other)
     if not _is_large(ratio):
@@ -159,13 +161,13 @@ def _speed(first: Candidate, other: Candidate, ratio: Ratio | None, subject: str
     return f"{who} commits {multiple(_times(ratio))} times as fast as {slow.label}{unsure}"
 
 
-def _differs(ratio: Ratio | None) -> bool:
-    """Whether the ratio shows a difference for which a drive is taken."""
-    return ratio is not None and _is_shown(ratio) and _is_large(ratio)
+def _differs(ratio: Ratio | None) -> TypeGuard[Ratio]:
+    """Whether there is a difference for which a drive is taken, or may be one in more rounds."""
+    return ratio is not None and _may_differ(ratio) and _is_large(ratio)
 
 
-def _is_shown(ratio: Ratio) -> bool:
-    """Without an interval its value is all there is."""
+def _may_differ(ratio: Ratio) -> bool:
+    """Whether a difference is shown, or there are too few rounds to say."""
     return ratio.low is None or ratio.high is None or ratio.shows_difference
 
 

@@ -44,10 +44,14 @@ def unlike(cut: Facts, measured: Facts) -> str:
 
 
 def withheld_flushes(cut: Facts, measured: Facts) -> bool:
-    """Whether the stack that was `cut` sent the drive no flush, and not so the one that was measured: then a
-    loss says nothing of the latter."""
-    held_back = (_conditions(cut) - _conditions(measured)) & _WITHHOLDING
-    return bool(held_back) or (_caches(cut) == {"off"} != _caches(measured))
+    """Whether the stack that was `cut` sent the drive no flush, and the one that was measured sends some:
+    then a loss says nothing of the latter."""
+    return _sends_none(cut) and not _sends_none(measured) and "on" in _caches(measured)
+
+
+def _sends_none(facts: Facts) -> bool:
+    """Whether no flush reaches the drives, since the file system or the kernel keeps each back."""
+    return bool(_conditions(facts) & _WITHHOLDING) or _caches(facts) == {"off"}
 
 
 def _of_drives(cut: Facts, measured: Facts) -> Iterator[str]:

@@ -593,8 +593,16 @@ def test_what_is_not_proven_is_said() -> None:
     said = " ".join(
         decide_on(_profile(_criterion("clean-cuts", 59)), evidence(campaign(cut_class="vm"))).not_proven
     )
-    for words in ("up to 5.0 % of cuts", "provider's own power", "no result of the benchmark"):
+    for words in (
+        "59 cuts of class vm",
+        "up to 5.0 % of such cuts",
+        "provider's own power",
+        "no result of the benchmark",
+    ):
         assert words in said
+    of = evidence(campaign(), campaign(300, cut_class="os", name="resets"))
+    (said, *_) = decide_on(_profile(_criterion("clean-cuts", 59)), of).not_proven
+    assert "59 cuts of class power without a loss allow a loss in up to 5.0 %" in said
     said = " ".join(decide_on(_profile(_criterion("clean-cuts", 59)), FINE).not_proven)
     assert "provider" not in said and HONEST is not PLP
     (said, *_) = decide_on(_profile(_criterion("clean-cuts", 59)), evidence(runs=[OTHER_CACHE])).not_proven

@@ -125,7 +125,9 @@ def test_no_drive_is_taken_for_a_small_difference(value: float, share: str, low:
 def test_few_rounds_are_not_sure() -> None:
     """A ratio without an interval, as of quick results, says so."""
     few = Ratio(value=2.2, low=None, high=None)
-    assert "b commits 2.2 times as fast as a (in too few rounds to be sure)" in _answer(None, None, few)
+    words = "commits 2.2 times as fast as a (in too few rounds to be sure)"
+    assert f"b {words}" in _answer(None, None, few)
+    assert _answer(PROVEN, PROVEN, few) == f"Take either: b {words}, and both are proven, in 59 and 59 cuts."
 
 
 def test_without_a_common_commit_there_is_no_speed() -> None:

@@ -27,6 +27,7 @@ def through(*layers: str) -> Facts:
 
 
 OFF = on(write_cache="write through")
+UNKNOWN = on(write_cache=None)
 MIRROR = replace(on(), drives=(drive(firmware="1.0"), drive(firmware="2.0")))
 
 
@@ -93,6 +94,9 @@ def test_drives_in_another_order_are_the_same_drives(serial: Callable[[str], str
         (OFF, on(), True),
         (OFF, OFF, False),
         (on(), OFF, False),
+        (on("rw,nobarrier", write_cache="write through"), OFF, False),
+        (on("rw,nobarrier"), OFF, False),
+        (OFF, UNKNOWN, False),
         (on(firmware="1.0"), on(firmware="2.0"), False),
     ],
 )
