@@ -31,15 +31,9 @@ def copying(file: Path) -> Path:
 def write(source: sqlite3.Connection, file: Path) -> None:
     """Copy the store that `source` has open to `copying(file)`, durably. Raises StoreError."""
     place = copying(file)
-    needed = _SPARE_BYTES + 2 * sum(one.stat().st_size for one in (file, _log(file)) if one.exists())
-    free = shutil.disk_usage(file.parent).free
-    if free < needed:
-        raise StoreError(
-            f"{file}: to migrate this store and keep a copy takes {needed >> 20} MiB, and its file system"
-            f" has {free >> 20} free. Nothing was changed: make room, then start the server again"
-        )
     try:
-        remove(file)
+        remove(file)  # first: what a killed server left is no room that is taken, and of no use
+        _require_room(file)
         os.close(os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, _MADE))
         with closing(sqlite3.connect(place)) as target:
             source.backup(target)
@@ -47,6 +41,17 @@ def write(source: sqlite3.Connection, file: Path) -> None:
             sync(path)
     except OSError as error:
         raise StoreError(f"cannot copy the store {file} to {place}: {error.strerror}") from error
+
+
+def _require_room(file: Path) -> None:
+    """Raises StoreError where its file system has no room to migrate `file` and keep a copy."""
+    needed = _SPARE_BYTES + 2 * sum(one.stat().st_size for one in (file, _log(file)) if one.exists())
+    free = shutil.disk_usage(file.parent).free
+    if free < needed:
+        raise StoreError(
+            f"{file}: to migrate this store and keep a copy takes {needed >> 20} MiB, and its file system"
+            f" has {free >> 20} free. Nothing was changed: make room, then start the server again"
+        )
 
 
 def format_of(place: Path) -> int | None:

@@ -33,7 +33,7 @@ from tests.sample_facts import drive
 from tests.server.store.conftest import make_format_2
 
 if TYPE_CHECKING:
-    from tests.server.conftest import SmallDisk
+    from tests.server.conftest import MountSmall, SmallDisk
     from tests.server.store.conftest import StoreFixture
 
 ARTEFACTS = TESTS / "artefacts"
@@ -245,6 +245,15 @@ def test_a_disk_without_room_for_the_copy_leaves_the_store(small_disk: SmallDisk
     ):
         opened(file)
     assert digest(file) == before
+
+
+def test_what_a_killed_server_left_takes_no_room(mount_small: MountSmall) -> None:
+    """The disk has room for one copy; the start of one that is there already is given free first."""
+    file = unpacked(OF_FORMAT_1, mount_small("tmpfs", size_mib=24).directory)
+    file.with_name("store.sqlite.copying").write_bytes(bytes(12 << 20))
+    migrated = opened(file)
+    assert migrated is not None and Path(migrated.copy).stat().st_size < 12 << 20
+    assert not file.with_name("store.sqlite.copying").exists()
 
 
 # Forks a process for each moment: the one that is told to die at moment N dies there, until one is not told
