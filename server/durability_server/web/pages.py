@@ -135,7 +135,7 @@ class _Pages:
         async def make() -> Parts:
             seen = await self._seen().get()
             tracks = {run.run: self._watch.track(run.run) for run in seen.live}
-            lines = {run: _lines(track) for run, track in tracks.items()}
+            lines = {run: _lines(track, over=False) for run, track in tracks.items()}
             return _parts("overview", seen=seen, lines=lines)
 
         return self._watch.topic("overview", make)
@@ -204,7 +204,7 @@ class _Pages:
                 view=view,
                 plan=Plan.decode(bytes.fromhex(view.case.plan)),
                 verdicts=tuple(map(verdict_view, view.verdicts)),
-                lines=_lines(track),
+                lines=_lines(track, over=not live),
                 sample=track.newest if track is not None and live else None,
             )
 
@@ -279,16 +279,16 @@ def _finder(watch: Watch) -> Callable[[str], Awaitable[Client | None]]:
     return find
 
 
-def _lines(track: Any) -> tuple[pictures.PictureLine, ...]:
-    """The pictures of a run's samples."""
+def _lines(track: Any, *, over: bool) -> tuple[pictures.PictureLine, ...]:
+    """The pictures of a run's samples. `over`: the run is not live."""
     if track is None:
         return ()
     samples = tuple(track.samples)
     lines = (
-        pictures.line_of("acknowledged", [one.rate for one in samples], pictures.rate_text),
-        pictures.line_of("p50 of a commit", [one.p50_us for one in samples], pictures.micros_text),
-        pictures.line_of("p99 of a commit", [one.p99_us for one in samples], pictures.micros_text),
-        pictures.line_of("frame age", [one.lag_s for one in samples], pictures.seconds_text),
+        pictures.line_of("acknowledged", [one.rate for one in samples], pictures.rate_text, over=over),
+        pictures.line_of("p50 of a commit", [one.p50_us for one in samples], pictures.micros_text, over=over),
+        pictures.line_of("p99 of a commit", [one.p99_us for one in samples], pictures.micros_text, over=over),
+        pictures.line_of("frame age", [one.lag_s for one in samples], pictures.seconds_text, over=over),
     )
     return tuple(line for line in lines if line is not None)
 

@@ -21,7 +21,7 @@ _POINTS_MAX = 180
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PictureLine:
-    """A picture with what stands beside it: the newest value, and the range."""
+    """A picture with what stands beside it: the newest value, "" for what is over, and the range."""
 
     name: str
     newest: str
@@ -29,12 +29,16 @@ class PictureLine:
     svg: Markup
 
 
-def line_of(name: str, values: Sequence[float | None], shown: Callable[[float], str]) -> PictureLine | None:
-    """The picture of `values`, oldest first; None where none is known."""
+def line_of(
+    name: str, values: Sequence[float | None], shown: Callable[[float], str], *, over: bool = False
+) -> PictureLine | None:
+    """The picture of `values`, oldest first; None where none is known. `over`: no more will come, so the last
+    one is not how it is now."""
     known = [value for value in values if value is not None]
     if not known:
         return None
-    low, high, newest = shown(min(known)), shown(max(known)), shown(known[-1])
+    low, high, last = shown(min(known)), shown(max(known)), values[-1]
+    newest = "" if over else "\u2013" if last is None else shown(last)
     between = low if low == high else f"{low} to {high}"
     return PictureLine(
         name=name, newest=newest, range=between, svg=_svg(_thinned(values), max(known), f"{name}: {between}")

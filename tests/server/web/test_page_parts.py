@@ -7,22 +7,26 @@ import base64
 import socket
 import threading
 from collections.abc import AsyncIterator, MutableMapping
-from dataclasses import replace
+from dataclasses import fields, replace
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
 from starlette.requests import Request
 
+from durability.campaign.health import HealthRow
 from durability.errors import StoreError
 from durability.formats.plan import Plan
+from durability.formats.run_statistics import Statistics
 from durability_server.store.live_rows import RunNow
 from durability_server.store.store import Store
 from durability_server.web import event_stream, pages
 from durability_server.web.campaign_watch import Missing
 from durability_server.web.event_stream import EventStream
-from durability_server.web.live_samples import SAMPLES_MAX, RunTrack
+from durability_server.web.live_samples import SAMPLES_MAX, LiveSample, RunTrack
 from durability_server.web.page_exchange import PageSettings, Pulse, line_of, pulse_of, settings_of
 from durability_server.web.page_listener import PageListener
+from durability_server.web.pictures import PictureLine, health_lines
 from durability_server.web.pictures import line_of as picture_of
 from durability_server.web.readings import missing_text, unix_s
 from durability_server.web.verdict_view import verdict_view
@@ -54,6 +58,12 @@ RUN = RunNow(
     verdict="",
     drives=(),
 )
+
+
+def _run_now(*, lines: tuple[PictureLine, ...] = (), statistics: Statistics | None = None) -> str:
+    """The upper part of the page of a run that the server takes no samples of."""
+    view = SimpleNamespace(now=RUN, standing="", case=SimpleNamespace(statistics=statistics, tainted=""))
+    return pages._render("run_now.html", view=view, sample=None, lines=lines)
 
 
 def test_samples_are_differences_between_looks() -> None:
@@ -90,6 +100,25 @@ def test_a_picture_has_gaps_and_hides_no_peak() -> None:
     assert peak is not None and ",2.0" in peak.svg
     flat = picture_of("x", [0.0, 0.0], str)
     assert flat is not None and flat.range == "0.0"
+
+
+def test_an_old_value_is_not_shown_as_the_newest() -> None:
+    """Where the last one is not known there is a dash, as for a drive that stopped to say it."""
+    line = picture_of("x", [1.0, 7.0, None], str)
+    assert line is not None and (line.newest, line.range) == ("\u2013", "1.0 to 7.0")
+    nothing: dict[str, Any] = {field.name: None for field in fields(HealthRow)}
+    said = HealthRow(**nothing | {"used_percent": 3})
+    (wear,) = health_lines([said, replace(said, used_percent=None)])
+    assert (wear.newest, wear.range) == ("\u2013", "3 %")
+
+
+def test_what_is_over_has_no_newest_value() -> None:
+    """The pictures of a run that ended stay, with their range."""
+    track = RunTrack(PLAN)
+    track.samples.append(LiveSample(rate=5000.0, p50_us=None, p99_us=None, lag_s=None))
+    live, ended = (_run_now(lines=pages._lines(track, over=over)) for over in (False, True))
+    assert "<b>5,000/s</b> <small>5,000/s</small>" in live
+    assert "<b>5,000/s</b>" not in ended and "<small>5,000/s</small>" in ended
 
 
 @pytest.mark.parametrize(
