@@ -155,6 +155,20 @@ def escaped(document: T) -> T:
     return cast(T, value)
 
 
+def shortened(document: T) -> T:
+    """`document`, a dataclass or a part of one, with all its strings cut to what a `Text` may have."""
+    value: Any = document
+    if isinstance(value, str) and len(value) > TEXT_CHARACTERS_MAX:
+        value = f"{value[: TEXT_CHARACTERS_MAX - 1]}…"
+    elif isinstance(value, tuple):
+        value = tuple(map(shortened, value))
+    elif is_dataclass(value) and not isinstance(value, type):
+        value = replace(
+            value, **{field.name: shortened(getattr(value, field.name)) for field in fields(value)}
+        )
+    return cast(T, value)
+
+
 def to_json(value: object) -> str:
     """One plain line of JSON, keys in the order given; what is not plain is escaped, so nothing is lost."""
     return plain_text.as_json(json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False))

@@ -2,9 +2,9 @@
 
 The state in memory is a copy: whatever another server added is read before anything is added here. If the
 store no longer has the last entry of the copy, as after a failover to a standby that lacked it, the copy is
-made anew from what the store has. Refuses to hold anything that is not in the store, but for when agents were
-heard, which only people and time-outs ask for: of that the store of several servers has a count alone, since
-their clocks differ.
+made anew from what the store has. Refuses to store an entry that could not be read again. Refuses to hold
+anything that is not in the store, but for when agents were heard, which only people and time-outs ask for: of
+that the store of several servers has a count alone, since their clocks differ.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from durability.campaign.happenings import (
 from durability.campaign.server_time import Hearing, ServerTime
 from durability.campaign.tasks import Status, Task
 from durability.errors import FormatError, StoreError
+from durability.formats.documents import shortened
 from durability.formats.packing import Value, pack
 from durability_server import clock
 from durability_server.campaigns.allowance import Allowance
@@ -79,11 +80,11 @@ class CampaignLog:
 
     async def begin(self, make: Callable[[CampaignState], Happening], *, home: str, after: int) -> bool:
         """Add the entry with which the campaign begins: see `CampaignStore.begin`, also for what is returned.
-        Raises StoreError, RefusedError, and what `make` raises."""
+        Raises StoreError, RefusedError, FormatError, and what `make` raises."""
         async with self._lock:
             await self._read()
             entry = self._entry(make(self.state))
-            value, number = entry_to_value(entry), entry.number
+            value, number = _readable(entry), entry.number
             begun = await self._thread.call(
                 self._store.begin, self.name, value, number=number, home=home, after=after
             )
@@ -93,7 +94,8 @@ class CampaignLog:
 
     async def add(self, make: Callable[[CampaignState], Iterable[Happening]]) -> bool:
         """Add the entries that `make` gives for the newest state; it may be asked again where another server
-        was faster. Whether the last answer of `make` had any. Raises StoreError, and what `make` raises."""
+        was faster. Whether the last answer of `make` had any. Raises StoreError, FormatError, and what `make`
+        raises."""
         async with self._lock:
             await self._read()
             waiting = list(make(self.state))
@@ -242,9 +244,10 @@ class CampaignLog:
         )
 
     async def _append(self, happening: Happening) -> bool:
+        happening = shortened(happening)
         entry = self._entry(happening)
         attested = self.state.attested(happening, self._boot_id)
-        value = entry_to_value(entry)
+        value = _readable(entry)
         added = await self._thread.call(self._store.append, self.name, entry.number, value, attested=attested)
         if added:
             self._apply(entry, value)
@@ -265,3 +268,11 @@ class CampaignLog:
             self._allowance(machine).add(len(self._last))
         self.changed.set()
         self.news.set()
+
+
+def _readable(entry: Entry) -> dict[str, Value]:
+    """The entry as it is stored. Raises FormatError if it could not be read again: the campaign would stand
+    still for good."""
+    value = entry_to_value(entry)
+    entry_from_value(value)
+    return value

@@ -34,6 +34,7 @@ _LOCK_POLL_S = 0.02
 _LOCK_BYTES_MAX = 4096  # a line for each of the few programs of a request
 _PATIENCE_S = 5.0  # for killed processes to be gone, before the answer says that they are not
 _TEXT_CHARACTERS = 500
+_PROBLEM_CHARACTERS = 2000  # of what does not fit a switch: each wrong option may list all that there are
 _USAGE_HINT = "Please use '-h' for usage"
 
 # Gets the answer.
@@ -63,9 +64,10 @@ def do(request: SwitchRequest, *, lock: int, bounds: Bounds, tell: Tell) -> None
     received_ns = clock.now_ns()
 
     def failed(text: str) -> SwitchAnswer:
-        return SwitchAnswer(
-            outcome="failed", text=plain_text.as_line(text), began_ns=received_ns, ended_ns=clock.now_ns()
-        )
+        line = plain_text.as_line(text)
+        if len(line) > _PROBLEM_CHARACTERS:
+            line = f"{line[:_PROBLEM_CHARACTERS]}…"
+        return SwitchAnswer(outcome="failed", text=line, began_ns=received_ns, ended_ns=clock.now_ns())
 
     within = f"within {request.switch.timeout_s:g} s"
     try:

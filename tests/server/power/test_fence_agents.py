@@ -126,6 +126,15 @@ async def test_check_finds_what_does_not_fit(
     assert text in answer.text
 
 
+async def test_check_of_many_wrong_options_is_short(controller: Controller) -> None:
+    """Each wrong option may list all that the agent has, and a campaign's log takes no text of any length."""
+    switch = power("fence", "fence_ipmilan", **{f"{number}zzzzzz": "x" for number in range(40)})
+    answer = await controller.ask(switch, "check")
+    assert answer.outcome == "failed"
+    assert "no option 0zzzzzz" in answer.text
+    assert len(answer.text) <= 2001
+
+
 def test_metadata_of_all_agents_is_understood() -> None:
     """The metadata of every installed agent has parameters, and its actions are found."""
     agents = sorted(Path("/usr/sbin").glob("fence_*"))
