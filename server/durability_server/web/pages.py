@@ -32,6 +32,7 @@ from durability.campaign.results import sentence
 from durability.errors import DurabilityError, RefusedError, StoreError, UsageError
 from durability.formats.case import RUNS_SCHEMA, SHOW_SCHEMA, case_to_value
 from durability.formats.documents import to_json
+from durability.formats.histogram import supported
 from durability.formats.plan import Plan
 from durability.units import counted, duration, format_size, parse_run, percent
 from durability_server.store.client_store import Client
@@ -325,6 +326,7 @@ def _templates() -> Environment:
         rate_text=pictures.rate_text,
         micros_text=pictures.micros_text,
         seconds_text=pictures.seconds_text,
+        supported=supported,
         asset=_asset,
     )
     return environment

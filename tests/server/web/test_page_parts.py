@@ -11,11 +11,13 @@ from dataclasses import fields, replace
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
+import numpy as np
 import pytest
 from starlette.requests import Request
 
 from durability.campaign.health import HealthRow
 from durability.errors import StoreError
+from durability.formats.histogram import Histogram
 from durability.formats.plan import Plan
 from durability.formats.run_statistics import Statistics
 from durability_server.store.live_rows import RunNow
@@ -110,6 +112,22 @@ def test_an_old_value_is_not_shown_as_the_newest() -> None:
     said = HealthRow(**nothing | {"used_percent": 3})
     (wear,) = health_lines([said, replace(said, used_percent=None)])
     assert (wear.newest, wear.range) == ("\u2013", "3 %")
+
+
+@pytest.mark.parametrize(
+    ("commits", "p50", "p99"),
+    [(0, "\u2013", "\u2013"), (19, "\u2013", "\u2013"), (30, "100 µs", "\u2013"), (1000, "100 µs", "100 µs")],
+)
+def test_percentiles_of_a_whole_run_take_enough_commits(commits: int, p50: str, p99: str) -> None:
+    """A run without a commit has no p50 of 0 ns, and the largest of 30 is no p99: as `durability show`."""
+    counted = Histogram()
+    counted.record(np.full(commits, 100_000, dtype=np.uint64))
+    counts = {name: list(values) for name, values in counted.to_value().items()}
+    text = _run_now(
+        statistics=Statistics(elapsed_s=1.0, operations=(commits, 0), latency_ns=counts, drives=())
+    )
+    assert f"<b>{p50}</b><span>p50 of a commit, whole run" in text
+    assert f"<b>{p99}</b><span>p99 of a commit, whole run" in text
 
 
 def test_what_is_over_has_no_newest_value() -> None:
