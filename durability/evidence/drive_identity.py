@@ -54,11 +54,15 @@ def _differ(one: str, other: str) -> bool:
 
 
 def told_apart(armed: Facts, now: Facts) -> Facts:
-    """`now`, where a drive that has the serial of one at arming, and is another, has another serial."""
+    """`now`, where a drive that has the serial of one at arming, and is another, has another serial. A drive
+    that arming took for emulated, or did not, counts as that: releases differ in which drives they take for
+    it."""
     then_on, now_on = machine_ids(armed.host, now.host)
     known = [(own_serial(drive, then_on), drive) for drive in armed.drives]
+    emulated = {(drive.serial, drive.model): drive.emulated for drive in armed.drives}
 
     def apart(drive: Drive) -> Drive:
+        drive = replace(drive, emulated=emulated.get((drive.serial, drive.model), drive.emulated))
         serial = own_serial(drive, now_on)
         before = [one for own, one in known if serial and own == serial]
         if not before or not all(are_two(one, drive) for one in before):

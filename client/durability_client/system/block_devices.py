@@ -23,9 +23,12 @@ _SYS_SECTOR_BYTES = 512  # sizes and starts in /sys are in these, whatever the d
 _STAT_READS, _STAT_WRITES, _STAT_WRITE_SECTORS, _STAT_FLUSHES = 0, 4, 6, 15
 _EMULATED_NAME = re.compile(r"(vd|xvd)[a-z]+")
 _EMULATED_MODEL = re.compile(
-    r"qemu|vbox|vmware|virtual|virtio|xen|msft|amazon elastic|amazon ec2|googledisk|persistentdisk|nvme_card",
+    r"qemu|vbox|virtualbox|vmware|virtio|xen|msft|parallels|iet virtual|amazon elastic|amazon ec2|googledisk"
+    r"|persistentdisk|nvme_card",
     re.I,
 )
+# Hyper-V and others name no vendor; with one it may be a RAID controller's volume, as "Dell VIRTUAL DISK".
+_VIRTUAL = re.compile("virtual", re.I)
 _CRYPT_UUID = re.compile(r"CRYPT-[A-Z0-9]+-[0-9a-f]{32}(?=-|$)")
 # Links that nobody would type by choice: world-wide names and UUIDs.
 _LONG_LINK = re.compile(r"wwn-|nvme-(eui|nvme|uuid)\.|scsi-[0-9]|(lvm-pv|dm|md)-uuid-")
@@ -109,6 +112,7 @@ def drive(name: str, *, sys: Path = SYS) -> Drive:
     block = _class(name, sys)
     model = model_of(name, sys=sys)
     emulated = bool(_EMULATED_NAME.fullmatch(name) or _EMULATED_MODEL.search(model))
+    emulated = emulated or (not _vendor(block / "device") and _VIRTUAL.search(model) is not None)
     emulated = emulated or is_named_by_users(model)
     rotational, fua = _number(block / "queue" / "rotational"), _number(block / "queue" / "fua")
     return Drive(
@@ -136,9 +140,13 @@ def drive(name: str, *, sys: Path = SYS) -> Drive:
 def model_of(name: str, *, sys: Path = SYS) -> str:
     """The model of the drive `name`, with its vendor where that says something."""
     device = _class(name, sys) / "device"
-    model, vendor = _first_text(device / "model", device / "name"), text_of(device / "vendor")
-    named = vendor and vendor != "ATA" and not vendor.startswith("0x")
-    return f"{vendor} {model}".strip() if named else model
+    return f"{_vendor(device)} {_first_text(device / 'model', device / 'name')}".strip()
+
+
+def _vendor(device: Path) -> str:
+    """The vendor that a drive names, "" where it names only its interface or a number."""
+    vendor = text_of(device / "vendor")
+    return "" if vendor == "ATA" or vendor.startswith("0x") else vendor
 
 
 def size_of(name: str, *, sys: Path = SYS) -> int:

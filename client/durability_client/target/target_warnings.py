@@ -28,6 +28,7 @@ _MEMORY_DRIVE = re.compile(r"(zram|ram|brd|pmem)\d+")
 _RAID_CONTROLLER = re.compile(
     r"perc|megaraid|logical volume|smart array|servera?id|avago|adaptec|areca|hptiop", re.I
 )
+_VIRTUAL_DISK = re.compile(r"virtual.?disk", re.I)  # what Dell and others call a volume of theirs
 # Every spelling of "do not replay the log"; btrfs joins its rescue options by colons.
 _NO_REPLAY = frozenset(
     {"norecovery", "noload", "nologreplay", "disable_roll_forward", "nochanges"}
@@ -182,7 +183,7 @@ def _of_drive(drive: Drive) -> Iterator[tuple[str, str]]:
         yield "network-drive", f"{name} is a network block device: the verdict also covers the remote machine"
     if _MEMORY_DRIVE.fullmatch(drive.name):
         yield "memory-drive", f"{name} is in memory: a power cut erases it unless its module is protected"
-    if _RAID_CONTROLLER.search(drive.model):
+    if _RAID_CONTROLLER.search(drive.model) or (not drive.emulated and _VIRTUAL_DISK.search(drive.model)):
         yield (
             "raid-controller",
             f"{name} is a RAID controller's volume: the verdict covers battery, cache and drives together",

@@ -498,6 +498,12 @@ def test_a_drive_has_a_world_wide_name_of_its_own(tmp_path: Path, files: dict[st
         ("vda", "0x1af4", "", True),
         ("sda", "QEMU", "QEMU HARDDISK", True),
         ("sda", "VMware", "Virtual disk", True),
+        ("sda", "Msft", "Virtual Disk", True),
+        ("sda", "ATA", "Virtual HD", True),
+        ("nvme0n1", "", "VMware Virtual NVMe Disk", True),
+        ("sda", "IET", "VIRTUAL-DISK", True),
+        ("sda", "Dell", "VIRTUAL DISK", False),
+        ("sdb", "DELL", "MD Virtual Disk", False),
         ("nvme0n1", "", "Amazon Elastic Block Store", True),
         ("nvme0n1", "", "QEMU NVMe Ctrl", True),
         ("nvme0n1", "", "nvme_card-pd", True),
@@ -618,12 +624,19 @@ def test_an_honest_set_up_gives_no_warning() -> None:
         ({"name": "loop3"}, "loop-device"),
         ({"model": "AVAGO MR9361-8i"}, "raid-controller"),
         ({"model": "DELL PERC H730"}, "raid-controller"),
+        ({"model": "Dell VIRTUAL DISK"}, "raid-controller"),
     ],
 )
 def test_drives_that_weaken_a_verdict_are_named(change: dict[str, object], code: str) -> None:
     """Each kind of drive that a verdict can mislead about gives its warning."""
     drive = from_value(Drive, {**to_value(DRIVE), **change})
     assert code in _codes(drive=drive)
+
+
+def test_a_hypervisors_disk_is_no_raid_controllers() -> None:
+    """Both may be called virtual disk."""
+    drive = from_value(Drive, {**to_value(DRIVE), "model": "Msft Virtual Disk", "emulated": True})
+    assert "raid-controller" not in _codes(drive=drive)
 
 
 def test_virtual_machines_and_unknown_drives_are_named() -> None:

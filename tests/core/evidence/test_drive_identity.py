@@ -171,3 +171,16 @@ def test_where_no_enumeration_is_numbered_a_boot_has_one() -> None:
     assert enumerations(facts(boot="")) != enumerations(facts(boot="", machine="other"))
     assert enumerations(facts(drives=())) == enumerations(facts(drives=(), path="/other"))
     assert enumerations(facts(drives=())) != enumerations(facts(drives=(), boot="boot-2"))
+
+
+def test_a_drive_that_an_earlier_release_took_for_emulated_is_the_same(make_plan: MakePlan) -> None:
+    """Its runs are recognised after an upgrade, on the same machine."""
+    plan = small(make_plan)
+    before, after = (drive(model="Dell VIRTUAL DISK", emulated=emulated) for emulated in (True, False))
+    case = make_case(plan, (100,), armed=facts(drives=(before,)))
+
+    for superblocks in ((plan, plan), (None, None)):
+        identity = identify(case, facts(drives=(after,)), superblocks)
+        assert (identity.by is not None, identity.drive_changed) == (True, False)
+    moved = facts(machine="other", boot="boot-9", drives=(after,))
+    assert identify(case, moved, (plan, plan)).drive_changed
