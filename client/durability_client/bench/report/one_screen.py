@@ -121,6 +121,8 @@ def _speeds(found: BottomLine, width: int) -> Iterator[Text]:
         line = Text("  ".join(word.rjust(size) for word, size in zip(row, widths, strict=True)))
         line.append("  " + bar(one.rate / highest, max(0, min(room, 24))), style="cyan")
         yield line
+        if one.other_cell:  # a line of its own, since the row has no room for most names
+            yield Text(cut_to(f"({one.other_cell})", width - LABEL))
 
 
 def _speed_words(one: Speed) -> tuple[str, str, str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -15,12 +16,13 @@ from durability.bench.catalogue import (
     HELD_COMMIT,
     HELD_UNSYNCED,
     HELD_WRITERS,
+    PROFILES,
     STANDARD,
     sustained,
 )
 from durability.bench.cells import Cell
 from durability.bench.result import Result, decode
-from durability_client.bench.report.one_screen import show_screen
+from durability_client.bench.report.one_screen import show_lines, show_screen
 from durability_client.system.terminal import SCREEN_HEIGHT_MAX
 from tests.core.bench.results import Device, classic_result, drive, facts, simulate, throttled
 from tests.places import DOCS
@@ -33,6 +35,7 @@ RESULTS = {
     "few cells": simulate(Device(flushes=0.0), cells=STANDARD[:1]),
     "throttled": throttled(sustained()[-4]),
     "classic": classic_result(),
+    "another cell": simulate(Device(), cells=PROFILES["dedicated-server"]),
     "partial": replace(HONEST, complete=False, stopped="interrupted (Ctrl-C)"),
 }
 
@@ -63,6 +66,28 @@ def test_the_screen_opens_with_the_four_lines() -> None:
     assert lines[3].split()[:5] == ["16", "writers", "28,577", "commits/s", "117"]
     assert any(line.strip() == "next: durability run /srv/disk/durability-run" for line in lines)
     assert lines[-1] == "All tables: durability bench --show FILE --full; 2 more warnings"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("show", [show_screen, show_lines])
+@pytest.mark.parametrize(
+    ("profile", "writers", "name"),
+    [
+        ("dedicated-server", "16 writers ", "64k-random-fsync-16jobs-overwritten"),
+        ("postgres", "8 writers ", "8k-sequential-fdatasync-8jobs-overwritten"),
+        ("classic", "32 writers ", "4k-random-direct-fdatasync-32jobs-overwritten"),
+    ],
+)
+def test_a_speed_of_another_cell_names_it(
+    profile: str, writers: str, name: str, show: Callable[[Result, Console], None], width: int
+) -> None:
+    """Commits of another size or sync do not stand below the headline as if only the writers differed."""
+    out = io.StringIO()
+    show(simulate(Device(), cells=PROFILES[profile]), Console(file=out, width=width))
+    lines = out.getvalue().splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("speed"))
+    assert "1 writer " in lines[at] and lines[at + 1][8:].startswith(writers)
+    assert lines[at + 2] == f"{'':8}({name})" and lines[at + 3].startswith("steady")
 
 
 def test_a_machine_without_a_server_is_told_to_get_one_first() -> None:
