@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import grp
 import os
+import pwd
 import shutil
+import stat
 import sys
 import time
 import zlib
@@ -127,19 +130,65 @@ def _place(build: str) -> _Place:
         cache = Path(given) if given.startswith("/") else Path.home() / ".cache"
     except RuntimeError as error:  # neither HOME nor an entry among the users
         raise _unusable(Path("~/.cache"), "this user has no home directory") from error
-    directory = cache / "durability" / "one-file"
+    named = cache / "durability" / "one-file"
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = directory.stat(follow_symlinks=False)
+        _without_links(named)  # before anything is made there
+        _make(named)
+        directory = _without_links(named)
+        status = directory.stat()
         flags = os.statvfs(directory).f_flag
     except OSError as error:
-        raise _unusable(directory, error.strerror) from error
+        raise _unusable(named, error.strerror) from error
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise _unusable(directory, "another user can change it")
+        raise _unusable(named, "another user can change it")
     if flags & os.ST_NOEXEC:
-        raise _unusable(directory, "its file system is mounted with noexec")
+        raise _unusable(named, "its file system is mounted with noexec")
     seal = f"{zlib.crc32(os.fsencode(_base_python())):08x}"
     return _Place(directory / f"{build}-{_version()}-{seal}")
+
+
+def _make(directory: Path) -> None:
+    """Make it and what its path lacks, for this user alone. Raises OSError."""
+    before = os.umask(0o077)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    finally:
+        os.umask(before)
+
+
+def _without_links(directory: Path) -> Path:
+    """Where `directory` lies in truth. Raises _StartError if another user can put something in the place of
+    any part of its path that exists, and OSError."""
+    real = Path(os.path.realpath(directory))
+    for path in dict.fromkeys((directory, *directory.parents, real, *real.parents)):
+        with suppress(FileNotFoundError):
+            if _others_can_change(path):
+                why = f"another user can change {'it' if path == directory else path}"
+                raise _unusable(directory, why)
+    return real
+
+
+def _others_can_change(path: Path) -> bool:
+    """Whether somebody else than root and this user can replace the link `path` or what lies in the directory
+    `path`. In a sticky directory each replaces only what is his own, and that is looked at by itself."""
+    status = path.lstat()
+    if status.st_uid not in (0, os.geteuid()):
+        return True
+    if stat.S_ISLNK(status.st_mode) or status.st_mode & stat.S_ISVTX:
+        return False
+    if status.st_mode & stat.S_IWOTH:
+        return True
+    return bool(status.st_mode & stat.S_IWGRP) and not _is_group_of_one(status.st_gid, status.st_uid)
+
+
+def _is_group_of_one(group: int, user: int) -> bool:
+    """Whether only this user is in the group. Where each user has a group of his own, such as in Debian, the
+    umask 002 is usual, so his directories are writable by that group."""
+    try:
+        owner, own = pwd.getpwuid(user), grp.getgrgid(group)
+    except KeyError:
+        return False
+    return (own.gr_gid, own.gr_name) == (owner.pw_gid, owner.pw_name) and set(own.gr_mem) <= {owner.pw_name}
 
 
 def _unusable(directory: Path, why: str | None) -> _StartError:

@@ -26,6 +26,7 @@ from tests.waiting import wait_for
 pytestmark = pytest.mark.slow
 
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+_NOBODY = 65534
 
 
 @pytest.fixture(scope="module")
@@ -277,6 +278,61 @@ def test_a_directory_of_another_user(archive: Path, root: None, tmp_path: Path) 
     assert done.returncode == one_file_start.EXIT_ENVIRONMENT
     assert "another user can change it" in done.stderr
     assert list(directory.iterdir()) == []
+
+
+def _refused(cache: Path) -> str:
+    """What a start says with this cache; the archive does not exist, so it unpacks nothing anyway."""
+    start = (
+        "from pathlib import Path; from release import one_file_start;"
+        f" one_file_start.main(Path('/nowhere.pyz'), '0', ('{VERSION}',))"
+    )
+    command, environment = [sys.executable, "-c", start], _environment(cache)
+    done = subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
+    assert done.returncode == one_file_start.EXIT_ENVIRONMENT
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("owner", "group", "mode"),
+    [(_NOBODY, 0, 0o755), (0, _NOBODY, 0o775), (0, 0, 0o777)],
+    ids=["owned", "group", "all"],
+)
+@pytest.mark.parametrize("parent", ["shared", "shared/cache", "shared/cache/durability"])
+@pytest.mark.usefixtures("root")
+def test_a_parent_that_another_user_can_change(
+    parent: str, owner: int, group: int, mode: int, tmp_path: Path
+) -> None:
+    """Who can rename a directory above the cache can put another in its place: root does not unpack there."""
+    directory = tmp_path / "shared/cache/durability/one-file"
+    directory.mkdir(mode=0o700, parents=True)
+    os.chown(tmp_path / parent, owner, group)
+    (tmp_path / parent).chmod(mode)
+    assert f"another user can change {tmp_path / parent}. Set" in _refused(tmp_path / "shared/cache")
+    assert list(directory.iterdir()) == []
+
+
+def test_a_link_of_another_user(root: None, tmp_path: Path) -> None:
+    """It says where to unpack only as long as its owner likes; nothing is made where it points to."""
+    shared, own = tmp_path / "shared", tmp_path / "own"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    own.mkdir()
+    (shared / "durability").symlink_to(own)
+    os.chown(shared / "durability", _NOBODY, _NOBODY, follow_symlinks=False)
+    assert f"another user can change {shared / 'durability'}. Set" in _refused(shared)
+    assert list(own.iterdir()) == []
+
+
+@pytest.mark.parametrize("mode", [0o1777, 0o775], ids=["sticky", "umask 002"])
+def test_a_parent_that_only_this_user_can_replace(mode: int, root: None, tmp_path: Path) -> None:
+    """Memory for all, as /dev/shm, and directories of the user's own group will do, also behind a link of
+    this user."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real").chmod(mode)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    made = tmp_path / "real/durability"
+    assert f"cannot unpack to {made / 'one-file'}: No such file" in _refused(tmp_path / "link")
+    assert [path.stat().st_mode & 0o777 for path in (made, made / "one-file")] == [0o700, 0o700]
 
 
 def test_a_damaged_archive(archive: Path, tmp_path: Path) -> None:
