@@ -21,8 +21,9 @@ nothing is certain. It refuses to decide a verdict, and looks up nothing itself.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,9 +40,13 @@ from durability.evidence.proven_operations import (
     first_of,
 )
 from durability.formats.mixing import U64, Words
-from durability.formats.plan import Plan
+from durability.formats.plan import Name, Plan
 
 MISSING = -1  # the length of a file that is not there
+# What operations beyond the ceiling may leave of a name: see `NameOracle.note_findings`.
+MAY_BE_EXPLAINED: Final[frozenset[FindingClass]] = frozenset(
+    {"absent", "torn", "corrupt", "misdirected", "foreign", "resurrected"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +208,17 @@ class NameOracle(ProvenOperations):
                 self._may_be_done[writer] = max(self._may_be_done[writer], int(done.max()))
 
     # -- a log that is behind ------------------------------------------------------------------------------
+
+    def may_be_behind(self, listed: Iterable[Name]) -> bool:
+        """Whether the log may be so far behind that it explains findings, for all that the names which the
+        directory lists show. The records of all names must be read to know. A writer that makes ever new
+        names has made some beyond the ceiling then."""
+        contract = self.plan.contract
+        if not self.logged or contract.whole_at_all_times:
+            return False
+        if not contract.endless:
+            return True
+        return any(not name.temporary and name.number >= self.ceiling(name.writer) for name in listed)
 
     def note_findings(self, writer: int, absent: Words, odd: Words) -> None:
         """Take in findings of distinct slots: names that are absent though they must not be, and those that

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from durability.formats.plan import Plan
 # of the superblock; a removed file of a log that is back; a name that is back, which arming had removed as an
 # earlier run's; the second name of an operation that makes one and removes another, where both are wrong.
 Apart: TypeAlias = Literal["prefill", "superblock", "file", "earlier name", "second name"]
+UNREADABLE: Final[frozenset[FindingClass]] = frozenset({"unreadable"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +50,9 @@ class ScanReport:
     lost, else None; `newest_lost` the last one. Both are of the findings that are `convicting`.
     `control_lost`: completed writes of the control arm that are not there.
     `failure` says why the scan ended before it was `finished`, for people. `apart`: the findings that are no
-    lost operation of their own, by what they are of, and by class. `by_errors`: I/O errors of the drive may
-    be all that is behind the findings, whatever their classes. `failed_reads`: a read failed, be it where
+    lost operation of their own, by what they are of, and by class. `provisional`: the classes of findings
+    that count only if the scan finished. `by_errors`: I/O errors of the drive may be all that is behind the
+    findings, whatever their classes. `failed_reads`: a read failed, be it where
     anything is allowed.
     """
 
@@ -71,17 +73,18 @@ class ScanReport:
     newest_lost: tuple[int | None, ...]
     control_lost: int
     apart: dict[tuple[Apart, FindingClass], int]
+    provisional: frozenset[FindingClass] = UNREADABLE
     by_errors: bool = False
     failed_reads: bool = False
 
     @property
     def convicting(self) -> dict[FindingClass, int]:
-        """The findings that count: the drive may have gone away before a scan that did not finish, so what
-        was unreadable to such a scan is set aside."""
+        """The findings that count. Before a scan that did not finish, the drive may have gone away, so what
+        was unreadable to it is set aside, and what the rest of the target may have explained."""
         return {
             name: count
             for name, count in self.findings.items()
-            if count and (self.finished or name != "unreadable")
+            if count and (self.finished or name not in self.provisional)
         }
 
     @property
@@ -132,9 +135,11 @@ def empty_report(plan: Plan, *, failure: str = "") -> ScanReport:
 
 @dataclass(slots=True)
 class ScanCounts:
-    """Counts of a scan of a run's target, as it goes on."""
+    """Counts of a scan of a run's target, as it goes on. `provisional`: see `ScanReport`; it is set before
+    the first finding."""
 
     plan: Plan
+    provisional: frozenset[FindingClass] = UNREADABLE
     checked: int = 0
     in_flight: int = 0
     in_flight_damaged: int = 0
@@ -147,9 +152,9 @@ class ScanCounts:
     apart: Counter[tuple[Apart, FindingClass]] = field(default_factory=Counter)
     # By writer and seq, where one operation makes a name and removes another: the first finding of either.
     _of_operations: dict[tuple[int, int], FindingClass] = field(default_factory=dict)
-    # By writer, the oldest and the newest lost operation; apart those of slots that could not be read.
+    # By writer, the oldest and the newest lost operation; apart those of provisional findings.
     _lost: dict[int, tuple[int, int]] = field(default_factory=dict)
-    _unread: dict[int, tuple[int, int]] = field(default_factory=dict)
+    _perhaps_lost: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def excuse(self, judgement: Judgement) -> None:
         """Count a slot that holds nothing wrong."""
@@ -165,7 +170,7 @@ class ScanCounts:
         self.collateral += judgement.collateral
         self.excuse(judgement)
         if judgement.oldest_lost_seq is not None:
-            lost = self._unread if judgement.finding == "unreadable" else self._lost
+            lost = self._perhaps_lost if judgement.finding in self.provisional else self._lost
             _widen(lost, judgement.writer, judgement.oldest_lost_seq, judgement.expected_seq)
 
     def _set_apart(self, judgement: Judgement, finding: FindingClass) -> None:
@@ -182,8 +187,8 @@ class ScanCounts:
             first = self._of_operations.get(operation)
             if first is None:
                 self._of_operations[operation] = finding
-            else:  # an unreadable one may be set aside, and then the other stands for the operation
-                self.apart["second name", first if first == "unreadable" else finding] += 1
+            else:  # a provisional one may be set aside, and then the other stands for the operation
+                self.apart["second name", first if first in self.provisional else finding] += 1
 
     def count_rows(self, writer: int, rows: JudgedRows) -> None:
         """Count many slots of one writer; those with findings were read twice."""
@@ -214,7 +219,7 @@ class ScanCounts:
     ) -> ScanReport:
         """The counts as they are now."""
         lost = dict(self._lost)
-        for writer, (oldest, newest) in self._unread.items() if finished else ():
+        for writer, (oldest, newest) in self._perhaps_lost.items() if finished else ():
             _widen(lost, writer, oldest, newest)
         ranges = [lost.get(writer, (None, None)) for writer in range(self.plan.writers)]
         return ScanReport(
@@ -235,6 +240,7 @@ class ScanCounts:
             newest_lost=tuple(newest for _, newest in ranges),
             control_lost=self.control_lost,
             apart=dict(self.apart),
+            provisional=self.provisional,
         )
 
 

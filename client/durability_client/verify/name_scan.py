@@ -16,7 +16,7 @@ import numpy as np
 
 from durability import limits
 from durability.evidence.judgement import Judgement
-from durability.evidence.name_oracle import FoundNames, NameOracle
+from durability.evidence.name_oracle import MAY_BE_EXPLAINED, FoundNames, NameOracle
 from durability.evidence.observation import Observation
 from durability.evidence.scan_report import ScanReport
 from durability.formats.mixing import U64, Words
@@ -47,6 +47,8 @@ class NameScan(ScanBase):
     def run(self) -> ScanReport:
         """List the directory, read names in flight first, then every name that may be there, and judge."""
         self._listed = listed = self._list()
+        if self._unlisted is not None or self._oracle.may_be_behind(listed):
+            self._counts.provisional |= MAY_BE_EXPLAINED
         writers = range(self._plan.writers)
         self._counts.in_flight = sum(len(self._oracle.in_flight_slots(writer)) for writer in writers)
         self._look_at("in flight", self._requests_for(listed, temporary=True), self._survey)

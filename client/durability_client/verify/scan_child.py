@@ -71,22 +71,32 @@ Reply: TypeAlias = "SuperblocksRead | PlacesRead | Tick | Failed | ScanProgress 
 
 
 class _Reporter:
-    """The child's end of the pipe: sends from any thread, and news of progress only now and then."""
+    """The child's end of the pipe: sends from any thread, and news of progress only now and then, unless a
+    verdict may rest on them: the drive may hang at the next read, and the parent judges what it has."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._lock = threading.Lock()
         # Each kind has its turn, or ticks, which come first, would leave none to progress.
         self._next_s: dict[type[Reply], float] = {Tick: 0.0, ScanProgress: 0.0}
+        self._found: frozenset[str] = frozenset()  # the classes that the parent knows to be found
 
     def send(self, reply: Reply) -> None:
         with self._lock:
             now_s, kind = time.monotonic(), type(reply)
-            if now_s < self._next_s.get(kind, now_s):
+            found = _classes(reply.report) if isinstance(reply, ScanProgress) else self._found
+            if now_s < self._next_s.get(kind, now_s) and found == self._found:
                 return
             self._connection.send(reply)
+            self._found = found
             if kind in self._next_s:
                 self._next_s[kind] = now_s + _REPORT_INTERVAL_S
+
+
+def _classes(report: ScanReport) -> frozenset[str]:
+    """What a verdict may rest on: the classes of which anything was found."""
+    beside = {"unstable": report.unstable, "above ceiling": report.above_ceiling}
+    return frozenset(name for name, count in (*report.findings.items(), *beside.items()) if count)
 
 
 def scan_into(storage: Storage, job: ScanJob, send: Callable[[Reply], None]) -> ScanReport:

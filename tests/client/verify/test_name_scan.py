@@ -399,3 +399,26 @@ def test_files_of_others_are_not_looked_at(make_plan: MakePlan, tmp_path: Path) 
         disk.files[suffix] = bytearray(b"mine")
 
     assert not report_of(disk, tmp_path, 40).findings
+
+
+@pytest.mark.parametrize(("workload", "behind"), [("create", False), ("create", True), ("unlink", False)])
+def test_a_scan_that_breaks_off_counts_what_nothing_later_explains(
+    make_plan: MakePlan, tmp_path: Path, workload: str, *, behind: bool
+) -> None:
+    """Names are absent as if the log were behind. Of `create` no name beyond the ceiling shows that it is
+    not; of `unlink` only the rest of the names would."""
+    disk = written(make_plan, workload, 90 if behind else 40)
+    for slot in range(20, 30):
+        disk.remove(0, slot)
+    reports: list[ScanReport] = []
+    listener = ScanListener(
+        tick=lambda: None, progress=lambda one: reports.append(one.report), example=lambda _: None
+    )
+
+    scan_here(lay_down(disk, tmp_path), job_of(disk.plan, (40,)), listener)
+
+    unfinished = [report for report in reports if report.findings.get("absent")]
+    assert unfinished
+    counts = workload == "create" and not behind
+    assert all(bool(report.convicting) == counts for report in unfinished)
+    assert all((report.oldest_lost[0] is not None) == counts for report in unfinished)

@@ -8,15 +8,18 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from durability.errors import TargetError
-from durability.evidence.scan_report import Example
+from durability.evidence.scan_report import Example, empty_report
 from durability.formats.plan import MAIN, Plan
 from durability_client.target.kernel_storage import KernelStorage
+from durability_client.verify import scan_child
 from durability_client.verify.scan_base import ScanProgress
 from durability_client.verify.scan_process import ScanProcess, StalledError
 from durability_lab.drive.faults import Honest
@@ -207,3 +210,17 @@ async def test_superblocks_where_there_are_none(written: Disk, tmp_path: Path) -
         assert await scan_process.superblocks(None) == (None, written.plan)
     with ScanProcess(gone, stall_s=STALL_S) as scan_process:
         assert await scan_process.superblocks(written.plan) == ()
+
+
+def test_what_was_found_is_known_before_the_drive_hangs(make_plan: MakePlan) -> None:
+    """News of progress come now and then, but the first finding of a class comes at once."""
+    ours, theirs = Pipe()
+    reporter = scan_child._Reporter(theirs)
+    nothing = empty_report(make_plan())
+    for report in (nothing, nothing, *(replace(nothing, findings={"lost": lost}) for lost in (1, 2))):
+        reporter.send(ScanProgress(phase="all slots", done=0, total=0, report=report))
+    theirs.close()
+
+    assert [ours.recv().report.findings, ours.recv().report.findings] == [{}, {"lost": 1}]
+    with pytest.raises(EOFError):
+        ours.recv()

@@ -13,6 +13,7 @@ from durability.formats.plan import MAIN
 from durability_client.target.storage import PresentDrive, Storage, WritableBuffer
 from durability_client.verify.scan_base import ScanJob, ScanListener
 from durability_client.verify.scan_child import scan_here
+from durability_client.verify.scan_process import OnProgress
 from durability_lab.truth.comparison import Claims
 from durability_lab.truth.reference_judge import ReferenceJudge
 from tests.core.evidence.memory_target import SECTOR, Disk
@@ -123,20 +124,30 @@ def _by_file(counts: Mapping[tuple[str, int], int]) -> dict[str, dict[int, int]]
 
 
 def scanned(
-    disk: Disk, acked: Sequence[int], bad: Collection[tuple[str, int]] = (), *, control: int = 0
+    disk: Disk,
+    acked: Sequence[int],
+    bad: Collection[tuple[str, int]] = (),
+    *,
+    control: int = 0,
+    on_progress: OnProgress = lambda _: None,
 ) -> tuple[list[Judgement], ScanReport]:
     """What the real scan finds, and its report; `control`: completed writes of the control arm."""
-    return scanned_from(DiskStorage(disk, bad), disk, acked, control=control)
+    return scanned_from(DiskStorage(disk, bad), disk, acked, control=control, on_progress=on_progress)
 
 
 def scanned_from(
-    storage: DiskStorage, disk: Disk, acked: Sequence[int], *, control: int = 0
+    storage: DiskStorage,
+    disk: Disk,
+    acked: Sequence[int],
+    *,
+    control: int = 0,
+    on_progress: OnProgress = lambda _: None,
 ) -> tuple[list[Judgement], ScanReport]:
     """As `scanned`, of a disk that is read through `storage`."""
     findings: list[Judgement] = []
     job = ScanJob(plan=disk.plan, acked=tuple(acked), control_completed=control, block_bytes=SECTOR)
     listener = ScanListener(
-        tick=lambda: None, progress=lambda _: None, example=lambda _: None, finding=findings.append
+        tick=lambda: None, progress=on_progress, example=lambda _: None, finding=findings.append
     )
     report = scan_here(cast(Storage, storage), job, listener)
     assert report.finished, report.failure
