@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import os
+import pty
 import re
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 from durability.errors import EXIT_OK
 from durability_client.live import live_command, stick
 from durability_client.live.join_request import JoinRequest, from_file
+from durability_client.live.this_machine import ThisMachine
 from durability_lab.campaign_rig.lab_campaign_command import CampaignOptions, campaign
 from durability_lab.vm_rig import live_machine
 from durability_lab.vm_rig.guest_programs import QEMU
@@ -124,10 +126,9 @@ def test_the_first_program_comes_first(tmp_path: Path) -> None:
 def test_the_units_that_are_changed_exist() -> None:
     """A drop-in of a unit that nobody has would do nothing; the program's unit starts the program."""
     assert (SYSTEM / f"systemd/system/{live_command.AGENT}.d/live.conf").is_file()
-    assert (
-        "ExecStart=/usr/bin/durability agent live\n"
-        in (SYSTEM / "systemd/system/durability-live.service").read_text()
-    )
+    unit = (SYSTEM / "systemd/system/durability-live.service").read_text()
+    assert "ExecStart=/usr/bin/durability agent live\n" in unit
+    assert "\nStartLimitIntervalSec=0\n" in unit.partition("[Service]")[0]  # else systemd gives up
 
 
 def test_an_address_that_was_given_comes_before_dhcp(tmp_path: Path) -> None:
@@ -144,6 +145,30 @@ def test_an_address_that_was_given_comes_before_dhcp(tmp_path: Path) -> None:
         assert {file.name for file in tmp_path.rglob("*.network")} == command_line
     names = [live_command.NETWORK.name, *sorted(command_line), own.name]
     assert names == sorted(names)
+
+
+async def test_the_program_outlives_what_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ip` cannot be run, the journal has a line of 100 kB, the credential is torn: the console says what it
+    can, and goes on."""
+    (tmp_path / "credential.json").write_text("{")
+    (tmp_path / "credential.json").chmod(0o600)
+    journal = tmp_path / "journalctl"
+    journal.write_text("#!/bin/sh\nhead -c 100000 /dev/zero | tr '\\0' x; echo; echo after the long line\n")
+    journal.chmod(0o755)
+    monkeypatch.setattr("durability_client.system.programs.PROGRAM_PLACES", str(tmp_path))
+    monkeypatch.setattr(live_command, "credential_path", lambda: tmp_path / "credential.json")
+    master, slave = pty.openpty()
+    monkeypatch.setattr(live_command, "names", lambda: [os.ttyname(slave).removeprefix("/dev/")])
+    reader = asyncio.StreamReader()
+    machine = ThisMachine(key="k", id="i" * 32, name="live-1", description="a machine")
+    with os.fdopen(master, "rb", buffering=0) as terminal, os.fdopen(slave):
+        protocol = asyncio.StreamReaderProtocol(reader)
+        await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, terminal)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(live_command.Live(machine, JoinRequest()).run())
+            said = await _heard(reader, "after the long line")
+            task.cancel()
+    assert "no address yet" in said and f"         {tmp_path}"[:60] in said
 
 
 @pytest.fixture

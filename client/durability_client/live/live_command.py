@@ -29,7 +29,7 @@ from durability_client.live.consoles import Console, names, open_console
 from durability_client.live.join_request import JoinRequest, from_console, from_kernel
 from durability_client.live.screen import VERDICT_COLUMNS, View
 from durability_client.live.this_machine import ThisMachine
-from durability_client.system.programs import find_tool, run_tool
+from durability_client.system.programs import find_tool, output_of, run_tool
 
 AGENT = "durability-agent.service"
 _MARK = Path("/etc/durability-live")  # only the live image has it
@@ -79,19 +79,19 @@ class Live:
     # Joining.
 
     async def _join(self) -> None:
-        while (credential := load_credential(credential_path())) is None:
+        credential = None
+        while credential is None:
             try:
-                request = await self._join_request()
-                if request is not None:
+                credential = load_credential(credential_path())
+                if credential is None and (request := await self._join_request()) is not None:
                     self._trouble = f"joining {request.server} ..."
                     async with asyncio.timeout(_JOIN_MAX_S):
                         await self._try(request)
-                    continue
             except TimeoutError:
                 self._trouble = f"the server has not answered for {_JOIN_MAX_S:.0f} s"
-            except (DurabilityError, OSError) as error:
+            except (DurabilityError, OSError, ValueError) as error:
                 self._trouble = str(error)
-            await asyncio.sleep(0)
+                await asyncio.sleep(_LOOK_S)
         self._trouble = ""
         for console in self._consoles:
             console.asks = False
@@ -148,15 +148,26 @@ class Live:
         if program is None:
             return
         while True:
-            process = await asyncio.create_subprocess_exec(
-                program, *command[1:], stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
-            )
-            assert process.stdout is not None
-            while line := await process.stdout.readline():
-                self._said.append(line.decode("utf-8", "replace").strip())
-                self._said_count += 1
-            await process.wait()
+            with suppress(OSError):
+                await self._follow(program, *command[1:])
             await asyncio.sleep(_LOOK_S)
+
+    async def _follow(self, *command: str) -> None:
+        """Keep what a program prints until it ends. Raises OSError."""
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
+        )
+        assert process.stdout is not None
+        while True:
+            try:
+                line = await process.stdout.readline()
+            except ValueError:  # longer than any that the agent says: its beginning is left out
+                continue
+            if not line:
+                break
+            self._said.append(line.decode("utf-8", "replace").strip())
+            self._said_count += 1
+        await process.wait()
 
     async def _ask(self) -> None:
         """Keep the verdicts on this machine's runs, asked for whenever the agent has said something."""
@@ -178,16 +189,17 @@ class Live:
 
     async def _show(self) -> None:
         while True:
-            view = await asyncio.to_thread(self._view)
-            for console in self._consoles:
-                console.show(view, self._said_count)
+            with suppress(DurabilityError, OSError, ValueError):  # such as a drive that just went away
+                view = await asyncio.to_thread(self._view)
+                for console in self._consoles:
+                    console.show(view, self._said_count)
             await asyncio.sleep(_LOOK_S)
 
     def _view(self) -> View:
         return View(
             machine=self._machine,
             drives=this_machine.drives(),
-            network=", ".join(addresses(run_tool("ip", "-brief", "address").stdout)),
+            network=", ".join(addresses(output_of("ip", "-brief", "address"))),
             joined=self._joined,
             trouble=self._trouble,
             said=tuple(self._said),
