@@ -11,7 +11,7 @@ were written directly: medians. Looked at in this order:
     no-flush-sent        commits were acknowledged and no drive got a flush
     faster-than-media    the drive rotates, and commits come faster than its platter comes round; if nobody
                          knows how fast it turns, that it rotates is in doubt, and the verdict inconclusive
-    flush-no-media-work  C - W is no more than F0, and F(64 MiB) shorter than the link would take
+    flush-no-media-work  C - W is about as long as F0, and F(64 MiB) shorter than the link would take
     volatile-cache       C is far above W + F0, and F(64 MiB) far above F0 and C - W
     inconclusive         anything else, or a control that is missing or disturbed: it says which
 """
@@ -263,11 +263,12 @@ def _decide(controls: Controls) -> tuple[Code, tuple[str, ...]]:
     (dirty_bytes, longest_ns), flush_ns = controls.ladder[-1], controls.flush_ns
     flushing_ns, asked_ns = controls.commit_ns - controls.write_ns, controls.write_ns + flush_ns
     link, link_words = _link(controls)
-    alike = flushing_ns <= ALIKE_FACTOR * flush_ns + ALIKE_NS + ALIKE_SHARE * controls.write_ns
+    alike_ns = ALIKE_FACTOR * flush_ns + ALIKE_NS + ALIKE_SHARE * controls.write_ns
     beyond_link = _bytes_per_s(dirty_bytes, longest_ns) > link
-    if alike and beyond_link:
+    if flushing_ns <= alike_ns and beyond_link:
         return "flush-no-media-work", (
-            f"so a flush with data took no longer than an empty flush, and {link_words}",
+            f"so a flush with data (C - W, {signed_duration(flushing_ns)}) took about as long as an empty one"
+            f" (F0, {duration(flush_ns)}; up to {duration(alike_ns)} count as alike), and {link_words}",
         )
     far, grows = controls.commit_ns / asked_ns, longest_ns / flush_ns
     times = (
@@ -385,10 +386,11 @@ def _disturbed(controls: Controls) -> Iterator[str]:
 
 def _seen(controls: Controls) -> Iterator[str]:
     if controls.write_ns and controls.flush_ns and controls.commit_ns:
+        flushing_ns = controls.commit_ns - controls.write_ns
         yield (
             f"a direct write of 4 KiB took {duration(controls.write_ns)} (W), a sync with nothing to write"
             f" {duration(controls.flush_ns)} (F0), a direct write and its sync"
-            f" {duration(controls.commit_ns)} (C): C - W is {_signed(controls.commit_ns - controls.write_ns)}"
+            f" {duration(controls.commit_ns)} (C): C - W is {signed_duration(flushing_ns)}"
         )
     if controls.ladder:
         dirty_bytes, flush_ns = controls.ladder[-1]
@@ -403,7 +405,8 @@ def _seen(controls: Controls) -> Iterator[str]:
         yield f"other programs sent {name} {per_s:.0f} requests per second: repeat this on an idle drive"
 
 
-def _signed(time_ns: float) -> str:
+def signed_duration(time_ns: float) -> str:
+    """A difference of two times, which may be below zero."""
     return duration(time_ns) if time_ns >= 0 else f"-{duration(-time_ns)}"
 
 

@@ -18,6 +18,7 @@ from durability.bench.plausibility import (
     controls_of,
     doubts,
     plausibility,
+    signed_duration,
 )
 from durability.bench.result import Result
 from durability.units import duration, multiple
@@ -100,12 +101,13 @@ def _explained(fast: Side, slow: Side) -> str:
     parts = []
     if fast.code == "flush-no-media-work":
         assert fast.flush_ns is not None, "the verdict rests on it"
+        times = f"{signed_duration(fast.commit_ns - fast.write_ns)} against {duration(fast.flush_ns)}"
         why = "a protected cache, or an ignored flush"
         if fast.proof is not None and fast.proof.word == "proven":
             why = "and its cuts lost nothing"
         elif fast.proof is not None and fast.proof.word == "lost data":
             why = "and its cuts lost data"
-        parts.append(f"costs {fast.label} no more than an empty flush, {duration(fast.flush_ns)} ({why})")
+        parts.append(f"costs {fast.label} about as much as an empty flush, {times} ({why})")
     elif fast.code == "no-flush-sent":
         parts.append(f"is not sent to {fast.label}")
     if slow.code == "volatile-cache":

@@ -238,6 +238,16 @@ def test_noise_that_makes_the_flush_seem_free_is_no_error() -> None:
     assert code == "flush-no-media-work" and "C - W is -2 µs" in text
 
 
+def test_a_flush_that_took_longer_than_an_empty_one_is_told_with_both_times() -> None:
+    """What still counts as alike may be 2.5 times as long: nobody is told that it took no longer."""
+    code, text = judged(write_ns=200_000.0, flush_ns=40_000.0, commit_ns=299_000.0)
+    assert code == "flush-no-media-work" and "no longer" not in text
+    assert (
+        "a flush with data (C - W, 99 µs) took about as long as an empty one (F0, 40 µs; up to 100 µs count"
+        in text
+    )
+
+
 def test_a_slow_write_scatters_by_more_than_a_flush_takes() -> None:
     """A write of milliseconds and the same with a sync differ by chance; that is no work of the flush."""
     slow = {"write_ns": 8_450_000.0, "flush_ns": 50_000.0, "ladder": ((64 << 20, 200_000.0),)}
