@@ -27,6 +27,7 @@ from durability.formats.plan import Plan
 # Many systems remove what is in them when they start, or what is old (tmpfiles.d).
 _EMPTIED = ("/tmp", "/var/tmp")
 _ELSEWHERE = "its superblock is of another drive, place on the drive, file system or path"
+_PATHS_MAX = 32  # to one drive, in tags of earlier releases
 LOG_UNKNOWN = "log-unknown"  # a warning: the file system has a log on a device that was not found
 
 
@@ -97,13 +98,21 @@ def identify(case: Case, now: Facts | None, superblocks: Sequence[Plan | None]) 
 
 def target_tag(facts: Facts) -> int:
     """32 bits that stand for the target's identity: what it lies on, and where; not what it is called
-    today, nor in which order a boot found its drives."""
-    return _tag(facts, sorted(_serials_or_names(facts)))
+    today, nor in which order or by how many paths a boot found its drives."""
+    return _tag(facts, sorted(set(_serials_or_names(facts))))
 
 
 def _is_tagged(plan: Plan, now: Facts) -> bool:
-    """Whether the plan has the target's tag. Earlier releases made it in the kernel's order of the drives."""
-    return plan.target in (target_tag(now), _tag(now, _serials_or_names(now)))
+    """Whether the plan has the target's tag. Earlier releases made it with a serial for each path, sorted or
+    in the kernel's order; then as many paths to each drive are tried."""
+    if plan.target == target_tag(now):
+        return True
+    found = _serials_or_names(now)
+    known = [found]
+    for each in (list(dict.fromkeys(found)), sorted(set(found))):
+        for paths in range(1, _PATHS_MAX + 1):
+            known += [each * paths, [drive for drive in each for _ in range(paths)]]
+    return any(plan.target == _tag(now, drives) for drives in known)
 
 
 def _serials_or_names(facts: Facts) -> list[str]:

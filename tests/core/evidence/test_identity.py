@@ -440,6 +440,30 @@ def test_members_of_a_mirror_in_another_order_are_no_copy(make_plan: MakePlan) -
         assert identify_without_log(plan, facts(), (plan, plan)).is_copy
 
 
+def test_a_path_that_is_down_makes_no_copy(make_plan: MakePlan) -> None:
+    """Two paths to one drive are one drive. Earlier releases had a serial for each path in the tag."""
+    paths = (drive(name="sda"), drive(name="sdb"))
+    both, one = facts(drives=paths, offset_bytes=None), facts(drives=paths[:1], offset_bytes=None)
+    of_both = 0x73015AAC
+    for tag in (target_tag(both), target_tag(one), of_both):
+        plan = small(make_plan, target=tag)
+        for now in (both, one):
+            assert not identify_without_log(plan, now, (plan, plan)).is_copy
+        other = facts(drives=(drive(serial="S2"),), offset_bytes=None)
+        assert identify_without_log(plan, other, (plan, plan)).is_copy
+
+
+def test_paths_to_the_drives_of_a_mirror_make_no_copy(make_plan: MakePlan) -> None:
+    """Release 0.1 made its tag in the order of arming, with a serial for each path."""
+    drives = [drive(name=f"sd{letter}", serial=serial) for letter, serial in zip("abcd", "YXYX", strict=True)]
+    armed = facts(drives=tuple(drives), offset_bytes=None)
+    of_0_1, sorted_of_each_path = 0x11CA40CE, 0xA7A4219F
+    for tag in (target_tag(armed), of_0_1, sorted_of_each_path):
+        plan = small(make_plan, target=tag)
+        for now in (armed, facts(drives=tuple(drives[:2]), offset_bytes=None)):
+            assert not identify_without_log(plan, now, (plan, plan)).is_copy
+
+
 def test_a_copy_on_another_drive_is_told(make_plan: MakePlan) -> None:
     """A superblock travels with a copy; the drive that was cut does not."""
     plan = small(make_plan)
