@@ -56,8 +56,7 @@ demo: $(INSTALLED)
 quick: $(INSTALLED)
 	@$(MAKE) --no-print-directory --jobs --output-sync=line lint types quick-tests
 
-# Else each process that runs tests, and each that a test starts, compiles its modules again, where the
-# environment forbids to keep them.
+# Else each process that runs tests, and each that a test starts, compiles its modules again if this is set.
 quick-tests test test-long test-release coverage: export PYTHONDONTWRITEBYTECODE =
 quick-tests: $(INSTALLED)
 	@$(PYTEST) --quiet -m 'not lab and not slow'

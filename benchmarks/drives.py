@@ -1,4 +1,4 @@
-"""Drives that behave in a known way, for what the benchmark says of them to be held against.
+"""Drives that behave in a known way, to check what the benchmark says of them.
 
 nbdkit's own filters make them, which share no code with this project: a delay of each write, a bandwidth that
 drops while the drive is used, a pause once in a while, a cache that honours flushes or ignores them. Below

@@ -2,7 +2,7 @@
 
 The whole passes only if all required lines pass, and if the server was searched to the end for what may
 contradict them. It is refused if one required line refuses. All else is not shown. Optional lines are printed
-and decide_on nothing. Refuses to decide_on by no required line at all.
+and do not affect the decision. Without any required line it is not shown.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A task with another number replaces the one before: whatever of that is under way is ended first, drive by
 drive. Asked twice for the same, it goes on. It keeps no state beyond this process, but for marks in memory
-(`places`).
+(`agent_paths`).
 """
 
 from __future__ import annotations

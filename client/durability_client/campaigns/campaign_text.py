@@ -31,7 +31,7 @@ AFTER: Mapping[str, str] = {
     "stop": "Campaign {name} ends as soon as its machines are on and its file systems unmounted.",
 }
 CHECK_FIRST = (
-    "Campaign {name} has no valid check: it comes first. Then the drives are shown, and you are asked."
+    "Campaign {name} has no valid check, so the check runs first. Then the command shows the drives and asks."
 )
 CHECK_QUESTION = "Switch off and on now? [y/N]"
 START_QUESTION = "Begin? [y/N]"

@@ -128,7 +128,7 @@ def recognised(device: Path, said: CompletedProcess[str]) -> tuple[str, str]:
         )
     tags = dict(line.partition("=")[::2] for line in said.stdout.split("\n") if line)
     if said.returncode != _NOTHING_FOUND and "DEVNAME" not in tags:  # as of busybox, with other options
-        raise TargetError(f"blkid does not say what {device} holds; install that of util-linux")
+        raise TargetError(f"blkid does not say what {device} holds; install blkid from util-linux")
     return tags.get("TYPE", ""), tags.get("UUID", "")
 
 

@@ -1,7 +1,7 @@
 """How a store that an earlier release made becomes one of this release: numbered steps, after a copy.
 
-    format 1   release 0.1: tokens in files, one server, no campaigns
-    format 2   clients that join, several servers on one store, campaigns; later its drives
+    format 1   a state before release 0.1.0: tokens in files, one server, no campaigns
+    format 2   release 0.1.0: clients that join, several servers on one store, campaigns; later its drives
     format 3   the release that made the store, so that an older one can name it; kept
                results of the benchmark; machines that join again after each boot; which
                runs met one cut

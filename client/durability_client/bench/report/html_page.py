@@ -1,7 +1,7 @@
 """Page: a result, or a comparison, as one HTML file that needs nothing else and asks for nothing.
 
 No script, no font, no picture and no style from elsewhere, and the page itself forbids a browser to load any.
-All text is escaped by the templates: a drive's model, a path or a label may be anybody's figures. Derives
+All text is escaped by the templates: anyone can choose a drive's model, a path or a label. Derives
 nothing that the tables of the terminal do not have; what only a cut can show, it says so.
 """
 
