@@ -76,7 +76,8 @@ def assess(case: Case, now: Facts | None, *, attested: str | None, cut_class: Cu
         # A drive that is cut alone leaves its system alive: the end of that is of another cause.
         alone = by_controller and off is not None and off.subject == "drive"
         happened = bool(counted or anew or (death and not alone))
-        contradictions = _contradictions(armed, now, claimed, happened=happened, alone=alone)
+        unclear = not alone and restart_is_unclear(case, now)
+        contradictions = _contradictions(armed, now, claimed, happened=happened, alone=alone, unclear=unclear)
         if by_controller:
             contradictions += _went_on_without_power(case)
     believed = bool(attested) and not contradictions
@@ -114,6 +115,14 @@ def outlived(case: Case, now: Facts | None) -> bool:
     if case.server_boot_id != case.receipt_boot_id:
         return False
     return case.now_ns - now.host.uptime_ns - reset_ns > _BOOT_DOUBT_NS
+
+
+def restart_is_unclear(case: Case, now: Facts) -> bool:
+    """Whether the machine of the run is in another boot, and no clock tells if that began after the run's
+    last message: the log was read too soon after it, or by a server that started with this boot."""
+    if case.armed is None or not case.armed.host.boot_id:
+        return False
+    return _is_another_boot(case.armed, now) and not _os_death(case, case.armed, now)
 
 
 def off_as_seen(case: Case) -> PowerOff | None:
@@ -205,12 +214,19 @@ def sent_ns(case: Case, receipt: Receipt) -> int:
     return min((receipt.at_ns, *held_up))
 
 
-def _contradictions(armed: Facts, now: Facts, claimed: CutClass, *, happened: bool, alone: bool) -> list[str]:
+def _contradictions(
+    armed: Facts, now: Facts, claimed: CutClass, *, happened: bool, alone: bool, unclear: bool
+) -> list[str]:
     """Facts that contradict what is attested. `alone`: that drives lost their power, and their machine did
-    not."""
+    not. `unclear`: whether the system has restarted."""
     if not happened and alone:
         return [
             "since the run's last message, not all drives were reattached, and not all counted a power loss"
+        ]
+    if not happened and unclear:
+        return [
+            "the system has restarted since the run was armed, but this log does not show whether this boot"
+            " began after the run's last message, and not all drives were reattached"
         ]
     if not happened:
         return [
@@ -283,9 +299,7 @@ def _counted_power_loss(armed: Facts, now: Facts) -> str:
 
 def _os_death(case: Case, armed: Facts, now: Facts) -> str:
     """The sentence that the operating system of the run died after the last frame, or ""."""
-    if not armed.host.machine_id or armed.host.machine_id != now.host.machine_id:
-        return ""
-    if not now.host.boot_id or armed.host.boot_id == now.host.boot_id:
+    if not _is_another_boot(armed, now):
         return ""
     since_ns = case.now_ns - case.last_receipt_ns
     before = f"the run's last message came {since_ns / 1e9:.0f} s ago"
@@ -303,6 +317,13 @@ def _os_death(case: Case, armed: Facts, now: Facts) -> str:
     if now.host.uptime_ns >= since_ns:
         return ""
     return f"the same machine has restarted, {now.host.uptime_ns / 1e9:.0f} s ago; {before}"
+
+
+def _is_another_boot(armed: Facts, now: Facts) -> bool:
+    """Whether the same machine is in another boot than at arming."""
+    if not armed.host.machine_id or armed.host.machine_id != now.host.machine_id:
+        return False
+    return bool(now.host.boot_id) and armed.host.boot_id != now.host.boot_id
 
 
 def _enumerated_anew(armed: Facts, now: Facts) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 
+from durability.evidence.cut import restart_is_unclear
 from durability.evidence.document import Outcome
 from durability.evidence.judge import attestation_would_do
 from durability.evidence.strength import Strength, upper_bound
@@ -61,6 +62,7 @@ _NO_SERIAL = (
     "for a series, give a virtual disk a serial of its own, or attach the drive without an adapter that hides"
     " its serial"
 )
+_NEWER_LOG = "verify with the server that has the log of this run, or with a newer export of it"
 _ATTESTED_AS: Mapping[ProvableCutClass, str] = {
     "power": "if the drives lost their power",
     "vm": "if the virtual machine was ended by force",
@@ -105,7 +107,9 @@ def _about(code: str, outcome: Outcome) -> Iterator[str]:
     """What to do about one reason."""
     cut, series = outcome.cut.cut_class, outcome.verdict.strength
     advice = ADVICE[code].format(cut=cut, cuts=max(1, series.cuts))
-    if code in ("cut-not-shown", "cut-class"):
+    if code in ("cut-not-shown", "attestation-contradicted") and _needs_a_newer_log(outcome):
+        yield _NEWER_LOG
+    elif code in ("cut-not-shown", "cut-class"):
         said = _attest(outcome)
         if said:
             yield said
@@ -117,6 +121,15 @@ def _about(code: str, outcome: Outcome) -> Iterator[str]:
         yield f"{_NO_SERIAL}; or ask for less: `--min-cuts 1`"
     else:
         yield advice
+
+
+def _needs_a_newer_log(outcome: Outcome) -> bool:
+    """Whether a log that was read later would show if the machine restarted after the run. That of a server
+    which started with this boot would not."""
+    case, now = outcome.case, outcome.facts
+    if case is None or now.host.boot_id == case.server_boot_id:
+        return False
+    return restart_is_unclear(case, now) and all(off.subject != "drive" for off in case.power_offs)
 
 
 def _attest(outcome: Outcome) -> str:

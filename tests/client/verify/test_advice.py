@@ -96,6 +96,18 @@ def test_nothing_is_to_be_attested_where_nothing_was_cut(make_plan: MakePlan, at
     assert "run again, and cut the power of the drive or of its machine while the run writes" in said
 
 
+@pytest.mark.parametrize("attested", [None, "plug pulled"])
+def test_a_log_that_was_read_too_soon_is_to_be_read_again(make_plan: MakePlan, attested: str | None) -> None:
+    """A later one shows if the machine restarted after the run; not that of a server that started with it."""
+    soon: dict[str, Any] = {"now_ns": LAST_NS + 10_000 * MS}
+    newer = "verify with the server that has the log of this run, or with a newer export of it"
+
+    assert advised(make_plan, case=soon, attested=attested) == newer
+    assert newer not in advised(make_plan, attested=attested)
+    here = {**soon, "server_boot_id": "boot-2"}
+    assert newer not in advised(make_plan, case=here, attested=attested)
+
+
 @pytest.mark.parametrize(
     "case",
     [

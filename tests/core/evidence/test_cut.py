@@ -163,6 +163,18 @@ def test_the_operators_word_alone_is_contradicted(case: Case) -> None:
     assert cut.contradictions
 
 
+def test_a_log_that_was_read_too_soon_does_not_say_that_nothing_restarted(make_plan: MakePlan) -> None:
+    """An export from ten seconds after the silence cannot order this boot and the run's last message."""
+    case = make_case(small(make_plan), (100,), now_ns=LAST_NS + 10_000 * MS)
+    cut = assess(case, NEXT_BOOT, attested="pulled the plug", cut_class=None)
+    (text,) = cut.contradictions
+    assert cut.cut_class == "none"
+    assert "has not restarted" not in text
+    assert "does not show whether this boot began after the run's last message" in text
+    (text,) = assess(case, facts(), attested="pulled the plug", cut_class=None).contradictions
+    assert "has not restarted" in text
+
+
 def test_a_counter_that_stayed_contradicts_attested_power(case: Case) -> None:
     """A drive that counts its power losses did not count this one; what is proven stands."""
     cut = assess(case, NEXT_BOOT, attested="pulled the plug", cut_class=None)
