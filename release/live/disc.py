@@ -23,10 +23,10 @@ _STICK_BYTES = 2 << 20
 _MODULES = "linux normal iso9660 serial echo test configfile part_msdos part_gpt fat search all_video"
 
 
-def grub_config(version: str) -> str:
+def grub_config(sources: Sources) -> str:
     """The menu."""
-    text = (FILES / "grub.cfg").read_text("utf-8")
-    return text.replace("@VERSION@", version).replace("@OPTIONS@", OPTIONS)
+    text = (sources.directory / FILES / "grub.cfg").read_text("utf-8")
+    return text.replace("@VERSION@", sources.version).replace("@OPTIONS@", OPTIONS)
 
 
 def make(sources: Sources, kernel: Path, initrd: Path, to: Path) -> Path:
@@ -34,7 +34,7 @@ def make(sources: Sources, kernel: Path, initrd: Path, to: Path) -> Path:
     root = to.with_suffix(".root")
     (root / "boot/grub").mkdir(parents=True)
     (root / "live").mkdir()
-    (root / "boot/grub/grub.cfg").write_text(grub_config(sources.version), "utf-8")
+    (root / "boot/grub/grub.cfg").write_text(grub_config(sources), "utf-8")
     (root / "live/vmlinuz").hardlink_to(kernel)
     (root / "live/initrd").hardlink_to(initrd)
     stick = _stick(sources, to.with_suffix(".fat"))
@@ -69,5 +69,5 @@ def _stick(sources: Sources, to: Path) -> Path:
         "32",
         "::",
     )
-    sources.output("mcopy", "-i", to, "-m", FILES / JOIN_FILE, f"::{JOIN_FILE}")
+    sources.output("mcopy", "-i", to, "-m", sources.directory / FILES / JOIN_FILE, f"::{JOIN_FILE}")
     return to

@@ -34,7 +34,7 @@ def make(sources: Sources, debian: Debian, package: Path, directory: Path, out: 
     kernel, packages = out / f"{stem}.vmlinuz", out / f"{stem}.packages.txt"
     shutil.copy(made.early / "vmlinuz", kernel)
     shutil.copy(made.early / "packages", packages)
-    initrd = early_boot.make(made, out / f"{stem}.initrd")
+    initrd = early_boot.make(sources, made, out / f"{stem}.initrd")
     iso = disc.make(sources, kernel, initrd, out / f"{stem}.iso")
     shutil.rmtree(directory)
     return iso, kernel, initrd, packages

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import shlex
+import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from release.deb import Debian
 from release.sources import Sources
 
-FILES = Path(__file__).with_name("files")
+FILES = Path("release/live/files")  # in the sources
 SOURCES_VARIABLE = "DURABILITY_LIVE_SOURCES"  # a file with package sources, in the place of this machine's
 PACKAGES_VARIABLE = "DURABILITY_LIVE_PACKAGES"  # more packages, such as firmware of network cards
 _SOURCES = ("/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list")
@@ -52,14 +53,15 @@ def make(sources: Sources, debian: Debian, package: Path, directory: Path) -> Sy
     directory.mkdir()
     made = System(directory / "system.squashfs", directory / "early")
     archive = directory / "system.tar"
+    files = added(sources, directory / "added.tar")
     wanted = (*PACKAGES, *os.environ.get(PACKAGES_VARIABLE, "").split())
     sources.output(
         *("env", _NO_INITRD, "mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(wanted)}"),
         *(f"--dpkgopt=path-exclude={path}" for path in _paths_left_out()),
         f"--dpkgopt=path-include={_COPYRIGHTS}",
-        f"--customize-hook=copy-in {_quoted(FILES / 'system/etc')} /",
+        f"--customize-hook=tar-in {_quoted(files)} /",
         f"--customize-hook=upload {_quoted(package.resolve())} /durability.deb",
-        f"--customize-hook=upload {_quoted(FILES / 'customise')} /customise",
+        f"--customize-hook=upload {_quoted(sources.directory / FILES / 'customise')} /customise",
         '--customize-hook=chroot "$1" sh /customise',
         f"--customize-hook=copy-out /early {_quoted(directory)}",
         '--customize-hook=chroot "$1" rm -r /customise /early',
@@ -69,6 +71,22 @@ def make(sources: Sources, debian: Debian, package: Path, directory: Path) -> Sy
     sources.output("sh", "-c", _compress(archive, made.compressed))
     archive.unlink()
     return made
+
+
+def added(sources: Sources, to: Path) -> Path:
+    """What is copied over the system, as an archive in the file `to`. All is root's and readable, whoever
+    builds: the archive also has /etc itself."""
+
+    def of_root(member: tarfile.TarInfo) -> tarfile.TarInfo:
+        member.uid = member.gid = 0
+        member.uname = member.gname = ""
+        member.mode = 0o755 if member.isdir() else 0o644
+        member.mtime = sources.committed_at_s
+        return member
+
+    with tarfile.open(to, "w") as archive:
+        archive.add(sources.directory / FILES / "system/etc", "etc", filter=of_root)
+    return to
 
 
 def _paths_left_out() -> tuple[str, ...]:

@@ -9,8 +9,10 @@ import json
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
+import tarfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,11 +29,16 @@ from durability_lab.vm_rig.live_machine import Firmware, LiveImage, boot_command
 from durability_server.announcements import silence
 from durability_server.server import Server
 from release.live import disc, early_boot
-from release.live.system import FILES, PACKAGES, System
+from release.live import system as live_system
+from release.live.system import PACKAGES, System
+from release.sources import Sources
+from tests.places import ROOT
 from tests.release import tempting_drive
 from tests.release.conftest import require
 
 ISO_VARIABLE = "DURABILITY_LIVE_ISO"
+SOURCES = Sources(ROOT, 1_700_000_000)
+FILES = ROOT / live_system.FILES
 SYSTEM = FILES / "system/etc"
 GENERATOR = Path("/usr/lib/systemd/systemd-network-generator")
 
@@ -85,9 +92,9 @@ def test_the_scripts_are_shells(script: str) -> None:
 
 def test_the_menu_starts_by_itself() -> None:
     """Both entries load the same two files; no disk is named or searched."""
-    text = disc.grub_config("1.2.3")
+    text = disc.grub_config(SOURCES)
     assert "@" not in text and "search" not in text and text.count("initrd /live/initrd") == 2
-    assert "durability 1.2.3" in text and "set timeout=3" in text
+    assert f"durability {SOURCES.version}" in text and "set timeout=3" in text
     assert "insmod all_video\nset gfxpayload=keep\n" in text  # else UEFI machines show nothing
     assert all(f"linux /live/vmlinuz {disc.OPTIONS}" in line for line in re.findall(r"linux .*", text))
 
@@ -112,7 +119,7 @@ def test_the_first_program_comes_first(tmp_path: Path) -> None:
     (early / "busybox").write_text("busybox")
     system = tmp_path / "system"
     system.write_bytes(os.urandom(4097))
-    made = early_boot.make(System(compressed=system, early=early), tmp_path / "initrd")
+    made = early_boot.make(SOURCES, System(compressed=system, early=early), tmp_path / "initrd")
     unpacked = tmp_path / "unpacked"
     unpacked.mkdir()
     with made.open("rb") as archive:
@@ -145,6 +152,23 @@ def test_an_address_that_was_given_comes_before_dhcp(tmp_path: Path) -> None:
         assert {file.name for file in tmp_path.rglob("*.network")} == command_line
     names = [live_command.NETWORK.name, *sorted(command_line), own.name]
     assert names == sorted(names)
+
+
+def test_the_files_of_the_image_are_roots(tmp_path: Path) -> None:
+    """Another user with the umask 077 builds the same: networkd, which is not root, reads its file."""
+    etc = tmp_path / live_system.FILES / "system/etc"
+    shutil.copytree(SYSTEM, etc)
+    for path in (etc, *etc.rglob("*")):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+        if os.geteuid() == 0:
+            os.chown(path, 1000, 1000)
+    private = live_system.added(Sources(tmp_path, SOURCES.committed_at_s), tmp_path / "private.tar")
+    usual = live_system.added(SOURCES, tmp_path / "usual.tar")
+    assert private.read_bytes() == usual.read_bytes()
+    with tarfile.open(usual) as archive:
+        found = {member.name: (member.uid, member.gid, member.mode) for member in archive}
+    assert found["etc"] == found["etc/systemd/network"] == (0, 0, 0o755)
+    assert found["etc/systemd/network/95-durability.network"] == (0, 0, 0o644)
 
 
 async def test_the_program_outlives_what_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
