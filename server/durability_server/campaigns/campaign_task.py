@@ -16,7 +16,7 @@ from durability.campaign.campaign_state import CampaignState
 from durability.campaign.definition.settings import Power
 from durability.campaign.happenings import Happening, Judged, Operation, PowerAnswered, PowerAsked
 from durability.campaign.next_steps import Ask, LookUp, Note, WaitFor, next_steps
-from durability.errors import DurabilityError, RefusedError, StoreError
+from durability.errors import DurabilityError, FormatError, RefusedError, StoreError
 from durability.evidence.strength import weightiest
 from durability.formats.case import Case
 from durability.units import parse_run
@@ -181,7 +181,8 @@ class CampaignTask:
         case = None
         try:
             case = await self._case(parse_run(run))
-        except RefusedError as error:  # the agent named a run that the store does not know
+        # The agent named a run that the store does not know, or what is stored of it cannot be read.
+        except (RefusedError, FormatError) as error:
             log.error("campaign %s: %s", self._log.name, error)
         past = weightiest(case.verdicts) if case is not None else None
         latencies = case.statistics.latencies() if case is not None and case.statistics is not None else None
