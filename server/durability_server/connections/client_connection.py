@@ -285,11 +285,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         if isinstance(message, messages.Hello):
             self._answer_with(partial(self._welcome, message))
         elif isinstance(message, messages.Pong):
-            self._answered_ns = at_ns
             # What was sent on an earlier connection is not known to have arrived before the answer to a
             # heartbeat that came after this one's grants.
             if self._accepted_ns is not None and message.sent_ns >= self._accepted_ns:
                 assert self.session is not None
+                self._answered_ns = at_ns
                 self.session.run.heartbeat_answered(at_ns, sent_ns=message.sent_ns)
         elif isinstance(message, messages.Ack):
             assert self.session is not None  # the protocol's tables: no Ack before Accepted
@@ -365,7 +365,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             body = await self._services.encode(known) if isinstance(answer, _LONG_ANSWERS) else b""
         if isinstance(answer, messages.Accepted) and self.session is not None:
             self.send(self.session.run.accepted())  # a commit may have come meanwhile
-            self._accepted_ns = clock.now_ns()
+            self._accepted_ns = self._answered_ns = clock.now_ns()
         elif not body:
             self.send(known)
         elif not self._closing_ns:

@@ -3,7 +3,7 @@
 A credit that was sent is not one that arrived. When the network dies, the server still commits what it
 received last but no grant arrives, and the writers stop at an older limit; so `verify` must know every
 limit at which they may have stopped (rule 12). Refuses to keep more than that: a credit that is known to have
-arrived makes the older ones forgotten.
+arrived makes the older ones forgotten. A client that does not show what arrives gets no more of them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ from collections.abc import Sequence
 from typing import cast
 
 from durability.formats.packing import pack, unpack
+
+IN_DOUBT_MAX = 1000  # five times what an honest client has under way
+# With more its run is not taken up again: what was durable then is one more each time.
+IN_DOUBT_RESUMED_MAX = 2 * IN_DOUBT_MAX
 
 
 class Credits:
@@ -25,6 +29,14 @@ class Credits:
     def grants(self) -> tuple[tuple[int, ...], ...]:
         """The grants of each, oldest first."""
         return tuple(grants for _, grants in self._sent)
+
+    def __len__(self) -> int:
+        return len(self._sent)
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether grants may be raised: not while so many credits may not have arrived."""
+        return len(self._sent) <= IN_DOUBT_MAX
 
     def add(self, at_ns: int, grants: tuple[int, ...]) -> None:
         """A credit is sent; one that says nothing new is passed over."""

@@ -30,6 +30,7 @@ from durability_server.access.caller import Caller
 from durability_server.announcements import Announce, silence
 from durability_server.log_lines import LineLimit
 from durability_server.runs import run_events
+from durability_server.runs.credits import IN_DOUBT_RESUMED_MAX
 from durability_server.runs.given_bytes import GivenBytes
 from durability_server.runs.leases import run_live
 from durability_server.runs.run import Run
@@ -220,6 +221,12 @@ class Requests:
         _require_not_ended(known)
         async with self._registry.holding(message.run, "resume") as run:
             _require_not_ended(run.head)
+            if run.credits_in_doubt > IN_DOUBT_RESUMED_MAX:
+                raise RefusedError(
+                    "quota",
+                    f"the client of run {format_run(run.id)} has not shown which of {run.credits_in_doubt:,}"
+                    " credits reached it: verify the run, and begin a new one",
+                )
             return self._accept(channel, run)
 
     def _accept(self, channel: Channel, run: Run) -> Message:

@@ -141,6 +141,11 @@ class Run:
             session_end=self.session_end,
         )
 
+    @property
+    def credits_in_doubt(self) -> int:
+        """How many credits may be the last that arrived."""
+        return len(self._credits)
+
     # What the connection brings.
 
     def acknowledge(self, at_ns: int, frontiers: tuple[int, ...], control: int) -> bool:
@@ -361,9 +366,10 @@ class Run:
         return clock.wall(self.last_receipt_ns) if this_boot else self.receipt_wall
 
     def saved(self, snapshot: RunSnapshot, at_ns: int) -> bool:
-        """`snapshot` is durable at `at_ns`, so its frontiers are granted. Whether the grants rose."""
+        """`snapshot` is durable at `at_ns`, so its frontiers are granted; unless too many credits are in
+        doubt, then with a later one. Whether the grants rose."""
         before = self.frontiers.grants
-        if not self.held:
+        if not self.held and self._credits.may_grow:
             self.frontiers.granted(snapshot.frontiers)
         self._credits.add(at_ns, self.frontiers.grants)
         if snapshot.events:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from durability.errors import RefusedError
 from durability.formats.case import Case
 from durability.formats.plan import Plan
 from durability.protocol import messages
 from durability_lab.simulated_rig.virtual_time import stored_run
-from durability_server.runs.credits import Credits
+from durability_server.runs import requests
+from durability_server.runs.credits import IN_DOUBT_MAX, Credits
 from durability_server.runs.run import Run
 from tests.conftest import PLAN_FIELDS
 
@@ -120,6 +122,38 @@ def test_a_heartbeat_of_before_a_connection_shows_nothing_of_older_credits() -> 
     assert committed(run, 32).grants == ((4,), (6,))
     run.heartbeat_answered(34, sent_ns=33)
     assert committed(run, 35).grants == ((6,),)
+
+
+def test_no_grant_is_raised_while_too_many_credits_are_in_doubt() -> None:
+    """What a client shows nothing of stays few; once it answers a heartbeat, it has credit again."""
+    plan = Plan(**{**PLAN_FIELDS, "writers": 1, "credit": 10_000, "slots": 40_000})
+    run = Run(stored_run(plan, at_ns=0), boot_id="boot")
+    run.attached(1, "first")
+    for acked in range(1, IN_DOUBT_MAX + 500):
+        run.acknowledge(10 * acked, (acked,), 0)
+        known = committed(run, 10 * acked + 1)
+    assert known.grants == tuple((grant,) for grant in range(IN_DOUBT_MAX + 1))
+    run.heartbeat_answered(10**6, sent_ns=10**6 - 1)
+    assert committed(run, 10**6 + 1).grants == ((IN_DOUBT_MAX,), run.frontiers.acked)
+    assert run.frontiers.grants == run.frontiers.acked
+
+
+async def test_a_run_with_too_many_credits_in_doubt_is_not_taken_up_again(
+    lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client may not make them more by coming back again and again."""
+    monkeypatch.setattr(requests, "IN_DOUBT_RESUMED_MAX", 3)
+    running = await lab.start(sqlite_url)
+    plan = lab.plan()
+    client = await lab.connect(running.address, local=True)
+    await client.begin(plan, lab.facts())
+    client.pause()
+    for frontiers in ((3, 3), (3, 4), (3, 5), (3, 6)):
+        client.say(messages.Ack(frontiers=frontiers, control=0))
+        await lab.exported(running.address, plan.run, partial(is_granted, frontiers))
+    again = await lab.connect(running.address, local=True)
+    with pytest.raises(RefusedError, match="not shown which of"):
+        await again.resume(plan.run)
 
 
 def test_each_commit_saves_the_credits() -> None:

@@ -15,8 +15,11 @@ from durability.formats.packing import Value
 from durability.formats.plan import Plan
 from durability.formats.run_statistics import statistics_to_value
 from durability.protocol import messages
+from durability.protocol.frame import frame
 from durability_server import clock
+from tests import waiting
 from tests.core.evidence.memory_target import make_statistics
+from tests.server.conftest import SECRET
 
 if TYPE_CHECKING:
     from tests.server.conftest import Client, Lab
@@ -343,6 +346,41 @@ async def test_a_client_that_answers_no_heartbeat_is_sent_away(
 
     case = await lab.exported(running.address, plan.run, sent_away)
     assert case.session_end == "rst"
+
+
+@pytest.mark.usefixtures("no_silence")
+async def test_a_client_that_answers_only_old_heartbeats_is_sent_away(
+    lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that came before its run was accepted show nothing of the credits of the run."""
+    running = await lab.start(sqlite_url)
+    plan = lab.plan()
+    client = await lab.connect(running.address, local=True)
+    client.pause()
+
+    def pings() -> list[int]:
+        return [one.sent_ns for one in client.unread() if isinstance(one, messages.Ping)]
+
+    await waiting.until(lambda: len(pings()) > 80)
+    old = pings()
+    register = messages.Register(
+        run=plan.run, plan=plan.encode(), facts=to_value(lab.facts()), secret=SECRET, label="", force=False
+    )
+    client.say(register)
+    await waiting.until(lambda: any(isinstance(one, messages.Accepted) for one in client.unread()))
+    monkeypatch.setattr(limits, "DEAD_PEER_NS", 3_000_000_000)
+    said_ns = 0
+
+    def sent_away(case: Case) -> bool:
+        nonlocal said_ns
+        if old and clock.now_ns() - said_ns > 100_000_000:
+            client.say_bytes(frame(messages.encode(messages.Pong(sent_ns=old.pop(0)))))
+            said_ns = clock.now_ns()
+        return case.session_end != "live"
+
+    case = await lab.exported(running.address, plan.run, sent_away)
+    assert "no heartbeat was answered" in case.events[-1].text
+    assert old  # it would have gone on
 
 
 async def test_heartbeats_measure_the_round_trip(lab: Lab, sqlite_url: str) -> None:
