@@ -172,14 +172,23 @@ def _why(outcome: Outcome) -> Iterator[str]:
     verdict = outcome.verdict
     if verdict.word == "durable":
         if outcome.plan.contract.by_name:
-            yield "every name is present or absent as acknowledged, or newer"
+            kept = "every name is present or absent as acknowledged, or newer"
         else:
-            yield "every slot holds acknowledged data, or newer data"
+            kept = "every slot holds acknowledged data, or newer data"
+        yield kept + _but_damaged(outcome)
     said = first_line(outcome)
     for reason in verdict.reasons:
         if reason.code != "findings" and f": {reason.text}" not in said:
             yield reason.text
     yield from outcome.cut.proof
+
+
+def _but_damaged(outcome: Outcome) -> str:
+    """The exception from what holds for every slot or name, "" for none."""
+    damaged, noun = outcome.report.in_flight_damaged, outcome.plan.contract.noun
+    if not damaged:
+        return ""
+    return f", except {counted(damaged, noun)} in flight, which {'is' if damaged == 1 else 'are'} damaged"
 
 
 def _checked(outcome: Outcome) -> Iterator[tuple[str, str]]:

@@ -284,6 +284,24 @@ def test_damage_in_flight_is_set_against_the_drives_promise(make_plan: MakePlan)
     )
 
 
+@pytest.mark.parametrize(
+    ("workload", "damaged", "says"),
+    [
+        ("overwrite", 0, "every slot holds acknowledged data, or newer data -"),
+        ("overwrite", 1, "or newer data, except 1 slot in flight, which is damaged -"),
+        ("unlink", 2, "as acknowledged, or newer, except 2 names in flight, which are damaged -"),
+    ],
+)
+def test_what_is_damaged_in_flight_is_excepted(
+    make_plan: MakePlan, workload: str, damaged: int, says: str
+) -> None:
+    """It is legal, but holds neither acknowledged data nor newer ones."""
+    text = printed(judged(make_plan, plan={"workload": workload}, in_flight_damaged=damaged))
+
+    assert text.startswith("DURABLE")
+    assert says in words(section(text, "Why"))
+
+
 @pytest.mark.parametrize("workload", ["append", "create", "unlink"])
 def test_a_file_that_is_short_in_flight_breaks_no_promise(make_plan: MakePlan, workload: str) -> None:
     """What is damaged there may never have been written to the drive: the file may just be empty."""
