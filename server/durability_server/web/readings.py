@@ -84,7 +84,8 @@ class MachineView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignView:
-    """A campaign. `left_s`: how long it takes still, None where `progress` says nothing."""
+    """A campaign. `cycles`: those that are over, also those left out; `cycles_left` and `left_s`, as
+    `progress` has them: how many are to come at least, and how long they take, None where it says nothing."""
 
     name: str
     state: str
@@ -92,7 +93,6 @@ class CampaignView:
     note: str
     results: tuple[DriveResult, ...]
     cycles: int
-    wanted: int
     cycles_left: int
     left_s: float | None
     silent_s: Mapping[str, float]
@@ -172,7 +172,6 @@ def campaign_view(campaign: WatchedCampaign, silent_s: Mapping[str, float]) -> C
         note=campaign.note,
         results=results(state) if known else (),
         cycles=sum(1 for past in state.cycles if past.began.cycle),
-        wanted=state.plan.cuts if known else 0,
         cycles_left=cycles_left(state) if known else 0,
         left_s=left_s(state, took_s=campaign.pace.took_s) if known else None,
         silent_s=silent_s,

@@ -23,17 +23,18 @@ from durability.formats.run_statistics import Statistics
 from durability_server.store.live_rows import RunNow
 from durability_server.store.store import Store
 from durability_server.web import event_stream, pages
-from durability_server.web.campaign_watch import Missing
+from durability_server.web.campaign_watch import Missing, WatchedCampaign
 from durability_server.web.event_stream import EventStream
 from durability_server.web.live_samples import SAMPLES_MAX, LiveSample, RunTrack
 from durability_server.web.page_exchange import PageSettings, Pulse, line_of, pulse_of, settings_of
 from durability_server.web.page_listener import PageListener
 from durability_server.web.pictures import PictureLine, health_lines
 from durability_server.web.pictures import line_of as picture_of
-from durability_server.web.readings import missing_text, unix_s
+from durability_server.web.readings import Overview, campaign_view, missing_text, unix_s
 from durability_server.web.verdict_view import verdict_view
 from durability_server.web.viewer_access import ViewerAccess
 from durability_server.web.watch import Topic, Watch, pause_s
+from tests.core.campaign.told_campaign import begun, part
 from tests.server.conftest import PLAN_FIELDS
 from tests.server.web.test_live_values import statistics_after
 from tests.waiting import until
@@ -137,6 +138,18 @@ def test_what_is_over_has_no_newest_value() -> None:
     live, ended = (_run_now(lines=pages._lines(track, over=over)) for over in (False, True))
     assert "<b>5,000/s</b> <small>5,000/s</small>" in live
     assert "<b>5,000/s</b>" not in ended and "<small>5,000/s</small>" in ended
+
+
+def test_a_cycle_that_was_left_out_is_none_of_those_that_were_wanted() -> None:
+    """It is over, and as many are to come as before: 1 of 9 would promise 8."""
+    told = begun()
+    told.say(part("failed", trouble="in-use", text="it is mounted"))
+    while told.state.cycle is not None:
+        told.note()
+    view = campaign_view(WatchedCampaign(name="told", state=told.state), {})
+    assert "<b>1 over, 9 left</b><span>cycles</span>" in pages._render("campaign_now.html", view=view)
+    seen = Overview(drives=(), machines=(), campaigns=(view,), runs=(), live=(), live_count=0)
+    assert "<td>1 over, 9 left</td>" in pages._render("overview_rest.html", seen=seen)
 
 
 @pytest.mark.parametrize(
