@@ -165,6 +165,8 @@ def _cut_again(series: Strength) -> Iterator[str]:
     aims = [cuts for cuts in _SERIES_AIMS if cuts > series.cuts][:3]
     if not series.is_series:
         yield _NO_SERIAL
+    elif series.left_out:
+        yield ADVICE["series-incomplete"]
     elif aims and series.bound is not None and not series.losses:
         first, *others = ((percent(upper_bound(0, cuts)), cuts) for cuts in aims)
         more = "".join(f", {share} after {cuts}" for share, cuts in others)

@@ -171,6 +171,9 @@ def test_a_series_that_cannot_be_completed_is_begun_anew(make_plan: MakePlan) ->
     said = advised(make_plan, case={"series": (lost,)}, attested="plug pulled", min_cuts=2)
 
     assert "begin a new series with another `--size`" in said
+    durable = advised(make_plan, case={"series": (lost,)}, attested="plug pulled")
+    assert durable.splitlines()[0] == ADVICE["series-incomplete"]
+    assert "cut again" not in durable
 
 
 def test_more_cuts_of_a_drive_without_a_serial_are_not_asked_for(make_plan: MakePlan) -> None:
