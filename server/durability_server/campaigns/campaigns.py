@@ -142,10 +142,11 @@ class Campaigns:
 
     async def _task(self, caller: Caller, status: Status, answered: dict[str, int]) -> Task:
         """What the agent of the machine `caller` is to do."""
+        machine = await self._machine(caller)
         mine = None
         for known in await self._newest_logs():
             state = known.state
-            if state.settings is not None and caller.name in state.plan.machines:
+            if state.settings is not None and machine in state.plan.machines:
                 over = mine is None or mine.state.state == "ended"
                 mine = known if over or state.state != "ended" else mine
         if mine is None:
@@ -155,9 +156,17 @@ class Campaigns:
             is_server=status.boot_id == self._boot_id,
             answered=answered.get(mine.name, 0),
         )
-        task = await mine.hear(caller.name, status, speaker)
+        task = await mine.hear(machine, status, speaker)
         answered[mine.name] = mine.state.number
         return task
+
+    async def _machine(self, caller: Caller) -> str:
+        """The name that the caller has now: it may have got another one since it connected, also at another
+        server, and another client may have its old one. "" for one that was revoked."""
+        if caller.is_local:
+            return caller.name
+        known = await self._thread.look_up(self._clients.find, caller.client)
+        return known.name if known is not None else ""
 
     async def _show(self, message: messages.ShowCampaign) -> Message:
         log = await self._known(message.name)
