@@ -16,6 +16,7 @@ from durability.bench.cells import make_cell
 from durability.bench.compare import compare
 from durability.bench.decision.bottom_line import bottom_line, megabytes
 from durability.bench.decision.proof import Proof
+from durability.bench.measurement import Idle
 from durability.bench.plausibility import plausibility
 from durability.bench.result import Result, decode
 from durability_client.bench.report import charts, html_page
@@ -274,6 +275,24 @@ def test_every_profile_has_a_page(name: str) -> None:
     """A profile's cells have a picture of their latencies, though they are not the standard ones."""
     result = simulate(Device(), cells=PROFILES[name], profile=name)
     assert "Latency of a commit" in html_page.result_page(result)
+
+
+@pytest.mark.parametrize(
+    ("names", "moments"),
+    [
+        (("sda", "sdb"), ("before", "before")),
+        (("sda", "sdb", "sda", "sdb"), ("before", "before", "after", "after")),
+    ],
+)
+def test_a_drive_was_left_alone_after_only_if_it_was_before(
+    names: tuple[str, ...], moments: tuple[str, ...]
+) -> None:
+    """A result that was interrupted has no second look at any of its drives."""
+    idle = tuple(Idle(name=name, seconds=2.0, flushes=0, writes=0, write_kib=0, reads=0) for name in names)
+    text = html_page.result_page(replace(simulate(Device(), cells=STANDARD[:1]), idle=idle))
+    assert tuple(re.findall(r'<th scope="row">(sd.), (\w+)</th>', text)) == tuple(
+        zip(names, moments, strict=True)
+    )
 
 
 def test_a_curve_ends_where_its_sample_does() -> None:
