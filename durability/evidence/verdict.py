@@ -156,7 +156,7 @@ def decide(
         if case.armed is not None and not has_series(case.armed):
             series = replace(series, bound=None, is_series=False)
     if word == "durable":
-        missing += _series_reasons(series, min_cuts)
+        missing += _series_reasons(case, series, min_cuts)
         word = "inconclusive" if missing else "durable"
     if loss:
         may_fall = any(reason.code == "unreadable-only" for reason in loss)
@@ -307,12 +307,14 @@ def _earlier_reasons(case: Case | None) -> Iterator[Reason]:
         yield _reason("earlier-unstable")
 
 
-def _series_reasons(series: Strength, min_cuts: int) -> Iterator[Reason]:
+def _series_reasons(case: Case | None, series: Strength, min_cuts: int) -> Iterator[Reason]:
     """What a series must have, if more than one cut is required."""
     if min_cuts <= 1:
         return
     if series.cuts < min_cuts:
-        alone = "" if series.is_series else "; a drive without a serial of its own has no series"
+        found = case is not None and case.armed is not None and case.armed.drives
+        without = "drive without a serial of its own" if found else "target without known drives"
+        alone = "" if series.is_series else f"; a {without} has no series"
         yield _reason("too-few-cuts", f"{series.cuts} of {min_cuts}{alone}")
     if series.losses:
         yield _reason("series-has-loss", f"{series.losses} of {counted(series.cuts, 'cut')}")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from durability.evidence.cut import restart_is_unclear
 from durability.evidence.document import Outcome
 from durability.evidence.judge import attestation_would_do
-from durability.evidence.strength import Strength, upper_bound
+from durability.evidence.strength import upper_bound
 from durability.formats.case import ProvableCutClass
 from durability.units import percent
 
@@ -62,6 +62,10 @@ _NO_SERIAL = (
     "for a series, give a virtual disk a serial of its own, or attach the drive without an adapter that hides"
     " its serial"
 )
+_NO_DRIVE = (
+    "for a series, use a device, or a file system on one: below this target no drive is known that a serial"
+    " identifies"
+)
 _NEWER_LOG = "verify with the server that has the log of this run, or with a newer export of it"
 _ATTESTED_AS: Mapping[ProvableCutClass, str] = {
     "power": "if the drives lost their power",
@@ -82,7 +86,7 @@ def next_steps(outcome: Outcome) -> Iterator[str]:
         yield f"to find the layer, test with fewer layers: {fewer}"
     elif verdict.word == "durable":
         yield from (ADVICE[reason.code] for reason in verdict.reasons)
-        yield from _cut_again(verdict.strength)
+        yield from _cut_again(outcome)
         yield "also test a single writer, and `--direct --sync dsync`: flush and FUA are different paths"
     else:
         yield from dict.fromkeys(text for code in _codes(outcome) for text in _about(code, outcome))
@@ -118,7 +122,7 @@ def _about(code: str, outcome: Outcome) -> Iterator[str]:
     elif code == "nothing-at-risk":
         yield _to_have_records_at_risk(outcome) or advice
     elif code == "too-few-cuts" and not series.is_series:
-        yield f"{_NO_SERIAL}; or ask for less: `--min-cuts 1`"
+        yield f"{_for_a_series(outcome)}; or ask for less: `--min-cuts 1`"
     else:
         yield advice
 
@@ -160,11 +164,17 @@ def _to_have_records_at_risk(outcome: Outcome) -> str:
     return ""
 
 
-def _cut_again(series: Strength) -> Iterator[str]:
+def _for_a_series(outcome: Outcome) -> str:
+    """What to do where the drives have no series."""
+    return _NO_SERIAL if outcome.armed.drives else _NO_DRIVE
+
+
+def _cut_again(outcome: Outcome) -> Iterator[str]:
     """What more cuts of a series would show, if none of them loses data."""
+    series = outcome.verdict.strength
     aims = [cuts for cuts in _SERIES_AIMS if cuts > series.cuts][:3]
     if not series.is_series:
-        yield _NO_SERIAL
+        yield _for_a_series(outcome)
     elif series.left_out:
         yield ADVICE["series-incomplete"]
     elif aims and series.bound is not None and not series.losses:

@@ -21,7 +21,7 @@ from durability.evidence.document import Outcome
 from durability.evidence.flushes import leaf_flushes
 from durability.evidence.judgement import FindingClass
 from durability.evidence.scan_report import ScanReport
-from durability.evidence.strength import CONFIDENCE, Strength
+from durability.evidence.strength import CONFIDENCE
 from durability.evidence.verdict import REASONS, VerdictWord
 from durability.formats.facts import Facts
 from durability.formats.plan import Plan
@@ -105,7 +105,7 @@ def last_line(outcome: Outcome) -> str:
     """The verdict again, and the state of the series."""
     verdict = outcome.verdict
     word = verdict.headline if verdict.word == "durable" else verdict.word
-    series = _series(verdict.strength) if outcome.case is not None else "unknown without the server's log"
+    series = _series(outcome) if outcome.case is not None else "unknown without the server's log"
     return f"verdict: {word}; series: {series}"
 
 
@@ -142,8 +142,11 @@ def _how_much(outcome: Outcome) -> str:
     return f"no acknowledged operation is lost, but {' and '.join(before)}"
 
 
-def _series(series: Strength) -> str:
+def _series(outcome: Outcome) -> str:
     """The state of a series in a few words."""
+    series = outcome.verdict.strength
+    if not series.is_series and not outcome.armed.drives:
+        return "none, since no drive is known below the target"
     if not series.is_series:
         return "none, since a drive reports no serial of its own"
     if not series.cuts:
@@ -393,13 +396,16 @@ def _strength(outcome: Outcome) -> Iterator[str]:
     if not series.cuts:
         return
     if not series.is_series:
-        yield "how rare a loss is: cuts of a drive without a serial of its own do not add up to a series"
+        without = (
+            "drive without a serial of its own" if outcome.armed.drives else "target without known drives"
+        )
+        yield f"how rare a loss is: cuts of a {without} do not add up to a series"
     elif series.bound is None:
-        yield f"how rare a loss is: {_series(series)}"
+        yield f"how rare a loss is: {_series(outcome)}"
     elif series.losses == series.cuts:
         yield "that any cut keeps data: every cut of this series lost some"
     elif series.losses or series.cuts >= _FEW_CUTS:
-        seen = _series(series) if series.losses else counted(series.cuts, "clean cut")
+        seen = _series(outcome) if series.losses else counted(series.cuts, "clean cut")
         sure = f"with {percent(CONFIDENCE)} confidence"
         yield f"{seen}: at most {percent(series.bound)} of cuts lose data, {sure}"
     else:

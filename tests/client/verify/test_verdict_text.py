@@ -113,6 +113,24 @@ def test_a_drive_without_a_serial_has_no_series(make_plan: MakePlan) -> None:
     assert outcome.document()["strength"] == {"cuts": 1, "losses": 0, "bound": None}
 
 
+def test_a_target_without_known_drives_has_no_series(make_plan: MakePlan) -> None:
+    """As on ZFS or NFS. Nothing is said of a serial or of an adapter, since no drive was found."""
+    armed = facts(drives=())
+    now = facts(boot="boot-2", uptime_s=30, drives=())
+    text = printed(judged(make_plan, now=now, case={"armed": armed}))
+
+    assert text.splitlines()[-1].endswith("series: none, since no drive is known below the target")
+    said = "cuts of a target without known drives do not add up to a series"
+    assert said in words(section(text, "What this does not prove"))
+    assert "no drive is known that a serial identifies" in words(section(text, "What to do next"))
+    assert "adapter" not in text
+
+    asked = judged(make_plan, now=now, case={"armed": armed}, min_cuts=3)
+    (reason,) = asked.verdict.reasons
+    assert reason.text.endswith("1 of 3; a target without known drives has no series")
+    assert "adapter" not in printed(asked)
+
+
 def test_the_last_line_of_other_verdicts(make_plan: MakePlan) -> None:
     """Loss and inconclusive stand there as well, with what is known of the series."""
     loss = printed(judged(make_plan, findings={"lost": 1})).splitlines()[-1]
