@@ -59,6 +59,11 @@ class _Place:
         return self.tree.with_name(f"{self.tree.name}.old")
 
     @property
+    def trees(self) -> tuple[Path, ...]:
+        """All that is unpacked, whole or not."""
+        return self.tree, self.new, self.old
+
+    @property
     def checked(self) -> Path:
         """Says in which boot the tree was compared."""
         return self.tree.with_name(f"{self.tree.name}.checked")
@@ -247,7 +252,8 @@ def _tidy(place: _Place) -> None:
     for used in place.tree.parent.glob("*.used"):
         with suppress(OSError):  # BlockingIOError: something runs from it
             other = _Place(used.with_suffix(""))
-            if other != place and other.tree.exists() and used.stat().st_mtime < before_s:
+            is_left = any(tree.exists() for tree in other.trees)
+            if other != place and is_left and used.stat().st_mtime < before_s:
                 _remove(other)
 
 
@@ -258,7 +264,7 @@ def _remove(other: _Place) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         print(f"durability: removing {other.tree}, unused for a month", file=sys.stderr)
         other.checked.unlink(missing_ok=True)
-        for tree in (other.tree, other.new, other.old):
+        for tree in other.trees:
             shutil.rmtree(tree, ignore_errors=True)
     finally:
         os.close(descriptor)

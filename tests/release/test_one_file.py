@@ -418,6 +418,20 @@ def test_other_versions_are_removed_after_a_month(archive: Path, cache: Path) ->
         left.unlink()
 
 
+@pytest.mark.parametrize("left", ["old.new", "old.old"])
+def test_what_an_unpacking_left_is_removed_too(left: str, archive: Path, cache: Path) -> None:
+    """Power was cut while another version unpacked, and that version never started again."""
+    directory = cache / "durability/one-file"
+    (directory / left / "bin").mkdir(parents=True)
+    used = directory / "old.used"
+    used.touch()
+    os.utime(used, times=(0, time.time() - 40 * 86_400))
+    done = _started(archive, cache)
+    assert done.returncode == 0 and f"removing {directory / 'old'}," in done.stderr
+    assert not (directory / left).exists()
+    used.unlink()
+
+
 def test_a_command_that_runs_keeps_its_tree(archive: Path, cache: Path) -> None:
     """The command itself, not only what started it, holds the lock that keeps its tree."""
     command = [sys.executable, str(archive), "serve", "--listen", "127.0.0.1:0"]
