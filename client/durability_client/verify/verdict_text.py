@@ -283,10 +283,13 @@ def _control(outcome: Outcome) -> str:
 
 
 def _may_have_held_back(outcome: Outcome) -> str:
-    """The type of a file system that may have kept a write with O_DIRECT in memory, "" for none: all that do
-    not write in place, or write through the page cache after all, as ext4 does in two cases."""
-    facts = outcome.facts if outcome.case is None or outcome.case.armed is None else outcome.case.armed
-    file_system = facts.file_system
+    """What may have kept a write with O_DIRECT in memory, "" for nothing: the page cache below a loop device,
+    or a file system that does not write in place, or writes through the page cache after all, as ext4 does in
+    two cases."""
+    loop = next((drive.name for drive in outcome.armed.drives if drive.name.startswith("loop")), "")
+    if loop:
+        return f"the page cache of the backing file of {loop}"
+    file_system = outcome.armed.file_system
     if file_system is None:
         return ""
     buffered = "data=journal" in file_system.options.split(",") or is_encrypted(Path(outcome.facts.path))

@@ -389,6 +389,20 @@ def test_a_file_system_that_holds_writes_back_blames_no_cache(
     assert f"3 of 10 writes that were never synced are lost: {blames}" in text
 
 
+@pytest.mark.parametrize("on", [file_system(), None])
+def test_a_loop_device_blames_no_cache(make_plan: MakePlan, on: Any) -> None:
+    """Its backing file's page cache may have had what was never synced."""
+    loop = drive(name="loop3", serial="loop:/var/lib/img", model="", unsafe_shutdowns=None)
+    armed = facts(drives=(loop,), file_system=on)
+    now = facts(boot="boot-2", uptime_s=30, drives=(loop,), file_system=on)
+    case = {"control": 10, "armed": armed}
+    outcome = judged(make_plan, plan={"control_slots": 16}, case=case, now=now, control_lost=3)
+
+    text = words(section(printed(outcome), HEADINGS[1]))
+    assert "the page cache of the backing file of loop3 may not have passed them to the drive" in text
+    assert "a volatile cache" not in text
+
+
 def test_an_encrypted_directory_blames_no_cache(make_plan: MakePlan, tmp_path: Path) -> None:
     """There ext4 writes through the page cache, whatever it was asked for."""
     now = replace(after_power_loss(), path=str(tmp_path / "target"))
