@@ -19,6 +19,8 @@ from durability.campaign.next_steps import Ask, LookUp, Note, WaitFor, next_step
 from durability.errors import DurabilityError, FormatError, RefusedError, StoreError
 from durability.evidence.strength import weightiest
 from durability.formats.case import Case
+from durability.formats.histogram import supported
+from durability.formats.run_statistics import Statistics
 from durability.units import parse_run
 from durability_server import clock
 from durability_server.campaigns.campaign_logs import CampaignLog
@@ -45,6 +47,14 @@ def hold_writers(state: CampaignState, hold: Callable[[int], None]) -> None:
     if state.cycle is not None and state.cycle.phase == "held":
         for run in state.cycle.runs.values():
             hold(parse_run(run))
+
+
+def percentile_us(statistics: Statistics | None, percent: float) -> float | None:
+    """A percentile of the latencies of a run's commits, None for too few of them."""
+    if statistics is None:
+        return None
+    latencies = statistics.latencies()
+    return latencies.percentile(percent) / 1000 if supported(len(latencies), percent) else None
 
 
 class CampaignTask:
@@ -185,7 +195,7 @@ class CampaignTask:
         except (RefusedError, FormatError) as error:
             log.error("campaign %s: %s", self._log.name, error)
         past = weightiest(case.verdicts) if case is not None else None
-        latencies = case.statistics.latencies() if case is not None and case.statistics is not None else None
+        statistics = case.statistics if case is not None else None
         return Judged(
             drive=drive,
             run=run,
@@ -195,6 +205,6 @@ class CampaignTask:
             at_risk_ms1000=past.at_risk_ms1000 if past is not None else 0,
             target_error=case.target_error.text if case is not None and case.target_error is not None else "",
             other_clock=case is not None and case.off_by_another_clock,
-            commit_p50_us=None if latencies is None else latencies.percentile(50) / 1000,
-            commit_p99_us=None if latencies is None else latencies.percentile(99) / 1000,
+            commit_p50_us=percentile_us(statistics, 50),
+            commit_p99_us=percentile_us(statistics, 99),
         )
