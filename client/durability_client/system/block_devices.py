@@ -171,8 +171,18 @@ def counters_of(name: str, *, sys: Path = SYS) -> DiskCounters | None:
         reads=int(stat[_STAT_READS]),
         writes=int(stat[_STAT_WRITES]),
         write_kib=int(stat[_STAT_WRITE_SECTORS]) * _SYS_SECTOR_BYTES // 1024,
-        flushes=int(stat[_STAT_FLUSHES]) if len(stat) > _STAT_FLUSHES else None,
+        flushes=int(stat[_STAT_FLUSHES])
+        if len(stat) > _STAT_FLUSHES and _counts_flushes(name, sys)
+        else None,
     )
+
+
+def _counts_flushes(name: str, sys: Path) -> bool:
+    """Whether Linux counts the flushes of the drive `name`: not those of a path of dm-multipath, which that
+    counts for all of them, nor those of a drive of NVMe's own multipath."""
+    uuids = (text_of(_class(holder, sys) / "dm" / "uuid") for holder in holders_of(name, sys=sys))
+    by_nvme = (_class(name, sys) / "device").resolve().name.startswith("nvme-subsys")
+    return not by_nvme and not any(uuid.startswith("mpath-") for uuid in uuids)
 
 
 def flushes_of(name: str, *, sys: Path = SYS) -> int | None:

@@ -633,6 +633,28 @@ def test_drives_that_weaken_a_verdict_are_named(change: dict[str, object], code:
     assert code in _codes(drive=drive)
 
 
+def test_flushes_that_the_kernel_counts_elsewhere_are_unknown(tmp_path: Path) -> None:
+    """Paths of dm-multipath, and drives of NVMe's own multipath, count none of theirs. Others do."""
+    path, alone, head = (_nvme(tmp_path, f"nvme{number}n1") for number in range(3))
+    for held, by, uuid in ((path, "dm-0", "mpath-3600"), (alone, "dm-1", "LVM-abc")):
+        _stacked(tmp_path, by, [held], {"dm/uuid": uuid})
+        holders = tmp_path / "class" / "block" / held / "holders"
+        holders.mkdir()
+        (holders / by).symlink_to(tmp_path / "class" / "block" / by)
+    subsystem = _tree(tmp_path / "devices" / "nvme-subsys2", {"model": "M"})
+    device = tmp_path / "class" / "block" / head / "device"
+    device.rename(device.with_name("was"))
+    device.symlink_to(subsystem)
+
+    assert [block_devices.drive(name, sys=tmp_path).flushes for name in (path, alone, head)] == [
+        None,
+        15,
+        None,
+    ]
+    counters = block_devices.counters_of(path, sys=tmp_path)
+    assert counters is not None and (counters.writes, counters.flushes) == (4, None)
+
+
 def test_a_hypervisors_disk_is_no_raid_controllers() -> None:
     """Both may be called virtual disk."""
     drive = from_value(Drive, {**to_value(DRIVE), "model": "Msft Virtual Disk", "emulated": True})
