@@ -71,6 +71,7 @@ class SecureStream:
         self._tls = context.wrap_bio(self._incoming, self._encrypted, server_side=server_side)
         self._fingerprint = fingerprint
         self._unsent = bytearray()  # said before the handshake was over
+        self._is_over = False  # the peer has said that it will say no more
         self.open = False
         self.failure: ProtocolError | None = None
         if not server_side:
@@ -100,8 +101,9 @@ class SecureStream:
 
     def receive(self, data: bytes | memoryview) -> bytes:
         """As of `Stream`. It fails where this is not TLS 1.3, was altered on the way, or comes from a server
-        with another certificate. b"" as well once the peer has said that it will say no more."""
-        if self.failure is not None:
+        with another certificate. b"" as well once the peer has said that it will say no more: what comes all
+        the same is dropped, since OpenSSL would never take it."""
+        if self.failure is not None or self._is_over:
             return b""
         self._incoming.write(data)
         heard: list[bytes] = []
@@ -112,10 +114,13 @@ class SecureStream:
             while self.open and (self._incoming.pending or self._tls.pending()):
                 part = self._tls.read(_READ_BYTES)
                 if not part:
+                    self._is_over = True
                     break
                 heard.append(part)
-        except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+        except ssl.SSLWantReadError:
             pass
+        except ssl.SSLZeroReturnError:
+            self._is_over = True
         except ssl.SSLError as error:
             self.failure = ProtocolError(self._what_failed(error.reason or str(error)))
         except ProtocolError as error:

@@ -8,6 +8,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,19 @@ def test_an_altered_byte_is_found(data: st.DataObject) -> None:
     assert carry(source, sink, flip) == b""
     if sink.failure is not None:  # a length that became longer waits for the rest
         assert "altered, lost or repeated on the way (TLS: " in str(sink.failure)
+
+
+def test_what_comes_after_the_end_is_not_kept() -> None:
+    """A peer that has said that it will say no more cannot fill the memory of this end."""
+    client, server = joined()
+    client.send(b"the last word")
+    with suppress(ssl.SSLWantReadError):  # it would wait for the same from the server
+        client._tls.unwrap()
+    assert carry(client, server) == b"the last word"
+    for _ in range(100):
+        assert server.receive(bytes(1 << 16)) == b""
+    assert server._incoming.pending < 1 << 17
+    assert server.failure is None
 
 
 def test_what_was_said_before_is_heard() -> None:
