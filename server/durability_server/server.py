@@ -18,7 +18,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from pathlib import Path
 from typing import Any
 
-from durability.errors import DurabilityError, SetupError, StoreError
+from durability.errors import DurabilityError, SetupError
 from durability.protocol import messages
 from durability.protocol.secure_stream import PlainStream, SecureStream
 from durability.units import format_address, parse_address
@@ -233,16 +233,10 @@ class Server:
         advertised, advertised_port = self._advertise
         return format_address(advertised, advertised_port or port)
 
-    def _end_revoked(self) -> None:
-        """Another server may have revoked clients: their connections here end."""
-
-        async def end() -> None:
-            with suppress(StoreError):
-                for client in await self._thread.ask(self._store.clients.revoked):
-                    self._manager.revoke(client)
-
-        self._admitted.add(task := asyncio.get_running_loop().create_task(end()))
-        task.add_done_callback(self._admitted.discard)
+    async def _end_revoked(self) -> None:
+        """Another server may have revoked clients: their connections here end. Raises StoreError."""
+        for client in await self._thread.ask(self._store.clients.revoked):
+            self._manager.revoke(client)
 
     async def _live(self, address: str) -> None:
         """The other servers know of this one from now on, and it of what servers have left that are over."""

@@ -3,6 +3,7 @@ them."""
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -42,6 +43,7 @@ class ClientRequests:
         self._thread = thread
         self._fingerprint = fingerprint
         self._on_revoked = on_revoked
+        self._revoking: set[asyncio.Task[messages.Revoked]] = set()
         self.where = ""
         self.campaign_with: Callable[[str], Awaitable[str]] = _no_campaign
 
@@ -119,6 +121,12 @@ class ClientRequests:
         return {str(row["client"]): str(row["name"]) for row in rows if row["state"] == "joined"}
 
     async def _revoke(self, client: str) -> messages.Revoked:
+        """To its end, also if who asked for it is gone: what is stored alone would end no connection."""
+        self._revoking.add(task := asyncio.get_running_loop().create_task(self._end(client)))
+        task.add_done_callback(self._revoking.discard)
+        return await asyncio.shield(task)
+
+    async def _end(self, client: str) -> messages.Revoked:
         """A code for machines goes with all machines that joined by it. Also within a campaign: somebody else
         may have the machine's credential."""
         campaigns: list[str] = []
@@ -129,6 +137,7 @@ class ClientRequests:
             machines = (await self._thread.call(self._clients.revoke, client, wall=wall, now=now),)
         for revoked in machines:
             self._on_revoked(revoked)
+        for revoked in machines:
             if campaign := await self.campaign_with(names.get(revoked, "")):
                 text = (
                     f"its machine {names[revoked]} was revoked, and is not heard any more: stop the campaign"

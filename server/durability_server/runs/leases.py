@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from durability.errors import RefusedError, StoreError
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 class Leases:
     """The lease of one server. `give_up` is called with a run that another server wants, and says whether it
     gets it; `send_away` when other servers may have the database and this one has not, once until it has it
-    again; `on_revoked` whenever more clients were revoked than before."""
+    again; `on_revoked` whenever more clients were revoked than before, until it does not raise StoreError."""
 
     def __init__(
         self,
@@ -53,9 +53,10 @@ class Leases:
         self._new: set[int] = set()  # of those, what was never said
         self._news = asyncio.Event()
         self._closing = False
-        self._revoked = 0
+        self._revoked = 0  # how many clients, of which `on_revoked` was told
+        self._telling: asyncio.Task[None] | None = None
         self._renewed_s = 0.0
-        self.on_revoked: Callable[[], None] = lambda: None
+        self.on_revoked: Callable[[], Awaitable[None]] = _nothing
         self.others: tuple[str, ...] = ()  # addresses of the other servers that live
 
     async def begin(self, address: str) -> None:
@@ -97,6 +98,8 @@ class Leases:
         """Lets `work` end; what this server wants it does not get."""
         self._closing = True
         self._news.set()
+        if self._telling is not None:
+            self._telling.cancel()
         for run in tuple(self._asked):
             self._settle(run, MovedError(run))
 
@@ -166,9 +169,22 @@ class Leases:
         kept = [wanted.run for wanted in renewal.wanted if not self._give_up(wanted)]
         if kept:
             await self._thread.call(self._store.keep, kept)
-        if renewal.revoked != self._revoked:
-            self._revoked = renewal.revoked
-            self.on_revoked()
+        if renewal.revoked != self._revoked and not self._closing and not self._is_telling:
+            self._telling = asyncio.get_running_loop().create_task(self._tell_revoked(renewal.revoked))
+
+    @property
+    def _is_telling(self) -> bool:
+        return self._telling is not None and not self._telling.done()
+
+    async def _tell_revoked(self, revoked: int) -> None:
+        """The renewal does not wait for it; the next one tries again where it failed."""
+        with suppress(StoreError):
+            await self.on_revoked()
+            self._revoked = revoked
+
+
+async def _nothing() -> None:
+    """No client has a connection here."""
 
 
 def run_live(run: int, where: str) -> str:

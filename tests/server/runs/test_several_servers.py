@@ -20,13 +20,14 @@ import pytest
 from sqlalchemy import create_engine, make_url
 
 from durability import limits
-from durability.errors import AuthenticationError, RefusedError
+from durability.errors import AuthenticationError, RefusedError, StoreError
 from durability.formats.case import Case
 from durability.formats.packing import Value
 from durability.protocol import messages
 from durability_server import clock
 from durability_server.runs import leases
 from durability_server.store import lease_store
+from durability_server.store.client_store import ClientStore
 from durability_server.store.store import Store
 from tests.server.conftest import SECRET, ServerProcess
 from tests.server.store.conftest import StoreFixture
@@ -321,6 +322,30 @@ async def test_a_revoked_client_is_cut_off_everywhere(
         assert isinstance(await connected.ended(), AuthenticationError)
     with pytest.raises(AuthenticationError):
         await lab.connect(second.address, member=member)
+
+
+async def test_a_revoked_client_is_cut_off_though_the_database_was_away(
+    start_server: StartServer, lab: Lab, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that cannot read who was revoked tries again."""
+    read = ClientStore.revoked
+    failed: list[bool] = []
+
+    def revoked(store: ClientStore) -> tuple[str, ...]:
+        if not failed:
+            failed.append(True)
+            raise StoreError("the database is away")
+        return read(store)
+
+    monkeypatch.setattr(ClientStore, "revoked", revoked)
+    first, second = await lab.start(store_url), start_server()
+    member = await lab.join(first.address, (await first.server.invite()).line, name="b")
+    connected = await lab.connect(first.address, member=member)
+    operator = await lab.connect(second.address, "operate", local=True)
+    await operator.ask(messages.Revoke(client="b"), messages.Revoked)
+    async with asyncio.timeout(DEADLINE_S):
+        assert isinstance(await connected.ended(), AuthenticationError)
+    assert failed
 
 
 async def test_clients_hear_of_the_other_servers(start_server: StartServer, lab: Lab) -> None:

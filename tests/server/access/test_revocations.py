@@ -1,0 +1,104 @@
+"""A revocation that is stored ends the connections of whom it is about, whatever becomes of who asked."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import ParamSpec, TypeVar
+
+import pytest
+
+from durability.errors import StoreError
+from durability.protocol import messages
+from durability.protocol.auth import client_hash, invitation_hash
+from durability_server.access.caller import OPERATOR
+from durability_server.access.client_requests import ClientRequests
+from durability_server.store.client_store import Client
+from durability_server.store.machine_store import MachineCode
+from durability_server.store.store import Store
+from durability_server.store.store_thread import StoreThread
+from tests.waiting import until
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+WALL = "2026-01-01T00:00:00Z"
+MACHINES = ["c1", "c2"]
+
+
+class _Thread(StoreThread):
+    """Says when it is asked for a change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called = asyncio.Event()
+
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        self.called.set()
+        return await super().call(function, *args, **kwargs)
+
+
+class _Access:
+    """A store with a code by which two machines have joined, and what answers requests about it."""
+
+    def __init__(self, url: str) -> None:
+        self.store, self.thread = Store(url), _Thread()
+        self.revoked: list[str] = []
+        self.requests = ClientRequests(
+            self.store, self.thread, fingerprint=b"f" * 32, on_revoked=self.revoked.append
+        )
+
+    def open(self) -> None:
+        self.store.open()
+        hash_ = invitation_hash(b"s" * 16)
+        code = MachineCode(hash=hash_, name="rack", machines=2, expires=1 << 40)
+        self.store.machines.invite(code, wall=WALL, now=1)
+        for name in MACHINES:
+            client = Client(id=name, name=name, role="client", hash=client_hash(name.encode()))
+            self.store.machines.join(hash_, name, client, wall=WALL, now=1)
+
+    async def code(self) -> str:
+        """The id of the code."""
+        listed = await self.requests.answer(OPERATOR, messages.ListClients())
+        assert isinstance(listed, messages.Clients)
+        (code,) = (str(row["client"]) for row in listed.rows if "machines" in row)
+        return code
+
+
+@pytest.fixture
+async def access(sqlite_url: str) -> AsyncIterator[_Access]:
+    """Such a store."""
+    access = _Access(sqlite_url)
+    await access.thread.call(access.open)
+    yield access
+    await access.thread.close(access.store.close)
+
+
+async def test_an_operator_who_leaves_revokes_all_the_same(access: _Access) -> None:
+    """The connection of the operator ends while the store is busy with something else."""
+    revoke = messages.Revoke(client=await access.code())
+    busy = threading.Event()
+    held = asyncio.create_task(access.thread.call(busy.wait))
+    await until(access.thread.called.is_set)
+    access.thread.called.clear()
+    asked = asyncio.create_task(access.requests.answer(OPERATOR, revoke))
+    await access.thread.called.wait()
+    asked.cancel()
+    busy.set()
+    await held
+    await until(lambda: sorted(access.revoked) == MACHINES)
+
+
+async def test_all_machines_of_a_code_are_cut_off_before_their_campaigns_are_looked_for(
+    access: _Access,
+) -> None:
+    """The store may fail meanwhile."""
+
+    async def campaign_with(machine: str) -> str:
+        raise StoreError("it is away")
+
+    access.requests.campaign_with = campaign_with
+    with pytest.raises(StoreError):
+        await access.requests.answer(OPERATOR, messages.Revoke(client=await access.code()))
+    assert sorted(access.revoked) == MACHINES
