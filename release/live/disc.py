@@ -2,6 +2,8 @@
 
 A stick made from it has one small partition that any system can write to, labelled DURABILITY: there lies the
 file with which the machine joins.
+
+GRUB is the one of the machine that builds, so its licence lies on the disc; all others are within the system.
 """
 
 from __future__ import annotations
@@ -19,6 +21,12 @@ OPTIONS = (
     "console=ttyS0,115200 console=tty0 systemd.show_status=0 systemd.gpt_auto=0 systemd.swap=0 fsck.mode=skip"
     " raid=noautodetect noresume"
 )
+# What grub-mkrescue copies to the disc.
+_GRUB = ("grub-common", "grub-efi-amd64-bin", "grub-pc-bin")
+# In the folder `licences` of the disc, by their names there.
+LICENCES = {f"{name}.txt": Path("/usr/share/doc", name, "copyright") for name in _GRUB} | {
+    "GPL-3.txt": Path("/usr/share/common-licenses/GPL-3")
+}
 _STICK_BYTES = 2 << 20
 _MODULES = "linux normal iso9660 serial echo test configfile part_msdos part_gpt fat search all_video"
 
@@ -29,6 +37,11 @@ def grub_config(sources: Sources) -> str:
     return text.replace("@VERSION@", sources.version).replace("@OPTIONS@", OPTIONS)
 
 
+def packages(sources: Sources) -> str:
+    """The packages of GRUB with their versions, as dpkg-query lists them. Raises CalledProcessError."""
+    return sources.output("dpkg-query", "--show", *_GRUB)
+
+
 def make(sources: Sources, kernel: Path, initrd: Path, to: Path) -> Path:
     """Write the ISO to the file `to`, by way of a directory beside it. Raises CalledProcessError."""
     root = to.with_suffix(".root")
@@ -37,6 +50,9 @@ def make(sources: Sources, kernel: Path, initrd: Path, to: Path) -> Path:
     (root / "boot/grub/grub.cfg").write_text(grub_config(sources), "utf-8")
     (root / "live/vmlinuz").hardlink_to(kernel)
     (root / "live/initrd").hardlink_to(initrd)
+    (root / "licences").mkdir()
+    for name, file in LICENCES.items():
+        shutil.copy(file, root / "licences" / name)
     stick = _stick(sources, to.with_suffix(".fat"))
     sources.output(
         *("grub-mkrescue", "--quiet", f"--output={to}", "--locales=", "--fonts=", "--themes="),

@@ -15,9 +15,10 @@ PLATFORMS = (Path("/usr/lib/grub/i386-pc"), Path("/usr/lib/grub/x86_64-efi"))
 
 
 def require_tools() -> None:
-    """Raises FileNotFoundError if a program or a platform of GRUB is missing."""
+    """Raises FileNotFoundError if a program, or a platform or a licence of GRUB, is missing."""
     missing = [program for program in PROGRAMS if shutil.which(program) is None]
     missing += [str(platform) for platform in PLATFORMS if not platform.is_dir()]
+    missing += [str(licence) for licence in disc.LICENCES.values() if not licence.is_file()]
     if missing:
         raise FileNotFoundError(f"the live image needs {', '.join(missing)}: run `make packages`")
 
@@ -33,7 +34,7 @@ def make(sources: Sources, debian: Debian, package: Path, directory: Path, out: 
     stem = f"durability-{sources.version}-live"
     kernel, packages = out / f"{stem}.vmlinuz", out / f"{stem}.packages.txt"
     shutil.copy(made.early / "vmlinuz", kernel)
-    shutil.copy(made.early / "packages", packages)
+    packages.write_text((made.early / "packages").read_text("utf-8") + disc.packages(sources), "utf-8")
     initrd = early_boot.make(sources, made, out / f"{stem}.initrd")
     iso = disc.make(sources, kernel, initrd, out / f"{stem}.iso")
     shutil.rmtree(directory)

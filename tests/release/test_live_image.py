@@ -28,7 +28,7 @@ from durability_lab.vm_rig.guest_programs import QEMU
 from durability_lab.vm_rig.live_machine import Firmware, LiveImage, boot_command
 from durability_server.announcements import silence
 from durability_server.server import Server
-from release.live import disc, early_boot
+from release.live import disc, early_boot, image
 from release.live import system as live_system
 from release.live.system import PACKAGES, System
 from release.sources import Sources
@@ -152,6 +152,25 @@ def test_an_address_that_was_given_comes_before_dhcp(tmp_path: Path) -> None:
         assert {file.name for file in tmp_path.rglob("*.network")} == command_line
     names = [live_command.NETWORK.name, *sorted(command_line), own.name]
     assert names == sorted(names)
+
+
+def test_the_disc_names_its_boot_loader(tmp_path: Path) -> None:
+    """GRUB, which is not of the system's packages, is listed in its version, and its licence is on the
+    disc."""
+    require(*image.PROGRAMS, "dpkg-query")
+    image.require_tools()
+    for name in ("vmlinuz", "initrd"):
+        (tmp_path / name).write_text(name)
+    iso = disc.make(SOURCES, tmp_path / "vmlinuz", tmp_path / "initrd", tmp_path / "live.iso")
+    to = tmp_path / "licences"
+    command = ["xorriso", "-osirrox", "on", "-indev", str(iso), "-extract", "/licences", str(to)]
+    subprocess.run(command, check=True, capture_output=True)
+    listed = dict(line.split("\t") for line in disc.packages(SOURCES).splitlines())
+    assert set(listed) == {"grub-common", "grub-pc-bin", "grub-efi-amd64-bin"} and all(listed.values())
+    found = {path.name for path in to.iterdir()}
+    assert found == {f"{name}.txt" for name in listed} | {"GPL-3.txt"}
+    assert "GNU GRUB" in (to / "grub-pc-bin.txt").read_text("utf-8")
+    assert "GENERAL PUBLIC LICENSE" in (to / "GPL-3.txt").read_text("utf-8")
 
 
 def test_the_files_of_the_image_are_roots(tmp_path: Path) -> None:
