@@ -6,6 +6,7 @@ uv chooses the wheels for that version and for Linux on x86-64, whatever runs he
 from __future__ import annotations
 
 import email
+import os
 import shutil
 import sys
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ PLATFORM = "x86_64-manylinux_2_28"  # glibc 2.28: Debian 10, RHEL 8
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 LOCK = "requirements/runtime.txt"
 HOME = "usr/lib/durability"  # in a Debian system
-LICENCES = Path(__file__).with_name("licences")  # of what packages contain without a licence
+LICENCES = Path("release/licences")  # in the sources: of what packages contain without a licence
 
 _UV = Path(sys.executable).with_name("uv")
 _PROGRAM = """\
@@ -58,7 +59,7 @@ def lay_out(sources: Sources, wheel: Path, directory: Path, *, python: str) -> N
         for file in directory.glob(f"*.dist-info/{name}"):
             file.unlink()
             _forget(file)
-    shutil.copytree(LICENCES, directory / "durability-licences")
+    shutil.copytree(sources.directory / LICENCES, directory / "durability-licences")
 
 
 def _forget(removed: Path) -> None:
@@ -69,9 +70,9 @@ def _forget(removed: Path) -> None:
     listed.write_text("".join(line for line in lines if not line.startswith(name)), "utf-8")
 
 
-def install(laid_out: Path, root: Path, *, python: str) -> None:
+def install(sources: Sources, laid_out: Path, root: Path, *, python: str) -> None:
     """Make what `lay_out` laid out a virtual environment in the Debian system `root`, around its Python, with
-    the command in /usr/bin."""
+    the command in /usr/bin. All of it is dated by the commit."""
     home = root / HOME
     packages = home / "lib" / f"python{python}" / "site-packages"
     shutil.copytree(laid_out, packages)
@@ -90,6 +91,7 @@ def install(laid_out: Path, root: Path, *, python: str) -> None:
     for path in (root, *root.rglob("*")):
         if path.is_dir() and not path.is_symlink():
             path.chmod(0o755)
+        os.utime(path, (sources.committed_at_s, sources.committed_at_s), follow_symlinks=False)
 
 
 def components(directory: Path) -> list[Component]:

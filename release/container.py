@@ -68,7 +68,7 @@ def make(sources: Sources, laid_out: Path, out: Path) -> tuple[Path, Path]:
 
 def _make_root(sources: Sources, laid_out: Path, files: Path, root: Path) -> None:
     """The files of the image, as one tar archive."""
-    bundle.install(laid_out, files, python=PYTHON)
+    bundle.install(sources, laid_out, files, python=PYTHON)
     (files / STATE.lstrip("/")).mkdir(parents=True)
     home = f"durability:x:{USER}:{USER}::{STATE}:/usr/sbin/nologin"
     hooks = (

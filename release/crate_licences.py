@@ -18,9 +18,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from release.bundle import LICENCES
+from release.sources import ROOT
 
 PACKAGES = ("cryptography", "pydantic_core")
-LIST = LICENCES / "rust-crates.txt"
+LIST = ROOT / LICENCES / "rust-crates.txt"
 
 _OF_THE_PACKAGE = "download_url=file:"  # a crate of the package itself, whose licence is in the .dist-info
 _NAMES = ("licen", "copying")  # how the name of a licence's file begins, in small letters

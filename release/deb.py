@@ -23,10 +23,17 @@ from durability_client.agent import service
 from release import bundle
 from release.sources import Sources
 
-FILES = Path(__file__).with_name("debian")
+FILES = Path("release/debian")  # in the sources
 _MAINTAINER = "durability maintainers <maintainers@durability.invalid>"
 _SCRIPTS = ("postinst", "prerm", "postrm")
 _CONFFILE = "etc/default/durability-server"
+# Prints the unit that `durability agent install` writes, for the command of this package.
+_AGENT_UNIT = """\
+from durability_client.agent import service
+
+origin = "From the package durability; start it once the machine has joined."
+print(service.unit([], program=("/usr/bin/durability",), origin=origin), end="")
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +64,11 @@ def make(sources: Sources, debian: Debian, laid_out: Path, out: Path) -> Path:
     _write(control / "conffiles", f"/{_CONFFILE}\n".encode())
     _write(control / "md5sums", _md5sums(root))
     for script in _SCRIPTS:
-        text = (FILES / script).read_text("utf-8").replace("@PYTHON@", f"python{debian.python}")
+        text = (
+            (sources.directory / FILES / script)
+            .read_text("utf-8")
+            .replace("@PYTHON@", f"python{debian.python}")
+        )
         _write(control / script, text.encode(), mode=0o755)
     for path in (root, *root.rglob("*")):
         if path.is_dir() and not path.is_symlink():
@@ -72,13 +83,13 @@ def make(sources: Sources, debian: Debian, laid_out: Path, out: Path) -> Path:
 
 def _lay_out(sources: Sources, debian: Debian, laid_out: Path, root: Path) -> None:
     """All files that the package installs."""
-    bundle.install(laid_out, root, python=debian.python)
+    bundle.install(sources, laid_out, root, python=debian.python)
     units = root / "usr/lib/systemd/system"
-    _copy("durability-server.service", units / "durability-server.service")
-    _write(units / service.NAME, _agent_unit().encode())
-    _copy("durability-server.default", root / _CONFFILE)
-    _copy("durability.sysusers", root / "usr/lib/sysusers.d/durability.conf")
-    _copy("lintian-overrides", root / "usr/share/lintian/overrides/durability")
+    _copy(sources, "durability-server.service", units / "durability-server.service")
+    _write(units / service.NAME, sources.output(sys.executable, "-c", _AGENT_UNIT).encode())
+    _copy(sources, "durability-server.default", root / _CONFFILE)
+    _copy(sources, "durability.sysusers", root / "usr/lib/sysusers.d/durability.conf")
+    _copy(sources, "lintian-overrides", root / "usr/share/lintian/overrides/durability")
     _write(
         root / "usr/share/doc/durability/copyright", _copyright(sources, bundle.components(laid_out)).encode()
     )
@@ -98,15 +109,6 @@ def installed_kb(root: Path) -> int:
     directories depend on the file system of whoever builds."""
     found = (path.lstat() for path in (root, *root.rglob("*")))
     return sum(1 if stat.S_ISDIR(one.st_mode) else -(-one.st_size // 1024) for one in found)
-
-
-def _agent_unit() -> str:
-    """The unit that `durability agent install` writes, for the command of this package."""
-    return service.unit(
-        [],
-        program=("/usr/bin/durability",),
-        origin="From the package durability; start it once the machine has joined.",
-    )
 
 
 def _control(debian: Debian, version: str, size_kb: int) -> str:
@@ -140,10 +142,11 @@ def _changelog(sources: Sources, version: str) -> bytes:
 
 def _copyright(sources: Sources, components: Sequence[bundle.Component]) -> str:
     lines = [f"  {one.name} {one.version}: {one.licence}" for one in components if one.name != "durability"]
-    text = (FILES / "copyright").read_text("utf-8")
+    text = (sources.directory / FILES / "copyright").read_text("utf-8")
     licence = (sources.directory / "LICENSE").read_text("utf-8")
     text = text.replace("@COMPONENTS@", "\n".join(lines)).replace("@LICENCE@", licence)
-    return text.replace("@PARTS@", (bundle.LICENCES / "README.txt").read_text("utf-8").strip())
+    parts = (sources.directory / bundle.LICENCES / "README.txt").read_text("utf-8")
+    return text.replace("@PARTS@", parts.strip())
 
 
 def _md5sums(root: Path) -> bytes:
@@ -172,8 +175,8 @@ def check(package: Path) -> None:
     subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def _copy(name: str, place: Path) -> None:
-    _write(place, (FILES / name).read_bytes())
+def _copy(sources: Sources, name: str, place: Path) -> None:
+    _write(place, (sources.directory / FILES / name).read_bytes())
 
 
 def _compressed(content: bytes) -> bytes:

@@ -20,6 +20,7 @@ from release import one_file_start
 from release.sources import Sources
 
 _LEFT_OUT = ("psycopg",)
+_START = "release/one_file_start.py"  # in the sources
 # Read by any Python there is, also by those that are too old for the rest.
 _MAIN = """\
 import os
@@ -50,7 +51,7 @@ def make(sources: Sources, bundles: Mapping[str, Path], out: Path) -> Path:
     for name, file in sorted(trees.items()):
         build.update(f"{name} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
     path = out / f"durability-{sources.version}-linux-x86_64.pyz"
-    start = Path(one_file_start.__file__).read_bytes()
+    start = (sources.directory / _START).read_bytes()
     main = _MAIN.format(newest=newest, build=build.hexdigest()[:16], versions=tuple(bundles)).encode()
     dated = time.gmtime(sources.committed_at_s)[:6]
     with path.open("wb") as packed:

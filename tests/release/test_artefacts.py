@@ -81,12 +81,12 @@ def test_a_bundle_has_what_is_locked(release: Release) -> None:
 def test_each_library_within_a_package_has_its_licence() -> None:
     """Each that psycopg brings is named with its licence; so is none that came with a newer one unseen. The
     files of licences that are named are there."""
-    text = (bundle.LICENCES / "README.txt").read_text()
+    text = (ROOT / bundle.LICENCES / "README.txt").read_text()
     libraries = [file.name for file in files("psycopg-binary") or () if ".libs" in str(file.parent)]
     assert len(libraries) > 5
     assert {re.split(r"[-.]", name)[0] for name in libraries} <= set(re.findall(r"\blib\w+", text))
     named = set(re.findall(r"[\w-]+\.txt$", text, re.MULTILINE))
-    assert named == {file.name for file in bundle.LICENCES.iterdir()} - {"README.txt"}
+    assert named == {file.name for file in (ROOT / bundle.LICENCES).iterdir()} - {"README.txt"}
 
 
 @pytest.mark.parametrize("package", crate_licences.PACKAGES)

@@ -201,7 +201,7 @@ def test_an_upgrade_keeps_settings_and_store(system: Path, package: str, tmp_pat
 def test_an_upgrade_does_not_wait_for_the_services(before: str, tmp_path: Path) -> None:
     """A server may migrate its store for an hour: it is started again without a wait, and the script says
     where it tells. An installation starts nothing. systemd is a program that writes down what it is told."""
-    script = (deb.FILES / "postinst").read_text().replace("/run/systemd/system", str(tmp_path))
+    script = (ROOT / deb.FILES / "postinst").read_text().replace("/run/systemd/system", str(tmp_path))
     for name in ("systemctl", "systemd-sysusers"):
         program = tmp_path / name
         program.write_text(f'#!/bin/sh\necho "{name} $*" >>"{tmp_path}/told"\n')
@@ -236,11 +236,11 @@ def test_the_size_of_a_package(tmp_path: Path) -> None:
 
 
 def test_two_places_give_the_same_package(tmp_path: Path) -> None:
-    """Built on two file systems, on which directories have other sizes, a package has the same bytes. Its
-    environment is a small one here."""
+    """Built on two file systems, on which directories have other sizes, from clones of another date, a
+    package has the same bytes. Its environment is a small one here."""
     require("dpkg-deb")
     with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
-        made = [_small_package(place) for place in (tmp_path, Path(memory))]
+        made = [_small_package(tmp_path, dated_s=1_500_000_000), _small_package(Path(memory))]
         assert made[0].read_bytes() == made[1].read_bytes()
     control = subprocess.run(
         ["dpkg-deb", "--info", made[0]], check=True, capture_output=True, text=True
@@ -248,17 +248,47 @@ def test_two_places_give_the_same_package(tmp_path: Path) -> None:
     assert "Recommends: nvme-cli, smartmontools\n" in control
 
 
-def _small_package(directory: Path) -> Path:
-    """The package around an environment of this tool's metadata alone."""
+def test_a_package_is_made_of_the_sources_alone(tmp_path: Path) -> None:
+    """What was edited since the commit is not in it: each file comes from the sources that were checked out,
+    the agent's unit too."""
+    require("dpkg-deb")
+    sources = Sources(tmp_path / "sources", 1_700_000_000)
+    for name in ("LICENSE", "durability", "release", "client"):
+        place = sources.directory / name
+        place.parent.mkdir(exist_ok=True)
+        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, place)
+    for name in ("debian/durability-server.service", "debian/postinst", "licences/README.txt"):
+        with (sources.directory / "release" / name).open("a") as file:
+            file.write("# as committed\n")
+    unit = sources.directory / "client/durability_client/agent/service.py"
+    unit.write_text(unit.read_text().replace("WatchdogSec=120\n", "WatchdogSec=120\n# as committed\n"))
+    package = _small_package(tmp_path, sources=sources)
+    subprocess.run(["dpkg-deb", "--raw-extract", package, tmp_path / "unpacked"], check=True)
+    files = (path for path in (tmp_path / "unpacked").rglob("*") if path.is_file() and not path.is_symlink())
+    assert {path.name for path in files if b"# as committed" in path.read_bytes()} == {
+        UNIT,
+        service.NAME,
+        "postinst",
+        "copyright",
+    }
+
+
+_SOURCES = Sources(ROOT, 1_700_000_000)
+
+
+def _small_package(directory: Path, *, dated_s: int | None = None, sources: Sources = _SOURCES) -> Path:
+    """The package around an environment of this tool's metadata alone, which is from now or `dated_s`."""
     about = directory / "bundle/durability-0.1.dist-info/METADATA"
     about.parent.mkdir(parents=True)
     about.write_text("Metadata-Version: 2.4\nName: durability\nVersion: 0.1\nLicense-Expression: MIT\n")
-    return deb.make(Sources(ROOT, 1_700_000_000), deb.RELEASES[0], directory / "bundle", directory)
+    if dated_s is not None:
+        os.utime(about, (dated_s, dated_s))
+    return deb.make(sources, deb.RELEASES[0], directory / "bundle", directory)
 
 
 def test_the_server_is_confined(release_machine: None) -> None:
     """systemd rates the exposure of the server's unit below 3 of 10."""
-    unit = deb.FILES / UNIT
+    unit = ROOT / deb.FILES / UNIT
     command = ["systemd-analyze", "security", "--offline=true", "--threshold=30", "--no-pager", str(unit)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
