@@ -90,11 +90,15 @@ class News:
             return
         for row in await self._thread.look_up(self._store.entries, self._log.name, after=self._told):
             entry = entry_from_value(row)
+            called = False
             for text, matters in news_of(entry):
                 self._announce(f"campaign {self._log.name}", text)
                 if matters and state.plan.notify:
                     await self._call(state.plan.notify, f"campaign {self._log.name}: {text}")
+                    called = True
             self._told = entry.number
+            if called:  # nobody is to be called for it again
+                await self._thread.call(self._store.tell, self._log.name, self._told)
         await self._thread.call(self._store.tell, self._log.name, self._told)
 
     async def _call(self, command: str, text: str) -> None:
