@@ -119,7 +119,7 @@ READING = (
         noticed_by={
             "bad-sector-before-the-drive-goes-away": "loss: unreadable-only; 1 unreadable",
         },
-        change=without(ScanReport.convicting, 'self.finished or name != "unreadable"', "True"),
+        change=without(ScanReport.convicting, "self.finished or name not in self.provisional", "True"),
     ),
     Mutant(
         name="I/O errors cause no loss",
@@ -130,7 +130,9 @@ READING = (
             "drive-that-cannot-read-its-pages": "durable; unreadable",
         },
         change=without(
-            ScanReport.convicting, 'self.finished or name != "unreadable"', 'name != "unreadable"'
+            ScanReport.convicting,
+            "self.finished or name not in self.provisional",
+            "name not in self.provisional",
         ),
     ),
     Mutant(
