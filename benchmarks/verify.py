@@ -29,9 +29,9 @@ from durability.formats.plan import MAIN, Plan
 from durability.formats.record import SECTOR_WORDS, Stamper, superblock
 from durability.units import parse_size
 from durability_client.target.kernel_storage import KernelStorage
-from durability_client.verify.scan_base import ScanJob, ScanListener
-from durability_client.verify.scan_process import ScanProcess
-from durability_client.verify.slot_scan import SlotScan
+from durability_client.verify.scan.scan_base import ScanJob, ScanListener
+from durability_client.verify.scan.scan_process import ScanProcess
+from durability_client.verify.scan.slot_scan import SlotScan
 
 RECORD_BYTES = 4096
 MEMORY = Path("/dev/shm")

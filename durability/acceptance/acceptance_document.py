@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from durability.acceptance.decision import CriterionLine, Decision, decided_of_all
-from durability.acceptance.evidence import BenchEvidence, CampaignEvidence
+from durability.acceptance.drive_evidence import BenchEvidence, CampaignEvidence
 from durability.acceptance.profile import Profile
 from durability.bench.decision.bottom_line import bottom_line
 from durability.formats.documents import escaped, to_value

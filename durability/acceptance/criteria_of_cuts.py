@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from durability.acceptance.evidence import CampaignEvidence, DriveEvidence, is_name_of_each, is_of_class
+from durability.acceptance.drive_evidence import CampaignEvidence, DriveEvidence, is_name_of_each, is_of_class
 from durability.acceptance.kinds import Finding, Limit, held, kind, number, worse, worst
 from durability.acceptance.profile import Criterion, DecisionWord
 from durability.bench.decision.proof import of_other_stacks

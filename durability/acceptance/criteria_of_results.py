@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from durability.acceptance.evidence import BenchEvidence, DriveEvidence
+from durability.acceptance.drive_evidence import BenchEvidence, DriveEvidence
 from durability.acceptance.kinds import Finding, Limit, held, kind, number, worse, worst
 from durability.acceptance.profile import Criterion
 from durability.bench.catalogue import (

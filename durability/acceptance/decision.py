@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from durability.acceptance.criteria import KINDS, limit_text
-from durability.acceptance.evidence import DriveEvidence
+from durability.acceptance.drive_evidence import DriveEvidence
 from durability.acceptance.known_cuts import unsearchable
 from durability.acceptance.profile import Criterion, DecisionWord, Profile
 from durability.errors import EXIT_INCONCLUSIVE, EXIT_LOSS, EXIT_OK

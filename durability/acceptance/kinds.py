@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from durability.acceptance.evidence import DriveEvidence
+from durability.acceptance.drive_evidence import DriveEvidence
 from durability.acceptance.profile import Criterion, DecisionWord
 from durability.units import few_digits
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from durability import limits, plain_text
-from durability.acceptance.evidence import campaign_proof
+from durability.acceptance.drive_evidence import campaign_proof
 from durability.bench.decision.proof import Proof, weightiest_proof
 from durability.bench.decision.same_stack import unlike, withheld_flushes
+from durability.bench.hashed_serials import HASHED, hashed, marks_of
 from durability.bench.result import Result
-from durability.bench.serials import HASHED, hashed, marks_of
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.results import result_of_cycles
 from durability.evidence.cut import CUT_CLASSES

@@ -22,12 +22,12 @@ from durability.bench.decision.answer import SUSPICIONS, Candidate, answer, cave
 from durability.bench.decision.bottom_line import has_rate_of_commits, honesty
 from durability.bench.decision.cause import cause
 from durability.bench.decision.proof import Proof, outweighs
+from durability.bench.hashed_serials import hash_serials, in_lasting_order
 from durability.bench.intervals import ROUNDS_MIN, Ratio, Spread, ratio, spread
 from durability.bench.measurement import Engine, Round
 from durability.bench.plausibility import Plausibility, plausibility
 from durability.bench.result import CellRounds, Result
 from durability.bench.result_warnings import result_warnings
-from durability.bench.serials import hash_serials, in_lasting_order
 from durability.bench.summary import CellSummary, round_medians, summarise
 from durability.errors import UsageError
 from durability.formats.facts import Drive

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from durability import limits
 from durability.bench.decision.bottom_line import bottom_line
+from durability.bench.hashed_serials import hashed
 from durability.bench.result import Result, decode, encode
-from durability.bench.serials import hashed
 from durability.errors import FormatError, UsageError
 from durability.formats.documents import Finite, Flag, Natural, Text
 

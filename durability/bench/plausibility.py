@@ -33,11 +33,11 @@ from durability.bench.catalogue import (
     WRITE_CONTROL,
 )
 from durability.bench.cells import KIB, Cell
+from durability.bench.hashed_serials import HASHED
 from durability.bench.intervals import spread
 from durability.bench.measurement import Latencies, Round
 from durability.bench.result import Result
 from durability.bench.result_warnings import others_per_s
-from durability.bench.serials import HASHED
 from durability.bench.summary import disks_per_operation, merged, round_medians
 from durability.formats.plan import TargetKind
 from durability.units import duration, format_size

@@ -15,7 +15,7 @@ from durability.campaign.cycle_state import CycleState
 from durability.campaign.cycles import arm_of
 from durability.campaign.definition.settings import DriveUnderTest, Settings
 from durability.campaign.delays import STARTS_MAX
-from durability.campaign.happenings import (
+from durability.campaign.log_entries import (
     DriveReported,
     Entry,
     Happening,

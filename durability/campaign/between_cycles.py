@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from durability import limits
 from durability.campaign.campaign_state import CampaignState, PastCycle
 from durability.campaign.cycles import CHECK, arm_of, draw_cycle
-from durability.campaign.happenings import DriveCycle, DriveLeft, Ended, Happening, Paused
+from durability.campaign.log_entries import DriveCycle, DriveLeft, Ended, Happening, Paused
 
 EMPTY_CYCLES_MAX = 5  # one after the other that say nothing of any drive, or of one
 DRIVE_TROUBLES_MAX = 2  # cycles one after the other in which a drive could not be tested

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from durability.campaign.cycle_state import CycleState, Switch
 from durability.campaign.definition.settings import DriveUnderTest, Settings
-from durability.campaign.happenings import (
+from durability.campaign.log_entries import (
     Began,
     Checked,
     CycleBegan,

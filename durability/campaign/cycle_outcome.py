@@ -10,7 +10,7 @@ from durability.campaign.campaign_state import CampaignState
 from durability.campaign.cycle_state import CycleState
 from durability.campaign.cycles import arm_of
 from durability.campaign.definition.settings import Arm, CutSubject
-from durability.campaign.happenings import Cause, DriveCycle, Judged, OutcomeWord
+from durability.campaign.log_entries import Cause, DriveCycle, Judged, OutcomeWord
 from durability.campaign.tasks import Condition, DriveStatus, Trouble
 from durability.evidence.cut import CUT_CLASSES, CutClass, at_least
 from durability.evidence.verdict import REASONS

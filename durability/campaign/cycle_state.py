@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from durability.campaign.definition.settings import CutSubject, Power
-from durability.campaign.happenings import (
+from durability.campaign.log_entries import (
     Abandoned,
     CutDue,
     CycleBegan,

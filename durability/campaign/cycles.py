@@ -6,7 +6,7 @@ The same settings give the same cycles, on any machine and in any release. Refus
 from __future__ import annotations
 
 from durability.campaign.definition.settings import Arm, Settings
-from durability.campaign.happenings import CycleBegan
+from durability.campaign.log_entries import CycleBegan
 from durability.formats.mixing import combine
 
 CHECK = 0  # the number of the cycle that is the check

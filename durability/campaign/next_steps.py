@@ -20,7 +20,7 @@ from durability.campaign.cycle_state import CycleState, Switch
 from durability.campaign.cycles import arm_of
 from durability.campaign.definition.settings import Arm
 from durability.campaign.delays import not_heard, restarted, silent, stuck_at_work, unheard
-from durability.campaign.happenings import (
+from durability.campaign.log_entries import (
     Abandoned,
     Cause,
     Checked,

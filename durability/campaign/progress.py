@@ -13,7 +13,7 @@ from durability.campaign.campaign_state import CampaignState
 from durability.campaign.cycle_state import CycleState, Phase
 from durability.campaign.cycles import arm_of
 from durability.campaign.definition.settings import Settings
-from durability.campaign.happenings import Entry
+from durability.campaign.log_entries import Entry
 
 # A guess for what was not measured: boot or return of the drive, prefill, verify and tidying up.
 BOOT_S = 90.0

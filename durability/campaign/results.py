@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from durability.campaign.campaign_state import CampaignState, PastCycle
 from durability.campaign.cycles import arm_of
 from durability.campaign.definition.settings import CutMoment
-from durability.campaign.happenings import Cause, DriveCycle
+from durability.campaign.log_entries import Cause, DriveCycle
 from durability.evidence.strength import CONFIDENCE, interval, upper_bound
 from durability.units import counted, percent
 

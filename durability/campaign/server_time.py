@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from durability.campaign.happenings import Entry
+from durability.campaign.log_entries import Entry
 
 HEARD_WITHIN_S = 10.0  # before its power goes, a machine is heard: its agent asks every second
 SILENT_AFTER_S = 5.0  # then people are told that it has not reported

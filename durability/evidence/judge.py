@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from durability.evidence.at_risk import AtRisk, at_risk, loss_window
 from durability.evidence.cut import Cut, CutClass, assess, at_least, outlived
-from durability.evidence.document import Outcome, Requirements
 from durability.evidence.identity import identify, identify_without_log
+from durability.evidence.outcome import Outcome, Requirements
 from durability.evidence.scan_report import Example, ScanReport
 from durability.evidence.verdict import decide
 from durability.formats.case import Case

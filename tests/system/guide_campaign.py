@@ -21,7 +21,7 @@ from unittest.mock import patch
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.definition.campaign_file import read_campaign
 from durability.campaign.definition.settings import Settings
-from durability.campaign.happenings import Entry, Judged, entry_from_value
+from durability.campaign.log_entries import Entry, Judged, entry_from_value
 from durability.campaign.progress import took_s
 from durability.campaign.tasks import Condition, DriveTask
 from durability_client.campaigns import campaign_text

@@ -19,8 +19,8 @@ import pytest
 import typer
 
 from durability.errors import EXIT_ENVIRONMENT
-from durability.evidence.document import NO_FLUSH
 from durability.evidence.identity import LOG_UNKNOWN
+from durability.evidence.outcome import NO_FLUSH
 from durability.evidence.verdict import REASONS
 from durability_cli import main
 from durability_client.target import target_warnings

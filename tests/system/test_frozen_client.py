@@ -16,17 +16,17 @@ from pathlib import Path
 import pytest
 
 from durability.evidence.cut import outlived
-from durability.evidence.document import Outcome, Requirements
 from durability.evidence.judge import Attestation, Found, judge
+from durability.evidence.outcome import Outcome, Requirements
 from durability.formats.case import Case, case_from_value
 from durability.formats.plan import Plan
 from durability.protocol.messages import CaseFile, Export
 from durability.units import parse_address
 from durability_client.link.server_connection import connect
 from durability_client.target.kernel_storage import KernelStorage
-from durability_client.verify.scan_base import ScanJob, ScanListener
-from durability_client.verify.scan_child import scan_here
-from durability_client.verify.target_reader import read_superblocks
+from durability_client.verify.scan.scan_base import ScanJob, ScanListener
+from durability_client.verify.scan.scan_child import scan_here
+from durability_client.verify.scan.target_reader import read_superblocks
 from durability_lab.support.local_server import LocalServer, local_server
 from durability_lab.support.tcp_proxy import TcpProxy
 from durability_server.runs.run import Run

@@ -10,9 +10,9 @@ import sys
 import numpy as np
 
 from durability.bench.catalogue import APPEND, CLASSIC, FLUSH_CONTROL, HEADLINE
+from durability.bench.hashed_serials import hash_serials
 from durability.bench.measurement import NO_LATENCIES, DiskWork, Idle, Latencies, Round, Work
 from durability.bench.result import SCHEMA, CellRounds, LayerBlock, Medium, Result, encode
-from durability.bench.serials import hash_serials
 from durability.formats.facts import Machine, Moment, TargetWarning
 from durability.formats.histogram import FineHistogram
 from tests.sample_facts import drive, facts, file_system, host

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from durability import plain_text
-from durability.acceptance.evidence import (
+from durability.acceptance.drive_evidence import (
     BenchEvidence,
     CampaignEvidence,
     DriveEvidence,
@@ -34,8 +34,8 @@ from durability.acceptance.known_cuts import (
 )
 from durability.bench.decision.claims import is_named, left_out
 from durability.bench.decision.proof import Proof
+from durability.bench.hashed_serials import hashed, marks_of
 from durability.bench.kept_result import is_result_id
-from durability.bench.serials import hashed, marks_of
 from durability.errors import FormatError, PeerError, RefusedError, UsageError
 from durability.formats.facts import Facts
 from durability.plain_text import owner_label

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from durability.acceptance.decision import Decision
-from durability.acceptance.evidence import BenchEvidence, CampaignEvidence, DriveEvidence
+from durability.acceptance.drive_evidence import BenchEvidence, CampaignEvidence, DriveEvidence
 from durability.bench import figures
 from durability.bench.catalogue import HELD_COMMIT, HELD_FILL, HELD_UNSYNCED, HELD_WRITERS
 from durability.bench.cells import Cell

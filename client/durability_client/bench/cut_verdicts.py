@@ -27,8 +27,8 @@ from durability.acceptance.known_cuts import (
 )
 from durability.bench.decision.claims import Claim, choose, claim_from_row
 from durability.bench.decision.proof import Proof
+from durability.bench.hashed_serials import marks_of
 from durability.bench.result import Result
-from durability.bench.serials import marks_of
 from durability.campaign.campaign_state import CampaignState
 from durability.errors import FormatError, PeerError, RefusedError, UsageError
 from durability.formats.case import Case, case_from_value

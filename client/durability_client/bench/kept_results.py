@@ -11,9 +11,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, TextIO
 
+from durability.bench.hashed_serials import hashed
 from durability.bench.kept_result import digest_of, pack_body, summary_of, unpack_body
 from durability.bench.result import Result
-from durability.bench.serials import hashed
 from durability.errors import FormatError
 from durability.formats.documents import to_json, to_value
 from durability.protocol.messages import (

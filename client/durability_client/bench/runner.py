@@ -20,9 +20,9 @@ from typing import Protocol
 import durability
 from durability.bench.catalogue import Mode
 from durability.bench.cells import Cell
+from durability.bench.hashed_serials import hash_serials
 from durability.bench.measurement import Engine, Idle, Round
 from durability.bench.result import SCHEMA, CellRounds, Result
-from durability.bench.serials import hash_serials
 from durability.errors import DurabilityError, TargetError
 from durability.formats.documents import escaped
 from durability.formats.facts import Facts, Moment

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 from durability import plain_text
 from durability.campaign.campaign_state import CampaignState, PastCycle
 from durability.campaign.cycles import arm_of
-from durability.campaign.happenings import DriveCycle
+from durability.campaign.log_entries import DriveCycle
 from durability_client.system import output_files
 
 _SUITE = b'<testsuite name="durability campaign"'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import singledispatch
 
-from durability.campaign.happenings import (
+from durability.campaign.log_entries import (
     Abandoned,
     Checked,
     CutDue,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from durability.campaign.campaign_state import CampaignState
-from durability.campaign.happenings import Entry, entry_from_value
+from durability.campaign.log_entries import Entry, entry_from_value
 from durability.protocol.messages import Campaign, ShowCampaign
 from durability_client.link.server_connection import Connection
 

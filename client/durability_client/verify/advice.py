@@ -10,8 +10,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from durability.evidence.cut import restart_is_unclear
-from durability.evidence.document import Outcome
 from durability.evidence.judge import attestation_would_do
+from durability.evidence.outcome import Outcome
 from durability.evidence.strength import upper_bound
 from durability.formats.case import ProvableCutClass
 from durability.units import percent

@@ -12,8 +12,8 @@ from typing import get_args
 from xml.etree import ElementTree
 
 from durability import plain_text
-from durability.evidence.document import Outcome
 from durability.evidence.judgement import FindingClass
+from durability.evidence.outcome import Outcome
 from durability_client.system import output_files
 
 

@@ -23,9 +23,9 @@ from durability.formats.plan import Plan, TargetKind
 from durability_client.target.discovery import collect
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import DriveWatch, PresentDrive, TargetDirectory, TargetFile
-from durability_client.verify.canary import Presence, presence_of
-from durability_client.verify.device_places import PlacesRead
 from durability_client.verify.mount_probe import MountProbe, probe_mount
+from durability_client.verify.scan.canary import Presence, presence_of
+from durability_client.verify.scan.device_places import PlacesRead
 
 
 def _version(host: Host) -> tuple[int, ...]:

@@ -17,9 +17,9 @@ from typing import TextIO, get_args
 from rich.text import Text
 
 from durability import plain_text
-from durability.evidence.document import Outcome
 from durability.evidence.flushes import leaf_flushes
 from durability.evidence.judgement import FindingClass
+from durability.evidence.outcome import Outcome
 from durability.evidence.scan_report import ScanReport
 from durability.evidence.strength import CONFIDENCE
 from durability.evidence.verdict import REASONS, VerdictWord

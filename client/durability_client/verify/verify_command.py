@@ -32,9 +32,9 @@ from durability.errors import (
     WrongTargetError,
 )
 from durability.evidence.cut import CutClass
-from durability.evidence.document import Outcome, Requirements
 from durability.evidence.identity import identify, newer_run_here
 from durability.evidence.judge import Attestation, Found, judge
+from durability.evidence.outcome import Outcome, Requirements
 from durability.evidence.scan_report import Example, ScanReport, empty_report
 from durability.formats.case import Case
 from durability.formats.documents import to_json
@@ -49,11 +49,11 @@ from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import Storage
 from durability_client.target.target_warnings import skips_replay
 from durability_client.verify import junit, verdict_text
-from durability_client.verify.canary import presence_of
 from durability_client.verify.case_source import CaseSource, ExportCaseSource, ServerCaseSource
-from durability_client.verify.scan_base import ScanJob, ScanProgress
-from durability_client.verify.scan_process import ScanProcess, StalledError
-from durability_client.verify.target_reader import block_bytes_of
+from durability_client.verify.scan.canary import presence_of
+from durability_client.verify.scan.scan_base import ScanJob, ScanProgress
+from durability_client.verify.scan.scan_process import ScanProcess, StalledError
+from durability_client.verify.scan.target_reader import block_bytes_of
 from durability_client.verify.unmountable import UnmountableStorage
 
 _NOT_ALL_STORED = "the server stored this verdict, but not all of the slots as they were found"

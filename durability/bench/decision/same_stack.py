@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from durability.bench.serials import in_lasting_order
+from durability.bench.hashed_serials import in_lasting_order
 from durability.formats.facts import Facts
 
 # Parts of the names of options that change what a commit is, in the file systems of Linux.

@@ -20,7 +20,7 @@ from typing import TextIO
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.definition.campaign_file import CUTS, read_campaign
 from durability.campaign.definition.settings import Arm, Settings
-from durability.campaign.happenings import Judged
+from durability.campaign.log_entries import Judged
 from durability.campaign.results import results
 from durability.campaign.tasks import Condition, DriveTask
 from durability.errors import EXIT_INTERNAL, EXIT_OK

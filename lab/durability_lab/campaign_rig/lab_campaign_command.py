@@ -16,7 +16,7 @@ from typing import Final, Literal, TextIO, TypeAlias
 
 from durability import plain_text
 from durability.campaign.campaign_state import CampaignState
-from durability.campaign.happenings import CutDue, Entry, MachineSeen, PowerCameBack
+from durability.campaign.log_entries import CutDue, Entry, MachineSeen, PowerCameBack
 from durability.campaign.results import DriveResult, results
 from durability.errors import EXIT_INTERNAL, EXIT_OK, UsageError
 from durability.evidence.verdict import VerdictWord

@@ -17,7 +17,7 @@ from typing import Protocol
 from durability.campaign.assignments import WAIT, Speaker, answer_to, hear, is_heard
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.definition.settings import Settings
-from durability.campaign.happenings import (
+from durability.campaign.log_entries import (
     Began,
     Entry,
     Happening,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, TypeAlias
 
-from durability.campaign.happenings import Operation, SwitchOutcome
+from durability.campaign.log_entries import Operation, SwitchOutcome
 from durability_lab.campaign_rig.memory_server import Reply
 from durability_lab.simulated_rig.virtual_time import Agenda, S
 

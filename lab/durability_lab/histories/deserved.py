@@ -23,7 +23,7 @@ from durability.formats.plan import Plan
 from durability.formats.versions import Versions
 from durability.units import parse_run
 from durability_client.target.storage import Storage
-from durability_client.verify.target_reader import block_bytes_of
+from durability_client.verify.scan.target_reader import block_bytes_of
 from durability_lab.drive.drive_log import Broken
 from durability_lab.histories.cuts_and_answers import PlayedCut, VerifyAnswer
 from durability_lab.histories.figures import FigureTruth, PromisedOperations, untrue

@@ -17,10 +17,10 @@ from typing import Protocol
 from durability.units import parse_run
 from durability_lab.histories.cuts_and_answers import VerifyAnswer
 from durability_lab.histories.deserved import LOSS_BY_READS, WEIGHTS, Grade, KnownTruth, grade, listing
+from durability_lab.histories.simulated.virtual_loop import VirtualLoop, virtual_time
+from durability_lab.histories.simulated.virtual_network import VirtualNetwork
+from durability_lab.histories.simulated.world import World
 from durability_lab.histories.steps import History, Step
-from durability_lab.histories.virtual_loop import VirtualLoop, virtual_time
-from durability_lab.histories.virtual_network import VirtualNetwork
-from durability_lab.histories.world import World
 from durability_lab.support.cleanup import in_memory
 
 _DELAY_S = 0.0002

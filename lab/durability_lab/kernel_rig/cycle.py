@@ -29,9 +29,9 @@ from durability_client import queries
 from durability_client.system.processes import own_command
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.verify.case_source import ServerCaseSource
-from durability_client.verify.scan_base import ScanJob, ScanListener
-from durability_client.verify.scan_child import scan_here
-from durability_client.verify.target_reader import block_bytes_of
+from durability_client.verify.scan.scan_base import ScanJob, ScanListener
+from durability_client.verify.scan.scan_child import scan_here
+from durability_client.verify.scan.target_reader import block_bytes_of
 from durability_lab.drive.drive_check import DriveCheck
 from durability_lab.kernel_rig.block_rig import BlockRig, MountError
 from durability_lab.support.loads import Load, run_options

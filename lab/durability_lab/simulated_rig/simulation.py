@@ -20,10 +20,10 @@ from random import Random
 from typing import NoReturn
 
 from durability import limits
-from durability.evidence.document import Outcome, Requirements
 from durability.evidence.identity import target_tag
 from durability.evidence.judge import Attestation, Found, judge
 from durability.evidence.judgement import Judgement
+from durability.evidence.outcome import Outcome, Requirements
 from durability.evidence.scan_report import Example, empty_report
 from durability.formats import facts
 from durability.formats.case import Case, PowerOff
@@ -32,9 +32,9 @@ from durability.formats.plan import MAIN, Plan, largest_credit
 from durability_client.run.planning import CONTROL_INTERVAL_US
 from durability_client.target.drive_watch import LOOK_S
 from durability_client.target.safety_checks import block_bytes
-from durability_client.verify.scan_base import ScanJob, ScanListener
-from durability_client.verify.scan_child import scan_here
-from durability_client.verify.target_reader import block_bytes_of, read_superblocks
+from durability_client.verify.scan.scan_base import ScanJob, ScanListener
+from durability_client.verify.scan.scan_child import scan_here
+from durability_client.verify.scan.target_reader import block_bytes_of, read_superblocks
 from durability_lab.drive import faults
 from durability_lab.drive.drive import HangingReadError, Model
 from durability_lab.drive.drive_log import Broken, DriveLog

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from durability.campaign.campaign_state import CampaignState
-from durability.campaign.happenings import Entry, entry_from_value
+from durability.campaign.log_entries import Entry, entry_from_value
 from durability.errors import PeerError, SetupError
 from durability.protocol.local_address import socket_name
 from durability.protocol.messages import (

@@ -32,7 +32,7 @@ from durability.formats.mixing import U64
 from durability.formats.plan import MAIN, Extent, Name, Plan, parse_name
 from durability.formats.record import KIND_RECORD, KIND_SUPERBLOCK, SECTOR_WORDS, Stamper, parse, superblock
 from durability_client.target.storage import Storage
-from durability_client.verify.target_reader import CHUNK_BYTES, Reader, aligned_buffer
+from durability_client.verify.scan.target_reader import CHUNK_BYTES, Reader, aligned_buffer
 
 Place: TypeAlias = tuple[int, int]  # writer and slot; SUPERBLOCK and copy
 SUPERBLOCK = -1

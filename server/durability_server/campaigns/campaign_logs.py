@@ -26,7 +26,7 @@ from durability.campaign.assignments import (
     without_run,
 )
 from durability.campaign.campaign_state import CampaignState
-from durability.campaign.happenings import (
+from durability.campaign.log_entries import (
     DriveReported,
     Entry,
     Happening,

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.definition.settings import Power
-from durability.campaign.happenings import Happening, Judged, Operation, PowerAnswered, PowerAsked
+from durability.campaign.log_entries import Happening, Judged, Operation, PowerAnswered, PowerAsked
 from durability.campaign.next_steps import Ask, LookUp, Note, WaitFor, next_steps
 from durability.errors import DurabilityError, FormatError, RefusedError, StoreError
 from durability.evidence.strength import weightiest

@@ -15,7 +15,7 @@ from functools import partial
 from durability.campaign.assignments import WAIT, Speaker, bounded
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.definition.settings import Settings, check
-from durability.campaign.happenings import Began, Happening, PauseAsked, Resumed
+from durability.campaign.log_entries import Began, Happening, PauseAsked, Resumed
 from durability.campaign.tasks import Status, Task
 from durability.errors import DurabilityError, FormatError, ProtocolError, RefusedError
 from durability.formats.case import Case

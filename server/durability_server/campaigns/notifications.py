@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from durability.campaign.campaign_state import CampaignState
-from durability.campaign.happenings import (
+from durability.campaign.log_entries import (
     Checked,
     CycleEnded,
     DriveLeft,

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from durability.campaign.definition.settings import Power
-from durability.campaign.happenings import Operation
+from durability.campaign.log_entries import Operation
 from durability_server import clock
 from durability_server.power.exchange import (
     SwitchAccess,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the controller forks, so it loads nothing that has threads, as numpy does
     from durability.campaign.definition.settings import Power, PowerKind
-    from durability.campaign.happenings import Operation, SwitchOutcome
+    from durability.campaign.log_entries import Operation, SwitchOutcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

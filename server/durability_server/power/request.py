@@ -28,7 +28,7 @@ from durability_server.power.secret_files import without_secrets
 from durability_server.power.switch_programs import EndedProgram
 
 if TYPE_CHECKING:  # the controller loads nothing that has threads, see `exchange`
-    from durability.campaign.happenings import SwitchOutcome
+    from durability.campaign.log_entries import SwitchOutcome
 
 _LOCK_POLL_S = 0.02
 _LOCK_BYTES_MAX = 4096  # a line for each of the few programs of a request

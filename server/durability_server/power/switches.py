@@ -24,7 +24,7 @@ from durability_server.power.fence_metadata import Metadata, secret_name
 from durability_server.power.secret_files import read_secret
 
 if TYPE_CHECKING:  # the controller loads nothing that has threads, see `exchange`
-    from durability.campaign.happenings import SwitchOutcome
+    from durability.campaign.log_entries import SwitchOutcome
 
 Action: TypeAlias = Literal["on", "off", "status"]
 

@@ -22,7 +22,7 @@
     results    one row per result of the benchmark that a client keeps; none is changed
     result_drives one row per drive that a kept result is of
     campaigns  one row per campaign: its name, and which server conducts it
-    campaign_entries  the log of each campaign (`durability.campaign.happenings`); none is changed
+    campaign_entries  the log of each campaign (`durability.campaign.log_entries`); none is changed
     campaign_signs  how often servers that share the store have heard a campaign's machine
 
 Documents (facts, statistics, errors, verdicts, entries) are msgpack: exactly the values that came over the

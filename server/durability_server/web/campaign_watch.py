@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from durability.campaign.campaign_state import CampaignState
-from durability.campaign.happenings import entry_from_value
+from durability.campaign.log_entries import entry_from_value
 from durability.campaign.progress import Pace
 from durability.errors import FormatError
 from durability.formats.packing import pack

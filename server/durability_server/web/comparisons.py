@@ -28,9 +28,9 @@ from durability.bench import figures
 from durability.bench.compare import Comparison, Row, compare, deciding_row
 from durability.bench.decision.claims import choose, claim_from_row
 from durability.bench.decision.proof import PROOF_CLASSES, Proof
+from durability.bench.hashed_serials import marks_of
 from durability.bench.kept_result import is_result_id, unpack_body
 from durability.bench.result import Result
-from durability.bench.serials import marks_of
 from durability.campaign.campaign_state import CampaignState
 from durability.errors import FormatError, RefusedError, UsageError
 from durability.formats.case import Case

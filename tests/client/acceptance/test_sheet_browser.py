@@ -11,7 +11,7 @@ import pytest
 from durability.acceptance.acceptance_document import Report
 from durability.acceptance.criteria import KINDS
 from durability.acceptance.decision import decide_on
-from durability.acceptance.evidence import DriveEvidence
+from durability.acceptance.drive_evidence import DriveEvidence
 from durability.acceptance.profile import Criterion, Profile
 from durability.acceptance.profile_file import CRITERIA_MAX, REASON_CHARACTERS_MAX
 from durability_client.acceptance.profiles import SHIPPED, load

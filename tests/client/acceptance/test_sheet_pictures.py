@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from durability.acceptance.decision import Decision, decide_on
-from durability.acceptance.evidence import DriveEvidence
+from durability.acceptance.drive_evidence import DriveEvidence
 from durability.acceptance.profile import Criterion, Profile
 from durability_client.acceptance.sheet_pictures import pictures
 from tests.core.acceptance.samples import campaign, evidence

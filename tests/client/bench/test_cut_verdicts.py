@@ -14,10 +14,10 @@ import pytest
 from durability import limits
 from durability.acceptance.criteria import KINDS
 from durability.acceptance.profile import Criterion
+from durability.bench.hashed_serials import hash_serials
 from durability.bench.kept_result import digest_of, pack_body, summary_of
 from durability.bench.result import Result, encode
-from durability.bench.serials import hash_serials
-from durability.campaign.happenings import Entry
+from durability.campaign.log_entries import Entry
 from durability.errors import EXIT_OK, UsageError
 from durability.formats.documents import to_value
 from durability.formats.facts import Drive, Facts

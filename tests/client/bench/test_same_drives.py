@@ -9,7 +9,7 @@ import pytest
 
 from durability.acceptance.known_cuts import KnownDrive, proof_beside, same_drives, unsearchable
 from durability.bench.decision.proof import Proof
-from durability.bench.serials import hash_serials
+from durability.bench.hashed_serials import hash_serials
 from durability.formats.facts import Facts
 from tests.core.bench.results import Device, drive, facts, simulate
 

@@ -11,7 +11,7 @@ import pytest
 from durability.campaign.campaign_state import CampaignState, PastCycle
 from durability.campaign.cycles import draw_cycle
 from durability.campaign.definition.campaign_file import read_campaign
-from durability.campaign.happenings import Judged
+from durability.campaign.log_entries import Judged
 from durability.campaign.tasks import Condition, DriveStatus
 from durability_client.campaigns.campaign_results import health_to_value
 from durability_client.campaigns.health_text import BARS_MAX, DIGITS, bars_for, bars_of, health_text

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from durability.campaign.campaign_state import CampaignState
-from durability.campaign.happenings import Began, Entry, Happening, PauseAsked, Paused
+from durability.campaign.log_entries import Began, Entry, Happening, PauseAsked, Paused
 from durability.campaign.progress import cycles_left
 from durability.campaign.results import ArmResult, DriveResult, Tally, results, sentence
 from durability_client.campaigns.campaign_text import page, status, status_value, what_start_does

@@ -10,7 +10,7 @@ import pytest
 from durability.errors import TargetError
 from durability_client.system.encrypted_directories import locked_above
 from durability_client.target.kernel_storage import KernelStorage
-from durability_client.verify.canary import presence_of
+from durability_client.verify.scan.canary import presence_of
 from tests.encryption import ABSENT, INCOMPLETELY_REMOVED, PRESENT, EncryptedDirectory, kernel_says
 
 

@@ -31,7 +31,7 @@ if __name__ == "__main__":
 SCAN = """
 import sys
 from durability_client.target.kernel_storage import KernelStorage
-from durability_client.verify.scan_process import ScanProcess
+from durability_client.verify.scan.scan_process import ScanProcess
 open(sys.argv[1], "wb").close()
 with ScanProcess(KernelStorage(sys.argv[1]), stall_s=60):
     print("a process")

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from durability.evidence.cut import CutClass
-from durability.evidence.document import Outcome, Requirements
 from durability.evidence.judge import Attestation, Found, judge
 from durability.evidence.judgement import Judgement
+from durability.evidence.outcome import Outcome, Requirements
 from durability.evidence.scan_report import Example, ScanReport, empty_report
 from durability.formats.facts import Facts
 from durability.formats.plan import Plan

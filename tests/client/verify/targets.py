@@ -16,9 +16,9 @@ from durability.formats.plan import Extent, Plan
 from durability.formats.record import Stamper
 from durability_client.target.kernel_storage import KernelFile, KernelStorage
 from durability_client.target.storage import Storage, WritableBuffer
-from durability_client.verify.scan_base import ScanJob, ScanListener, ScanProgress
-from durability_client.verify.scan_child import SCANS
-from durability_client.verify.target_reader import read_superblocks
+from durability_client.verify.scan.scan_base import ScanJob, ScanListener, ScanProgress
+from durability_client.verify.scan.scan_child import SCANS
+from durability_client.verify.scan.target_reader import read_superblocks
 from tests.core.evidence.memory_target import SECTOR, Disk
 
 

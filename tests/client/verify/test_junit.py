@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 import pytest
 
 from durability.errors import SetupError
-from durability.evidence.document import Outcome
 from durability.evidence.judgement import FindingClass
+from durability.evidence.outcome import Outcome
 from durability.formats.case import PastVerdict
 from durability.formats.plan import Plan
 from durability_client.verify import junit

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from durability.evidence.document import Outcome
+from durability.evidence.outcome import Outcome
 from durability.evidence.verdict import REASONS
 from durability.formats.case import PastVerdict
 from durability.formats.facts import TargetWarning

@@ -20,8 +20,8 @@ from durability.errors import (
     TargetError,
     WrongTargetError,
 )
-from durability.evidence.document import Outcome
 from durability.evidence.identity import identify
+from durability.evidence.outcome import Outcome
 from durability.formats.case import Case
 from durability.formats.facts import Facts, Host
 from durability.formats.plan import MAIN, Plan

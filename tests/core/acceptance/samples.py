@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from durability.acceptance.evidence import (
+from durability.acceptance.drive_evidence import (
     BenchEvidence,
     CampaignEvidence,
     CycleWord,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from durability.acceptance.criteria import KINDS
-from durability.acceptance.evidence import CampaignEvidence, campaign_evidence, subject_of
+from durability.acceptance.drive_evidence import CampaignEvidence, campaign_evidence, subject_of
 from durability.acceptance.profile import Criterion, DecisionWord
-from durability.bench.serials import hashed
-from durability.campaign.happenings import CutDue, PauseAsked, StillThere
+from durability.bench.hashed_serials import hashed
+from durability.campaign.log_entries import CutDue, PauseAsked, StillThere
 from durability.campaign.tasks import Condition
 from tests.core.acceptance.samples import evidence, row
 from tests.core.bench.results import drive, facts

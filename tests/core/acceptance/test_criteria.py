@@ -8,7 +8,7 @@ import pytest
 
 from durability.acceptance.criteria import KINDS
 from durability.acceptance.decision import decide_on, decided_of_all
-from durability.acceptance.evidence import DriveEvidence
+from durability.acceptance.drive_evidence import DriveEvidence
 from durability.acceptance.kinds import limit_text, number
 from durability.acceptance.profile import Criterion, DecisionWord, Profile
 from durability.bench.catalogue import HELD_COMMIT, HELD_FILL, HELD_UNSYNCED, HELD_WRITERS

@@ -8,7 +8,7 @@ from durability.acceptance.criteria import KINDS
 from durability.acceptance.known_cuts import KnownDrive, held_against, known_of_campaign, proof_beside
 from durability.acceptance.profile import Criterion
 from durability.bench.result import Result
-from durability.campaign.happenings import DriveCycle
+from durability.campaign.log_entries import DriveCycle
 from durability.formats.facts import Facts
 from tests.core.acceptance.samples import evidence
 from tests.core.bench.results import Device, drive, facts, simulate

@@ -21,10 +21,10 @@ from durability.bench.catalogue import (
 )
 from durability.bench.compare import Comparison, compare, deciding_row
 from durability.bench.decision.proof import Proof
+from durability.bench.hashed_serials import hash_serials
 from durability.bench.json_documents import comparison_document
 from durability.bench.measurement import NO_LATENCIES
 from durability.bench.result import Medium, Result
-from durability.bench.serials import hash_serials
 from durability.errors import UsageError
 from durability.formats.documents import to_json
 from durability.units import multiple

@@ -13,7 +13,7 @@ from random import Random
 
 from durability.campaign.definition.campaign_file import read_campaign
 from durability.campaign.definition.settings import Settings
-from durability.campaign.happenings import (
+from durability.campaign.log_entries import (
     CycleBegan,
     CycleEnded,
     DriveLeft,

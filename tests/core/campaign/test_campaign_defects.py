@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from durability.campaign.happenings import (
+from durability.campaign.log_entries import (
     Abandoned,
     Checked,
     CycleBegan,

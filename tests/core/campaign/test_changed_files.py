@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from durability.campaign.happenings import (
+from durability.campaign.health import health_rows, health_warnings
+from durability.campaign.log_entries import (
     Checked,
     CycleEnded,
     Ended,
@@ -15,7 +16,6 @@ from durability.campaign.happenings import (
     Paused,
     Resumed,
 )
-from durability.campaign.health import health_rows, health_warnings
 from tests.core.campaign.told_campaign import (
     RUN,
     ToldCampaign,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.definition.campaign_file import read_campaign
-from durability.campaign.happenings import (
+from durability.campaign.log_entries import (
     Began,
     CycleEnded,
     Entry,

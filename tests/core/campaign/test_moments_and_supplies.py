@@ -9,7 +9,7 @@ import pytest
 
 from durability import limits
 from durability.campaign.between_cycles import ENTRIES_KEPT
-from durability.campaign.happenings import (
+from durability.campaign.log_entries import (
     Abandoned,
     Checked,
     CutDue,

@@ -9,7 +9,7 @@ import pytest
 
 from durability.campaign.assignments import task_for
 from durability.campaign.definition.settings import Settings, check
-from durability.campaign.happenings import (
+from durability.campaign.log_entries import (
     Checked,
     CycleEnded,
     DriveLeft,

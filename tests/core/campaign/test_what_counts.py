@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from durability.campaign.assignments import run_claimed, without_run
-from durability.campaign.happenings import (
+from durability.campaign.log_entries import (
     Abandoned,
     Checked,
     CutDue,

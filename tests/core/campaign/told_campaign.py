@@ -11,7 +11,7 @@ from durability.campaign.assignments import Speaker, answer_to, hear
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.definition.campaign_file import read_campaign
 from durability.campaign.definition.settings import Settings
-from durability.campaign.happenings import (
+from durability.campaign.log_entries import (
     Began,
     Checked,
     CutDue,

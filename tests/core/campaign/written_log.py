@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from durability.campaign.campaign_state import CampaignState
-from durability.campaign.happenings import (
+from durability.campaign.log_entries import (
     Began,
     CycleBegan,
     CycleEnded,

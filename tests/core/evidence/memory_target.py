@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from durability import limits
-from durability.evidence.document import Outcome, Requirements
 from durability.evidence.judge import Attestation, judge
 from durability.evidence.judge import Found as FoundTarget
 from durability.evidence.judgement import FindingClass, Judgement
 from durability.evidence.name_oracle import MISSING, FoundNames, NameOracle
 from durability.evidence.observation import PREFILL
+from durability.evidence.outcome import Outcome, Requirements
 from durability.evidence.proven_operations import ProvenOperations
 from durability.evidence.scan_report import Apart, Example, ScanReport
 from durability.evidence.slot_oracle import ExpectedFile, LogOracle, SlotOracle

@@ -12,8 +12,8 @@ import dataclasses
 import pytest
 
 from durability.evidence.at_risk import cut_interval_ns
-from durability.evidence.document import subject
 from durability.evidence.identity import identify
+from durability.evidence.outcome import subject
 from durability.evidence.slot_oracle import SlotOracle
 from durability.evidence.strength import strength, upper_bound
 from durability.evidence.verdict import VerdictWord

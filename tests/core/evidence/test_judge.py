@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from durability.evidence.at_risk import AtRisk
-from durability.evidence.document import Outcome, Requirements
 from durability.evidence.judge import Attestation, Found, judge
+from durability.evidence.outcome import Outcome, Requirements
 from durability.evidence.scan_report import Example, ScanReport
 from durability.formats.case import Case
 from durability.formats.facts import Facts

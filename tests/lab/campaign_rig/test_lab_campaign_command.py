@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from durability.campaign.happenings import CutDue, Entry, Happening, MachineSeen, PowerCameBack
+from durability.campaign.log_entries import CutDue, Entry, Happening, MachineSeen, PowerCameBack
 from durability.errors import UsageError
 from durability_lab.campaign_rig.lab_campaign_command import BootTimes, CampaignOptions, campaign
 from durability_lab.vm_rig.live_machine import LiveImage

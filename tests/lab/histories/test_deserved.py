@@ -13,9 +13,9 @@ from durability.evidence.scan_report import ScanCounts
 from durability_client.verify import verify_command
 from durability_lab.histories import deserved
 from durability_lab.histories.play import Played, play
+from durability_lab.histories.simulated.world import World
 from durability_lab.histories.steps import History
 from durability_lab.histories.store_copies import of_age
-from durability_lab.histories.world import World
 from tests.lab.mutants.mutation import answering, without
 
 pytestmark = pytest.mark.slow

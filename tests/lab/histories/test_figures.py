@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 from durability.evidence import at_risk, strength
-from durability.evidence.document import Outcome
+from durability.evidence.outcome import Outcome
 from durability.evidence.proven_operations import ProvenOperations
 from durability.evidence.scan_report import ScanCounts, ScanReport
 from tests.lab.histories.test_deserved import LOADED, played

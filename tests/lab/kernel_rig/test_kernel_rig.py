@@ -239,7 +239,7 @@ def test_abandoned_reader_lets_go_of_the_streams(seed: int) -> None:
     script = (
         "import asyncio, sys\n"
         "from pathlib import Path\n"
-        "from durability_client.verify.scan_process import ScanProcess\n"
+        "from durability_client.verify.scan.scan_process import ScanProcess\n"
         "from durability_client.target.kernel_storage import KernelStorage\n"
         "with ScanProcess(KernelStorage(Path(sys.argv[1])), stall_s=1.0) as scan_process:\n"
         "    asyncio.run(scan_process.superblocks(None))\n"

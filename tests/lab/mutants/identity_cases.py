@@ -8,7 +8,7 @@ from typing import Any
 
 from durability.formats.facts import Facts
 from durability.formats.plan import MAIN
-from durability_client.verify.scan_process import StalledError
+from durability_client.verify.scan.scan_process import StalledError
 from tests.core.evidence.memory_target import (
     Disk,
     after_power_loss,

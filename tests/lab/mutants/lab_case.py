@@ -18,7 +18,7 @@ from typing import Any
 
 from durability.errors import TargetError, WrongTargetError
 from durability.evidence.cut import CutClass
-from durability.evidence.document import Outcome
+from durability.evidence.outcome import Outcome
 from durability.evidence.scan_report import Example
 from durability.formats.case import Case, PastVerdict
 from durability.formats.facts import Facts

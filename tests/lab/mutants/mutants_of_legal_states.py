@@ -6,7 +6,7 @@ from durability.evidence import record_rows
 from durability.evidence.name_oracle import NameOracle
 from durability.evidence.proven_operations import ProvenOperations
 from durability.evidence.slot_oracle import SlotOracle
-from durability_client.verify.name_scan import NameScan
+from durability_client.verify.scan.name_scan import NameScan
 from tests.lab.mutants.mutation import Mutant, answering, without
 
 LEGAL_STATES = (

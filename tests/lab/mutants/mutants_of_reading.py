@@ -12,9 +12,9 @@ from durability.evidence.slot_oracle import SlotOracle
 from durability.formats import record
 from durability_client.system import encrypted_directories
 from durability_client.verify import mount_probe
-from durability_client.verify.canary import Canary
-from durability_client.verify.scan_base import ScanBase
-from durability_client.verify.slot_scan import LogScan, SlotScan
+from durability_client.verify.scan.canary import Canary
+from durability_client.verify.scan.scan_base import ScanBase
+from durability_client.verify.scan.slot_scan import LogScan, SlotScan
 from durability_client.verify.unmountable import UnmountableStorage
 from tests.lab.mutants.mutation import Mutant, answering, without
 

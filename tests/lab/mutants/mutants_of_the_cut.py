@@ -7,7 +7,7 @@ from durability.evidence.name_oracle import NameOracle
 from durability.evidence.proven_operations import ProvenOperations
 from durability.evidence.slot_oracle import SlotOracle
 from durability_client.target import drive_watch
-from durability_client.verify.scan_base import ScanBase
+from durability_client.verify.scan.scan_base import ScanBase
 from durability_server.runs.run import Run
 from tests.lab.mutants.mutation import Mutant, answering, constant, without
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from durability import limits
 from durability.formats.plan import MAIN, Plan
 from durability.formats.record import superblock
-from durability_client.verify.target_reader import CHUNK_BYTES
+from durability_client.verify.scan.target_reader import CHUNK_BYTES
 from tests.core.evidence.memory_target import (
     after_power_loss,
     make_case,

@@ -11,9 +11,9 @@ from durability.evidence.judgement import Judgement
 from durability.evidence.scan_report import ScanReport
 from durability.formats.plan import MAIN
 from durability_client.target.storage import PresentDrive, Storage, WritableBuffer
-from durability_client.verify.scan_base import ScanJob, ScanListener
-from durability_client.verify.scan_child import scan_here
-from durability_client.verify.scan_process import OnProgress
+from durability_client.verify.scan.scan_base import ScanJob, ScanListener
+from durability_client.verify.scan.scan_child import scan_here
+from durability_client.verify.scan.scan_process import OnProgress
 from durability_lab.truth.comparison import Claims
 from durability_lab.truth.reference_judge import ReferenceJudge
 from tests.core.evidence.memory_target import SECTOR, Disk

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from durability.evidence.document import EXAMPLES_MAX, example
 from durability.evidence.judgement import Judgement
+from durability.evidence.outcome import EXAMPLES_MAX, example
 from durability.evidence.scan_report import ScanReport
 from durability.formats.plan import MAIN, Plan
 from durability_lab.drive.drive_log import LABEL_BYTES, Broken, Kind

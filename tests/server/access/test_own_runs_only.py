@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from durability.bench.hashed_serials import hash_serials, marks_of
 from durability.bench.result import Result, encode
-from durability.bench.serials import hash_serials, marks_of
 from durability.errors import RefusedError, UsageError
 from durability.formats.facts import Facts
 from durability.protocol import messages

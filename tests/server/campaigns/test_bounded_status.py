@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from durability.campaign.definition.settings import DRIVES_MAX
-from durability.campaign.happenings import DriveReported, MachineSeen
+from durability.campaign.log_entries import DriveReported, MachineSeen
 from durability.campaign.tasks import DriveStatus, Status, Task
 from durability.errors import RefusedError
 from durability.formats.documents import from_value, to_value

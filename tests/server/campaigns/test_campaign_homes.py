@@ -20,7 +20,7 @@ from sqlalchemy import Engine, event
 from durability.campaign import next_steps, server_time
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.definition.settings import Settings
-from durability.campaign.happenings import DriveReported, Ended, Entry, PowerAnswered, PowerAsked
+from durability.campaign.log_entries import DriveReported, Ended, Entry, PowerAnswered, PowerAsked
 from durability.campaign.results import results
 from durability.errors import RefusedError
 from durability.formats.documents import to_value

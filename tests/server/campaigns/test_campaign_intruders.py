@@ -13,7 +13,7 @@ import pytest
 
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.definition.settings import DriveUnderTest
-from durability.campaign.happenings import DriveReported, MachineSeen, PowerWentOff, StrangerHeard
+from durability.campaign.log_entries import DriveReported, MachineSeen, PowerWentOff, StrangerHeard
 from durability.campaign.tasks import DriveStatus, Status, Task
 from durability.errors import PeerError, RefusedError
 from durability.formats.documents import from_value, to_value

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from durability.campaign.campaign_state import CampaignState
-from durability.campaign.happenings import Entry, PowerWentOff
+from durability.campaign.log_entries import Entry, PowerWentOff
 from durability.campaign.results import results
 from durability.errors import PeerError
 from durability.protocol import messages

@@ -15,7 +15,7 @@ from durability.campaign import next_steps
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.definition.campaign_file import read_campaign
 from durability.campaign.definition.settings import DriveUnderTest, Settings, check
-from durability.campaign.happenings import Entry, entry_from_value
+from durability.campaign.log_entries import Entry, entry_from_value
 from durability.campaign.results import results
 from durability.formats.documents import to_value
 from durability.protocol import messages

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from durability.campaign.happenings import StrangerHeard
+from durability.campaign.log_entries import StrangerHeard
 from durability_server.campaigns.campaign_logs import CampaignLog
 from durability_server.campaigns.notifications import News
 from durability_server.store.store import Store

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from durability.campaign.happenings import PauseAsked, Resumed, StrangerHeard, entry_from_value
+from durability.campaign.log_entries import PauseAsked, Resumed, StrangerHeard, entry_from_value
 from durability_server.campaigns.campaign_logs import CampaignLog
 from durability_server.campaigns.notifications import News
 from durability_server.store.store import Store

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from durability.campaign.happenings import Checked, CutDue, Resumed, StrangerHeard
+from durability.campaign.log_entries import Checked, CutDue, Resumed, StrangerHeard
 from durability.errors import FormatError
 from durability.formats.documents import TEXT_CHARACTERS_MAX
 from durability_server.campaigns.campaign_logs import CampaignLog

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from durability.campaign.definition.settings import Power
-from durability.campaign.happenings import Operation
+from durability.campaign.log_entries import Operation
 from durability.errors import FormatError
 from durability.formats.case import Case
 from durability_server.campaigns.campaign_logs import CampaignLog

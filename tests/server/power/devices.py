@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from durability.campaign.definition.settings import Power, PowerKind
-from durability.campaign.happenings import Operation
+from durability.campaign.log_entries import Operation
 from durability_server.power.controller import Controller
 from tests.waiting import wait_for
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import create_engine
 
+from durability.bench.hashed_serials import hashed
 from durability.bench.kept_result import KeptDrive, KeptSummary, digest_of
-from durability.bench.serials import hashed
 from durability.errors import RefusedError
 from durability.formats.documents import to_value
 from durability.formats.packing import pack

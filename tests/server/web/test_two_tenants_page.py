@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from durability.bench.serials import hash_serials
+from durability.bench.hashed_serials import hash_serials
 from durability_client.bench.cut_verdicts import found_verdicts
 from tests.core.bench.results import JUDGED, Device, simulate
 from tests.server.conftest import Lab

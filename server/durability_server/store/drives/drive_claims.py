@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 
 from durability import limits
-from durability.bench.serials import mark, marks_of
+from durability.bench.hashed_serials import mark, marks_of
 from durability.errors import FormatError
 from durability.evidence.drive_identity import serial_of_machine
 from durability.formats.case import PastVerdict

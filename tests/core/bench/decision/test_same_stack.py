@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from durability.bench.decision.same_stack import guarding, unlike, withheld_flushes
-from durability.bench.serials import hashed
+from durability.bench.hashed_serials import hashed
 from durability.formats.facts import Facts
 from tests import sample_facts
 from tests.core.bench.results import drive, facts

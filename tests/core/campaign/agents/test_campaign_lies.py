@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from durability.campaign.assignments import Speaker, named_before
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.definition.settings import Settings
-from durability.campaign.happenings import (
+from durability.campaign.log_entries import (
     Began,
     Checked,
     CycleBegan,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from durability.campaign.happenings import NotBack
+from durability.campaign.log_entries import NotBack
 from durability.campaign.next_steps import Note, Step, next_steps
 from durability.campaign.server_time import Hearing, ServerTime
 from tests.core.campaign.told_campaign import S, ToldCampaign, cut_under_load

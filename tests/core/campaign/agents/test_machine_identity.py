@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from durability.campaign.assignments import Speaker
-from durability.campaign.happenings import (
+from durability.campaign.log_entries import (
     Checked,
     NotBack,
     Paused,

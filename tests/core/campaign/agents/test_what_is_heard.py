@@ -6,7 +6,7 @@ import pytest
 
 from durability.campaign.assignments import Speaker
 from durability.campaign.delays import STARTS_MAX
-from durability.campaign.happenings import Ended, PauseAsked, Paused, Resumed
+from durability.campaign.log_entries import Ended, PauseAsked, Paused, Resumed
 from durability.campaign.tasks import BOOT_ID_MAX, Status
 from durability.errors import FormatError
 from durability.formats.documents import from_value

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from durability.campaign.campaign_state import CampaignState
-from durability.campaign.happenings import (
+from durability.campaign.log_entries import (
     Abandoned,
     Checked,
     NotBack,

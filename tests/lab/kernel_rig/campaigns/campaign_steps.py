@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from durability.campaign.campaign_state import CampaignState
-from durability.campaign.happenings import Cause, CycleBegan, CycleEnded, Entry, PowerWentOff
+from durability.campaign.log_entries import Cause, CycleBegan, CycleEnded, Entry, PowerWentOff
 from durability.campaign.results import DriveResult
 from durability.errors import EXIT_OK
 from durability.evidence.verdict import REASONS

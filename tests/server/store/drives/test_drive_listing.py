@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import create_engine, insert, select
 
-from durability.bench.serials import mark, marks_of
+from durability.bench.hashed_serials import mark, marks_of
 from durability.formats.facts import Drive, Facts
 from durability_server.store import tables
 from durability_server.store.store import RUNS_OF_CLIENT_MAX, Store

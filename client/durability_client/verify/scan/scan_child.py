@@ -20,12 +20,12 @@ from durability.evidence.scan_report import Example, ScanReport
 from durability.formats.plan import Plan
 from durability.formats.workloads.workload import Layout
 from durability_client.target.storage import Storage
-from durability_client.verify.canary import DriveWentAwayError
-from durability_client.verify.device_places import PlacesRead, read_places
-from durability_client.verify.name_scan import NameScan
-from durability_client.verify.scan_base import ScanBase, ScanJob, ScanListener, ScanProgress
-from durability_client.verify.slot_scan import LogScan, SlotScan
-from durability_client.verify.target_reader import read_superblocks
+from durability_client.verify.scan.canary import DriveWentAwayError
+from durability_client.verify.scan.device_places import PlacesRead, read_places
+from durability_client.verify.scan.name_scan import NameScan
+from durability_client.verify.scan.scan_base import ScanBase, ScanJob, ScanListener, ScanProgress
+from durability_client.verify.scan.slot_scan import LogScan, SlotScan
+from durability_client.verify.scan.target_reader import read_superblocks
 
 SCANS: Mapping[Layout, Callable[[Storage, ScanJob, ScanListener], ScanBase]] = {
     "region": SlotScan,

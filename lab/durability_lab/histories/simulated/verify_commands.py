@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from durability.errors import DurabilityError, TargetBusyError
 from durability_client.verify.verify_command import VerifyOptions, verify
-from durability_lab.histories.eventful_drive import HistoryStorage
-from durability_lab.histories.virtual_loop import VirtualLoop
-from durability_lab.histories.virtual_process import Process
+from durability_lab.histories.simulated.eventful_drive import HistoryStorage
+from durability_lab.histories.simulated.virtual_loop import VirtualLoop
+from durability_lab.histories.simulated.virtual_process import Process
 
 _PATIENCE_S: Final = 20.0  # with a command that gives no answer
 _AGAIN_S: Final = 0.0003

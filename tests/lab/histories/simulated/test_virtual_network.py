@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from durability_lab.histories.virtual_loop import VirtualLoop, virtual_time
-from durability_lab.histories.virtual_network import SEALED_BYTES, TCP_INFO, End, VirtualNetwork
-from durability_lab.histories.virtual_process import Process
+from durability_lab.histories.simulated.virtual_loop import VirtualLoop, virtual_time
+from durability_lab.histories.simulated.virtual_network import SEALED_BYTES, TCP_INFO, End, VirtualNetwork
+from durability_lab.histories.simulated.virtual_process import Process
 
 DELAY_S = 0.001
 LATER_S = 1.0

@@ -13,9 +13,14 @@ from typing import Any
 
 import pytest
 
-from durability_lab.histories.virtual_loop import DeadlockError, VirtualLoop, current_fiber, virtual_time
-from durability_lab.histories.virtual_network import VirtualNetwork
-from durability_lab.histories.virtual_process import CURRENT, Process
+from durability_lab.histories.simulated.virtual_loop import (
+    DeadlockError,
+    VirtualLoop,
+    current_fiber,
+    virtual_time,
+)
+from durability_lab.histories.simulated.virtual_network import VirtualNetwork
+from durability_lab.histories.simulated.virtual_process import CURRENT, Process
 
 REPLACED = (
     (time, "monotonic"),

@@ -21,9 +21,9 @@ from durability.evidence.proven_operations import ProvenOperations
 from durability.evidence.scan_report import Example, Examples, ScanCounts, ScanReport
 from durability.formats.plan import MAIN, Extent, Plan
 from durability_client.target.storage import Storage
-from durability_client.verify.canary import Canary, CanaryPlace, Presence
-from durability_client.verify.read_chunks import Chunk, Piece, pieces_within
-from durability_client.verify.target_reader import CHUNK_BYTES, Reader, aligned_buffer, read_ahead
+from durability_client.verify.scan.canary import Canary, CanaryPlace, Presence
+from durability_client.verify.scan.read_chunks import Chunk, Piece, pieces_within
+from durability_client.verify.scan.target_reader import CHUNK_BYTES, Reader, aligned_buffer, read_ahead
 
 Phase: TypeAlias = Literal["in flight", "survey", "all slots", "all names", "control arm", "judging"]
 

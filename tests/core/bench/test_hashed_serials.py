@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from durability.bench.catalogue import HEADLINE
+from durability.bench.hashed_serials import hash_serials, marks_of
 from durability.bench.result import Result, decode, encode
-from durability.bench.serials import hash_serials, marks_of
 from durability.formats.documents import to_json, to_value
 from durability.formats.facts import Facts, TargetWarning
 from tests.core.bench.results import Device, drive, facts, simulate

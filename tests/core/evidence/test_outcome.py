@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from durability.evidence.document import EXAMPLES_MAX, subject
+from durability.evidence.outcome import EXAMPLES_MAX, subject
 from durability.formats.documents import to_json
 from durability.formats.packing import Value
 from durability.formats.plan import Plan

@@ -11,7 +11,7 @@ import pytest
 from durability.formats.plan import Plan
 from durability_client.target.kernel_storage import KernelFile
 from durability_client.target.storage import WritableBuffer
-from durability_client.verify.target_reader import CHUNK_BYTES, Reader, aligned_buffer, read_superblocks
+from durability_client.verify.scan.target_reader import CHUNK_BYTES, Reader, aligned_buffer, read_superblocks
 from tests.client.verify.targets import FailingFile, FailingStorage, lay_down, unreadable
 from tests.core.evidence.memory_target import SECTOR, Disk, MakePlan, small
 

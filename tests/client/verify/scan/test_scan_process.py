@@ -19,9 +19,9 @@ from durability.errors import TargetError
 from durability.evidence.scan_report import Example, empty_report
 from durability.formats.plan import MAIN, Plan
 from durability_client.target.kernel_storage import KernelStorage
-from durability_client.verify import scan_child
-from durability_client.verify.scan_base import ScanProgress
-from durability_client.verify.scan_process import ScanProcess, StalledError
+from durability_client.verify.scan import scan_child
+from durability_client.verify.scan.scan_base import ScanProgress
+from durability_client.verify.scan.scan_process import ScanProcess, StalledError
 from durability_lab.drive.faults import Honest
 from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
 from tests.client.verify.targets import job_of, lay_down, scanned

@@ -29,8 +29,8 @@ from durability.formats.packing import pack, unpack
 from durability.formats.plan import CONTROL, MAIN, WRITE_THROUGH_METHODS, Plan, TargetKind, parse_name
 from durability_client.target.storage import Buffer, WritableBuffer
 from durability_lab.drive.drive import Drive
-from durability_lab.histories.eventful_drive import HistoryStorage
-from durability_lab.histories.virtual_loop import current_fiber
+from durability_lab.histories.simulated.eventful_drive import HistoryStorage
+from durability_lab.histories.simulated.virtual_loop import current_fiber
 
 JOURNAL_BYTES = 1 << 20
 BLOCK_BYTES = 4096

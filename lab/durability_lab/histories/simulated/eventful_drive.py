@@ -26,7 +26,7 @@ from durability_lab.drive import faults
 from durability_lab.drive.drive import Drive
 from durability_lab.drive.drive_log import LABEL_BYTES, SECTOR_BYTES, Broken, DriveLog
 from durability_lab.histories.figures import PromisedOperations
-from durability_lab.histories.virtual_loop import VirtualLoop, current_fiber
+from durability_lab.histories.simulated.virtual_loop import VirtualLoop, current_fiber
 from durability_lab.simulated_rig.simulated_storage import SimulatedFile, SimulatedStorage
 from durability_lab.truth.reference_judge import Label
 

@@ -19,11 +19,11 @@ from durability.formats.mixing import U64
 from durability.formats.plan import CONTROL, MAIN, Plan
 from durability_client.target.kernel_storage import KernelFile, KernelStorage
 from durability_client.target.storage import PresentDrive, WritableBuffer
-from durability_client.verify.canary import presence_of
-from durability_client.verify.read_chunks import bytes_around, pieces_around
-from durability_client.verify.scan_base import ScanJob, ScanListener
-from durability_client.verify.scan_child import scan_here
-from durability_client.verify.target_reader import CHUNK_BYTES
+from durability_client.verify.scan.canary import presence_of
+from durability_client.verify.scan.read_chunks import bytes_around, pieces_around
+from durability_client.verify.scan.scan_base import ScanJob, ScanListener
+from durability_client.verify.scan.scan_child import scan_here
+from durability_client.verify.scan.target_reader import CHUNK_BYTES
 from tests.client.verify.targets import FailingFile, FailingStorage, job_of, lay_down, scanned, unreadable
 from tests.core.evidence.memory_target import SECTOR, Disk, Found, scan, small
 

@@ -17,7 +17,7 @@ from contextvars import Context
 from random import Random
 from typing import Any
 
-from durability_lab.histories.virtual_process import CURRENT, Process
+from durability_lab.histories.simulated.virtual_process import CURRENT, Process
 
 _WINDOW_BYTES = 64 << 10  # that a kernel takes before its process reads
 SEALED_BYTES = 22  # that TLS adds to what is sent at once

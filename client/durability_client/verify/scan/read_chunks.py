@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from durability import limits
 from durability.formats.mixing import U64, Words
 from durability.formats.plan import Extent
-from durability_client.verify.target_reader import CHUNK_BYTES, Content
+from durability_client.verify.scan.target_reader import CHUNK_BYTES, Content
 
 _GAP_BYTES = 256 << 10  # reading over a gap of this size costs a drive less than another request
 

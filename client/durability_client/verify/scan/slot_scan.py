@@ -26,9 +26,9 @@ from durability.formats.mixing import U64, Words
 from durability.formats.plan import Extent, parse_name
 from durability.formats.versions import Versions
 from durability_client.target.storage import Storage
-from durability_client.verify.canary import CanaryPlace
-from durability_client.verify.read_chunks import Chunk, bytes_around, pieces_around, pieces_within
-from durability_client.verify.scan_base import Phase, ScanBase, ScanJob, ScanListener, Suspect, Visit
+from durability_client.verify.scan.canary import CanaryPlace
+from durability_client.verify.scan.read_chunks import Chunk, bytes_around, pieces_around, pieces_within
+from durability_client.verify.scan.scan_base import Phase, ScanBase, ScanJob, ScanListener, Suspect, Visit
 
 _IN_FLIGHT_SHARE = 16  # slots in flight are read first where that is less than this part of everything
 _BATCH = 4096  # observations judged at a time

@@ -19,8 +19,8 @@ from durability.evidence.slot_oracle import LogOracle, SlotOracle
 from durability.formats.mixing import Words
 from durability.formats.plan import Plan
 from durability_client.target.storage import Storage
-from durability_client.verify.scan_base import ScanListener
-from durability_client.verify.slot_scan import LogScan, SlotScan
+from durability_client.verify.scan.scan_base import ScanListener
+from durability_client.verify.scan.slot_scan import LogScan, SlotScan
 from tests.client.verify.targets import job_of
 from tests.core.evidence.memory_target import SECTOR, Disk, small
 from tests.lab.truth.disk_storage import PassingErrors

@@ -29,8 +29,8 @@ from typing import Any
 
 import greenlet
 
-from durability_lab.histories.virtual_network import VirtualNetwork
-from durability_lab.histories.virtual_process import CURRENT, Process
+from durability_lab.histories.simulated.virtual_network import VirtualNetwork
+from durability_lab.histories.simulated.virtual_process import CURRENT, Process
 from durability_server import clock
 
 _START_NS = 1_000 * 10**9

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from durability.formats.plan import MAIN
 from durability_client.target.storage import Storage
-from durability_client.verify.canary import Presence, presence_of
-from durability_client.verify.target_reader import aligned_buffer
+from durability_client.verify.scan.canary import Presence, presence_of
+from durability_client.verify.scan.target_reader import aligned_buffer
 
 _EDGE_BYTES = 128 << 10  # as far as file systems and partition tables have their superblocks
 _BETWEEN = 16  # places between start and end

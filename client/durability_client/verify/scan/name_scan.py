@@ -22,10 +22,10 @@ from durability.evidence.scan_report import ScanReport
 from durability.formats.mixing import U64, Words
 from durability.formats.plan import Name, parse_name
 from durability_client.target.storage import Storage
-from durability_client.verify.canary import CanaryPlace
-from durability_client.verify.name_lookup import LookupRequest, NameLookup
-from durability_client.verify.scan_base import Phase, ScanBase, ScanJob, ScanListener, Suspect
-from durability_client.verify.target_reader import MEDIUM_ERRORS, read_ahead
+from durability_client.verify.scan.canary import CanaryPlace
+from durability_client.verify.scan.name_lookup import LookupRequest, NameLookup
+from durability_client.verify.scan.scan_base import Phase, ScanBase, ScanJob, ScanListener, Suspect
+from durability_client.verify.scan.target_reader import MEDIUM_ERRORS, read_ahead
 
 _BUFFERS = 8
 _TRIED = 16  # names, where nothing has read well

@@ -14,8 +14,8 @@ from durability.protocol.messages import CaseFile, Export, List, Listing
 from durability.units import parse_run
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import connect
-from durability_lab.histories.virtual_loop import VirtualLoop
-from durability_lab.histories.virtual_process import Process
+from durability_lab.histories.simulated.virtual_loop import VirtualLoop
+from durability_lab.histories.simulated.virtual_process import Process
 from durability_server.server import Server
 
 _UP_FOR_NS: Final = 10**6 * 1_000_000_000  # another machine that takes over the store

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from durability.evidence.document import Outcome, Requirements
 from durability.evidence.judge import Attestation, Found, judge
+from durability.evidence.outcome import Outcome, Requirements
 from durability.evidence.scan_report import ScanReport
 from durability.formats.case import Case, PastVerdict
 from durability.formats.plan import Plan

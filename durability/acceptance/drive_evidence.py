@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from durability.bench.decision.proof import Proof
+from durability.bench.hashed_serials import HASHED, hashed
 from durability.bench.result import Result
-from durability.bench.serials import HASHED, hashed
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.cycle_outcome import OF_THE_DRIVE
 from durability.campaign.cycles import arm_of
-from durability.campaign.happenings import Cause, OutcomeWord
 from durability.campaign.health import HealthRow, health_rows
+from durability.campaign.log_entries import Cause, OutcomeWord
 from durability.campaign.results import INDEPENDENT, DriveResult, results
 from durability.campaign.tasks import Trouble
 from durability.evidence.cut import CUT_CLASSES, CutClass, at_least

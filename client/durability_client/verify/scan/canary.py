@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from durability import limits
 from durability.formats.plan import MAIN
 from durability_client.target.storage import PresentDrive, Storage
-from durability_client.verify.target_reader import Content, Reader, aligned_buffer
+from durability_client.verify.scan.target_reader import Content, Reader, aligned_buffer
 
 _FIRST = 2  # places kept from the beginning of the pass
 _LATEST = 4

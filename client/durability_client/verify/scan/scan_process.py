@@ -29,10 +29,10 @@ from durability.formats.plan import Plan
 from durability_client.system.processes import main_of
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import Storage
-from durability_client.verify import scan_child
-from durability_client.verify.device_places import PlacesRead, read_places
-from durability_client.verify.scan_base import ScanJob, ScanProgress
-from durability_client.verify.scan_child import (
+from durability_client.verify.scan import scan_child
+from durability_client.verify.scan.device_places import PlacesRead, read_places
+from durability_client.verify.scan.scan_base import ScanJob, ScanProgress
+from durability_client.verify.scan.scan_child import (
     Failed,
     PlacesWanted,
     Reply,
@@ -41,7 +41,7 @@ from durability_client.verify.scan_child import (
     SuperblocksWanted,
     scan_into,
 )
-from durability_client.verify.target_reader import read_superblocks
+from durability_client.verify.scan.target_reader import read_superblocks
 
 _POLL_S = 0.5  # how soon an interrupted caller lets go
 _GRACE_S = 2.0  # a killed process that has not ended by then waits for its drive

@@ -19,8 +19,8 @@ from durability.evidence.observation import missing, whole
 from durability.evidence.scan_report import ScanCounts, ScanReport
 from durability.formats.plan import CONTROL, MAIN, Plan
 from durability_client.target.kernel_storage import KernelFile, KernelStorage
-from durability_client.verify.scan_base import ScanListener
-from durability_client.verify.scan_child import scan_here
+from durability_client.verify.scan.scan_base import ScanListener
+from durability_client.verify.scan.scan_child import scan_here
 from tests.client.verify.targets import FailingStorage, job_of, lay_down, scanned, unreadable
 from tests.core.evidence.memory_target import SECTOR, Disk, Found, scan, small
 

@@ -26,16 +26,16 @@ from durability_client.run.run_command import run
 from durability_client.verify.verify_command import VerifyOptions
 from durability_lab.drive.drive_log import Broken
 from durability_lab.histories.cuts_and_answers import ATTESTATION, PlayedCut, VerifyAnswer, attests
-from durability_lab.histories.eventful_drive import SIZE_BYTES, HistoryStorage
 from durability_lab.histories.figures import PromisedOperations
-from durability_lab.histories.history_server import HistoryServer
-from durability_lab.histories.simulated_files import HistoryFileStorage
+from durability_lab.histories.simulated.eventful_drive import SIZE_BYTES, HistoryStorage
+from durability_lab.histories.simulated.history_server import HistoryServer
+from durability_lab.histories.simulated.simulated_files import HistoryFileStorage
+from durability_lab.histories.simulated.verify_commands import VerifyCommands, VerifyOutput
+from durability_lab.histories.simulated.virtual_loop import VirtualLoop
+from durability_lab.histories.simulated.virtual_network import VirtualNetwork
+from durability_lab.histories.simulated.virtual_process import Process
 from durability_lab.histories.steps import History, Step
 from durability_lab.histories.store_copies import StoreCopies
-from durability_lab.histories.verify_commands import VerifyCommands, VerifyOutput
-from durability_lab.histories.virtual_loop import VirtualLoop
-from durability_lab.histories.virtual_network import VirtualNetwork
-from durability_lab.histories.virtual_process import Process
 
 MS, S = 1_000_000, 1_000_000_000
 _LESSER: dict[str, ProvableCutClass] = {"os": "os", "vm": "vm"}  # than what an attestation means by itself
