@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +58,14 @@ class StoreCopies:
     def export_for(self, step: Step) -> Path | None:
         """The export that a `verify` step judges by; None if it asks the server."""
         return of_age(self._exports, step) if step["log"] == "export" and self._exports else None
+
+
+def put_back(copy: Path, directory: Path) -> None:
+    """Put the files of a copy in place of the store in `directory`, whose server does not run."""
+    for file in directory.glob("store*"):
+        file.unlink()
+    for file in copy.iterdir():
+        shutil.copy(file, directory / file.name)
 
 
 def of_age(paths: Sequence[T], step: Step) -> T:

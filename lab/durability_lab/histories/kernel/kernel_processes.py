@@ -29,6 +29,7 @@ from durability_client.link.credential import load_credential, save_credential
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import connect
 from durability_client.system.processes import own_command
+from durability_lab.histories.store_copies import put_back
 from durability_lab.kernel_rig.block_rig import without_loop_mounts
 from durability_lab.support.cleanup import PID_SUFFIX, watched
 from durability_lab.support.local_server import join_server
@@ -215,10 +216,7 @@ class ServerProcess:
 
     def restore(self, copy: Path) -> None:
         """Put a copy in place of the store of a server that does not run."""
-        for file in self._directory.glob("store*"):
-            file.unlink()
-        for file in copy.iterdir():
-            shutil.copy(file, self._directory / file.name)
+        put_back(copy, self._directory)
 
     async def ask(self, message: Any, answer: Any) -> Any:
         """What it answers to a query that does not come through the network of the history. Raises

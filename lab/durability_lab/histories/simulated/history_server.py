@@ -16,6 +16,7 @@ from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import connect
 from durability_lab.histories.simulated.virtual_loop import VirtualLoop
 from durability_lab.histories.simulated.virtual_process import Process
+from durability_lab.histories.store_copies import put_back
 from durability_server.server import Server
 
 _UP_FOR_NS: Final = 10**6 * 1_000_000_000  # another machine that takes over the store
@@ -80,10 +81,7 @@ class HistoryServer:
 
     def restore(self, copy: Path) -> None:
         """Put a copy in place of the store of a server that does not run."""
-        for file in self._directory.glob("store*"):
-            file.unlink()
-        for file in copy.iterdir():
-            shutil.copy(file, self._directory / file.name)
+        put_back(copy, self._directory)
 
     async def case_value(self, run: int) -> Any:
         """What it has of a run, as a document's value; None where it has no answer."""
