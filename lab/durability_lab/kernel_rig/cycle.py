@@ -168,6 +168,7 @@ async def cycle(
     cut_after = random.Random(seed).choice(moments or usual)
     async with powered(BlockRig(drive, load.file_system, seed=seed)) as rig:
         async with running(lab, rig.target, load, acked=cut_after) as client:
+            await lab.until_at_risk(rig.target, client.said)
             await asyncio.to_thread(rig.cut)
             await client.end()
         drive_check = await asyncio.to_thread(rig.drive_check)

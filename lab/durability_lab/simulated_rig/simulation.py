@@ -42,7 +42,6 @@ from durability_lab.simulated_rig.scenario import Scenario
 from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
 from durability_lab.simulated_rig.virtual_time import (
     MS,
-    NO_RELATIONS,
     SERVER_BOOT,
     Agenda,
     Chance,
@@ -51,6 +50,7 @@ from durability_lab.simulated_rig.virtual_time import (
 )
 from durability_lab.truth.comparison import Claims, LogAlone, Truth, compare
 from durability_lab.truth.reference_judge import ReferenceJudge
+from durability_server.store.records import NO_RELATIONS
 
 ATTESTATION = "the simulation cut the power of its drive"
 

@@ -39,7 +39,7 @@ from durability_client.target.drive_watch import LOOK_S
 from durability_client.target.storage import DriveLook, Storage, TargetFile
 from durability_client.target.target_files import TargetFiles
 from durability_server.runs.run import Run
-from durability_server.store.records import Relations, RunSnapshot, StoredRun
+from durability_server.store.records import RunSnapshot, StoredRun
 from durability_server.store.target_keys import TargetKeys
 
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
@@ -254,9 +254,6 @@ def stored_run(plan: Plan, *, at_ns: int) -> StoredRun:
             events=(),
         ),
     )
-
-
-NO_RELATIONS = Relations(superseded_by="", verdicts=(), series=())
 
 
 class VirtualClient:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from durability.evidence.at_risk import WINDOWS_MS, frontiers_at
 from durability.protocol.messages import Invited
 from durability.units import format_address
 from durability_client.join_command import join
@@ -24,8 +25,10 @@ from durability_client.link.endpoint import Endpoint, endpoint
 from durability_lab.support.cleanup import watched_directory
 from durability_server.runs.run import Run
 from durability_server.server import Server
+from durability_server.store.records import NO_RELATIONS
 
 _TIMEOUT_S = 300.0
+_MS = 1_000_000
 _POLL_S = 0.001  # an event would cost the server's hot path something
 
 
@@ -61,6 +64,26 @@ class LocalServer:
                     return True
                 await asyncio.sleep(_POLL_S)
         return False
+
+    async def until_at_risk(
+        self, target: Path, client: asyncio.Future[Any], *, timeout_s: float = _TIMEOUT_S
+    ) -> bool:
+        """Wait until a cut would find records at risk in that run; False if `client` ends first. Raises
+        TimeoutError. After a pause of this machine all that came late may be old, and a cut would show
+        nothing."""
+        async with asyncio.timeout(timeout_s):
+            while not client.done():
+                run = self.live_run(target)
+                if run is not None and anything_new(run):
+                    return True
+                await asyncio.sleep(_POLL_S)
+        return False
+
+
+def anything_new(run: Run) -> bool:
+    """Whether an acknowledgement is certainly not older than a second: a cut now finds records at risk."""
+    case = run.case(now_ns=run.last_receipt_ns, relations=NO_RELATIONS)
+    return case.frontiers != frontiers_at(case, run.plan, case.last_receipt_ns - max(WINDOWS_MS) * _MS)
 
 
 def _run_here(act: Callable[[], None]) -> None:

@@ -249,7 +249,10 @@ async def _run_until_cut(
                 raise guest.failure(f"the client ended before the cut, exit code {client.result()[1]}")
             await asyncio.sleep(_POLL_S)
         steps.done("arm", "the run is armed")
-        if not await lab.until_acked(target, cut_after, client, timeout_s=DEADLINE_S):
+        if not (
+            await lab.until_acked(target, cut_after, client, timeout_s=DEADLINE_S)
+            and await lab.until_at_risk(target, client, timeout_s=DEADLINE_S)
+        ):
             raise guest.failure(f"the client ended before the cut, exit code {client.result()[1]}")
         return run
     finally:

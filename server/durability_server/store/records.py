@@ -130,6 +130,9 @@ class Relations:
     attempts: tuple[bytes, ...] = ()
 
 
+NO_RELATIONS = Relations(superseded_by="", verdicts=(), series=())  # of the only run on its target
+
+
 def state_of(finish: str, *, armed: bool) -> RunState:
     """How far a run has come. Arming and finishing are stored apart, so that neither can undo the other."""
     if finish in ("stopped", "ended"):

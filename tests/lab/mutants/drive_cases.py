@@ -13,12 +13,12 @@ from durability.formats.case import Case
 from durability.formats.plan import CONTROL, MAIN, Plan
 from durability_lab.simulated_rig.virtual_time import (
     MS,
-    NO_RELATIONS,
     Agenda,
     Chance,
     ServiceTimes,
     VirtualServer,
 )
+from durability_server.store.records import NO_RELATIONS
 from tests.core.evidence.memory_target import SECTOR, Disk, after_power_loss, make_case
 from tests.lab.mutants.lab_case import control_lost, disk_of, judged, lab_case, plan_of, simulated
 from tests.lab.mutants.synced_files import Files

@@ -12,8 +12,9 @@ from durability import limits
 from durability.evidence.at_risk import frontiers_at
 from durability.formats.case import Case
 from durability.formats.plan import Plan
-from durability_lab.simulated_rig.virtual_time import NO_RELATIONS, stored_run
+from durability_lab.simulated_rig.virtual_time import stored_run
 from durability_server.runs.run import Run
+from durability_server.store.records import NO_RELATIONS
 from tests.conftest import PLAN_FIELDS
 
 MS = 1_000_000
