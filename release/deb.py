@@ -63,13 +63,8 @@ def make(sources: Sources, debian: Debian, laid_out: Path, out: Path) -> Path:
     _write(control / "control", _control(debian, version, installed_kb(root)).encode())
     _write(control / "conffiles", f"/{_CONFFILE}\n".encode())
     _write(control / "md5sums", _md5sums(root))
-    for script in _SCRIPTS:
-        text = (
-            (sources.directory / FILES / script)
-            .read_text("utf-8")
-            .replace("@PYTHON@", f"python{debian.python}")
-        )
-        _write(control / script, text.encode(), mode=0o755)
+    for name in _SCRIPTS:
+        _write(control / name, script(sources.directory, debian, name).encode(), mode=0o755)
     for path in (root, *root.rglob("*")):
         if path.is_dir() and not path.is_symlink():
             path.chmod(0o755)
@@ -79,6 +74,13 @@ def make(sources: Sources, debian: Debian, laid_out: Path, out: Path) -> Path:
     shutil.rmtree(root)
     check(package)
     return package
+
+
+def script(directory: Path, debian: Debian, name: str) -> str:
+    """The text of one of the package's scripts, from the sources in `directory`."""
+    own_agent = (directory / FILES / "own-agent").read_text("utf-8").strip()
+    text = (directory / FILES / name).read_text("utf-8")
+    return text.replace("@PYTHON@", f"python{debian.python}").replace("@OWN_AGENT@", own_agent)
 
 
 def _lay_out(sources: Sources, debian: Debian, laid_out: Path, root: Path) -> None:

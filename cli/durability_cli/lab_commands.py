@@ -14,7 +14,7 @@ import typer
 from durability.errors import UsageError
 from durability.formats.workloads import registry
 from durability.units import parse_size
-from durability_cli import options
+from durability_cli import lab_options, options
 
 lab = typer.Typer(
     help="Test the tester on drives with known faults.", no_args_is_help=True, rich_markup_mode=None
@@ -24,15 +24,15 @@ lab = typer.Typer(
 @lab.command()
 def matrix(
     *,
-    quick: options.MatrixQuick = False,
-    rig: options.Rigs = None,
-    only: options.MatrixCells = "",
-    cuts: options.CutsOfCell = None,
-    seed: options.MatrixSeed = None,
-    cut: options.CutNumber = None,
-    state: options.State = None,
-    markdown: options.Markdown = None,
-    verbose: options.Verbose = False,
+    quick: lab_options.MatrixQuick = False,
+    rig: lab_options.Rigs = None,
+    only: lab_options.MatrixCells = "",
+    cuts: lab_options.CutsOfCell = None,
+    seed: lab_options.MatrixSeed = None,
+    cut: lab_options.CutNumber = None,
+    state: lab_options.State = None,
+    markdown: lab_options.Markdown = None,
+    verbose: lab_options.Verbose = False,
     json: options.Json = False,
 ) -> None:
     """Cut every lab drive and grade the verdicts.
@@ -61,11 +61,11 @@ def matrix(
 @lab.command()
 def histories(
     *,
-    rig: options.HistoriesRig = options.RigOfHistories.a,
-    count: options.Count = None,
-    seed: options.HistoriesSeed = None,
-    replay: options.Replay = None,
-    output: options.FailedHistory = None,
+    rig: lab_options.HistoriesRig = lab_options.RigOfHistories.a,
+    count: lab_options.Count = None,
+    seed: lab_options.HistoriesSeed = None,
+    replay: lab_options.Replay = None,
+    output: lab_options.FailedHistory = None,
     json: options.Json = False,
 ) -> None:
     """Play random histories of runs, errors, cuts and restarts.
@@ -86,13 +86,13 @@ def histories(
 
 @lab.command(epilog=options.BYTES_EPILOG)
 def drive(
-    model: options.Model = None,
+    model: lab_options.Model = None,
     *,
-    size: options.DriveSize = "1GiB",
-    file_system: options.DriveFileSystem = None,
-    seed: options.DriveSeed = None,
-    directory: options.Directory = None,
-    list_: options.ListModels = False,
+    size: lab_options.DriveSize = "1GiB",
+    file_system: lab_options.DriveFileSystem = None,
+    seed: lab_options.DriveSeed = None,
+    directory: lab_options.Directory = None,
+    list_: lab_options.ListModels = False,
 ) -> None:
     """Provide a faulty drive as a block device.
 
@@ -118,13 +118,13 @@ def drive(
 
 @lab.command()
 def vm(
-    drives: options.Models = None,
+    drives: lab_options.Models = None,
     *,
-    file_system: options.GuestFileSystem = "ext4",
-    workload: options.GuestWorkload = registry.DEFAULT,
-    cuts: options.CutsOfDrive = 1,
-    seed: options.CutSeed = None,
-    keep_log: options.KeepLog = None,
+    file_system: lab_options.GuestFileSystem = "ext4",
+    workload: lab_options.GuestWorkload = registry.DEFAULT,
+    cuts: lab_options.CutsOfDrive = 1,
+    seed: lab_options.CutSeed = None,
+    keep_log: lab_options.KeepLog = None,
     json: options.Json = False,
 ) -> None:
     """Cut the power of a virtual machine.
@@ -149,14 +149,14 @@ def vm(
 
 @lab.command()
 def campaign(
-    models: options.Models = None,
+    models: lab_options.Models = None,
     *,
-    rig: options.RigOfCampaign = "b",
-    cuts: options.CutsOfCampaign = 3,
-    file_system: options.DriveFileSystem = None,
-    live: options.LiveIso = None,
-    firmware: options.LiveFirmware = None,
-    seed: options.CutSeed = None,
+    rig: lab_options.RigOfCampaign = "b",
+    cuts: lab_options.CutsOfCampaign = 3,
+    file_system: lab_options.DriveFileSystem = None,
+    live: lab_options.LiveIso = None,
+    firmware: lab_options.LiveFirmware = None,
+    seed: lab_options.CutSeed = None,
     json: options.Json = False,
 ) -> None:
     """Run a campaign on drives with known faults.
@@ -172,7 +172,7 @@ def campaign(
 
     if live is None and firmware is not None:
         raise UsageError("--firmware needs --live")
-    image = None if live is None else LiveImage(iso=live, firmware=firmware or options.LIVE_FIRMWARE)
+    image = None if live is None else LiveImage(iso=live, firmware=firmware or lab_options.LIVE_FIRMWARE)
     chosen = CampaignOptions(
         models=tuple(models or CampaignOptions().models),
         cuts=cuts,

@@ -1,8 +1,8 @@
 """The options of the commands: type, name, bounds and help of each. Defaults are in the commands.
 
 A help text is one sentence with its unit; `show_default` states a default that is computed. The page
-docs/reference/cli.md has tables of these texts, printed by `tests/cli/help_page.py`. The options of the
-benchmark, of `accept`, `agent` and `campaign` are with their commands.
+docs/reference/cli.md has tables of these texts, printed by `tests/cli/help_page.py`. Those of the lab are in
+`lab_options`; those of the benchmark, of `accept`, `agent` and `campaign` are with their commands.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
 from durability import limits
-from durability.campaign.definition.settings import CUTS_MAX
 from durability.formats import plan
 from durability.formats.case import ProvableCutClass
 from durability.formats.workloads import workload
@@ -30,18 +28,18 @@ if TYPE_CHECKING:
     from durability_client.link.endpoint import Endpoint
 
 if TYPE_CHECKING:
-    _WorkloadName: TypeAlias = str
+    WorkloadName: TypeAlias = str
 else:  # what typer makes choices of
-    _WorkloadName = Literal[tuple(WORKLOADS)]
+    WorkloadName = Literal[tuple(WORKLOADS)]
 
 LISTEN = f"0.0.0.0:{PORT}"
 BYTES_EPILOG = "BYTES: a number, alone or with K or KiB, M, G, T (1024) or KB to TB (1000)."
 _STATE_DIRECTORY = "state directory"
 _CREDENTIAL = "the file of `durability join`"
-_RANDOM = "random"
+RANDOM = "random"
 CODE_DAYS = 30
 _CODE_DAYS_MAX = limits.MACHINE_CODE_S_MAX // 86_400
-_WORKLOADS = ", ".join(one.summary for one in WORKLOADS.values())
+WORKLOAD_SUMMARIES = ", ".join(one.summary for one in WORKLOADS.values())
 
 
 def path(text: str) -> Path:
@@ -294,7 +292,7 @@ Writers = Annotated[
         help=f"Concurrent writers, each with its own part of the space (1 to {limits.WRITERS_MAX}).",
     ),
 ]
-Workload = Annotated[_WorkloadName, typer.Option(help=f"What the writers do: {_WORKLOADS}.")]
+Workload = Annotated[WorkloadName, typer.Option(help=f"What the writers do: {WORKLOAD_SUMMARIES}.")]
 Pattern = Annotated[
     plan.Pattern | None,
     typer.Option(
@@ -377,170 +375,10 @@ Output = Annotated[
 DemoSeed = Annotated[
     int | None,
     typer.Option(
-        metavar="N", parser=whole(0), help="Seed of the drives' faults and of the cuts.", show_default=_RANDOM
+        metavar="N", parser=whole(0), help="Seed of the drives' faults and of the cuts.", show_default=RANDOM
     ),
 ]
 
 DemoCampaign = Annotated[
     bool, typer.Option("--campaign", help="Run a campaign: cut each drive 59 times, in about half a minute.")
-]
-
-
-class Rig(Enum):
-    """An enumeration, because typer cannot parse a list of literals."""
-
-    a = "a"
-    b = "b"
-    c = "c"
-
-
-class RigOfHistories(Enum):
-    """As `Rig`, without the virtual machine."""
-
-    a = "a"
-    b = "b"
-
-
-# Of `lab matrix`.
-MatrixQuick = Annotated[
-    bool, typer.Option("--quick", help="Finish in under two minutes: rig a and part of rig b.")
-]
-Rigs = Annotated[
-    list[Rig] | None,
-    typer.Option(
-        help="a: simulated drives. b: real file systems (root). c: virtual machine (root). Repeatable.",
-        show_default="all; a and b with --quick",
-    ),
-]
-MatrixCells = Annotated[str, typer.Option(metavar="TEXT", help="Run only cells whose name contains TEXT.")]
-CutsOfCell = Annotated[
-    int | None,
-    typer.Option(metavar="N", parser=whole(1), help="Cuts per cell.", show_default="depends on the cell"),
-]
-MatrixSeed = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        parser=whole(0),
-        help="Seed of all cuts; printed.",
-        show_default=f"from the --state file, else {_RANDOM}",
-    ),
-]
-CutNumber = Annotated[
-    int | None,
-    typer.Option(
-        parser=whole(1),
-        metavar="N",
-        help="Repeat only cut N of each cell; needs that matrix's --seed, --quick and --cuts.",
-    ),
-]
-State = Annotated[
-    Path | None,
-    typer.Option(
-        parser=path, metavar="FILE", help="File to save each result in; a repeated command resumes from it."
-    ),
-]
-Markdown = Annotated[
-    Path | None, typer.Option(parser=path, metavar="FILE", help="Also write the report page (Markdown).")
-]
-Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Print a row for each cell.")]
-
-# Of `lab histories`.
-HistoriesRig = Annotated[
-    RigOfHistories,
-    typer.Option("--rig", help="a: simulated drives. b: real file systems (root).", show_default="a"),
-]
-Count = Annotated[
-    int | None,
-    typer.Option(metavar="N", parser=whole(1), help="Number of histories to play.", show_default="300"),
-]
-HistoriesSeed = Annotated[
-    int | None,
-    typer.Option(metavar="N", parser=whole(0), help="Seed of all histories; printed.", show_default=_RANDOM),
-]
-Replay = Annotated[
-    Path | None, typer.Option(parser=path, metavar="FILE", help="Play only the history in this file.")
-]
-FailedHistory = Annotated[
-    Path | None,
-    typer.Option(
-        "-o",
-        "--output",
-        parser=path,
-        metavar="FILE",
-        help="New file for a history that got a wrong verdict.",
-        show_default="history-SEED.txt",
-    ),
-]
-
-# Of `lab drive`.
-FileSystem: TypeAlias = Literal["ext4", "xfs", "btrfs"]
-Model = Annotated[
-    str | None,
-    typer.Argument(metavar="MODEL", help="Drive model, e.g. honest or early-ack:delay_ms=100; see --list."),
-]
-DriveSize = Annotated[str, typer.Option(metavar="BYTES", help="Drive capacity, a multiple of 4096.")]
-DriveFileSystem = Annotated[
-    FileSystem | None, typer.Option(help="File system to create and mount.", show_default="raw device")
-]
-DriveSeed = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N", parser=whole(0), help="Seed of the drive's faults; printed.", show_default=_RANDOM
-    ),
-]
-Directory = Annotated[
-    Path | None,
-    typer.Option(
-        parser=path,
-        metavar="DIRECTORY",
-        help="Directory for the drive's media and mount point.",
-        show_default="memory",
-    ),
-]
-ListModels = Annotated[bool, typer.Option("--list", help="List the drive models and exit.")]
-
-# Of `lab vm` and `lab campaign`.
-Models = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[MODEL]...",
-        help="Drive models; see `lab drive --list`.",
-        show_default="honest and flush-ignored",
-    ),
-]
-GuestFileSystem = Annotated[
-    Literal["ext4", "none"], typer.Option(help="File system in the guest; none is the raw device.")
-]
-GuestWorkload = Annotated[
-    _WorkloadName, typer.Option(help=f"What the writers in the guest do: {_WORKLOADS}.")
-]
-RigOfCampaign = Annotated[
-    Literal["b", "c"], typer.Option(help="b: block devices of this machine; c: drives of a virtual machine.")
-]
-LiveIso = Annotated[
-    Path | None,
-    typer.Option(
-        "--live",
-        parser=path,
-        metavar="ISO",
-        help="Live image that the virtual machine of rig c boots.",
-        show_default="the lab's own system",
-    ),
-]
-LIVE_FIRMWARE: Final = "bios"
-LiveFirmware = Annotated[
-    Literal["bios", "uefi"] | None,
-    typer.Option(help="Firmware of the machine that boots the live image.", show_default=LIVE_FIRMWARE),
-]
-CutsOfCampaign = Annotated[
-    int, typer.Option(metavar="N", parser=whole(1, CUTS_MAX), help=f"Cuts per drive (1 to {CUTS_MAX}).")
-]
-CutsOfDrive = Annotated[int, typer.Option(metavar="N", parser=whole(1), help="Cuts per drive.")]
-CutSeed = Annotated[
-    int | None,
-    typer.Option(metavar="N", parser=whole(0), help="Seed of the first cut; printed.", show_default=_RANDOM),
-]
-KeepLog = Annotated[
-    Path | None, typer.Option(parser=path, metavar="FILE", help="Append guest console output to this file.")
 ]

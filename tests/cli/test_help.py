@@ -12,7 +12,7 @@ from durability.campaign.definition.campaign_file import CUTS
 from durability.campaign.server_time import SILENT_AFTER_S
 from durability.formats.workloads.registry import WORKLOADS
 from durability.units import parse_size
-from durability_cli import accept_commands, options
+from durability_cli import accept_commands, lab_options
 from durability_cli.main import GROUPS, app
 from durability_cli.options import BYTES_EPILOG, ServerOptions
 from durability_client.acceptance import profiles
@@ -141,9 +141,9 @@ def test_connection_options_are_the_same_everywhere() -> None:
 
 def test_choices_are_those_of_what_they_are_for() -> None:
     """For its help the command line imports neither side nor lab, so it spells their choices: equal ones."""
-    assert get_args(options.FileSystem) == get_args(loads.FileSystemName)
-    assert get_args(get_args(options.GuestFileSystem)[0]) == get_args(vm_command.GuestFileSystem)
-    assert tuple(one.value for one in options.Rig) == get_args(matrix_cells.Rig)
+    assert get_args(lab_options.FileSystem) == get_args(loads.FileSystemName)
+    assert get_args(get_args(lab_options.GuestFileSystem)[0]) == get_args(vm_command.GuestFileSystem)
+    assert tuple(one.value for one in lab_options.Rig) == get_args(matrix_cells.Rig)
     assert accept_commands.PROFILES == profiles.SHIPPED
 
 

@@ -197,11 +197,38 @@ def test_an_upgrade_keeps_settings_and_store(system: Path, package: str, tmp_pat
     assert "durability:x:" in (system / "etc/passwd").read_text()
 
 
+@pytest.mark.parametrize(
+    ("program", "stays"),
+    [("/opt/durability/bin/durability", True), ("/usr/lib/durability/bin/durability", False)],
+)
+def test_a_purge_leaves_the_agent_of_another_installation(
+    program: str, stays: bool, system: Path, package: str
+) -> None:
+    """Its unit, what enables it and its credential stay; those of the package's own agent go."""
+    before = _files(system)
+    _in(system, "dpkg", "--install", package)
+    unit = system / "etc/systemd/system" / service.NAME
+    enabled = unit.parent / "multi-user.target.wants" / unit.name
+    credential = system / "etc/durability/credential.json"
+    unit.write_text(service.unit([], program=(program,)))
+    _in(system, "systemctl", "enable", service.NAME)
+    assert enabled.is_symlink()
+    credential.parent.mkdir()
+    credential.write_text("{}")
+    _in(system, "dpkg", "--purge", "durability")
+    left = {str(path.relative_to(system)) for path in (unit, enabled, credential, credential.parent)}
+    assert _files(system) - before == (left if stays else set())
+    if stays:
+        unit.unlink()
+        enabled.unlink()
+        shutil.rmtree(credential.parent)
+
+
 @pytest.mark.parametrize("before", ["", "0.1-1"])
 def test_an_upgrade_does_not_wait_for_the_services(before: str, tmp_path: Path) -> None:
     """A server may migrate its store for an hour: it is started again without a wait, and the script says
     where it tells. An installation starts nothing. systemd is a program that writes down what it is told."""
-    script = (ROOT / deb.FILES / "postinst").read_text().replace("/run/systemd/system", str(tmp_path))
+    script = deb.script(ROOT, deb.RELEASES[0], "postinst").replace("/run/systemd/system", str(tmp_path))
     for name in ("systemctl", "systemd-sysusers"):
         program = tmp_path / name
         program.write_text(f'#!/bin/sh\necho "{name} $*" >>"{tmp_path}/told"\n')

@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from durability.formats.workloads.registry import WORKLOADS
-from durability_cli import options
+from durability_cli import lab_options, options
 from tests.places import ROOT
 
 SOURCES = ("durability", "cli", "client", "server", "lab")
@@ -86,7 +86,7 @@ def test_it_sees_what_it_looks_for(source: str) -> None:
     assert list(_told_apart_by_name(ast.parse(source)))
 
 
-@pytest.mark.parametrize("option", [options.Workload, options.GuestWorkload])
+@pytest.mark.parametrize("option", [options.Workload, lab_options.GuestWorkload])
 def test_the_command_line_offers_what_there_is(option: object) -> None:
     """The choices of --workload are the registered workloads, in their order, and its help explains each."""
     names, explained = get_args(option)
