@@ -61,7 +61,8 @@ def run_agent(
 def install(context: typer.Context, *, print_only: Print = False) -> None:
     """Start the agent now and at every boot.
 
-    Writes a systemd unit that runs the agent as root with the credential that `join` left.
+    Writes a systemd unit that runs the agent as root with the credential that `join` left. The Debian
+    package has such a unit: without options, that one is enabled.
     """
     from durability_client.agent import agent_command, service
 

@@ -231,7 +231,10 @@ def serve(
             invited = await running.invite()
             print(f"On the machine under test, once, until {invited.expires}:\n  {invited.line}", flush=True)
         else:
-            print("To join a machine under test, type here: durability clients invite", flush=True)
+            print(
+                "To join a machine under test, type on this machine, as this user or root: durability clients invite",
+                flush=True,
+            )
 
     asyncio.run(
         server.serve(

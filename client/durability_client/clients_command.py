@@ -76,8 +76,8 @@ async def revoke(endpoint: Endpoint, client: str, *, out: TextIO) -> None:
         answer = await connection.receive()
     for campaign in answer.campaigns if isinstance(answer, Revoked) else ():
         print(
-            f"campaign {campaign} is not over, and does not hear this client any more: it will pause. Stop it"
-            f" with `durability campaign stop {campaign}`",
+            f"campaign {campaign} still needs this client, and will pause. End it with"
+            f" `durability campaign stop {campaign}`",
             file=out,
         )
 

@@ -17,6 +17,7 @@ from release import deb
 from release.deb import Debian
 from release.make_release import Release
 from release.sources import Sources
+from tests.joined import credential_of_nobody
 from tests.places import ROOT
 from tests.release.conftest import require
 
@@ -170,6 +171,39 @@ def test_the_server_under_systemd(installed: Path) -> None:
     assert "durability 700 /var/lib/durability" in said
     assert "durability 600 /var/lib/durability/server.sqlite" in said
     assert "Result=success" in said
+
+
+def test_the_agent_under_systemd(installed: Path) -> None:
+    """`durability agent install` enables the package's unit; with options it writes one of its own, until it
+    is installed without. `uninstall` stops it."""
+    credential = installed / "etc/durability/credential.json"
+    credential.parent.mkdir()
+    credential_of_nobody(credential)
+    where = f"systemctl show -p FragmentPath --value {service.NAME}"
+    said = _booted(
+        installed,
+        f"""
+        durability agent install
+        {where}
+        durability agent --directory /run/other install
+        {where}
+        durability agent install
+        {where}
+        systemctl is-enabled {service.NAME}
+        systemctl is-active {service.NAME}
+        durability agent uninstall
+        systemctl is-enabled {service.NAME} || true
+        systemctl is-active {service.NAME} || true
+        """,
+    )
+    units = [line for line in said if line.endswith(f"/systemd/system/{service.NAME}")]
+    assert [unit.startswith("/etc/") for unit in units] == [False, True, False], said
+    assert [line for line in said if line in ("enabled", "disabled", "active", "inactive")] == [
+        "enabled",
+        "active",
+        "disabled",
+        "inactive",
+    ]
 
 
 def test_an_upgrade_keeps_settings_and_store(system: Path, package: str, tmp_path: Path) -> None:

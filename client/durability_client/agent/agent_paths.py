@@ -43,7 +43,9 @@ class AgentPaths:
                 (self._directory / part).mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise SetupError(f"{self._directory}: no marks can be kept there: {error.strerror}") from error
+            raise SetupError(
+                f"{self._directory}: cannot be written ({error.strerror}): name a directory in memory with --directory"
+            ) from error
         try:
             status = self._directory.stat()
             if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):

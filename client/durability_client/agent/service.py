@@ -1,6 +1,7 @@
 """`durability agent install` and `uninstall`: the systemd unit that starts the agent at every boot.
 
 The unit is written whole and synced with the link that enables it, because the machine's power will be cut.
+The Debian package has the unit without options; there that one is enabled, which upgrades renew.
 It has no mount namespace of its own, since what the agent mounts must be seen by all; so systemd's options
 that need one are not used. Refuses a machine without systemd, and says what to do there.
 """
@@ -27,6 +28,7 @@ NAME = "durability-agent.service"
 ONE_FILE_VARIABLE = "DURABILITY_ONE_FILE"  # what unpacked this installation, and checks it after each boot
 _CACHE_VARIABLE = "XDG_CACHE_HOME"  # to where it unpacks, if the home directory is not to have it
 _UNITS = Path("/etc/systemd/system")
+_PACKAGE = Path("/usr/lib/durability")  # where the Debian package installs its environment
 _WANTS = "multi-user.target.wants"
 _PLAIN = re.compile(r"[A-Za-z0-9@_=+./:,-]+")
 _ORIGIN = "Written by `durability agent install`; `durability agent uninstall` removes it."
@@ -81,7 +83,7 @@ def install(options: Sequence[str], *, out: TextIO, err: TextIO, units: Path = _
     """Write the unit, have systemd start it now and at every boot. Raises SetupError."""
     _require_systemd(
         "have its init start `durability agent` as root at every boot, and again if it ends;"
-        " `durability agent install --print` prints a unit to go by"
+        " `durability agent install --print` prints a systemd unit as a model"
     )
     for path in _writable_by_others():
         print(
@@ -90,26 +92,27 @@ def install(options: Sequence[str], *, out: TextIO, err: TextIO, units: Path = _
             file=err,
         )
     path = units / NAME
-    _write(path, unit(options))
-    for command in (("daemon-reload",), ("enable", NAME), ("restart", NAME)):
+    if _of_package() and not options:
+        _remove(path)
+    else:
+        _write(path, unit(options))
+    # What enables a unit at another path is in the way, so it is removed first.
+    for command in (("daemon-reload",), ("reenable", NAME), ("restart", NAME)):
         _systemctl(*command)
     for directory in (units / _WANTS, units):
         with suppress(OSError):  # not made
             sync_directory(directory)
-    print(f"The agent runs, and starts at every boot ({path}). Its log: journalctl -u {NAME}", file=out)
+    print(f"The agent runs, and starts at every boot ({NAME}). Its log: journalctl -u {NAME}", file=out)
 
 
 def uninstall(*, out: TextIO, units: Path = _UNITS) -> None:
     """Stop the agent, and have systemd forget it. Raises SetupError."""
     _require_systemd("stop what starts `durability agent` there")
     path = units / NAME
-    if not path.exists():
-        raise SetupError(f"{path} does not exist: the agent is not installed")
+    if not (path.exists() or _of_package()):
+        raise SetupError(f"{path} does not exist: `durability agent install` was not used on this machine")
     _systemctl("disable", "--now", NAME)
-    try:
-        path.unlink()
-    except OSError as error:
-        raise SetupError(f"cannot remove {path}: {error.strerror}") from error
+    _remove(path)
     with suppress(OSError):
         sync_directory(units)
     _systemctl("daemon-reload")
@@ -118,9 +121,22 @@ def uninstall(*, out: TextIO, units: Path = _UNITS) -> None:
 
 def _require_systemd(otherwise: str) -> None:
     if os.geteuid() != 0:
-        raise SetupError("installing or removing the systemd unit needs root")
+        raise SetupError("`durability agent install` and `uninstall` need root: type `sudo` before them")
     if not SYSTEMD.is_dir():
         raise SetupError(f"this machine does not run systemd: {otherwise}")
+
+
+def _of_package() -> bool:
+    """Whether this is the Debian package's installation."""
+    return Path(sys.prefix) == _PACKAGE
+
+
+def _remove(path: Path) -> None:
+    """Remove the unit that `install` wrote, if there is one."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise SetupError(f"cannot remove {path}: {error.strerror}") from error
 
 
 def _program() -> tuple[str, ...]:

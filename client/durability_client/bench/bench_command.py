@@ -179,7 +179,7 @@ def compare_files(options: CompareOptions, out: TextIO, err: TextIO) -> int:
     loaded = [saved_results.load(path) for path in paths]
     labelled = [(_label(path, paths), result) for path, result in zip(paths, loaded, strict=True)]
     if len(loaded) < 2:
-        raise UsageError("compare needs two results or more")
+        raise UsageError("name two result files or more: `durability compare BEFORE.json AFTER.json`")
     comparison = compare(labelled, _proofs(options, labelled, err))
     if options.html is not None:
         page = html_page.comparison_page(comparison, loaded)

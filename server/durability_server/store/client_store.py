@@ -80,7 +80,10 @@ class ClientStore:
             db.execute(delete(tables.invitations).where(columns.expires < now - _KEPT_S))
             open_ = select(func.count()).where(columns.used == "", columns.expires > now)
             if db.execute(open_).scalar_one() >= INVITATIONS_MAX:
-                raise RefusedError("too-many", f"{INVITATIONS_MAX} invitations are open: revoke some first")
+                raise RefusedError(
+                    "too-many",
+                    f"{INVITATIONS_MAX} join codes are unused: `durability clients` lists them, `durability clients revoke ID` removes one",
+                )
             db.execute(
                 insert(tables.invitations).values(
                     hash=invitation.hash,

@@ -54,7 +54,8 @@ class MachineStore:
             open_ = select(func.count()).where(columns.revoked == "", columns.expires > now)
             if db.execute(open_).scalar_one() >= INVITATIONS_MAX:
                 raise RefusedError(
-                    "too-many", f"{INVITATIONS_MAX} codes for machines are open: revoke some first"
+                    "too-many",
+                    f"{INVITATIONS_MAX} codes for machines are unused: `durability clients` lists them, `durability clients revoke ID` removes one",
                 )
             db.execute(
                 insert(tables.machine_codes).values(

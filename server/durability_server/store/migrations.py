@@ -184,9 +184,9 @@ def require_known(name: str, store: FoundStore) -> None:
         raise StoreError(f"{problem}: use the release that made it")
     version = store.software.removeprefix("durability ") or "VERSION"
     raise StoreError(
-        f"{problem}. Nothing was changed. Upgrade this machine to the release that made it:"
-        f" {upgrade_line(version)}; or serve the copy that was kept when the store was migrated: see"
-        " docs/how-to/upgrade.md"
+        f"{problem}. Nothing was changed. Upgrade this machine to the release that made it,"
+        f" as you installed this one (wheel: {upgrade_line(version)}); or stop the server and put the copy that"
+        " the migration made, STORE.format-N, in the store's place"
     )
 
 

@@ -82,7 +82,9 @@ class LivePage:
         if not line:
             code = await process.wait()
             await self.close()
-            raise SetupError(f"the live page ended as it started ({code}); what is above says why")
+            raise SetupError(
+                f"the live page ended as it started (exit code {code}): the lines above have the reason"
+            )
         self._keeping = asyncio.get_running_loop().create_task(self._keep(process, pulse))
         host = self._host if self._host not in ("", "0.0.0.0", "::") else socket.gethostname()
         return f"{'http' if self._is_open else 'https'}://{format_address(host, self._port)}/"
