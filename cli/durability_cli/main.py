@@ -232,7 +232,7 @@ def serve(
             print(f"On the machine under test, once, until {invited.expires}:\n  {invited.line}", flush=True)
         else:
             print(
-                "To join a machine under test, type on this machine, as this user or root: durability clients invite",
+                "To join a machine under test, type here, as this user or root: durability clients invite",
                 flush=True,
             )
 

@@ -44,7 +44,8 @@ class AgentPaths:
             lock = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise SetupError(
-                f"{self._directory}: cannot be written ({error.strerror}): name a directory in memory with --directory"
+                f"{self._directory} cannot be written ({error.strerror}): name a directory in memory with"
+                " --directory"
             ) from error
         try:
             status = self._directory.stat()

@@ -22,8 +22,8 @@ _PROBE_S = 1.0
 _OF_THE_SYSTEM = Path("/var/lib") / APPLICATION  # the state directory of a server that systemd runs
 HOW_TO_JOIN = (
     "on the machine that stays up, type `durability serve` or, if it runs, `durability clients invite`; then"
-    " type here the line that it prints (`durability join …`). If the server is a service of this machine, type"
-    " your command as root"
+    " type here the line that it prints (`durability join …`). If the server is a service of this machine,"
+    " type your command as root"
 )
 
 

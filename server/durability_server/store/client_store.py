@@ -82,7 +82,8 @@ class ClientStore:
             if db.execute(open_).scalar_one() >= INVITATIONS_MAX:
                 raise RefusedError(
                     "too-many",
-                    f"{INVITATIONS_MAX} join codes are unused: `durability clients` lists them, `durability clients revoke ID` removes one",
+                    f"{INVITATIONS_MAX} join codes are unused: `durability clients` lists them, and"
+                    " `durability clients revoke ID` removes one",
                 )
             db.execute(
                 insert(tables.invitations).values(

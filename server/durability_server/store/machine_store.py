@@ -55,7 +55,8 @@ class MachineStore:
             if db.execute(open_).scalar_one() >= INVITATIONS_MAX:
                 raise RefusedError(
                     "too-many",
-                    f"{INVITATIONS_MAX} codes for machines are unused: `durability clients` lists them, `durability clients revoke ID` removes one",
+                    f"{INVITATIONS_MAX} codes for machines are open: `durability clients` lists them, and"
+                    " `durability clients revoke ID` removes one",
                 )
             db.execute(
                 insert(tables.machine_codes).values(

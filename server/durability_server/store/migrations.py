@@ -185,8 +185,8 @@ def require_known(name: str, store: FoundStore) -> None:
     version = store.software.removeprefix("durability ") or "VERSION"
     raise StoreError(
         f"{problem}. Nothing was changed. Upgrade this machine to the release that made it,"
-        f" as you installed this one (wheel: {upgrade_line(version)}); or stop the server and put the copy that"
-        " the migration made, STORE.format-N, in the store's place"
+        f" as you installed this one (wheel: {upgrade_line(version)}); or stop the server and put the copy"
+        " that the migration made, STORE.format-N, in the store's place"
     )
 
 

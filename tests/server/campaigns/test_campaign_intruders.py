@@ -427,6 +427,6 @@ async def test_machine_of_a_campaign_is_revoked_and_its_operator_is_told(
     server = Endpoint(local=lab.directory / socket_name(running.address[1]))
     out = io.StringIO()
     await clients_command.revoke(server, "test", out=out)
-    assert "campaign trial is not over, and does not hear this client any more" in out.getvalue()
+    assert "campaign trial still needs this client, and will pause" in out.getvalue()
     text = "its machine test was revoked, and is not heard any more: stop the campaign"
     assert ("campaign trial", text) in said
