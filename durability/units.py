@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import shlex
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 from durability.errors import UsageError
 
@@ -38,11 +39,29 @@ def parse_address(text: str, *, port: int = 0) -> tuple[str, int]:
     """Host and port of "HOST:PORT", "[IPV6]:PORT" or a host alone, which has `port`; port 0 means any free
     one. Raises UsageError."""
     match = _ADDRESS.fullmatch(text)
-    if not match or text.isdecimal() or int(match["port"] or 0) > 65535:
+    host = match["bracketed"] or match["plain"] if match else ""
+    if not match or text.isdecimal() or int(match["port"] or 0) > 65535 or not _is_host(host):
         raise UsageError(
             f"{text!r} is not an address: give HOST or HOST:PORT, with an IPv6 address in brackets"
         )
-    return match["bracketed"] or match["plain"], int(match["port"] or port)
+    return host, int(match["port"] or port)
+
+
+def is_address(text: str) -> bool:
+    """Whether `parse_address` reads it, and it has a port."""
+    try:
+        return parse_address(text)[1] > 0
+    except UsageError:
+        return False
+
+
+def _is_host(text: str) -> bool:
+    """Whether a name server can be asked for it: no part is empty, or longer than 63 characters."""
+    try:
+        text.encode("idna")
+    except UnicodeError:
+        return False
+    return True
 
 
 def format_address(host: str, port: int) -> str:
@@ -99,6 +118,23 @@ def few_digits(number: float) -> str:
 def percent(share: float) -> str:
     """A share with two digits, a large one without a fraction: "0.98 %", "5.0 %", "63 %"."""
     return f"{100 * share:#.2g} %" if share < _TENTH else f"{100 * share:.0f} %"
+
+
+def percent_at_most(share: float) -> str:
+    """A share that is an upper bound, as `percent` writes it, but rounded up: "5.1 %" of 0.05034. A bound
+    that reads smaller than it is would claim more than was shown."""
+    return _percent_beside(share, ROUND_CEILING)
+
+
+def percent_at_least(share: float) -> str:
+    """A share that is a lower bound, as `percent` writes it, but rounded down."""
+    return _percent_beside(share, ROUND_FLOOR)
+
+
+def _percent_beside(share: float, rounding: str) -> str:
+    exact = Decimal(f"{100 * share:.10g}")  # without the float's own error: 0.95 is 95 %, and not above it
+    rounded = exact.quantize(Decimal(1).scaleb(min(0, exact.adjusted() - 1)), rounding)
+    return f"{float(rounded):#.2g} %" if rounded < 10 else f"{rounded:.0f} %"
 
 
 def table_percent(share: float) -> str:

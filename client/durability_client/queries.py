@@ -19,7 +19,7 @@ from durability.formats.documents import to_json
 from durability.formats.plan import Plan
 from durability.plain_text import owner_label
 from durability.protocol.messages import CaseFile, Export, List, Listing, Show, Shown
-from durability.units import counted, percent
+from durability.units import counted, percent_at_most
 from durability_client.descriptions import (
     describe,
     describe_commits,
@@ -83,7 +83,7 @@ def _drive_row(drive: Row) -> Row:
         **drive,
         "cuts": str(drive["cuts"]),
         "clean": str(drive["cuts"] - drive["losses"]),
-        "at_most": percent(bound) if bound is not None else "",
+        "at_most": percent_at_most(bound) if bound is not None else "",
         "last_verdict": drive["verdict"],
         "client": owner_label(*_client(drive)),
     }

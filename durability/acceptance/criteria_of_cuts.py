@@ -6,16 +6,23 @@ one. Refuses to call silence a pass: a drive that says nothing of its spare bloc
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from durability.acceptance.drive_evidence import CampaignEvidence, DriveEvidence, is_name_of_each, is_of_class
+from durability.acceptance.drive_evidence import (
+    CampaignEvidence,
+    CycleWord,
+    DriveEvidence,
+    is_name_of_each,
+    is_of_class,
+)
 from durability.acceptance.kinds import Finding, Limit, held, kind, number, worse, worst
 from durability.acceptance.profile import Criterion, DecisionWord
 from durability.bench.decision.proof import of_other_stacks
 from durability.campaign.health import HealthRow, health_warnings, known_values
 from durability.campaign.tasks import in_one_order
-from durability.units import counted, format_size, percent
+from durability.units import counted, format_size, percent_at_most
 
 T = TypeVar("T")
 
@@ -46,7 +53,8 @@ def _clean_cuts(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     if best is None:
         return _unbounded(evidence, criterion)
     assert best.bound is not None and criterion.limit is not None
-    figure = f"{counted(best.cuts, 'cut')} without a loss: at most {percent(best.bound)} of cuts may lose"
+    bound = percent_at_most(best.bound)
+    figure = f"{counted(best.cuts, 'cut')} without a loss: at most {bound} of cuts may lose"
     apart = of_other_stacks(best, evidence.proofs)
     figure += f" data (95 % confidence){f', not counting {apart}' if apart else ''}"
     word: DecisionWord = "pass" if best.cuts >= criterion.limit else "not shown"
@@ -72,29 +80,55 @@ def _unbounded(evidence: DriveEvidence, criterion: Criterion) -> Finding:
 
 @kind("counted-cuts", "cuts seen by the drive's own counter of unsafe shutdowns")
 def _counted_cuts(evidence: DriveEvidence, _: Criterion) -> Finding:
-    found = None
+    found, counting = None, [(one, each) for one in evidence.campaigns for each in one.cuts if _counts(each)]
     for campaign in evidence.campaigns:
-        if any(one.word != "nothing" for one in campaign.cuts):
+        if any(_is_unsafe(each) for one, each in counting if one is campaign):
             found = worse(found, _counter_of(campaign))
-    return found or Finding(word="not shown", figure="no counted cut of a campaign is known")
+    if found is not None:
+        return found
+    if not counting:
+        return Finding(word="not shown", figure="no counted cut of a campaign is known")
+    cuts = f"all {counted(len(counting), 'counted cut')}"
+    figure = f"{cuts} came after a clean shutdown, which a drive need not count"
+    return Finding(word="not shown", figure=figure, source=_names(counting))
+
+
+def _counts(cut: CycleWord) -> bool:
+    """Whether the cut has an outcome."""
+    return cut.word != "nothing"
+
+
+def _is_unsafe(cut: CycleWord) -> bool:
+    """Whether an honest drive counts the cut. In a clean shutdown it is told that its power will go."""
+    return cut.moment != "shutdown"
 
 
 def _counter_of(campaign: CampaignEvidence) -> Finding:
     """Whether the counter rose at each counted cut: row by row, since it may rise twice at one of them."""
     source, read = f"campaign {campaign.name}", campaign.after_cuts(lambda row: row.unsafe_shutdowns)
-    cuts = [one.cycle for one in campaign.cuts]
-    whole = [row for row in campaign.rows if row.cycle not in cuts]
+    cuts = [one.cycle for one in campaign.cuts if _is_unsafe(one)]
+    shut_down = [one.cycle for one in campaign.cuts if not _is_unsafe(one)]
+    every = {one.cycle for one in campaign.cuts}
+    whole = [row for row in campaign.rows if row.cycle not in every]
     values = dict(known_values(whole, lambda row: row.unsafe_shutdowns)) | read
-    counting = [one.cycle for one in campaign.cuts if one.word != "nothing"]
-    unread = [cycle for cycle in counting if cycle not in read or not any(at < cycle for at in values)]
-    if unread:
-        figure = f"the counter was not read before and after {len(unread)} of {counted(len(counting), 'cut')}"
+    counting = [one.cycle for one in campaign.cuts if _is_unsafe(one) and _counts(one)]
+    of_all = counted(len(counting), "cut")
+    if left_out := sum(not _is_unsafe(one) and _counts(one) for one in campaign.cuts):
+        of_all += f", without {left_out:,} after a clean shutdown"
+    before = {cycle: max((at for at in values if at < cycle), default=None) for cycle in counting}
+    pairs = [
+        (first, cycle)
+        for cycle, first in before.items()
+        # Some drives count a cut after a clean shutdown too, so no value from before one is compared.
+        if cycle in read and first is not None and not any(first < at < cycle for at in shut_down)
+    ]
+    if unread := len(counting) - len(pairs):
+        figure = f"the counter was not read before and after {unread} of {of_all}"
         return Finding(word="not shown", figure=figure, source=source)
-    seen = 0
-    for cycle in counting:
-        before = max(at for at in values if at < cycle)
-        seen += values[cycle] - values[before] >= sum(before < at <= cycle for at in cuts)
-    figure = f"the counter rose at {seen:,} of {counted(len(counting), 'cut')}"
+    seen = sum(
+        values[cycle] - values[first] >= sum(first < at <= cycle for at in cuts) for first, cycle in pairs
+    )
+    figure = f"the counter rose at {seen:,} of {of_all}"
     if seen == len(counting):
         return Finding(word="pass", figure=figure, source=source)
     if campaign.cut_class != "power":
@@ -258,9 +292,13 @@ def _media_errors(evidence: DriveEvidence, criterion: Criterion) -> Finding:
             else _no_campaign(evidence)
         )
         return Finding(word="not shown", figure=silent)
-    # Against the most, since a counter may be set back.
-    most, where = max(known, key=lambda pair: pair[0])
-    found = held(criterion, most - known[0][0], f"{most - known[0][0]} added, {most} in all", where)
+    # Rise by rise: a count falls when sectors are written anew, and what comes after that was added too.
+    rises = [
+        (after - before, place) for (before, _), (after, place) in itertools.pairwise(known) if after > before
+    ]
+    added, (last, where) = sum(rise for rise, _ in rises), known[-1]
+    figure = f"{added:,} added, last value {last:,}"
+    found = held(criterion, added, figure, rises[0][1] if rises else where)
     unsaid = _unsaid(evidence, lambda row: row.media_errors) or _first_unsaid(evidence)
     return found if unsaid is None else worse(found, unsaid)
 

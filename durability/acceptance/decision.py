@@ -16,7 +16,7 @@ from durability.acceptance.known_cuts import unsearchable
 from durability.acceptance.profile import Criterion, DecisionWord, Profile
 from durability.errors import EXIT_INCONCLUSIVE, EXIT_LOSS, EXIT_OK
 from durability.formats.case import PROVABLE_CUT_CLASSES
-from durability.units import counted, percent
+from durability.units import counted, percent_at_most
 
 EXIT_CODES: dict[DecisionWord, int] = {"pass": EXIT_OK, "refuse": EXIT_LOSS, "not shown": EXIT_INCONCLUSIVE}
 
@@ -106,7 +106,7 @@ def _not_proven(evidence: DriveEvidence) -> Iterator[str]:
         assert best.bound is not None
         yield (
             f"That it never loses data: {counted(best.cuts, 'cut')} of class {best.cut_class} without a loss"
-            f" allow a loss in up to {percent(best.bound)} of such cuts (95 % confidence)."
+            f" allow a loss in up to {percent_at_most(best.bound)} of such cuts (95 % confidence)."
         )
     classes = {one.cut_class for one in evidence.proofs}
     if classes and "power" not in classes:

@@ -16,6 +16,7 @@ from durability.bench.result import Result
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.cycle_outcome import OF_THE_DRIVE
 from durability.campaign.cycles import arm_of
+from durability.campaign.definition.settings import CutMoment
 from durability.campaign.health import HealthRow, health_rows
 from durability.campaign.log_entries import Cause, OutcomeWord
 from durability.campaign.results import INDEPENDENT, DriveResult, results
@@ -56,11 +57,13 @@ class BenchEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleWord:
-    """What one cycle said of the drive. `cut`: the drive lost its power; `back`: the agent looked at it after
-    that, and did not fail. `trouble`: the drive was not as it must be, in words, "" if it was."""
+    """What one cycle said of the drive. `moment`: when its power went; `cut`: the drive lost its power;
+    `back`: the agent looked at it after that, and did not fail. `trouble`: the drive was not as it must be,
+    in words, "" if it was."""
 
     cycle: int
     arm: str
+    moment: CutMoment
     word: OutcomeWord
     cause: Cause | None
     cut: bool
@@ -162,13 +165,15 @@ def campaign_evidence(state: CampaignState, drive: str) -> CampaignEvidence:
             continue
         status = one.statuses.get(drive)
         trouble = status.trouble if status is not None and status.state == "failed" else ""
+        arm = arm_of(state.plan, one.began.cycle)
         of_the_drive = mine.cause == "drive" and trouble not in _NOT_OF_THE_DRIVE
         troubled = of_the_drive or trouble in OF_THE_DRIVE - _NOT_OF_THE_DRIVE
         said = mine.text or (status.text if status is not None else "")
         cycles.append(
             CycleWord(
                 cycle=one.began.cycle,
-                arm=arm_of(state.plan, one.began.cycle).name,
+                arm=arm.name,
+                moment=arm.moment,
                 word=mine.word,
                 cause=mine.cause,
                 cut=drive in one.cut and mine.cause != "not-a-cut",

@@ -156,6 +156,27 @@ def known_of_campaign(state: CampaignState, drive: str, facts: Mapping[str, Fact
     ]
 
 
+def clean_series(runs: Iterable[KnownDrive], measured: Sequence[Facts]) -> list[KnownDrive]:
+    """Of single runs beside the stacks `measured`, the series without a loss that criteria need.
+
+    Of each class of cuts the first series with unanswered cuts: it voids the bound of that class and of
+    weaker ones. Of each class and stack the longest other one: a durable run ends a series of earlier ones,
+    so shorter ones count the same cuts."""
+    void: dict[str, KnownDrive] = {}
+    longest: dict[tuple[str, str], KnownDrive] = {}
+    for one in runs:
+        proof = held_against(one.proof, one.facts, measured)
+        if proof.losses:
+            continue
+        if proof.bound is None:
+            void.setdefault(proof.cut_class, one)
+            continue
+        kind = (proof.cut_class, proof.but)
+        if kind not in longest or proof.cuts > longest[kind].proof.cuts:
+            longest[kind] = one
+    return [*void.values(), *longest.values()]
+
+
 def unsearchable(facts: Facts) -> str:
     """Why nobody can look for the cuts of the drives of `facts`, in a sentence; "" if they can be found."""
     marks = marks_of(facts)

@@ -12,8 +12,9 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from durability import limits
 from durability.errors import FormatError
-from durability.formats.documents import COUNT_MAX, Count, Finite, Natural, Text, shown
+from durability.formats.documents import Count, Finite, Natural, Text, shown
 from durability.formats.histogram import FineHistogram
 
 Engine: TypeAlias = Literal["durability", "fio"]
@@ -35,8 +36,8 @@ class Latencies:
         """Raises FormatError."""
         if len(self.gaps) != len(self.counts) or 0 in self.counts or 0 in self.gaps[1:]:
             raise FormatError(f"latencies: {len(self.gaps)} gaps and {len(self.counts)} counts do not fit")
-        if sum(self.counts) > COUNT_MAX:
-            raise FormatError(f"latencies: {sum(self.counts)} of them, at most {COUNT_MAX} can be")
+        if sum(self.counts) > limits.COUNT_MAX:
+            raise FormatError(f"latencies: {sum(self.counts)} of them, at most {limits.COUNT_MAX} can be")
         if sum(self.gaps) >= FineHistogram.buckets():
             raise FormatError(f"latencies: there is no bucket {sum(self.gaps)}")
         if sum(self.gaps) != int(FineHistogram.bucket_of(np.array([self.max_ns], dtype=np.uint64))[0]):

@@ -58,6 +58,7 @@ HEADLINES: Mapping[Code, str] = MappingProxyType(
 FLUSHES_NONE = 0.1  # per commit, at most: others' flushes may be among them
 FLUSHES_EACH = 0.9  # per commit, at least: some are merged where several writers sync at once
 RPM_MAX = 15_000  # of any disk
+RPM_LEAST = 7_200  # allowed to any disk: many of a "5400 rpm class" report 5,400 and turn at 7,200
 MEDIA_MARGIN = 1.1  # above what the platter allows
 LINK_ASSUMED_BYTES_PER_S = 16_000_000_000  # PCIe 5.0 x4, the fastest link that drives have
 # C - W is like F0 up to this multiple of it, and the noise: of a system call, and of a write as long as W.
@@ -313,24 +314,25 @@ def _too_fast(controls: Controls) -> Iterator[str]:
     again, a block anywhere takes half a turn on average."""
     if not controls.rotational:
         return
-    turns_per_s = (controls.rpm or RPM_MAX) / 60
+    rpm = RPM_MAX if controls.rpm is None else max(controls.rpm, RPM_LEAST)
     for pattern, rate, per_turn in (
         ("block after block", controls.sequential_rate, 1),
         ("at random places", controls.random_rate, 2),
     ):
-        limit = per_turn * turns_per_s
+        limit = per_turn * rpm / 60
         if rate is None or rate <= MEDIA_MARGIN * limit:
             continue
         made = f"but it made {rate:,.0f} commits per second {pattern}"
         if controls.rpm is None:
             yield (
-                f"the drive is said to rotate, {made}, and even {RPM_MAX:,} rpm allow about {limit:,.0f}: the"
+                f"the drive is said to rotate, {made}, and even {rpm:,} rpm allow about {limit:,.0f}: the"
                 " flag is doubtful, as behind USB bridges and RAID controllers"
             )
         else:
+            faster = f" (the drive reports {controls.rpm:,} rpm, but some that do turn at {rpm:,})"
             yield (
-                f"the drive says that it rotates, {made}; a platter allows about {limit:,.0f} at"
-                f" {controls.rpm:,} rpm"
+                f"the drive says that it rotates, {made}; a platter allows about {limit:,.0f} at {rpm:,} rpm"
+                + (faster if controls.rpm < rpm else "")
             )
 
 

@@ -65,7 +65,7 @@ class LayerBlock:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellRounds:
     """A cell and its rounds in the order of time, measured by `engine`. `note`: why rounds are missing, "" if
-    none are: what it needs that the target has not, or the error that ended it."""
+    none are: what it needs that the target has not, what fio does otherwise, or the error that ended it."""
 
     cell: Cell
     engine: Engine

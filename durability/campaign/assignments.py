@@ -151,7 +151,18 @@ def _run_of(state: CampaignState, drive: str, kind: TaskKind) -> str:
     none may: it can last for weeks, and the next cycle uses them again."""
     if kind == "verify" and state.cycle is not None:
         return state.cycle.runs.get(drive, "")
-    if kind != "release" or state.state != "ended":
+    return _released(state, drive) if kind == "release" else ""
+
+
+def removed_runs(state: CampaignState) -> frozenset[str]:
+    """The runs whose files agents are told to remove, or were: what is missing of them is no loss. A run is
+    among them before any task names it for that, since the log has the end first."""
+    named = (_released(state, drive.name) for drive in state.plan.drives if drive.target)
+    return frozenset(run for run in named if run)
+
+
+def _released(state: CampaignState, drive: str) -> str:
+    if state.state != "ended":
         return ""
     said = (mine for past in reversed(state.cycles) if (mine := past.of(drive)) is not None and mine.run)
     newest = next(said, None)

@@ -66,15 +66,14 @@ def _drive_cycle(state: CampaignState, cycle: CycleState, drive: str) -> DriveCy
         return says("nothing", *why_not)
     if judged is not None and judged.verdict:
         word, cause, text = _ended_early(cycle, judged) or _pass(state, arm, judged)
-        cut_once = cycle.began.again_after_s is not None and cycle.offs < 2
-        if word != "nothing" and cycle.power_failed and cut_once:
-            return says("nothing", "switch", cycle.power_failed)  # the second off, which the arm is about
     elif arm.moment == "prefill" and status is not None and status.state == "done":
         word, cause, text = "kept", None, ""
     else:
         word, cause, text = "nothing", "no-verdict", _why(status)
     if arm.moment == "prefill" and word != "nothing" and (why := _not_cut_in_prefill(state, cycle, drive)):
         return says("nothing", "not-a-cut", why)
+    if word != "nothing" and (why := _not_cut_again(cycle, state.machine_of(drive))):
+        return says("nothing", "switch", why)
     return says(word, cause, text)
 
 
@@ -125,6 +124,14 @@ def _without_cut(cycle: CycleState, machine: str, judged: Judged | None) -> tupl
     if cycle.power_failed and cycle.first_off is None:  # else a later off failed, and the first was a cut
         return "switch", cycle.power_failed
     return None
+
+
+def _not_cut_again(cycle: CycleState, machine: str) -> str:
+    """Why there was no second off, if the arm is about one, as a sentence; "" if there was. A machine that
+    kept its power has its verify, and a second off of the others would come into that."""
+    if cycle.began.again_after_s is None or cycle.offs_of(machine) >= 2:
+        return ""
+    return cycle.power_failed or "there was no second off: another machine kept its power"
 
 
 def _not_cut_in_prefill(state: CampaignState, cycle: CycleState, drive: str) -> str:

@@ -80,8 +80,9 @@ class CycleState:
     `involved`: the switches that are asked now: those of all that take part, in the check of those that
     it cuts together, or of a machine that did not come back. `offs_by_switch`: the numbers of each one's
     confirmed offs. `asked_on`: the requests to go on. `still_there`: by machine, what contradicts an off
-    of its power. `spared`: by machine, the number of the entry that lets it keep its power and verify
-    although others lose theirs."""
+    of its power. `revived`: the switches that were asked to go on since it was let go on, for a machine that
+    fell silent after its power was back. `spared`: by machine, the number of the entry that lets it keep its
+    power and verify although others lose theirs."""
 
     began: CycleBegan
     number: int
@@ -117,6 +118,7 @@ class CycleState:
     asked_on: list[tuple[int, Entry]] = field(default_factory=list)  # with the switch
     settled: int = 0  # the number of the entry that let machines verify without a new boot, 0 for none
     went_on: set[str] = field(default_factory=set)  # machines that verify without one
+    revived: set[int] = field(default_factory=set)
     spared: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -263,6 +265,7 @@ class CycleState:
         self.switches = [Switch() for _ in self.switches]
         self.not_back.clear()
         self.boots.clear()
+        self.revived.clear()
         self.stays_off = ""
         if not to_end:
             self.since = entry
@@ -338,6 +341,10 @@ class CycleState:
         if asked.operation == "off" and self.phase != "off":
             self._begin_off(entry)
         elif asked.operation == "on" and self.phase == "rest":
+            self._begin("on", entry)
+        elif asked.operation == "on" and self.phase == "back":
+            self.involved = self._with_shared({asked.switch})
+            self.revived.update(self.involved)
             self._begin("on", entry)
         if asked.operation == "on":
             self.asked_on.append((asked.switch, entry))

@@ -1,6 +1,6 @@
 """The health of a drive, cycle by cycle: what it says of itself, how long things take, what has changed.
 
-Counters and facts are compared with the first cycle: any change for the worse is a warning. Times vary by
+Counters and facts are compared with earlier cycles: any change for the worse is a warning. Times vary by
 themselves, so a warning needs both: the median of the last cycles is clearly above that of the first ones,
 and more than chance puts later values above earlier ones. Refuses to judge data, and to warn of few cycles.
 """
@@ -138,10 +138,18 @@ def _firmware(rows: Sequence[HealthRow]) -> Warnings:
 
 def _media_errors(rows: Sequence[HealthRow]) -> Warnings:
     values = known_values(rows, lambda row: row.media_errors)
-    if values and values[-1][1] > values[0][1]:
-        first = next(cycle for cycle, value in values if value > values[0][1])
-        text = f"its media errors rose from {values[0][1]} to {values[-1][1]}, first in cycle {first}"
-        yield HealthWarning(code="media-errors", cycle=first, text=text)
+    # Rise by rise: a count falls when sectors are written anew, and what comes after that is a new error.
+    changes = list(_changes(rows, lambda row: row.media_errors))
+    rises = [(after[0], after[1] - before[1]) for before, after in changes if after[1] > before[1]]
+    if not rises:
+        return
+    first, last = rises[0][0], values[-1][1]
+    if len(rises) == len(changes):
+        text = f"its media errors rose from {values[0][1]} to {last}, first in cycle {first}"
+    else:
+        added = sum(rise for _, rise in rises)
+        text = f"its media errors rose by {added} in all, first in cycle {first}; the last value is {last}"
+    yield HealthWarning(code="media-errors", cycle=first, text=text)
 
 
 def _spare(rows: Sequence[HealthRow]) -> Warnings:

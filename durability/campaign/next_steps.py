@@ -38,7 +38,7 @@ from durability.campaign.log_entries import (
     StillThere,
     WritersHeld,
 )
-from durability.campaign.server_time import ServerTime
+from durability.campaign.server_time import HEARD_WITHIN_S, ServerTime
 from durability.campaign.tasks import DriveStatus
 from durability.units import counted
 
@@ -52,6 +52,7 @@ _AWAY = "the server was away when the power was to go"
 _AGAIN_S = 2.0  # between two requests to a switch that failed, or has not done it yet
 _AGAIN_MAX_S = 60.0  # the same, if it is to go on and fails again and again
 _S = 1_000_000_000
+_IS = {"on": "says that it is on", "off": "says that it is off"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,7 @@ def _run(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[St
     if no_cut:
         return _give_up("agent", no_cut)
     if late:
-        return _stuck(state, cycle, late)
+        return _stuck(state, cycle, moment, late)
     if len(statuses) < len(cycle.began.drives):
         return [_until(cycle, moment, state.plan.boot_within_s)]
     if not any(status.state == "armed" for status in statuses.values()):
@@ -224,7 +225,7 @@ def _rest(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[S
 
 def _on(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
     if cycle.stays_off:
-        return _stuck(state, cycle, f"the power cannot be switched on again: {cycle.stays_off}")
+        return _stuck(state, cycle, moment, "")
     failed = _power_failure(state, cycle, moment, "on")
     if failed:
         return [Note(PowerFailed(on=True, reason=failed))]
@@ -243,7 +244,7 @@ def _again(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[
 
 def _back(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
     if cycle.abandoned is not None and not cycle.runs:
-        return _end_cycle(state, cycle)
+        return _revive(state, cycle, moment, HEARD_WITHIN_S) or _end_cycle(state, cycle)
     statuses = _back_statuses(state, cycle)
     done = [drive for drive, status in statuses.items() if status.state in ("done", "failed")]
     further = _look_ups(cycle, done) or _not_back(state, cycle, moment)
@@ -252,7 +253,7 @@ def _back(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[S
     later = [drive for drive in cycle.began.drives if cycle.is_cut_later(state.machine_of(drive))]
     if len(done) + len(later) < len(cycle.began.drives):
         why = stuck_at_work(state, cycle, moment, "verify") or silent(state, cycle, moment)
-        return _stuck(state, cycle, why) if why else [WaitFor(5.0)]
+        return _stuck(state, cycle, moment, why) if why else [WaitFor(5.0)]
     if cycle.is_check and state.checked is None:
         found = list(statuses.values())
         problems = check_problems(state, cycle, found)
@@ -268,7 +269,7 @@ def _cut_next(state: CampaignState, cycle: CycleState, moment: ServerTime) -> li
         return _end_cycle(state, cycle)
     if _mute(cycle, moment):
         why = silent(state, cycle, moment)
-        return _stuck(state, cycle, why) if why else [WaitFor(1.0)]
+        return _stuck(state, cycle, moment, why) if why else [WaitFor(1.0)]
     return _ask_all(cycle, "off")
 
 
@@ -327,11 +328,74 @@ def _end_cycle(state: CampaignState, cycle: CycleState) -> list[Step]:
     return [Note(CycleEnded(cycle=cycle.began.cycle, drives=drives))]
 
 
-def _stuck(state: CampaignState, cycle: CycleState, reason: str) -> list[Step]:
-    """Only people can help. Where they want an end, the cycle ends with what is known of it."""
+def _stuck(state: CampaignState, cycle: CycleState, moment: ServerTime, reason: str) -> list[Step]:
+    """Only people can help, once no silent machine is without power that its switches could give it. Where
+    they want an end, the cycle ends with what is known of it."""
+    within_s = state.plan.boot_within_s
+    if steps := _revive(state, cycle, moment, within_s):
+        return steps
     if state.asked is not None and state.asked.stop:
         return _end_cycle(state, cycle)
-    return [Note(Paused(reason=reason))]
+    if cycle.stays_off:
+        return [Note(Paused(reason=f"the power cannot be switched on again: {cycle.stays_off}"))]
+    looks = (_look(cycle, moment, number, within_s) for number in _of_silent(cycle, moment, within_s))
+    said = [
+        f"{state.plan.power[one.switch].name} {_IS.get(one.outcome, 'does not say whether it is on')}"
+        for one in looks
+        if one is not None
+    ]
+    return [Note(Paused(reason=f"{reason} ({', '.join(said)})" if said else reason))]
+
+
+def _revive(state: CampaignState, cycle: CycleState, moment: ServerTime, silent_s: float) -> list[Step]:
+    """Looks whether machines that were not heard for `silent_s` have power, and gives it to them; nothing
+    where they have it, or cannot get it. A switch may go off long after it was asked, when the campaign has
+    given up on that: a plug's cloud or a provider queues requests."""
+    if state.plan.subject != "machine" or cycle.stays_off:
+        return []
+    within_s = state.plan.boot_within_s
+    silent = _of_silent(cycle, moment, silent_s)
+    if asks := [step for number in silent for step in _ask_look(cycle, moment, number, within_s)]:
+        return asks
+    for number in silent:
+        look, name = _look(cycle, moment, number, within_s), state.plan.power[number].name
+        if look is None or look.outcome == "on":
+            continue
+        is_off = look.outcome == "off"
+        if cycle.phase == "run":  # the cycle that comes next has the machine from its start
+            if is_off:
+                return _give_up("agent", f"{name} says that it is off, before its power was to go")
+        elif is_off or number in _of_silent(cycle, moment, within_s):
+            if number not in cycle.revived:
+                return [Ask(number, "on")]
+            what = "says that it is off, though it was switched on" if is_off else f"failed: {look.text}"
+            return [Note(PowerFailed(on=True, reason=f"{name} {what}"))]
+    return []
+
+
+def _of_silent(cycle: CycleState, moment: ServerTime, silent_s: float) -> list[int]:
+    """The switches of the machines that were not heard for so long."""
+    silent = [one for one in cycle.machines if moment.silent_s.get(one, 0.0) >= silent_s]
+    return sorted({number for machine in silent for number in cycle.switches_of(machine)})
+
+
+def _look(cycle: CycleState, moment: ServerTime, number: int, within_s: float) -> PowerAnswered | None:
+    """What a switch said of its state since its machine fell silent, None for not yet."""
+    answer = _answer(cycle.switches[number], moment)
+    if answer is None or answer.operation != "status" or (moment.now_ns - answer.ended_ns) / _S >= within_s:
+        return None
+    return answer
+
+
+def _ask_look(cycle: CycleState, moment: ServerTime, number: int, within_s: float) -> list[Step]:
+    """The request for a switch's state; nothing once it said it, or failed often enough."""
+    look = _look(cycle, moment, number, within_s)
+    if look is None:
+        return [Ask(number, "status")]
+    if look.outcome != "failed" or cycle.switches[number].attempts >= ATTEMPTS:
+        return []
+    left_s = _AGAIN_S - (moment.now_ns - look.ended_ns) / _S
+    return [WaitFor(left_s)] if left_s > 0 else [Ask(number, "status")]
 
 
 def _ask_all(cycle: CycleState, operation: Operation) -> list[Step]:
@@ -426,7 +490,7 @@ def _not_back(state: CampaignState, cycle: CycleState, moment: ServerTime) -> li
     if not missing:
         return [WaitFor(within_s - max(waited_s.values()))]
     if others := not_heard(state, missing[0]):
-        return _stuck(state, cycle, others)
+        return _stuck(state, cycle, moment, others)
     untried = [machine for machine in missing if cycle.tries_of(machine) < BOOTS_MAX - 1]
     if untried and state.asked is None:
         return [Note(NotBack(machine=untried[0]))]
@@ -435,7 +499,7 @@ def _not_back(state: CampaignState, cycle: CycleState, moment: ServerTime) -> li
         f"machine {missing[0]} did not come back within {within_s:.0f} s, though it was switched on {times}:"
         " look at its console, then resume the campaign"
     )
-    return _stuck(state, cycle, reason)
+    return _stuck(state, cycle, moment, reason)
 
 
 _RULES = {

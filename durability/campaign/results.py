@@ -18,7 +18,7 @@ from durability.campaign.cycles import arm_of
 from durability.campaign.definition.settings import CutMoment
 from durability.campaign.log_entries import Cause, DriveCycle
 from durability.evidence.strength import CONFIDENCE, interval, upper_bound
-from durability.units import counted, percent
+from durability.units import counted, percent_at_least, percent_at_most
 
 # Causes that the campaign's log shows, and that cannot depend on the drive.
 INDEPENDENT: frozenset[Cause] = frozenset({"switch", "not-a-cut", "operator", "agent", "not-armed"})
@@ -144,7 +144,7 @@ def sentence(result: DriveResult) -> str:
         first = result.first_loss_under_load
         return (
             f"LOSS in {tally.losses} of {counted(tally.cuts, 'cut')}, first in cycle {first}{unknown}:"
-            f" {percent(tally.low)} to {percent(tally.high)} of cuts lose data {sure}.{left}"
+            f" {percent_at_least(tally.low)} to {percent_at_most(tally.high)} of cuts lose data {sure}.{left}"
         )
     if not tally.cuts:
         elsewhere = any(arm.tally.cuts for arm in result.arms if arm.moment != "load")
@@ -152,11 +152,11 @@ def sentence(result: DriveResult) -> str:
         return f"no cut {of_load if elsewhere else 'with a verdict yet'}.{left}"
     seen = f"no loss seen in {counted(tally.cuts, 'cut')}"
     if tally.bound is not None:
-        return f"{seen}: at most {percent(tally.bound)} of cuts lose data {sure}.{left}"
+        return f"{seen}: at most {percent_at_most(tally.bound)} of cuts lose data {sure}.{left}"
     assert tally.bound_if_lost is not None
     return (
         f"{seen}, but the outcome of {counted(tally.unknown, 'cut')} is not known, so there is no bound. If"
-        f" each of them lost data: at most {percent(tally.bound_if_lost)} {sure}.{left}"
+        f" each of them lost data: at most {percent_at_most(tally.bound_if_lost)} {sure}.{left}"
     )
 
 

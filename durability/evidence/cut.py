@@ -66,16 +66,17 @@ def assess(case: Case, now: Facts | None, *, attested: str | None, cut_class: Cu
     armed = _as_last_counted(case.armed, case.statistics)
     counted = _counted_power_loss(armed, now)
     death = _os_death(case, case.armed, now)
-    anew = _enumerated_anew(case.armed, now)
+    anew, moved = _enumerated_anew(case.armed, now), _moved(case.armed, now)
+    of_guest = _is_guest(case.armed) or _is_guest(now)
     if by_controller and off is not None:
-        cut_class = _at_most(off, now, enumerated_anew=bool(anew))
+        cut_class = _at_most(off, of_guest=of_guest, enumerated_anew=bool(anew))
     shown: CutClass = "power" if counted else "os" if death and not case.failed else "none"
     claimed, contradictions = shown, list[str]()
     if attested:
-        claimed = _believable(cut_class, now, os_died=bool(death), enumerated_anew=bool(anew))
+        claimed = _believable(cut_class, of_guest=of_guest, died=bool(death), moved=bool(moved))
         # A drive that is cut alone leaves its system alive: the end of that is of another cause.
         alone = by_controller and off is not None and off.subject == "drive"
-        happened = bool(counted or anew or (death and not alone))
+        happened = bool(counted or anew or moved or (death and not alone))
         unclear = not alone and restart_is_unclear(case, now)
         contradictions = _contradictions(armed, now, claimed, happened=happened, alone=alone, unclear=unclear)
         if by_controller:
@@ -83,7 +84,7 @@ def assess(case: Case, now: Facts | None, *, attested: str | None, cut_class: Cu
     believed = bool(attested) and not contradictions
     # A machine whose target failed may be restarted in order, which looks the same as its death.
     unproven = _RESTARTED if death and case.failed and not (counted or believed) else ""
-    proof = [sentence for sentence in (counted, "" if unproven else death, anew) if sentence]
+    proof = [sentence for sentence in (counted, "" if unproven else death, anew, moved) if sentence]
     if believed and not at_least(shown, claimed):
         shown = claimed
         who = "the power controller's log shows" if by_controller else "the operator attests"
@@ -145,28 +146,27 @@ def _reset_ns(case: Case) -> int | None:
     return reset_ns
 
 
-def _believable(claimed: CutClass | None, now: Facts, *, os_died: bool, enumerated_anew: bool) -> CutClass:
+def _believable(claimed: CutClass | None, *, of_guest: bool, died: bool, moved: bool) -> CutClass:
     """The class that an attestation stands for: power, unless the operator or a virtual machine says less. A
-    guest that died was forced off as a rule with its host alive, so without the operator's explicit word it
-    counts as `vm`; a drive that was cut off under a living guest is what the operator says it is."""
+    guest that died, or whose drives are elsewhere now, was forced off as a rule with its host alive, so
+    without the operator's explicit word it counts as `vm`. A drive that was cut off under a living guest is
+    what the operator says it is."""
     if claimed is not None:
         return claimed
-    if _is_guest(now) and os_died and not enumerated_anew:
-        return "vm"
-    return "power"
+    return "vm" if of_guest and (died or moved) else "power"
 
 
-def _at_most(off: PowerOff, now: Facts, *, enumerated_anew: bool) -> CutClass:
+def _at_most(off: PowerOff, *, of_guest: bool, enumerated_anew: bool) -> CutClass:
     """The class that a controller's log stands for: not more than `vm` where it switched a guest. A drive
     that was cut off under a living guest is what the campaign file says."""
     alone = off.subject == "drive" and enumerated_anew
-    return "vm" if _is_guest(now) and off.cut_class == "power" and not alone else off.cut_class
+    return "vm" if of_guest and off.cut_class == "power" and not alone else off.cut_class
 
 
-def _is_guest(now: Facts) -> bool:
-    """Whether the machine is a virtual one. Not every system says so of itself; a drive of a hypervisor
-    does."""
-    return now.host.virtualisation != "none" or any(drive.emulated for drive in now.drives)
+def _is_guest(facts: Facts) -> bool:
+    """Whether the machine of the facts is a virtual one. Not every system says so of itself; a drive of a
+    hypervisor does."""
+    return facts.host.virtualisation != "none" or any(drive.emulated for drive in facts.drives)
 
 
 def _went_on_without_power(case: Case) -> list[str]:
@@ -327,26 +327,35 @@ def _is_another_boot(armed: Facts, now: Facts) -> bool:
 
 
 def _enumerated_anew(armed: Facts, now: Facts) -> str:
-    """The sentence that each leaf drive was attached anew, or "". The drives of `now` are those below the
-    file system as it is mounted now, so a newer one means a newer mount as well."""
+    """The sentence that each leaf drive was attached anew in the boot of the run, or "". The drives of `now`
+    are those below the file system as it is mounted now, so a newer one means a newer mount as well."""
     pairs = _pairs(armed, now)
-    # Containers have machine ids of their own; the boot is their kernel's.
-    moved = not same_kernel(armed.host, now.host) and armed.host.machine_id != now.host.machine_id
-    if not pairs or (armed.host.boot_id != now.host.boot_id and not moved):
-        return ""  # within another boot of the same machine everything is new: that is the death of the OS
+    if not pairs or armed.host.boot_id != now.host.boot_id or _is_elsewhere(armed, now):
+        return ""  # within another boot everything is new, and two machines number drives as they like
     for before, after in pairs:
-        if after is None:
+        if after is None or before.diskseq is None or after.diskseq is None:
             return ""
-        if moved and not own_serial(before, armed.host.machine_id):
-            return ""  # two machines may give one name to drives of one size, and number them as they like
-        if moved:
-            continue
-        if before.diskseq is None or after.diskseq is None or after.diskseq <= before.diskseq:
+        if after.diskseq <= before.diskseq:
             return ""
-    if moved:
-        return "every drive, recognised by its serial number, is attached to another machine than at arming"
     return "every drive was re-enumerated: " + ", ".join(
         f"{before.name} diskseq {before.diskseq} → {after.diskseq}"
         for before, after in pairs
         if after is not None
     )
+
+
+def _moved(armed: Facts, now: Facts) -> str:
+    """The sentence that each leaf drive is attached to another machine than at arming, or ""."""
+    pairs = _pairs(armed, now)
+    if not pairs or not _is_elsewhere(armed, now):
+        return ""
+    for before, after in pairs:
+        if after is None or not own_serial(before, armed.host.machine_id):
+            return ""  # two machines may give one name to drives of one size
+    return "every drive, recognised by its serial number, is attached to another machine than at arming"
+
+
+def _is_elsewhere(armed: Facts, now: Facts) -> bool:
+    """Whether the facts are of another machine. Containers have machine ids of their own; the boot is their
+    kernel's."""
+    return not same_kernel(armed.host, now.host) and armed.host.machine_id != now.host.machine_id

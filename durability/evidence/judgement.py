@@ -35,10 +35,12 @@ class Judgement:
     `in_flight`: a version newer than A' may have been issued to it. `in_flight_damaged`: such a slot, with
     sectors that hold nothing recognisable. `order_violation`: legal under A, wrong under A'. `collateral`:
     shares a physical block with a slot in flight. `above_ceiling`: holds a version that was never allowed
-    to be issued. `expected_seq`: newest operation <= A' on the slot (0: the prefill, or none). `found_seq`:
-    the oldest stale version found (EARLIER_RUN: an earlier run's data), None if there is none; of a name
-    that must not be there, any version. `oldest_lost_seq`: the first acknowledged operation on the slot that
-    its content is known to have lost, None for none. `text` is one sentence for people.
+    to be issued. `out_of_reach`: it holds something, but no version was allowed to be issued to it, and it
+    shows none; so it explains nothing that is wrong elsewhere. `expected_seq`: newest operation <= A' on the
+    slot (0: the prefill, or none). `found_seq`: the oldest stale version found (EARLIER_RUN: an earlier run's
+    data), None if there is none; of a name that must not be there, any version. `oldest_lost_seq`: the first
+    acknowledged operation on the slot that its content is known to have lost, None for none. `text` is one
+    sentence for people.
     """
 
     writer: int
@@ -52,6 +54,7 @@ class Judgement:
     order_violation: bool = False
     collateral: bool = False
     above_ceiling: bool = False
+    out_of_reach: bool = False
     expected_seq: int
     found_seq: int | None = None
     oldest_lost_seq: int | None = None

@@ -40,7 +40,7 @@ from durability.evidence.proven_operations import (
     first_of,
 )
 from durability.formats.mixing import U64, Words
-from durability.formats.plan import Name, Plan
+from durability.formats.plan import Name, Plan, parse_name
 
 MISSING = -1  # the length of a file that is not there
 # What operations beyond the ceiling may leave of a name: see `NameOracle.note_findings`.
@@ -379,12 +379,32 @@ class NameOracle(ProvenOperations):
         return self._faults_of_presence(observation, newest)
 
     def _faults_of_presence(self, observation: Observation, newest: int) -> Faults:
-        """What is wrong with a name that must not be there since `newest`, or 0: was never allowed to be. Of
-        `create` that is a later operation's; others make no such name, so it is somebody else's file."""
+        """What is wrong with a name that must not be there since `newest`, or 0: was never allowed to be.
+        Others than `create` make no such name, so it is somebody else's file if no run made it."""
+        if not newest and self._may_be_begun(observation.writer, observation.slot):
+            return Faults(None, False, True, None)
         seqs = [seq for seq in map(self._outdated, observation.spans) if seq is not None]
         if newest or EARLIER_RUN in seqs:  # an earlier run's names were removed for good before this one
             return Faults("resurrected", False, False, min(seqs, default=None))
-        return Faults(None, False, self.plan.contract.endless, None)
+        endless = self.plan.contract.endless
+        if endless and any(span.state == "stray" for span in observation.spans):
+            return Faults("misdirected", False, False, None)
+        return Faults(None, False, False, None, endless)
+
+    def _may_be_begun(self, writer: int, slot: int) -> bool:
+        """Whether a log that is behind by less than a group lets a name beyond the ceiling be in the making.
+        Then it may show anything, and nothing shows a later operation. Names after it never come first."""
+        return self.plan.contract.endless and slot < self.ceiling(writer) + self.plan.group
+
+    def may_make(self, suffix: str) -> bool:
+        """As for any plan, and the names that operations make."""
+        name = parse_name(suffix)
+        contract = self.plan.contract
+        if name is None or not self._is_writer(name.writer):
+            return super().may_make(suffix)
+        if name.temporary:
+            return contract.whole_at_all_times and name.number < self.plan.slots
+        return name.number < self.plan.slots or self._may_be_begun(name.writer, name.number)
 
     def _faults_of_content(self, observation: Observation, newest: int) -> Faults:
         """What is wrong with a name that must hold version `newest`, or whole one that is newer still."""

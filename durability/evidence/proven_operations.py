@@ -29,7 +29,7 @@ from durability.evidence.observation import (
 )
 from durability.evidence.record_rows import Rows
 from durability.formats.mixing import U64, Words
-from durability.formats.plan import MAIN, Plan
+from durability.formats.plan import CONTROL, MAIN, Plan, parse_name
 from durability.formats.record import SECTOR_WORDS, Stamper, claims, may_be_sectors, parse, superblock
 from durability.formats.versions import Versions
 
@@ -64,6 +64,7 @@ class Faults:
     damaged: bool
     above: bool
     found: int | None
+    out_of_reach: bool = False
 
 
 def first_of(found: Collection[FindingClass]) -> FindingClass:
@@ -312,6 +313,35 @@ class ProvenOperations:
             text=f"copy {copy} of the superblock, written before the run, is {finding or 'intact'}",
         )
 
+    def may_make(self, suffix: str) -> bool:
+        """Whether the plan can ever have made the file TARGET + `suffix`, with old blocks in it perhaps."""
+        return suffix == MAIN or (suffix == CONTROL and bool(self.plan.control_slots))
+
+    def judge_earlier(
+        self, suffix: str, data: bytes | bytearray | memoryview, earlier: Collection[int]
+    ) -> Judgement:
+        """Hold a file that the plan never makes, which begins with `data`, against what arming does: it
+        removes all that earlier runs left, of any workload, and syncs the directory. `earlier`: these runs.
+        Only sectors in their own place count, with any tag: the drive may have had another serial then."""
+        sectors = parse(memoryview(data)[: len(data) // limits.SECTOR_BYTES * limits.SECTOR_BYTES])
+        places = np.arange(len(sectors.run), dtype=U64) * U64(limits.SECTOR_BYTES)
+        runs = sectors.run[sectors.intact & (sectors.offset == places)].tolist()
+        back = next((run for run in runs if run in earlier), None)
+        name = parse_name(suffix)
+        found = "nothing of an earlier run" if back is None else f"data of run {back:016x}"
+        return Judgement(
+            writer=self.plan.control_writer if name is None else name.writer,
+            slot=0 if name is None else name.number,
+            suffix=suffix,
+            offset=0,
+            record_bytes=len(data),
+            finding=None if back is None else "resurrected",
+            expected_seq=PREFILL,
+            found_seq=None if back is None else EARLIER_RUN,
+            text=f"name {suffix}: {'legal' if back is None else 'resurrected'}, expected no such name,"
+            f" found {found}",
+        )
+
     def _outdated(self, span: Span) -> int | None:
         """The version that `span` shows to be in place; None if it shows none."""
         if span.state == "version":
@@ -343,6 +373,7 @@ class ProvenOperations:
             order_violation=order_violation,
             collateral=collateral,
             above_ceiling=faults.above,
+            out_of_reach=faults.out_of_reach,
             expected_seq=expected,
             found_seq=faults.found,
             oldest_lost_seq=oldest_lost,

@@ -55,7 +55,7 @@ class JudgedRows:
     slots: Words
     finding: NDArray[np.int8]
     in_flight_damaged: Flags
-    above_ceiling: Flags
+    out_of_reach: Flags
     order_violation: Flags
     collateral: Flags
     expected: Words
@@ -68,7 +68,7 @@ class RowFaults:
 
     finding: NDArray[np.int8]
     damaged: Flags
-    above: Flags
+    out_of_reach: Flags
     found: Seqs
 
 
@@ -137,7 +137,7 @@ def faults(
     return RowFaults(
         finding=np.where(tail, _NONE, finding).astype(np.int8),
         damaged=excused & np.where(tail, odd, blank),
-        above=tail & ~excused,
+        out_of_reach=tail & ~excused,
         found=np.where(tail, NO_SEQ, found),
     )
 

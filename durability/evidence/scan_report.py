@@ -147,6 +147,7 @@ class ScanCounts:
     collateral: int = 0
     unstable: int = 0
     above_ceiling: int = 0
+    out_of_reach: int = 0
     control_lost: int = 0
     findings: Counter[FindingClass] = field(default_factory=Counter)
     apart: Counter[tuple[Apart, FindingClass]] = field(default_factory=Counter)
@@ -160,6 +161,7 @@ class ScanCounts:
         """Count a slot that holds nothing wrong."""
         self.in_flight_damaged += judgement.in_flight_damaged
         self.above_ceiling += judgement.above_ceiling
+        self.out_of_reach += judgement.out_of_reach
 
     def convict(self, judgement: Judgement) -> None:
         """Count a finding that was read twice."""
@@ -179,7 +181,8 @@ class ScanCounts:
         if judgement.writer == SUPERBLOCK_WRITER:
             self.apart["superblock", finding] += 1
         elif judgement.expected_seq == PREFILL:
-            self.apart["earlier name" if finding == "resurrected" else "prefill", finding] += 1
+            never_made = finding == "resurrected" or (contract.by_name and not contract.prefilled)
+            self.apart["earlier name" if never_made else "prefill", finding] += 1
         elif contract.layout == "log" and finding == "resurrected":
             self.apart["file", finding] += 1
         elif contract.by_name and contract.endless:
@@ -198,16 +201,23 @@ class ScanCounts:
             if prefill := int(np.count_nonzero((rows.finding == number) & (rows.expected == PREFILL))):
                 self.apart["prefill", name] += prefill
         self.in_flight_damaged += int(np.count_nonzero(rows.in_flight_damaged))
-        self.above_ceiling += int(np.count_nonzero(rows.above_ceiling))
+        self.out_of_reach += int(np.count_nonzero(rows.out_of_reach))
         self.order_violations += int(np.count_nonzero(rows.order_violation))
         self.collateral += int(np.count_nonzero(rows.collateral))
         lost = rows.oldest_lost > 0
         if lost.any():
             self.lose(writer, int(rows.oldest_lost[lost].min()), int(rows.expected[lost].max()))
 
-    def lose(self, writer: int, oldest: int, newest: int) -> None:
-        """Note that operations of `writer` from `oldest` to `newest` on some slots are lost."""
-        _widen(self._lost, writer, oldest, newest)
+    def lose(self, writer: int, oldest: int, newest: int, finding: FindingClass | None = None) -> None:
+        """Note that operations of `writer` from `oldest` to `newest` on some slots are lost. `finding`: the
+        class, if it may be provisional."""
+        _widen(self._perhaps_lost if finding in self.provisional else self._lost, writer, oldest, newest)
+
+    def settle_out_of_reach(self, explained: int) -> None:
+        """Count what is out of reach, now that all is judged: the log is behind if that explains all
+        findings. `explained`: how many of them it does."""
+        if explained == sum(self.findings.values()):
+            self.above_ceiling += explained or self.out_of_reach
 
     def report(
         self,

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +47,11 @@ from durability.evidence.record_rows import (
     whole_rows,
 )
 from durability.formats.mixing import U64, Words
-from durability.formats.plan import Extent, Plan, parse_name
-from durability.formats.record import SECTOR_WORDS, parse
+from durability.formats.plan import Extent, Name, Plan, parse_name
+from durability.formats.record import KIND_RECORD, SECTOR_WORDS, parse
+
+# What a file that no writer can have reached shows: see `LogOracle.look_beyond`.
+Beyond: TypeAlias = Literal["newer", "another run's", "nothing newer"]
 
 _SEQS_AHEAD = 8192  # expected versions computed at a time: the permutation is cheap only for many slots
 
@@ -201,13 +205,13 @@ class SlotOracle(ProvenOperations):
         excused = latest > expected
         found: set[FindingClass] = set()
         stale: list[int] = []
-        damaged = above = False
+        damaged = above = out_of_reach = False
         for span in observation.spans:
             if self._is_writer(span.writer) and span.seq > self.ceiling(span.writer):
                 above = True
             elif tail:
                 damaged |= excused and span.state not in ("version", "zero", "absent")
-                above |= not excused and span.state != "absent"
+                out_of_reach |= not excused and span.state != "absent"
             elif span.state == "version" and expected <= span.seq <= ceiling:
                 continue
             elif (seq := self._outdated(span)) is not None:
@@ -221,7 +225,7 @@ class SlotOracle(ProvenOperations):
         if found:
             return Faults(first_of(found), damaged, above, min(stale, default=None))
         if not stale:
-            return Faults(None, damaged, above, None)
+            return Faults(None, damaged, above, None, out_of_reach)
         lost = len(stale) == len(observation.spans) and len(set(stale)) == 1
         return Faults("lost" if lost else "torn", damaged, above, min(stale))
 
@@ -325,7 +329,7 @@ class SlotOracle(ProvenOperations):
             slots=slots,
             finding=found.finding,
             in_flight_damaged=found.damaged,
-            above_ceiling=found.above,
+            out_of_reach=found.out_of_reach,
             order_violation=out_of_order,
             collateral=self._rows_beside(writer, slots, wrong & (latest <= expected)),
             expected=expected,
@@ -410,14 +414,33 @@ class LogOracle(SlotOracle):
             and name.number * self.plan.slots > self.ceiling(name.writer)
         ]
 
-    def tells_of_run(self, words: Words) -> bool | None:
-        """Whether intact sectors in `words`, a whole number of sectors, are of this run; None if none is
-        intact."""
+    def look_beyond(self, words: Words) -> Beyond:
+        """What the first record of a file beyond the ceiling shows; `words`: a whole number of sectors. A
+        writer begins a file with its first record, so an acknowledged one in the file shows there."""
         sectors = parse(words)
-        if not sectors.intact.any():
-            return None
-        own = (sectors.run == U64(self.plan.run)) & (sectors.target == U64(self.plan.target))
-        return bool((sectors.intact & own).any())
+        own = sectors.intact & (sectors.run == U64(self.plan.run))
+        own &= sectors.target == U64(self.plan.target)
+        ceilings = np.array([self.ceiling(writer) for writer in range(self.plan.writers)], dtype=U64)
+        records = own & (sectors.kind == U64(KIND_RECORD)) & (sectors.writer < U64(self.plan.writers))
+        newer = sectors.seq[records] > ceilings[sectors.writer[records].astype(np.intp)]
+        others = sectors.intact & ~own
+        return "newer" if newer.any() else "another run's" if others.any() else "nothing newer"
+
+    def next_file(self, writer: int) -> int:
+        """The number of the first file beyond the ceiling. If the log is behind by less than a group, the
+        writer may just have made this one, whatever it shows, and none after it."""
+        return self.ceiling(writer) // self.plan.slots + 1
+
+    def may_make(self, suffix: str) -> bool:
+        """As for any plan, and the files up to the next one of each writer."""
+        name = parse_name(suffix)
+        return super().may_make(suffix) if name is None else self._may_be_begun(name)
+
+    def _may_be_begun(self, name: Name) -> bool:
+        """Whether a writer can have begun the file, if it is its own."""
+        if name.temporary or not self._is_writer(name.writer):
+            return False
+        return not self.logged or name.number <= self.next_file(name.writer)
 
     def _generations(self, writer: int) -> Iterator[ExpectedFile]:
         slots, done = self.plan.slots, self._proven[writer]

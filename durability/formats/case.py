@@ -25,6 +25,8 @@ SessionEnd: TypeAlias = Literal[
 ]
 # How the text of an event `rst` begins where the RST came from outside; else this server closed it.
 RESET = "the connection was reset"
+# The kind of the event that says that nothing of the run is left to verify, and why, in its text.
+FILES_REMOVED = "files-removed"
 
 # What may be attested of a cut, in falling order: all lost its power, a guest died, an operating system died.
 ProvableCutClass: TypeAlias = Literal["power", "vm", "os"]

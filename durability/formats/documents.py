@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, cast
 
-from durability import plain_text
+from durability import limits, plain_text
 from durability.errors import FormatError
 from durability.formats.packing import Value
 
@@ -27,7 +27,6 @@ T = TypeVar("T")
 
 TEXT_CHARACTERS_MAX = 4096  # as many as a path may have bytes
 NAME_CHARACTERS_MAX = 256
-COUNT_MAX = 1 << 45  # 400 million per second for a day; the sum of 100 of them is exact in a float64
 FINITE_MAX = 1e18  # of anything measured, and small enough to be added up, divided and squared
 _SHOWN_CHARACTERS = 60  # of a stranger's text in a message
 
@@ -75,6 +74,8 @@ def _make_exact(schema: Any, handler: Any, seen: set[int]) -> None:
             _make_exact(handler.resolve_ref_schema(schema), handler, seen)
         elif kind in _EXACT:
             schema.update(_EXACT[kind] | schema)
+        elif kind == "tuple":
+            schema["fail_fast"] = True  # a stranger's long list costs one error, not one per member
         for key, part in schema.items():
             if key != "metadata":
                 _make_exact(part, handler, seen)
@@ -93,7 +94,7 @@ def _limited(**keys: object) -> _Limits:
 
 # Types of fields that are checked more closely than by their type alone.
 Natural: TypeAlias = Annotated[int, _limited(ge=0, lt=1 << 62)]
-Count: TypeAlias = Annotated[int, _limited(ge=0, le=COUNT_MAX)]  # of what can be done in a round
+Count: TypeAlias = Annotated[int, _limited(ge=0, le=limits.COUNT_MAX)]  # of what can be done in a round
 Finite: TypeAlias = Annotated[float, _limited(ge=0, le=FINITE_MAX)]  # and not negative
 Text: TypeAlias = Annotated[str, _limited(max_length=TEXT_CHARACTERS_MAX)]
 Name: TypeAlias = Annotated[str, _limited(max_length=NAME_CHARACTERS_MAX)]

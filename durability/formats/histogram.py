@@ -15,6 +15,7 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from durability import limits
 from durability.errors import FormatError
 
 PERCENTS = (50.0, 95.0, 99.0, 99.9)
@@ -105,6 +106,8 @@ class Histogram:
             raise FormatError(
                 f"a histogram's {len(buckets)} buckets and {len(counts)} counts do not fit together"
             )
+        if sum(counts) > limits.COUNT_MAX:
+            raise FormatError(f"a histogram counts at most {limits.COUNT_MAX} values")
         histogram._counts[buckets] = counts
         histogram.max_value = largest[0]
         return histogram

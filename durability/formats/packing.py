@@ -30,10 +30,15 @@ def pack(value: Value) -> bytes:
     return packed
 
 
-def unpack(data: bytes | bytearray | memoryview, *, elements_max: int = ELEMENTS_MAX) -> Value:
+def unpack(
+    data: bytes | bytearray | memoryview, *, elements_max: int = ELEMENTS_MAX, members_max: int = ELEMENTS_MAX
+) -> Value:
     """The single value that `data` holds, all of it. Raises FormatError for anything else, and for more than
-    `elements_max` maps, lists and members of them: a byte of data can be an object of a hundred."""
+    `elements_max` maps, lists and members of them: a byte of data can be an object of a hundred.
+    `members_max`: of one map or list."""
     count = _Count(elements_max)
+    # msgpack makes a list as long as its head says before it has read the first member.
+    members_max = min(members_max, elements_max, len(data))
     small = len(data) <= _SMALL_BYTES  # the messages of the hot path are not worth counting
     try:
         value: Value = msgpack.unpackb(
@@ -43,8 +48,8 @@ def unpack(data: bytes | bytearray | memoryview, *, elements_max: int = ELEMENTS
             object_pairs_hook=_string_keys if small else count.pairs,
             list_hook=None if small else count.members,
             ext_hook=_refuse_extension,
-            max_array_len=elements_max,
-            max_map_len=elements_max,
+            max_array_len=members_max,
+            max_map_len=members_max,
         )
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
         raise FormatError(f"{len(data)} bytes are not one msgpack value: {error}") from error

@@ -79,6 +79,7 @@ class _Layout:
     fields: tuple[Field, ...]
     bytes_max: int
     elements_max: int
+    members_max: int
     since: int
 
 
@@ -86,9 +87,12 @@ _BY_KIND: dict[type[Message], _Layout] = {}
 _BY_HEAD: dict[bytes, _Layout] = {}
 
 
-def _wire(code: int, *, since: int = 3) -> Callable[[type[T]], type[T]]:
+def _wire(
+    code: int, *, since: int = 3, members_max: int = limits.MEMBERS_FROM_CLIENT_MAX
+) -> Callable[[type[T]], type[T]]:
     """Registers a message dataclass under `code`; its annotations carry the fields' checks. `since`: the
-    first version of the protocol that has it. A message of a release never changes: a new one is added."""
+    first version of the protocol that has it. `members_max`: of a map or list that a client sends. A message
+    of a release never changes: a new one is added."""
 
     def register(kind: type[T]) -> type[T]:
         assert issubclass(kind, Message)
@@ -103,6 +107,7 @@ def _wire(code: int, *, since: int = 3) -> Callable[[type[T]], type[T]]:
             fields=checks,
             bytes_max=min(len(head) + sum(check.bytes_max for check in checks), limits.FRAME_BYTES_MAX),
             elements_max=limits.ELEMENTS_FROM_CLIENT_MAX if issubclass(kind, ClientMessage) else ELEMENTS_MAX,
+            members_max=members_max if issubclass(kind, ClientMessage) else ELEMENTS_MAX,
             since=since,
         )
         _BY_KIND[kind] = _BY_HEAD[head] = layout
@@ -114,7 +119,7 @@ def _wire(code: int, *, since: int = 3) -> Callable[[type[T]], type[T]]:
 # The handshake, and what any session may say at any time after it.
 
 
-@_wire(0x01)
+@_wire(0x01, members_max=limits.MEMBERS_OF_HELLO_MAX)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello(ClientMessage):
     """First frame of a connection: the protocol versions that the client speaks, what it comes for, and who
@@ -667,7 +672,7 @@ def decode(body: bytes) -> Message:
     """The message that `body` is. Raises ProtocolError saying what is wrong with it."""
     layout = _layout_of(body)
     try:
-        array = unpack(body, elements_max=layout.elements_max)
+        array = unpack(body, elements_max=layout.elements_max, members_max=layout.members_max)
     except FormatError as error:
         raise ProtocolError(f"broken {layout.kind.__name__}: {error}") from error
     assert isinstance(array, list)

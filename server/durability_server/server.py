@@ -213,6 +213,7 @@ class Server:
             announce=self._announce,
         )
         self._requests.campaign_of = self._campaigns.campaign_of
+        self._requests.removal_of = self._campaigns.removal_of
         self._client_requests.campaign_with = self._campaigns.campaign_with
         self._services = Services(
             server_id=self._store.server_id,

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from durability.errors import UsageError
+from durability.evidence.strength import interval, upper_bound
 from durability.units import (
     counted,
     duration,
@@ -20,6 +21,8 @@ from durability.units import (
     parse_run,
     parse_size,
     percent,
+    percent_at_least,
+    percent_at_most,
     ratio_text,
 )
 
@@ -76,7 +79,8 @@ def test_a_host_of_ipv6_has_one_network(address: str, network: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "host:", ":7420", "7420", "::1:7420", "host:65536", "two words", "host:74 20"]
+    "text",
+    ["", "host:", ":7420", "7420", "::1:7420", "host:65536", "two words", "host:74 20", "a..b:1", "a" * 64],
 )
 def test_what_is_no_address_is_refused(text: str) -> None:
     """An address without a host, or without brackets around IPv6, is a usage error."""
@@ -167,6 +171,37 @@ def test_sizes_for_people(size_bytes: int, text: str) -> None:
 def test_a_share_has_two_digits(share: float, text: str) -> None:
     """Never a dot without a digit after it."""
     assert percent(share) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "at_least", "at_most"),
+    [
+        (0.0, "0.0 %", "0.0 %"),
+        (0.01, "1.0 %", "1.0 %"),
+        (0.010036, "1.0 %", "1.1 %"),
+        (0.05034, "5.0 %", "5.1 %"),
+        (0.09911, "9.9 %", "10 %"),
+        (0.000999, "0.099 %", "0.10 %"),
+        (1 - 0.05, "95 %", "95 %"),
+        (0.9901, "99 %", "100 %"),
+        (1.0, "100 %", "100 %"),
+    ],
+)
+def test_a_bound_is_rounded_away_from_what_was_shown(share: float, at_least: str, at_most: str) -> None:
+    """With as many digits as any share."""
+    assert (percent_at_least(share), percent_at_most(share)) == (at_least, at_most)
+
+
+def test_no_bound_reads_smaller_than_it_is() -> None:
+    """Nor does any lower end of an interval read larger. The usual aims stay 5.0 and 1.0 %."""
+    for cuts in range(1, 1001):
+        bound = upper_bound(0, cuts)
+        assert float(percent_at_most(bound).rstrip(" %")) >= 100 * bound - 1e-9, cuts
+        low, high = interval(1, cuts)
+        assert float(percent_at_least(low).rstrip(" %")) <= 100 * low + 1e-9, cuts
+        assert float(percent_at_most(high).rstrip(" %")) >= 100 * high - 1e-9, cuts
+    texts = [percent_at_most(upper_bound(0, cuts)) for cuts in (58, 59, 297, 299)]
+    assert texts == ["5.1 %", "5.0 %", "1.1 %", "1.0 %"]
 
 
 @pytest.mark.parametrize(

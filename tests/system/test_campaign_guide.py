@@ -16,7 +16,7 @@ from durability.campaign.definition import campaign_file
 from durability.campaign.definition.campaign_file import read_campaign
 from durability.campaign.progress import expected_cycle_s
 from durability.evidence.strength import upper_bound
-from durability.units import percent
+from durability.units import percent_at_most
 from durability_server.campaigns import notifications
 from tests.cli.help_page import commands
 from tests.system.guide_campaign import (
@@ -198,7 +198,7 @@ def test_bounds_are_those_of_the_cuts() -> None:
         [cell.strip() for cell in line.strip("|").split("|")[1:]]
         for line in re.findall(r"^\| (?:cuts without a loss|share of cuts).*$", TEXT, re.M)
     )
-    assert shares == [percent(upper_bound(0, int(count))) for count in cuts]
+    assert shares == [percent_at_most(upper_bound(0, int(count))) for count in cuts]
     assert cuts[-2:] == [str(campaign_file.CUTS), "299"]
     assert upper_bound(0, 1) == pytest.approx(0.95)
 

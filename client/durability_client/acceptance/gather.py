@@ -25,6 +25,7 @@ from durability.acceptance.drive_evidence import (
 )
 from durability.acceptance.known_cuts import (
     KnownDrive,
+    clean_series,
     facts_of_check,
     held_against,
     is_withheld,
@@ -324,18 +325,14 @@ async def _search_runs(connection: Connection, drive: _Drive, clients: tuple[str
 
 
 def _worth_telling(drive: _Drive, runs: Sequence[KnownDrive], named: set[str]) -> list[KnownDrive]:
-    """Of single runs: the first loss that no campaign tells of, one that convicts if there is one, the first
-    series with unanswered cuts, and the longest other one, unless the runs are those of a campaign that is
-    there."""
+    """Of single runs: the first loss that no campaign tells of, one that convicts if there is one, and all
+    that criteria need of the others, unless the runs are those of a campaign that is there."""
     losses = [one for one in runs if one.proof.losses and not one.runs & named]
     losses.sort(key=lambda one: is_withheld(one.facts, drive.measured))
-    clean = [one for one in runs if not one.proof.losses]
-    void = [one for one in clean if one.proof.bound is None]
     if drive.campaigns:
         convicted = any(one.losses and not is_withheld(cut, drive.measured) for cut, one in drive.proofs)
         return [] if convicted else losses[:1]
-    longest = sorted((one for one in clean if one.proof.bound is not None), key=lambda one: one.proof.cuts)
-    return [*losses[:1], *void[:1], *longest[-1:]]
+    return [*losses[:1], *clean_series(runs, drive.measured)]
 
 
 async def _search_campaigns(

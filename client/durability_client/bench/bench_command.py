@@ -177,7 +177,7 @@ def compare_files(options: CompareOptions, out: TextIO, err: TextIO) -> int:
     for."""
     paths = options.paths
     loaded = [saved_results.load(path) for path in paths]
-    labelled = [(_label(path, paths), result) for path, result in zip(paths, loaded, strict=True)]
+    labelled = list(zip(_labels(paths), loaded, strict=True))
     if len(loaded) < 2:
         raise UsageError("name two result files or more: `durability compare BEFORE.json AFTER.json`")
     comparison = compare(labelled, _proofs(options, labelled, err))
@@ -390,7 +390,11 @@ def _console(out: TextIO) -> Terminal:
     return console
 
 
-def _label(path: Path, paths: Sequence[Path]) -> str:
-    """A short name for a result: the file's, or its path where two files have one name."""
-    alike = [other for other in paths if other.name == path.name]
-    return path.stem if len(alike) == 1 else str(path)
+def _labels(paths: Sequence[Path]) -> tuple[str, ...]:
+    """A short name for each result, in their order: the file's without its ending, the file's, or the path,
+    the first of these that tells all of them apart."""
+    # One kind for all: a name without its ending may be another's with it.
+    for names in (tuple(path.stem for path in paths), tuple(path.name for path in paths)):
+        if len(set(names)) == len(names):
+            return names
+    return tuple(map(str, paths))

@@ -67,8 +67,8 @@ async def named_verdicts(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundVerdicts:
-    """What the server knows of each drive, None for nothing. `notes`: whose runs were left out, a sentence
-    for each drive of which several clients have runs."""
+    """What the server knows of each drive, None for nothing. `notes`: what was left out, a sentence each:
+    campaigns that are older or cannot be read, and of a drive that several clients have runs on, whose."""
 
     proofs: tuple[Proof | None, ...]
     notes: tuple[str, ...]
@@ -119,17 +119,20 @@ async def _named(connection: Connection, name: str) -> list[KnownDrive]:
 async def _look_at_campaigns(
     connection: Connection, measured: Sequence[Result], known: list[KnownDrive]
 ) -> tuple[str, ...]:
-    """Add what the newest campaigns say of the drives of `measured`. A sentence if there are more than
-    those."""
+    """Add what the newest campaigns say of the drives of `measured`. A sentence for each that cannot be read,
+    and one if there are older ones."""
 
     def is_measured(facts: Facts) -> bool:
         return any(same_drives(facts, one.facts, named=False) for one in measured)
 
     names = (await connection.request(ListCampaigns(), CampaignNames)).names
+    unread: list[str] = []
     for name in names[-SEARCHED_CAMPAIGNS_MAX:]:
-        with suppress(FormatError):  # of a later release: others can be read
+        try:
             known += await _of_campaign(connection, name, is_measured)
-    return older_campaigns(len(names))
+        except FormatError:  # of a later release: others can be read
+            unread.append(f"campaign {name} cannot be read by this release, and what it says does not count")
+    return (*unread, *older_campaigns(len(names)))
 
 
 async def verdicts_of_runs(

@@ -30,7 +30,7 @@ from durability.formats.mixing import combine
 from durability_client.bench.measure import workspace as target
 from durability_client.bench.measure.cost_meter import Meter, Spent, idle_of, spent
 from durability_client.bench.measure.disturbances import wait_until_idle
-from durability_client.bench.measure.fio import Fio
+from durability_client.bench.measure.fio import Fio, UnlikeError
 from durability_client.bench.measure.hardware_bounds import medium
 from durability_client.bench.measure.job import JobTask
 from durability_client.bench.measure.job_processes import JobError, Jobs
@@ -184,6 +184,8 @@ class _Measurement:
                 self._round(index, combine(self._options.seed, index, number))
             except LackError as error:
                 entry.note = str(error)
+            except UnlikeError as error:
+                self._drop(index, str(error))
             except JobError as error:
                 entry.note = _words(error.errno, str(error))
                 if error.errno not in _LACKING:
@@ -196,6 +198,13 @@ class _Measurement:
             notes = dict.fromkeys(entry.note for entry in self._entries)
             raise TargetError(f"{self._options.target}: no cell could be measured: {'; '.join(notes)}")
         self._idle += idle_of(self._meter.leave_alone(self._options.idle_s))
+
+    def _drop(self, index: int, note: str) -> None:
+        """Leave an entry without rounds: those that were too short to show what `note` says are no better."""
+        entry = self._entries[index]
+        entry.rounds.clear()
+        entry.note = note
+        self.order = [other for other in self.order if other != index]
 
     def _ended_by(self, entry: _Entry) -> TargetError:
         return TargetError(f"{self._options.target}: {entry.cell.name}: {entry.note}")
@@ -265,7 +274,7 @@ class _Measurement:
     def _round(self, index: int, seed: int) -> None:
         """One round of an entry, which has it even if what was made for it cannot be removed again.
 
-        Raises LackError, JobError, OSError, DurabilityError.
+        Raises LackError, UnlikeError, JobError, OSError, DurabilityError.
         """
         entry = self._entries[index]
         place = self._place if entry.cell.place == "target" else self._memory

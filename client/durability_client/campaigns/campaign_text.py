@@ -19,7 +19,7 @@ from durability.campaign.results import ArmResult, DriveResult, Tally, results, 
 from durability.campaign.server_time import SILENT_AFTER_S
 from durability.campaign.tasks import Condition
 from durability.evidence.strength import CONFIDENCE, upper_bound
-from durability.units import counted, format_size, percent
+from durability.units import counted, format_size, percent_at_least, percent_at_most
 from durability_client.campaigns.campaign_results import results_to_value
 from durability_client.campaigns.health_text import health_text
 from durability_client.text_tables import table
@@ -78,8 +78,8 @@ def _would_show(load: int, *, some: bool) -> str:
     if not load:
         return ""
     return (
-        f" Without a loss {'those' if some else 'they'} show that at most {percent(upper_bound(0, load))} of"
-        f" cuts lose data ({100 * CONFIDENCE:.0f} % confidence)."
+        f" Without a loss {'those' if some else 'they'} show that at most"
+        f" {percent_at_most(upper_bound(0, load))} of cuts lose data ({100 * CONFIDENCE:.0f} % confidence)."
     )
 
 
@@ -172,7 +172,7 @@ def _rates(result: DriveResult) -> Iterator[str]:
             unknown = f" and {tally.unknown} not known," if tally.unknown else ""
             yield (
                 f"  {result.drive}, arm {arm.arm}: {tally.losses} of {counted(tally.cuts, 'cut')},{unknown}"
-                f" {percent(tally.low)} to {percent(tally.high)}"
+                f" {percent_at_least(tally.low)} to {percent_at_most(tally.high)}"
             )
 
 
@@ -214,5 +214,5 @@ def _counts(tally: Tally, clean: int, kept: int, left_out: int) -> dict[str, Any
         "loss": str(tally.losses),
         "kept": str(kept),
         "left_out": str(left_out),
-        "at_most": percent(tally.bound) if tally.bound is not None else None,
+        "at_most": percent_at_most(tally.bound) if tally.bound is not None else None,
     }

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from platformdirs import user_state_path
 
-from durability.errors import SetupError
+from durability.errors import FormatError, SetupError
 from durability.protocol.auth import APPLICATION
 from durability.protocol.local_address import PATH_BYTES_MAX, PORT, port_of, socket_name
-from durability.units import format_address, is_loopback, parse_address
+from durability.units import format_address, is_address, is_loopback, parse_address
 from durability_client.link.credential import credential_path, load_credential
 
 _PROBE_S = 1.0
@@ -64,8 +64,12 @@ def endpoint(server: str | None, credential: Path | None, *, as_operator: bool =
     if known is None:
         what = f"has not joined the server at {server}" if server else "has no server"
         raise SetupError(f"this machine {what} ({path} does not exist): {HOW_TO_JOIN}")
+    # A server of an earlier release may have told of an address that no name server can be asked for.
+    servers = tuple(map(parse_address, filter(is_address, known.servers)))
+    if address is None and not servers:
+        raise FormatError(f"{path} has no address of a server that can be reached: join again")
     return Endpoint(
-        addresses=(address,) if address is not None else tuple(map(parse_address, known.servers)),
+        addresses=(address,) if address is not None else servers,
         fingerprint=bytes.fromhex(known.fingerprint),
         client=known.client,
         secret=bytes.fromhex(known.secret),

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 
 from durability.errors import (
@@ -108,6 +107,13 @@ class RunLink:
         )
         await self._connection.request(register, Accepted)
         self._keeper = asyncio.create_task(self._keep())
+        self._keeper.add_done_callback(self._kept)
+
+    def _kept(self, keeper: asyncio.Task[None]) -> None:
+        """A defect of this tool ends the run; without an end the writers would wait for credit for ever."""
+        if not keeper.cancelled() and (error := keeper.exception()) is not None:
+            self.final = PeerError(f"the link to the server failed, a defect of this tool: {error!r}")
+            self.ended.set()
 
     async def arm(self, facts: Mapping[str, Value]) -> None:
         """Ask for the run to be armed until the server has it durably. Raises PeerError where the run is
@@ -149,8 +155,7 @@ class RunLink:
         """Give the connection back; the run is ended only by `finish`."""
         if self._keeper is not None:
             self._keeper.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._keeper
+            await asyncio.wait({self._keeper})
         if self._connection is not None:
             self._connection.close()
             self._connection = None

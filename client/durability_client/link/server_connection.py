@@ -27,7 +27,6 @@ from durability.errors import (
     ProtocolError,
     RefusedError,
     SetupError,
-    UsageError,
 )
 from durability.protocol.messages import (
     Message,
@@ -38,7 +37,7 @@ from durability.protocol.messages import (
 )
 from durability.protocol.secure_stream import PlainStream, SecureStream, client_context
 from durability.protocol.state_machine import ClientProtocol
-from durability.units import format_address, parse_address
+from durability.units import format_address, is_address, parse_address
 from durability_client.link.credential import remember_servers, with_servers
 from durability_client.link.endpoint import Endpoint, short_path
 
@@ -246,19 +245,12 @@ def _close_late(attempt: asyncio.Task[Connection]) -> None:
 
 
 def _learned(endpoint: Endpoint, address: tuple[str, int], others: Sequence[str]) -> Endpoint:
-    live = [format_address(*address), *filter(_is_address, others)]
+    live = [format_address(*address), *filter(is_address, others)]
     if endpoint.credential is not None and len(live) > 1:
         with suppress(SetupError, FormatError):  # the connection is what the command needs
             remember_servers(endpoint.credential, live, client=endpoint.client)
     known = with_servers([live[0], *(format_address(*one) for one in endpoint.addresses)], live)
-    return replace(endpoint, addresses=tuple(map(parse_address, known)))
-
-
-def _is_address(text: str) -> bool:
-    try:
-        return parse_address(text)[1] > 0
-    except UsageError:
-        return False
+    return replace(endpoint, addresses=tuple(map(parse_address, filter(is_address, known))))
 
 
 async def _connect(endpoint: Endpoint, purpose: Purpose, address: tuple[str, int] | None) -> Connection:
@@ -288,6 +280,8 @@ async def _connect(endpoint: Endpoint, purpose: Purpose, address: tuple[str, int
     except ProtocolError as error:
         connection.close()
         raise ProtocolError(f"{where}: {error}") from error
+    except UnicodeError as error:
+        raise PeerError(f"cannot connect to {where}: no name server can be asked for that name") from error
     except OSError as error:
         raise PeerError(
             f"cannot connect to {where}: {_why_refused(error)}; check that `durability serve` runs there"

@@ -64,6 +64,12 @@ def name_of(device_number: tuple[int, int], *, sys: Path = SYS) -> str | None:
     return link.resolve().name if link.exists() else None
 
 
+def number_of(name: str, *, sys: Path = SYS) -> int | None:
+    """The number of the block device `name`, as in `st_rdev`; None where it is gone."""
+    major, colon, minor = text_of(_class(name, sys) / "dev").partition(":")
+    return os.makedev(int(major), int(minor)) if colon else None
+
+
 def node_of(name: str) -> Path:
     """The node of the block device with this kernel's name, in which `!` stands for a `/`, as in etherd!e0.0
     of ATA over Ethernet."""
@@ -241,6 +247,11 @@ def partitions_of(name: str, *, sys: Path = SYS) -> list[str]:
 def holders_of(name: str, *, sys: Path = SYS) -> list[str]:
     """The md, dm and like devices that are built on the device `name`."""
     return sorted(entry.name for entry in _class(name, sys).glob("holders/*"))
+
+
+def mapped_to(name: str, *, sys: Path = SYS) -> list[str]:
+    """The devices on which device mapper has put the volume `name`: LVM, multipath, dm-crypt and the like."""
+    return _below(name, sys) if (_class(name, sys) / "dm").exists() else []
 
 
 def whole_of(name: str, *, sys: Path = SYS) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from durability_client.system import block_devices
 from durability_client.system.block_devices import SYS, Loop
-from durability_client.system.mounts import foreign_mounts, mounts
+from durability_client.system.mounts import Mount, foreign_mounts, mounts
 
 _MAY_HANG = (
     "fuse",
@@ -49,27 +49,81 @@ def use_of_device(name: str, *, sys: Path = SYS) -> Use | None:
 
 
 def writer_of(name: str, *, sys: Path = SYS) -> Use | None:
-    """A process that has the block device `name`, or a partition of it, open for writing; as far as this user
-    may look. A virtual machine or a database may use a device so, and no holder shows it; udev, smartd and
-    their like do so for a moment only."""
-    names = (name, *block_devices.partitions_of(name, sys=sys))
-    nodes = {str(block_devices.node_of(one)) for one in names}
+    """A process that has the block device `name` open for writing, or another one with some of its bytes; as
+    far as this user may look. A virtual machine or a database may use a device so, and no holder shows it;
+    udev, smartd and their like do so for a moment only.
+
+    Devices are compared by their numbers: a container may have a node of its own for the device, with any
+    name. The same bytes have the device's partitions, its whole device, other paths to it, and what lies
+    below a loop device or a volume. Another partition of its whole device has none of them.
+    """
+    names = {
+        number: one
+        for one in _sharing(name, sys)
+        if (number := block_devices.number_of(one, sys=sys)) is not None
+    }
+    hanging = {mount.id for mount in _all_mounts() if mount.type.startswith(_MAY_HANG)}
     for process in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208 - names
         if int(process) == os.getpid():
             continue
         with suppress(OSError):  # it ended, or it is another user's
-            for file in Path("/proc", process, "fd").iterdir():
-                if (node := os.readlink(file)) in nodes and _is_for_writing(process, file.name):  # noqa: PTH115
-                    program = Path("/proc", process, "comm").read_text(errors="replace").strip()
-                    text = f"open for writing in process {process} ({program})"
+            for descriptor in os.listdir(f"/proc/{process}/fd"):  # noqa: PTH208 - names
+                number = _device_written(process, descriptor, hanging)
+                if number is not None and number in names:
+                    node = str(block_devices.node_of(names[number]))
+                    text = f"open for writing in process {process} ({_program(process)})"
                     return Use(name=node, text=text, remedy="end that first")
     return None
 
 
-def _is_for_writing(process: str, descriptor: str) -> bool:
-    text = Path("/proc", process, "fdinfo", descriptor).read_text()
-    flags = next((line.split()[1] for line in text.splitlines() if line.startswith("flags:")), "0")
-    return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
+def _sharing(name: str, sys: Path) -> set[str]:
+    """The device `name`, and others that have some of its bytes."""
+    found: set[str] = set()
+    pending, reached = [name], set[str]()
+    while pending:
+        one = pending.pop()
+        if one in reached:
+            continue
+        reached.add(one)
+        whole = block_devices.whole_of(one, sys=sys)
+        for same in (one, *_same_bytes(one, sys)):
+            found |= {same, block_devices.whole_of(same, sys=sys)}
+            found.update(block_devices.partitions_of(same, sys=sys))
+        loop = block_devices.loop_of(whole, sys=sys)
+        if loop is not None and (below := _name_of_node(loop.backing)) is not None:
+            pending.append(below)
+        pending.extend(block_devices.mapped_to(whole, sys=sys))
+    return found
+
+
+def _device_written(process: str, descriptor: str, hanging: set[int]) -> int | None:
+    """The number of the block device that a process has open for writing as `descriptor`; None for another
+    file, one that it only reads, and one that it has closed. `hanging`: mounts on which no file is asked."""
+    with suppress(OSError):
+        file = f"/proc/{process}/fd/{descriptor}"
+        if not os.readlink(file).startswith("/"):  # noqa: PTH115 - a pipe, a socket and the like
+            return None
+        lines = Path("/proc", process, "fdinfo", descriptor).read_text().splitlines()
+        info = dict(line.split(":", 1) for line in lines if ":" in line)
+        is_for_writing = int(info.get("flags", "0"), 8) & os.O_ACCMODE != os.O_RDONLY
+        if not is_for_writing or int(info.get("mnt_id", "0")) in hanging:
+            return None
+        found = os.stat(file)  # noqa: PTH116 - one of many thousands
+        return found.st_rdev if stat.S_ISBLK(found.st_mode) else None
+    return None
+
+
+def _program(process: str) -> str:
+    """The name of a process's program, "" where it has ended."""
+    with suppress(OSError):
+        return Path("/proc", process, "comm").read_text(errors="replace").strip()
+    return ""
+
+
+def _all_mounts() -> Iterator[Mount]:
+    """Those of every mount namespace, as far as this user may look."""
+    yield from mounts()
+    yield from (mount for _, mount in foreign_mounts())
 
 
 def use_of_file(path: Path) -> Use | None:

@@ -16,6 +16,7 @@ import struct
 import sys
 import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 from durability.formats.documents import escaped
@@ -40,6 +41,8 @@ _PAGE_BYTES = 4096
 _FS_IOC_GETFSUUID = 0x80111500  # _IOR(0x15, 0, struct fsuuid2), linux/fs.h
 _UUID_ANSWER_BYTES = 17
 _FS_IOC_GETVERSION = 0x80087601  # _IOR('v', 1, long), linux/fs.h: the inode's generation
+_FS_IOC_GETFLAGS = 0x80086601  # _IOR('f', 1, long), linux/fs.h: what chattr sets
+_FS_JOURNAL_DATA_FL = 0x4000
 _WITH_GENERATION = frozenset({"ext2", "ext3", "ext4", "xfs", "f2fs"})
 # _IOWR(0x94, 18, 4096 bytes), linux/btrfs.h; in tree 0: the file's subvolume.
 _BTRFS_IOC_INO_LOOKUP = 0xD0009412
@@ -214,6 +217,25 @@ def has_no_journal(path: Path) -> bool:
     if mount is None:
         return False
     return mount.type in JOURNAL_LESS or _is_ext4_without_journal(mount, _names_below(mount))
+
+
+def has_data_in_journal(path: Path, fd: int) -> bool:
+    """Whether the file system of `path` is known to put the data of the file `fd` into its journal, by an
+    option of the mount, a default of the file system, or an attribute of the file (chattr +j)."""
+    mount = mount_of(path)
+    if mount is None:
+        return False
+    if "data=journal" in mount.options.split(","):
+        return True
+    if mount.type not in ("ext3", "ext4"):  # the driver of both is that of ext4
+        return False
+    with suppress(OSError):
+        flags = fcntl.ioctl(fd, _FS_IOC_GETFLAGS, bytes(struct.calcsize("l")))
+        if int.from_bytes(flags[:4], sys.byteorder) & _FS_JOURNAL_DATA_FL:
+            return True
+    # The options of a mount leave out what is a default of the file system (tune2fs -o journal_data).
+    options = (block_devices.text_of(Path("/proc/fs/ext4", name, "options")) for name in _names_below(mount))
+    return any("data=journal" in text.splitlines() for text in options)
 
 
 def _is_ext4_without_journal(mount: Mount, names: tuple[str, ...]) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import re
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
@@ -40,6 +41,9 @@ from durability_client.target.target_warnings import lacks_journal
 
 Ends: TypeAlias = list[tuple[int, Sectors]]  # what lies at the two ends of a file, with its offset
 
+# They wrote all blocks of a changed page before Linux 6.6: iomap knew only of whole pages that they changed.
+_PAGES_WRITTEN_WHOLE = frozenset({"xfs", "gfs2", "zonefs"})
+_BLOCKS_WRITTEN_ALONE_SINCE = (6, 6)
 _NAME_BYTES = 1024  # for a file's inode and directory entry: xfs takes some 600, btrfs twice 400
 
 
@@ -54,13 +58,24 @@ class Consent:
 
 def block_bytes(facts: Facts, *, direct: bool) -> int:
     """What may be torn together on this target: the largest of physical and file-system blocks. The page
-    cache (not `direct`) writes a device in blocks of its own: at most a page, and a divisor of its size."""
+    cache (not `direct`) writes a device in blocks of its own: at most a page, and a divisor of its size. Of a
+    file it writes whole pages on some file systems."""
     sizes = [limits.SECTOR_BYTES, *(drive.physical_block_bytes for drive in facts.drives)]
     if facts.file_system is not None:
         sizes.append(facts.file_system.block_bytes)
     if facts.kind == "device" and not direct:
         sizes.append(min(mmap.PAGESIZE, facts.size_bytes & -facts.size_bytes))
+    if facts.kind == "file" and not direct and _writes_whole_pages(facts):
+        sizes.append(mmap.PAGESIZE)
     return max(sizes)
+
+
+def _writes_whole_pages(facts: Facts) -> bool:
+    """Whether a changed page of a file takes its unchanged blocks along; an unknown kernel counts as old."""
+    if facts.file_system is None or facts.file_system.type not in _PAGES_WRITTEN_WHOLE:
+        return False
+    release = re.match(r"(\d+)\.(\d+)", facts.host.release)
+    return release is None or (int(release[1]), int(release[2])) < _BLOCKS_WRITTEN_ALONE_SINCE
 
 
 def name_bytes(record_bytes: int, facts: Facts) -> int:
@@ -344,9 +359,9 @@ def _check_unused(path: Path, use: device_users.Use | None) -> None:
 def _check_blocks(facts: Facts, plan: Plan) -> None:
     """A record that shares a block with another puts acknowledged data at risk whenever the other is
     written."""
-    block = block_bytes(facts, direct=plan.direct)
-    # A file has the blocks of its file system for itself.
+    # A file has the blocks of its file system, and the pages of the cache, for itself.
     by_name = plan.contract.by_name
+    block = block_bytes(facts, direct=plan.direct or by_name)
     own = _file_bytes(plan.record_bytes, facts) if by_name else plan.record_bytes
     if own % block:
         by_cache = not own % block_bytes(facts, direct=True)

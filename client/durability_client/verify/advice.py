@@ -14,7 +14,7 @@ from durability.evidence.judge import attestation_would_do
 from durability.evidence.outcome import Outcome
 from durability.evidence.strength import upper_bound
 from durability.formats.case import ProvableCutClass
-from durability.units import percent
+from durability.units import percent_at_most
 
 _SERIES_AIMS = (10, 30, 59, 299)  # cuts without loss, for bounds of 26, 9.5, 5 and 1 %
 
@@ -178,7 +178,7 @@ def _cut_again(outcome: Outcome) -> Iterator[str]:
     elif series.left_out:
         yield ADVICE["series-incomplete"]
     elif aims and series.bound is not None and not series.losses:
-        first, *others = ((percent(upper_bound(0, cuts)), cuts) for cuts in aims)
+        first, *others = ((percent_at_most(upper_bound(0, cuts)), cuts) for cuts in aims)
         more = "".join(f", {share} after {cuts}" for share, cuts in others)
         yield (
             f"cut again: at most {first[0]} of cuts lose data after {first[1]} clean cuts{more}"

@@ -25,7 +25,7 @@ from durability.evidence.strength import CONFIDENCE
 from durability.evidence.verdict import REASONS, VerdictWord
 from durability.formats.facts import Facts
 from durability.formats.plan import Plan
-from durability.units import counted, percent
+from durability.units import counted, percent, percent_at_most
 from durability_client.descriptions import describe_commits, describe_flushes, describe_operations
 from durability_client.system.encrypted_directories import is_encrypted
 from durability_client.system.terminal import Terminal
@@ -410,7 +410,7 @@ def _strength(outcome: Outcome) -> Iterator[str]:
     elif series.losses or series.cuts >= _FEW_CUTS:
         seen = _series(outcome) if series.losses else counted(series.cuts, "clean cut")
         sure = f"with {percent(CONFIDENCE)} confidence"
-        yield f"{seen}: at most {percent(series.bound)} of cuts lose data, {sure}"
+        yield f"{seen}: at most {percent_at_most(series.bound)} of cuts lose data, {sure}"
     else:
         little = f"{counted(series.cuts, 'clean cut')} {'proves' if series.cuts == 1 else 'prove'} little"
-        yield f"{little}: up to {percent(series.bound)} of cuts could still lose data"
+        yield f"{little}: up to {percent_at_most(series.bound)} of cuts could still lose data"

@@ -2,8 +2,8 @@
 
 The order is the evidence's: lock, facts, superblocks, case, identity, and only then the run is ended and
 read. Nothing is written to the target, except by the kernel if `--device` has it mounted (see `mount_probe`).
-A wrong target, a missing mount, a run that goes on and an unreachable server are errors with exit code 5,
-never a loss.
+A wrong target, a missing mount, files that a campaign removed, a run that goes on and an unreachable server
+are errors with exit code 5, never a loss.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from durability.evidence.identity import identify, newer_run_here
 from durability.evidence.judge import Attestation, Found, judge
 from durability.evidence.outcome import Outcome, Requirements
 from durability.evidence.scan_report import Example, ScanReport, empty_report
-from durability.formats.case import Case
+from durability.formats.case import FILES_REMOVED, Case
 from durability.formats.documents import to_json
 from durability.formats.facts import Facts
 from durability.formats.plan import Plan
@@ -142,6 +142,8 @@ async def examine(
         case = await case_source.open(run, found.facts, end=False)
         if not options.run and case is not None and case.superseded_by:
             case = await _newest_here(case, found, case_source)
+        if case is not None:
+            _require_files(case)
         plan = _plan(case, found, run)
         if isinstance(storage, UnmountableStorage) and case is not None:
             found, stalled = Found(facts=storage.facts_as_target_of(case, facts), superblocks=()), ""
@@ -157,6 +159,7 @@ async def examine(
             control_completed=case.control if case is not None else 0,
             block_bytes=block_bytes_of(found.facts),
             before=before,
+            earlier=_earlier_runs(case, found.facts) if case is not None else (),
         )
         examples: list[Example] = []
         if stalled:
@@ -264,6 +267,14 @@ async def _found(facts: Facts, scan_process: ScanProcess, plan: Plan | None) -> 
         return Found(facts=facts, superblocks=()), str(error)
 
 
+def _earlier_runs(case: Case, now: Facts) -> frozenset[int]:
+    """The runs whose names beside the target were removed before that of `case` was armed. None if the target
+    was renamed since: what stands beside it now may never have been removed."""
+    if case.armed is None or case.armed.path_in_file_system != now.path_in_file_system:
+        return frozenset()
+    return frozenset(map(parse_run, case.predecessors))
+
+
 def _plan(case: Case | None, found: Found, run: int) -> Plan:
     """The plan of the run to judge: the server's, or where it has none, the superblock's."""
     if case is not None:
@@ -275,6 +286,14 @@ def _plan(case: Case | None, found: Found, run: int) -> Plan:
         f"the server does not know run {format_run(run)}, and the target does not hold its plan:"
         " `durability runs --all` lists the runs of the server"
     )
+
+
+def _require_files(case: Case) -> None:
+    """Raises TargetError for a run whose files are gone on purpose. A server says it by itself; this is for
+    an export."""
+    removed = next((event.text for event in case.events if event.kind == FILES_REMOVED), "")
+    if removed:
+        raise TargetError(removed)
 
 
 def _require_target_of(case: Case, found: Found, path: Path) -> None:

@@ -129,9 +129,12 @@ class Workload:
             return names * name_bytes, names
         return 0, 0
 
-    def rests_on_commit(self, sync: str) -> bool:
-        """Whether a `sync` of its files also waits for what others changed. Names ask their directory."""
-        return self.layout == "log" or (self.layout == "region" and sync in _COMMITTING_METHODS)
+    def rests_on_commit(self, sync: str, *, in_journal: bool = False) -> bool:
+        """Whether a `sync` of its files also waits for what others changed. `in_journal`: their data are in
+        the file system's journal, which any sync commits. Names ask their directory."""
+        if self.layout == "region":
+            return in_journal or sync in _COMMITTING_METHODS
+        return self.layout == "log"
 
 
 class EndlessWorkload(Workload):

@@ -483,8 +483,8 @@ class ReferenceJudge:
         outdated = [EARLIER_RUN for one in held if one.state == "earlier"]
         if not puts:
             outdated += [one.seq for one in held if one.state == "version"]
-            if not expected and EARLIER_RUN not in outdated:
-                return None  # it was never allowed to be there: `log-behind`, or somebody else's file
+            if not expected and (self._may_be_begun(place) or not outdated):
+                return self._judge_stranger(place, held)
             return Wrong(finding="resurrected", expected=expected, found=min(outdated, default=None))
         legal = {expected, *remade}
         outdated += [one.seq for one in held if one.state == "version" and one.seq not in legal]
@@ -495,6 +495,18 @@ class ReferenceJudge:
         found = {_CLASSES_OF_NAMES[state] for state in states}
         finding: FindingClass = next((one for one in _PRECEDENCE if one in found), "torn")
         return Wrong(finding=finding, expected=expected, found=oldest)
+
+    def _may_be_begun(self, place: Place) -> bool:
+        """Whether a name of `create` beyond the ceiling may be of a group of which the log does not know."""
+        return self._endless and place[1] < self._ceilings[place[0]] + self._plan.group
+
+    def _judge_stranger(self, place: Place, held: Sequence[Held]) -> Wrong | None:
+        """A name that was never allowed to be there: `log-behind`, or somebody else's file; but `create` puts
+        no older record into a name so far ahead."""
+        stray = self._endless and any(one.state == "stray" for one in held)
+        if not stray or self._may_be_begun(place):
+            return None
+        return Wrong(finding="misdirected", expected=0, found=None)
 
     def _judge_superblock(self, copy: int) -> FindingClass | None:
         offset = self._plan.superblock_offsets[copy]

@@ -289,7 +289,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             # heartbeat that came after this one's grants.
             if self._accepted_ns is not None and message.sent_ns >= self._accepted_ns:
                 assert self.session is not None
-                self._answered_ns = at_ns
+                # An old one shows as little of the credits that were sent since as none.
+                if at_ns - message.sent_ns < limits.DEAD_PEER_NS:
+                    self._answered_ns = at_ns
                 self.session.run.heartbeat_answered(at_ns, sent_ns=message.sent_ns)
         elif isinstance(message, messages.Ack):
             assert self.session is not None  # the protocol's tables: no Ack before Accepted

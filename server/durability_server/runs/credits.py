@@ -15,6 +15,7 @@ from typing import cast
 from durability.formats.packing import pack, unpack
 
 IN_DOUBT_MAX = 1000  # five times what an honest client has under way
+GRANTS_IN_DOUBT_MAX = 64 << 10  # of all writers: they are packed with each commit
 # With more its run is not taken up again: what was durable then is one more each time.
 IN_DOUBT_RESUMED_MAX = 2 * IN_DOUBT_MAX
 
@@ -36,7 +37,8 @@ class Credits:
     @property
     def may_grow(self) -> bool:
         """Whether grants may be raised: not while so many credits may not have arrived."""
-        return len(self._sent) <= IN_DOUBT_MAX
+        writers = len(self._sent[-1][1])
+        return len(self._sent) <= min(IN_DOUBT_MAX, GRANTS_IN_DOUBT_MAX // writers)
 
     def add(self, at_ns: int, grants: tuple[int, ...]) -> None:
         """A credit is sent; one that says nothing new is passed over."""

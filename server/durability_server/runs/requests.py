@@ -9,7 +9,7 @@ that has not ended. What one client says of its targets means nothing for the ru
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import cast, get_args
 
@@ -17,7 +17,7 @@ from durability import limits
 from durability.errors import FormatError, ProtocolError, RefusedError
 from durability.evidence.cut import CUT_CLASSES
 from durability.evidence.verdict import REASONS, VerdictWord
-from durability.formats.case import Case, DriveState, PastVerdict, SessionEnd, case_to_value
+from durability.formats.case import Case, DriveState, Event, PastVerdict, SessionEnd, case_to_value
 from durability.formats.documents import from_value
 from durability.formats.facts import Facts
 from durability.formats.packing import Value
@@ -63,6 +63,7 @@ class Requests:
         self._given = GivenBytes(store, thread)
         self._committer = registry.committer
         self.campaign_of: Callable[[int], str] = lambda _: ""  # of a run that a campaign verifies by itself
+        self.removal_of: Callable[[int], Awaitable[Event | None]] = _nothing_removed  # by a campaign
 
     # At once, without the store.
 
@@ -308,6 +309,8 @@ class Requests:
             run_id = await self._thread.ask(self._store.newest_on_target, keys, client=caller.only_of)
         head = await self._owned(caller, run_id)
         self._require_not_live(head)
+        if (removal := await self.removal_of(run_id)) is not None:  # what is missing would be a loss
+            raise RefusedError("run-ended", removal.text)
         if not message.end:
             return await self._case_of(await self._registry.as_it_is(run_id), keys)
         try:
@@ -349,7 +352,9 @@ class Requests:
 
     async def _case_of(self, run: Run, found: TargetKeys | None = None) -> Case:
         relations = await self._thread.ask(self._store.relations, run.stored, found)
-        return run.case(now_ns=clock.now_ns(), relations=relations)
+        case = run.case(now_ns=clock.now_ns(), relations=relations)
+        removal = await self.removal_of(run.id)
+        return case if removal is None else replace(case, events=(*case.events, removal))
 
     async def _show(self, caller: Caller, message: messages.Show) -> Message:
         case = await self._case(caller, message.run)
@@ -359,6 +364,10 @@ class Requests:
 
     async def _case_file(self, case: Case) -> messages.CaseFile:
         return messages.CaseFile(case=await self._thread.ask(case_to_value, case))
+
+
+async def _nothing_removed(_: int) -> Event | None:
+    return None
 
 
 def _caller(channel: Channel) -> Caller:

@@ -28,6 +28,8 @@ from durability_server.web.page_listener import PageListener
 from durability_server.web.pages import application
 from durability_server.web.watch import Watch
 
+log = logging.getLogger(__name__)
+
 _STDOUT = 1
 _NICE = 10
 
@@ -41,7 +43,7 @@ def main() -> None:
     try:
         asyncio.run(_serve(settings_of(sys.stdin.buffer.readline())))
     except DurabilityError as error:
-        logging.getLogger(__name__).error("the live page: %s", error)
+        log.error("the live page: %s", error)
         sys.exit(error.exit_code)
 
 
@@ -75,9 +77,18 @@ async def _serve(settings: PageSettings) -> None:
         loop.create_task(watch.sample_for_ever()),
         loop.create_task(listener.take(config, server)),
     ]
+    for task in tasks:
+        task.add_done_callback(_end_with)
     await server.serve(sockets=[])
     for task in tasks:
         task.cancel()
+
+
+def _end_with(task: asyncio.Task[None]) -> None:
+    """Without one of its tasks the page would show what is old; the server starts another page."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("the live page ends, a defect of this tool: %r", error)
+        os._exit(1)
 
 
 def _hear(watch: Watch, loop: asyncio.AbstractEventLoop) -> None:

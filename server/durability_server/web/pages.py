@@ -34,7 +34,7 @@ from durability.formats.case import RUNS_SCHEMA, SHOW_SCHEMA, case_to_value
 from durability.formats.documents import to_json
 from durability.formats.histogram import supported
 from durability.formats.plan import Plan
-from durability.units import counted, duration, format_size, parse_run, percent
+from durability.units import counted, duration, format_size, parse_run, percent_at_most
 from durability_server.store.client_store import Client
 from durability_server.web import comparisons, metrics, pictures
 from durability_server.web.event_stream import EventStream, Parts
@@ -317,7 +317,7 @@ def _templates() -> Environment:
     )
     environment.globals.update(
         version=durability.__version__,
-        percent=percent,
+        percent_at_most=percent_at_most,
         hours=hours,
         counted=counted,
         duration=duration,

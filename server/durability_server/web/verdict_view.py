@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from durability.evidence.verdict import REASONS
 from durability.formats.packing import Value
-from durability.units import counted, percent
+from durability.units import counted, percent_at_most
 
 _LIST_MAX = 50
 _TEXT_MAX = 1000
@@ -65,7 +65,8 @@ def _series(strength: Mapping[str, Value]) -> str:
     cuts, losses, bound = (strength.get(name) for name in ("cuts", "losses", "bound"))
     if not isinstance(cuts, int) or not isinstance(losses, int):
         return ""
-    most = f", at most {percent(bound)} of cuts lose data" if isinstance(bound, int | float) else ", no bound"
+    known = percent_at_most(bound) if isinstance(bound, int | float) else ""
+    most = f", at most {known} of cuts lose data" if known else ", no bound"
     return f"{counted(losses, 'loss', 'losses')} in {counted(cuts, 'cut')}{most}"
 
 

@@ -7,7 +7,7 @@ import io
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -40,6 +40,8 @@ from tests.joined import joined
 from tests.server.conftest import Lab
 from tests.server.store.conftest import StoreFixture
 
+_Log: TypeAlias = Sequence[Entry | dict[str, Any]]  # entries, or what other releases wrote
+
 LONG = "S" * (limits.DRIVE_NAME_MAX + 20)
 
 
@@ -63,7 +65,7 @@ class Cut:
         self._credential = directory / "credential.json"
         self._server = Server(store_url=self._url)
 
-    async def begin(self, cuts: Sequence[tuple[Drive | Facts, str]], *logs: Sequence[Entry]) -> Endpoint:
+    async def begin(self, cuts: Sequence[tuple[Drive | Facts, str]], *logs: _Log) -> Endpoint:
         """The server as a client that made the runs has it, or its operator where it has the logs of
         campaigns: c, then d."""
         host, port = await self._server.start("127.0.0.1", 0, directory=None)
@@ -79,9 +81,7 @@ class Cut:
         await self._server.start("127.0.0.1", port, directory=None)
         return await joined(self._server, host, port, credential=self._credential)
 
-    def _fill(
-        self, cuts: Sequence[tuple[Drive | Facts, str]], client: str, logs: Sequence[Sequence[Entry]]
-    ) -> None:
+    def _fill(self, cuts: Sequence[tuple[Drive | Facts, str]], client: str, logs: Sequence[_Log]) -> None:
         store = Store(self._url)
         store.open()
         fixture = StoreFixture(store, Lab(self._directory))
@@ -107,14 +107,14 @@ async def cut(tmp_path: Path) -> AsyncIterator[Cut]:
     await server.end()
 
 
-def keep_log(store: Store, log: Sequence[Entry], name: str = "c") -> None:
+def keep_log(store: Store, log: _Log, name: str = "c") -> None:
     """Keep the log of a campaign."""
-    for entry in log:
-        value = to_value(entry)
-        if entry.number == 1:
+    for number, entry in enumerate(log, 1):
+        value = to_value(entry) if isinstance(entry, Entry) else entry
+        if number == 1:
             assert store.campaigns.begin(name, value, number=1, home="", after=store.campaigns.newest())
         else:
-            assert store.campaigns.append(name, entry.number, value)
+            assert store.campaigns.append(name, number, value)
 
 
 def _drive(serial: str, **changes: Any) -> Drive:
@@ -271,6 +271,17 @@ async def test_a_drive_without_a_serial_takes_verdicts_that_are_named(cut: Cut) 
     ):
         with pytest.raises(UsageError, match="the results are of"):
             await named_verdicts(endpoint, [f"{1:016x}"], [other])
+
+
+async def test_compare_names_a_campaign_that_it_cannot_read(cut: Cut, tmp_path: Path) -> None:
+    """One of a later release may have lost data; what others say still counts."""
+    log = written_log("c", [[said("durable", 1)]])
+    later = [{**to_value(log[0]), "happening": {"kind": "later"}}]
+    endpoint = await cut.begin([(_drive("S1"), "durable")], log, later)
+    found = await found_verdicts(endpoint, [_result(_drive("S1"))])
+    assert found.notes == ("campaign d cannot be read by this release, and what it says does not count",)
+    (proof,) = found.proofs
+    assert proof is not None and proof.source == "campaign c"
 
 
 async def test_compare_says_what_it_cannot_find(cut: Cut, tmp_path: Path) -> None:

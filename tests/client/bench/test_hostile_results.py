@@ -16,13 +16,13 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from durability import plain_text
+from durability import limits, plain_text
 from durability.bench.catalogue import PROBE, QUICK
 from durability.bench.compare import compare
 from durability.bench.json_documents import comparison_document, summary_document
 from durability.bench.result import Result, decode, encode
 from durability.errors import FormatError
-from durability.formats.documents import COUNT_MAX, FINITE_MAX, to_json
+from durability.formats.documents import FINITE_MAX, to_json
 from durability_client.bench.report import comparison_screen, html_page, one_screen, terminal_tables
 from tests.core.bench.results import Device, simulate
 
@@ -32,7 +32,7 @@ RESULT = simulate(Device(dirty_bytes_per_s=1e9), cells=(*QUICK, *PROBE), rounds=
 DOCUMENT: dict[str, Any] = json.loads(encode(RESULT))
 EVIL = "\x1b[2J\x1b[31mevil"
 NUMBERS: list[object] = [0, 1, -1, 0.5, 1e-9, 5e-324, 1e9, FINITE_MAX, 1.7e308, float("inf"), float("nan")]
-NUMBERS += [COUNT_MAX, COUNT_MAX + 1, (1 << 62) - 1, 1 << 62, 1 << 64, 10**400, True, None]
+NUMBERS += [limits.COUNT_MAX, limits.COUNT_MAX + 1, (1 << 62) - 1, 1 << 62, 1 << 64, 10**400, True, None]
 TEXTS = [
     "",
     EVIL,
@@ -173,10 +173,10 @@ def zeroed(one: dict[str, Any]) -> None:
 
 
 def most(one: dict[str, Any]) -> None:
-    full = {"gaps": [100], "counts": [COUNT_MAX], "max_ns": 100}
-    one.update(commits=COUNT_MAX, writes=COUNT_MAX, reads=COUNT_MAX)
+    full = {"gaps": [100], "counts": [limits.COUNT_MAX], "max_ns": 100}
+    one.update(commits=limits.COUNT_MAX, writes=limits.COUNT_MAX, reads=limits.COUNT_MAX)
     one.update(dict.fromkeys(("commit_ns", "sync_ns", "read_ns"), full))
-    one.update(bins=[COUNT_MAX] * 20, bin_s=1e-9, seconds=1e-9)
+    one.update(bins=[limits.COUNT_MAX] * 20, bin_s=1e-9, seconds=1e-9)
 
 
 def stalled(one: dict[str, Any]) -> None:
@@ -211,8 +211,8 @@ def test_rounds_at_their_bounds_are_shown(change: Any, rounds: int, which: str) 
         (("k" * 5000,), 1, r"k{59}…: "),
         (("cells", 0, "rounds", 0, "seconds"), 5e-324, r"a round: 5e-324 seconds"),
         (("cells", 0, "rounds", 0, "bin_s"), 5e-324, r"in bins of 5e-324"),
-        (("cells", 0, "rounds", 0, "commits"), COUNT_MAX + 1, r"rounds\.0\.commits: "),
-        (("cells", 0, "rounds", 0, "commit_ns", "counts"), [COUNT_MAX, 1], r"latencies: "),
+        (("cells", 0, "rounds", 0, "commits"), limits.COUNT_MAX + 1, r"rounds\.0\.commits: "),
+        (("cells", 0, "rounds", 0, "commit_ns", "counts"), [limits.COUNT_MAX, 1], r"latencies: "),
         (("cells", 0, "rounds", 0, "work", "user_us"), 1.7e308, r"work\.user_us: "),
         (("idle", 0, "seconds"), 5e-324, r"idle drive sda: "),
         (("facts", "drives", 0, "size_bytes"), 10**400, r"facts\.drives\.0\.size_bytes: "),

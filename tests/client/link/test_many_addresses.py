@@ -196,3 +196,13 @@ async def test_a_lone_server_is_not_written_down(where: Endpoint, tmp_path: Path
     assert credential is not None
     assert credential.servers == tuple(format_address(*one) for one in where.addresses)
     assert path.stat().st_ino == before
+
+
+async def test_a_name_that_cannot_be_looked_up_is_passed_over(where: Endpoint) -> None:
+    """An operator's slip in `--advertise` reaches credentials; the other addresses still work."""
+    several = replace(where, addresses=(("store..example", 7420), *where.addresses))
+    for purpose in ("query", "run"):
+        with closing(await connect(several, purpose)) as connection:
+            assert connection.endpoint.addresses[0] == where.addresses[0]
+    with pytest.raises(PeerError, match="cannot connect"):
+        await connect(replace(NOWHERE, addresses=(("store..example", 7420),)), "run")

@@ -18,11 +18,22 @@ from durability.errors import AuthenticationError, PeerError, RefusedError
 from durability.formats.documents import to_value
 from durability.formats.packing import Value as AnyValue
 from durability.formats.plan import Plan
-from durability.protocol.messages import CaseFile, ClientFailed, Export, Fetch, List, Listing, Notice, Stop
+from durability.protocol.messages import (
+    CaseFile,
+    ClientFailed,
+    Export,
+    Fetch,
+    List,
+    Listing,
+    Notice,
+    Purpose,
+    Stop,
+)
 from durability.units import parse_address
+from durability_client.link import run_link
 from durability_client.link.endpoint import Endpoint, endpoint
 from durability_client.link.run_link import RunLink
-from durability_client.link.server_connection import connect
+from durability_client.link.server_connection import Connection, connect
 from durability_client.target.kernel_storage import KernelStorage
 from durability_lab.support.local_server import join_server
 from durability_lab.support.tcp_proxy import TcpProxy
@@ -353,3 +364,20 @@ async def test_requests_of_the_other_roles(served: Served, facts: Value) -> None
     with pytest.raises(RefusedError) as refusal:
         await verify.request(Fetch(run=12345, facts=facts, end=False), Listing)
     assert refusal.value.code == "run-unknown"
+
+
+async def test_a_defect_of_the_link_ends_the_run(
+    served: Served, facts: Value, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the writers would wait for credit for ever, and nothing would say why."""
+    async with running(await served.start(), make_plan(), facts) as heard:
+
+        async def broken(endpoint: Endpoint, purpose: Purpose) -> Connection:
+            raise ValueError("a defect")
+
+        monkeypatch.setattr(run_link, "connect", broken)
+        await served.stop()
+        async with asyncio.timeout(DEADLINE_S):
+            await heard.link.ended.wait()
+            with pytest.raises(PeerError, match="a defect"):
+                await heard.link.finish(Stop(frontiers=(0, 0), control=0, statistics={}))

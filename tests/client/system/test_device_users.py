@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from durability_client.system.device_users import use_of_device, use_of_file
+from durability_client.system.device_users import use_of_device, use_of_file, writer_of
 from tests.loop_devices import looped, wait_until_unused
 from tests.waiting import wait_for
 
@@ -138,13 +140,130 @@ def test_a_partition_and_its_disk(loop_machine: None, tmp_path: Path) -> None:
     assert not any(one.exists() for one in parts)
 
 
-def _drive(root: Path, name: str, wwid: str, *, holders: str = "") -> None:
+@contextmanager
+def _opened(path: Path, mode: str = "<>") -> Iterator[int]:
+    """The id of another process that has `path` open, for writing too unless `mode` is "<"."""
+    script = f'exec 3{mode}"$1"; echo; exec sleep 1000'
+    with _child("sh", "-c", script, "-", path) as process:
+        yield process
+
+
+@contextmanager
+def _child(*command: str | Path) -> Iterator[int]:
+    """The id of a process that has printed a line; it is killed in the end."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"\n"
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+def _writer(name: str, **options: Path) -> str:
+    """Who writes to the device, in words; "" for nobody."""
+    use = writer_of(name, **options)
+    return "" if use is None else f"{use.name} is {use.text}; {use.remedy}"
+
+
+def test_a_program_that_writes_through_another_node_is_found(make_loop: MakeLoop, tmp_path: Path) -> None:
+    """A container has a node of its own for the device, under any name. A reader is no obstacle."""
+    device, free, other = make_loop(), make_loop(), tmp_path / "other"
+    os.mknod(other, stat.S_IFBLK | 0o600, device.stat().st_rdev)
+    for path in (device, other):
+        with _opened(path) as process:
+            expected = f"{device} is open for writing in process {process} (sleep); end that first"
+            assert _writer(device.name) == expected
+            assert _writer(free.name) == ""
+        with _opened(path, "<"):
+            assert _writer(device.name) == ""
+
+
+def test_a_program_that_writes_to_the_disk_writes_to_its_partitions(
+    loop_machine: None, tmp_path: Path
+) -> None:
+    """A virtual machine may have the whole disk of a partition. What has another partition does no harm."""
+    image = tmp_path / "image"
+    image.touch()
+    os.truncate(image, 64 << 20)
+    with looped(image, "--partscan") as disk:
+        for number in (1, 2):
+            subprocess.run(("addpart", disk, str(number), str(number * 2048 * 16), "32768"), check=True)
+        parts = [Path(f"{disk}p1"), Path(f"{disk}p2")]
+        with _opened(disk):
+            assert all(f"{disk} is open for writing" in _writer(one.name) for one in (disk, *parts))
+        with _opened(parts[1]):
+            assert f"{parts[1]} is open for writing" in _writer(disk.name)
+            assert f"{parts[1]} is open for writing" in _writer(parts[1].name)
+            assert _writer(parts[0].name) == ""
+
+
+def test_a_program_that_writes_to_the_same_bytes_is_found(make_loop: MakeLoop, tmp_path: Path) -> None:
+    """The device below a loop device, and another one over a part of its range."""
+    below, image = make_loop(), tmp_path / "image"
+    image.touch()
+    os.truncate(image, 64 << 20)
+    half = str(32 << 20)
+    with (
+        looped(below) as above,
+        looped(image, "--sizelimit", half) as first,
+        looped(image, "--offset", half) as second,
+        looped(image) as whole,
+    ):
+        with _opened(below):
+            assert f"{below} is open for writing" in _writer(above.name)
+        with _opened(first):
+            assert f"{first} is open for writing" in _writer(whole.name)
+            assert _writer(second.name) == ""
+
+
+def test_a_program_that_writes_to_another_path_of_the_drive_is_found(
+    make_loop: MakeLoop, tmp_path: Path
+) -> None:
+    """Another path has the same world-wide name; volumes of LVM and multipath have their drives below."""
+    device = make_loop()
+    number = device.stat().st_rdev
+    _drive(tmp_path, "sdx", "naa.5000c500a1b2c3d4")
+    _drive(tmp_path, "sdy", "naa.5000c500a1b2c3d4", number=number)
+    _drive(tmp_path, "sdz", "naa.5000c500ffffffff")
+    _drive(tmp_path, "dm-0", "", below="sdy")
+    _drive(tmp_path, "dm-1", "", below="sdz")
+    with _opened(device):
+        for name, found in (("sdx", True), ("sdy", True), ("sdz", False), ("dm-0", True), ("dm-1", False)):
+            assert ("/dev/sdy is open for writing" in _writer(name, sys=tmp_path)) == found, name
+
+
+def test_a_program_that_closes_other_files_meanwhile_is_found(make_loop: MakeLoop) -> None:
+    """A busy database opens and closes files while its descriptors are looked at."""
+    device = make_loop()
+    script = """if True:
+        import os, sys
+        many = [os.open("/dev/null", os.O_RDONLY) for _ in range(64)]
+        os.open(sys.argv[1], os.O_RDWR)
+        print(flush=True)
+        while True:
+            for one in many:
+                os.close(one)
+            many = [os.open("/dev/null", os.O_RDONLY) for _ in many]
+    """
+    with _child(sys.executable, "-c", script, device):
+        assert all(_writer(device.name) for _ in range(5))
+
+
+def _drive(
+    root: Path, name: str, wwid: str, *, holders: str = "", number: int | None = None, below: str = ""
+) -> None:
     directory = root / "devices" / name
     (directory / "holders").mkdir(parents=True)
     (directory / "device").mkdir()
     (directory / "device" / "wwid").write_text(f"{wwid}\n")
     if holders:
         (directory / "holders" / holders).touch()
+    if number is not None:
+        (directory / "dev").write_text(f"{os.major(number)}:{os.minor(number)}\n")
+    if below:
+        (directory / "dm").mkdir()
+        (directory / "slaves").mkdir()
+        (directory / "slaves" / below).touch()
     (root / "class" / "block").mkdir(parents=True, exist_ok=True)
     (root / "class" / "block" / name).symlink_to(directory)
 

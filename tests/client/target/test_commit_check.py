@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from durability.formats.plan import Plan
+from durability_client.target.commit_check import commit_check
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.target_files import TargetFiles
 
@@ -69,6 +70,36 @@ def test_the_drive_gets_the_writes_of_the_bare_system_calls(
     os.close(bare)
     # The clock moves on within some syncs, which then write the inode; a round may meet a timed commit.
     assert any(ours <= theirs + SYNCS // 4 for theirs, ours in rounds), rounds
+
+
+@pytest.mark.parametrize("method", ["fdatasync", "dsync", "rwf-dsync"])
+@pytest.mark.parametrize(
+    ("how", "asked"), [("", False), ("mounted", True), ("by default", True), ("the directory", True)]
+)
+def test_a_sync_of_journalled_data_is_asked_about_too(
+    make_mount: MakeMount, make_plan: MakePlan, method: str, how: str, *, asked: bool
+) -> None:
+    """With data in its journal ext4 makes them durable by a commit, which another writer's sync may have
+    begun: whether the mount says so, the file system, or the file, which has it from its directory."""
+    device, directory = make_mount("ext4", options="data=journal" if how == "mounted" else "defaults")
+    offline = {
+        "by default": ("tune2fs", "-o", "journal_data", device),
+        "the directory": ("debugfs", "-w", "-R", "set_inode_field / flags 0x84000", device),  # as chattr +j
+    }
+    if how in offline:
+        subprocess.run(("umount", directory), check=True)
+        subprocess.run(offline[how], check=True, capture_output=True)
+        subprocess.run(("mount", device, directory), check=True)
+    target = directory / "target"
+    fd = os.open(target, os.O_RDWR | os.O_CREAT)
+    try:
+        check = commit_check(make_plan(sync=method), target, fd)
+        assert (check is not None) == asked
+        if check is not None:
+            check()
+            check.close()
+    finally:
+        os.close(fd)
 
 
 def test_the_times_of_the_target_change_by_its_writes_only(

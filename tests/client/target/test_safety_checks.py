@@ -35,6 +35,7 @@ from durability_client.target.safety_checks import (
 )
 from durability_client.target.target_files import TargetFiles
 from durability_lab.kernel_rig.block_rig import without_loop_mounts
+from tests import sample_facts
 from tests.loop_devices import looped, wait_until_unused
 
 MakePlan = Callable[..., Plan]
@@ -381,6 +382,42 @@ def test_records_on_a_device_share_the_blocks_of_the_page_cache(tmp_path: Path, 
     options = RunOptions(endpoint=Endpoint(), size_bytes=16 << 20, record_bytes=512)
     assert plan_for(options, facts, "device").block_bytes == mmap.PAGESIZE
     assert plan_for(replace(options, direct=True), facts, "device").block_bytes == 512
+
+
+@pytest.mark.parametrize(
+    ("kind", "kernel", "shares"),
+    [
+        ("xfs", "Linux 6.1.0-28-amd64 x86_64", True),
+        ("gfs2", "Linux 5.14.0-503.el9.ppc64le ppc64le", True),
+        ("zonefs", "Linux 6.5.13 aarch64", True),
+        ("xfs", "no release", True),
+        ("xfs", "Linux 6.6.0 aarch64", False),
+        ("xfs", "Linux 7.0.1 aarch64", False),
+        ("ext4", "Linux 6.1.0 x86_64", False),
+        ("btrfs", "Linux 6.1.0 x86_64", False),
+    ],
+)
+def test_records_on_xfs_share_the_pages_of_the_page_cache(
+    make_plan: MakePlan, kind: str, kernel: str, *, shares: bool
+) -> None:
+    """Older kernels write all blocks of a changed page of a file, also those that nobody changed."""
+    small = replace(sample_facts.drive(), physical_block_bytes=512)
+    facts = sample_facts.facts(
+        drives=(small,), file_system=sample_facts.file_system(type=kind, block_bytes=1024)
+    )
+    facts = replace(facts, host=replace(facts.host, kernel=kernel))
+    assert block_bytes(facts, direct=False) == (mmap.PAGESIZE if shares else 1024)
+    assert block_bytes(facts, direct=True) == 1024
+    append = make_plan(record_bytes=1024, workload="append", pattern="sequential")
+    for plan in (make_plan(record_bytes=1024), append):
+        check_plan(facts, replace(plan, direct=True), NOTHING)
+        if not shares:
+            check_plan(facts, plan, NOTHING)
+            continue
+        with pytest.raises(UsageError, match=r"in the page cache of .*; use .* --direct or --allow-shared"):
+            check_plan(facts, plan, NOTHING)
+    check_plan(facts, make_plan(record_bytes=mmap.PAGESIZE), NOTHING)
+    check_plan(facts, make_plan(record_bytes=1024, workload="rename"), NOTHING)  # files share no page
 
 
 def test_direct_io_needs_whole_logical_blocks(tmp_path: Path, make_plan: MakePlan) -> None:

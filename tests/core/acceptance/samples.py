@@ -19,6 +19,7 @@ from durability.bench.cells import Cell
 from durability.bench.decision.proof import Proof
 from durability.bench.measurement import Latencies, Round
 from durability.bench.result import CellRounds, Result
+from durability.campaign.definition.settings import CutMoment
 from durability.campaign.health import HealthRow
 from durability.campaign.results import INDEPENDENT, DriveResult, Tally
 from durability.evidence.strength import upper_bound
@@ -70,9 +71,11 @@ def campaign(
     began: str = "2026-01-02T00:00:00Z",
     health: Sequence[HealthRow] | None = None,
     name: str = "shelf-3",
+    moments: Sequence[CutMoment] = ("load",),
 ) -> CampaignEvidence:
     """A campaign of so many cuts, the losses in its last ones, then `unknown` cycles for `cause`. `trouble`:
-    what its last cycle met; `back`: whether the drive was looked at after that."""
+    what its last cycle met; `back`: whether the drive was looked at after that; `moments`: of its arms, which
+    take turns."""
     known = cuts + unknown
     voided = unknown if cause not in INDEPENDENT else 0
     tally = Tally(
@@ -89,6 +92,7 @@ def campaign(
         CycleWord(
             cycle=number,
             arm="one-writer",
+            moment=moments[(number - 1) % len(moments)],
             word=word,  # type: ignore[arg-type]  # one of the three
             cause=cause if word == "nothing" else None,
             cut=cause not in INDEPENDENT or word != "nothing",

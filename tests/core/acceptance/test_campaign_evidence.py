@@ -8,9 +8,9 @@ from durability.acceptance.criteria import KINDS
 from durability.acceptance.drive_evidence import CampaignEvidence, campaign_evidence, subject_of
 from durability.acceptance.profile import Criterion, DecisionWord
 from durability.bench.hashed_serials import hashed
-from durability.campaign.log_entries import CutDue, PauseAsked, StillThere
+from durability.campaign.log_entries import CutDue, PauseAsked, ShutdownDue, StillThere
 from durability.campaign.tasks import Condition
-from tests.core.acceptance.samples import evidence, row
+from tests.core.acceptance.samples import campaign, evidence, row
 from tests.core.bench.results import drive, facts
 from tests.core.campaign.test_moments_and_supplies import two_machines
 from tests.core.campaign.told_campaign import (
@@ -78,6 +78,66 @@ def test_a_machine_that_never_came_back_shows_nothing_of_its_drive() -> None:
     assert set(found.after_cuts(lambda row: row.unsafe_shutdowns)) == {1}
     for kind in ("always-there", "capacity-kept"):
         assert word(found, kind) == "not shown"
+
+
+def shut_down(told: ToldCampaign, number: int) -> None:
+    """A cycle whose power goes after a clean shutdown, at which the drive's counter stays."""
+    run, boot, found = RUNS[number - 1], f"boot-{number + 1}", condition(unsafe=5 + number)
+    told.note()
+    told.say(boot=boot)
+    told.say(part("armed", run=run, found=found), boot=boot)
+    assert isinstance(told.note(), CutDue)
+    assert isinstance(told.note(later_s=100), ShutdownDue)
+    told.say(part("done", run=run, found=found), boot=boot)
+    told.cut()
+    told.say(boot=f"boot-{number + 2}")
+    told.say(part("done", run=run, found=found), boot=f"boot-{number + 2}")
+    told.judge(verdict="inconclusive", reasons=("session-stopped", "nothing-at-risk"))
+    told.ended()
+
+
+def test_a_clean_shutdown_is_no_cut_that_a_counter_must_count() -> None:
+    """Beside a cut under load the drive's counter need not rise at it; alone it shows nothing of the counter,
+    and the drive was still seen after it."""
+    told = ToldCampaign()
+    told.begin(told_settings(moments=("load", "shutdown")))
+    told.checked()
+    cycle(told, 1, back=True)
+    shut_down(told, 2)
+    both = campaign_evidence(told.state, "d0")
+    assert [(one.moment, one.word, one.cut) for one in both.cycles] == [
+        ("load", "durable", True),
+        ("shutdown", "kept", True),
+    ]
+    assert word(both, "counted-cuts") == word(both, "always-there") == "pass"
+    told = ToldCampaign()
+    told.begin(told_settings(moment="shutdown"))
+    told.checked()
+    shut_down(told, 1)
+    assert word(campaign_evidence(told.state, "d0"), "counted-cuts") == "not shown"
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [((7, 8, 8, 9), "pass"), ((7, 8, 9, 10), "pass"), ((7, 8, 9, 9), "not shown"), ((7, 7, 8, 8), "refuse")],
+)
+def test_a_rise_after_a_shutdown_stands_for_no_cut_under_load(
+    counts: tuple[int, ...], expected: DecisionWord
+) -> None:
+    """A drive may count that end too: its counter must rise again at the next cut."""
+    health = [row(at, unsafe_shutdowns=count) for at, count in enumerate(counts)]
+    assert word(campaign(3, moments=("load", "shutdown"), health=health), "counted-cuts") == expected
+
+
+def test_a_cut_after_a_shutdown_that_nobody_saw_the_end_of_is_unread() -> None:
+    """The counter's next rise may be of either, so it proves neither."""
+    found = campaign(3, moments=("load", "shutdown"), health=[row(at) for at in (0, 1, 3)])
+    asked = Criterion(kind="counted-cuts", limit=None, cut_class="power", required=True, reason="Because.")
+    said = KINDS["counted-cuts"].look(evidence(found), asked)
+    assert (said.word, said.figure) == (
+        "not shown",
+        "the counter was not read before and after 1 of 2 cuts, without 1 after a clean shutdown",
+    )
 
 
 def test_a_cut_beside_a_machine_that_was_not_cut_counts() -> None:

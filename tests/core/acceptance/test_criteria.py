@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
 from durability.acceptance.criteria import KINDS
 from durability.acceptance.decision import decide_on, decided_of_all
-from durability.acceptance.drive_evidence import DriveEvidence
+from durability.acceptance.drive_evidence import BenchEvidence, DriveEvidence
 from durability.acceptance.kinds import limit_text, number
 from durability.acceptance.profile import Criterion, DecisionWord, Profile
 from durability.bench.catalogue import HELD_COMMIT, HELD_FILL, HELD_UNSYNCED, HELD_WRITERS
 from durability.bench.decision.proof import Proof
+from durability.bench.measurement import NO_LATENCIES
 from durability.bench.result import Medium
 from durability.evidence.strength import upper_bound
 from tests.core.acceptance.samples import (
@@ -27,7 +30,7 @@ from tests.core.acceptance.samples import (
     row,
     rows,
 )
-from tests.core.bench.results import drive, facts, simulate
+from tests.core.bench.results import drive, facts, latencies, simulate
 
 RUN_LOSS = Proof(
     cuts=1,
@@ -68,6 +71,13 @@ SILENT = {
 MUTE = campaign(health=[row(cycle, **SILENT) for cycle in range(60)])
 CHECKED = campaign(health=[row(0), *(row(cycle, **SILENT) for cycle in range(1, 60))])
 SMALL = [row(cycle, size_bytes=1 << 39) for cycle in range(60)]
+# The drive's counter rightly stays at each cut after a clean shutdown.
+SHUT_DOWN = campaign(
+    moments=("shutdown",), health=[row(at, unsafe_shutdowns=7) for at in range(60)], name="in-order"
+)
+HALF_SHUT_DOWN = campaign(
+    moments=("load", "shutdown"), health=[row(at, unsafe_shutdowns=7 + (at + 1) // 2) for at in range(60)]
+)
 HUNG = campaign(3, unknown=6, cause="no-verdict", name="hung")
 BROKEN_OFF = measured(accept_result(complete=False, stopped="Ctrl-C"), name="half.json")
 SLOW = accept_result(falls_to=0.1)
@@ -87,6 +97,41 @@ CRAMPED = evidence(results=[measured(accept_result(size_bytes=4 << 30))])
 NONE = evidence(
     results=[measured(accept_result(without=(HELD_COMMIT, HELD_WRITERS, HELD_UNSYNCED, HELD_FILL)))]
 )
+
+
+def with_load(name: str = "ssd.json", **changes: Any) -> BenchEvidence:
+    """A result of `bench --accept` whose load of one committing writer has these changes."""
+    result = accept_result()
+    cells = tuple(
+        replace(one, rounds=(replace(one.rounds[0], **changes),)) if one.cell == HELD_COMMIT else one
+        for one in result.cells
+    )
+    return measured(replace(result, cells=cells), name=name)
+
+
+def of_commits(*results: Sequence[float]) -> DriveEvidence:
+    """Results whose one writer waited so many nanoseconds for each of its commits, and did nothing else."""
+    return evidence(
+        results=[
+            with_load(
+                "ssd.json" if not number else f"other-{number}.json",
+                seconds=sum(times) / 1e9,
+                commits=len(times),
+                writes=len(times),
+                commit_ns=latencies(times),
+            )
+            for number, times in enumerate(results)
+        ]
+    )
+
+
+# 12 times in 120 s: 9 s at 1,000 commits a second, then one that takes 1 s.
+STALLS = ([0.9e6] * 10_000 + [1e9]) * 12
+FEW_STALLS = ([0.9e6] * 15_000 + [1e9]) * 8
+# Each 200th commit takes a fifth longer than the limit, as an honest drive's may.
+HICCUPS = ([0.45e6] * 199 + [10.8e6]) * 100
+TIMELESS = with_load("timeless.json", commit_ns=NO_LATENCIES)
+BRIEF = with_load("brief.json", bins=(2000, 2000))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +243,28 @@ CASES = (
         "the counter was not read before and after 59",
     ),
     case("counted-cuts", None, evidence(), "not shown", "no counted cut of a campaign is known"),
+    case(
+        "counted-cuts",
+        None,
+        evidence(HALF_SHUT_DOWN),
+        "pass",
+        "the counter rose at 30 of 30 cuts, without 29 after a clean shutdown",
+    ),
+    case(
+        "counted-cuts",
+        None,
+        evidence(SHUT_DOWN),
+        "not shown",
+        "all 59 counted cuts came after a clean shutdown, which a drive need not count",
+    ),
+    case("counted-cuts", None, evidence(campaign(name="load"), SHUT_DOWN), "pass", "rose at 59 of 59 cuts"),
+    case(
+        "counted-cuts",
+        None,
+        evidence(replace(HALF_SHUT_DOWN, rows=tuple(row(at, unsafe_shutdowns=7) for at in range(60)))),
+        "refuse",
+        "the counter rose at 0 of 30 cuts",
+    ),
     case("always-there", None, FINE, "pass", "there after each of 59 cuts"),
     case(
         "always-there",
@@ -292,9 +359,13 @@ CASES = (
     case("capacitors", 80, FINE, "pass", "98 %"),
     case("capacitors", 80, evidence(campaign(health=rows(59, capacitor_percent=12))), "refuse", "12 %"),
     case("capacitors", 80, evidence(MUTE), "not shown", "reported no value"),
-    case("media-errors", 0, FINE, "pass", "0 added, 3 in all"),
+    case("media-errors", 0, FINE, "pass", "0 added, last value 3"),
     case(
-        "media-errors", 0, evidence(campaign(health=rows(59, media_errors=5))), "refuse", "2 added, 5 in all"
+        "media-errors",
+        0,
+        evidence(campaign(health=rows(59, media_errors=5))),
+        "refuse",
+        "2 added, last value 5",
     ),
     case("media-errors", 0, evidence(MUTE), "not shown", "no campaign could read"),
     case(
@@ -302,7 +373,7 @@ CASES = (
         0,
         evidence(campaign(health=[row(cycle, media_errors=40 * (cycle == 30)) for cycle in range(60)])),
         "refuse",
-        "40 added, 40 in all",
+        "40 added, last value 0",
     ),
     case(
         "media-errors",
@@ -316,7 +387,32 @@ CASES = (
             campaign(),
         ),
         "refuse",
-        "897 added, 900 in all",
+        "897 added, last value 900",
+    ),
+    case(
+        "media-errors",
+        0,
+        evidence(
+            campaign(
+                health=[row(0, media_errors=8), *(row(at, media_errors=5 * (at > 49)) for at in range(1, 60))]
+            )
+        ),
+        "refuse",
+        "5 added, last value 5",
+    ),
+    case(
+        "media-errors",
+        0,
+        evidence(campaign(health=[row(cycle, media_errors=60 - cycle) for cycle in range(60)])),
+        "pass",
+        "0 added, last value 1",
+    ),
+    case(
+        "media-errors",
+        3,
+        evidence(campaign(health=[row(cycle, media_errors=cycle % 2) for cycle in range(60)])),
+        "refuse",
+        "30 added, last value 1",
     ),
     case("media-errors", 0, evidence(CHECKED), "not shown", "reported no value after its last cut"),
     case(
@@ -424,6 +520,50 @@ CASES = (
         "refuse",
         "10.04 ms",
     ),
+    case("commit-p99", 10, of_commits(STALLS), "refuse", "0.901 ms, longest 1 s, 9.8 % of the time beyond"),
+    case("commit-p99", 10, of_commits(FEW_STALLS), "not shown", "beyond the limit, by only 8 commits"),
+    case(
+        "commit-p99", 10, of_commits(HICCUPS), "pass", "longest 10.8 ms, 0.71 % of the time beyond the limit"
+    ),
+    case("commit-p99", 10, of_commits([10e6] * 12_000), "pass", "10 ms, longest 10 ms"),
+    case(
+        "commit-p99",
+        1,
+        of_commits([0.1e6] * 900),
+        "not shown",
+        "no 99th percentile of 900 commits, longest",
+    ),
+    case("commit-p99", 10, of_commits([133e6] * 900), "refuse", "92 % of the time beyond the limit"),
+    case(
+        "commit-p99", 10, of_commits([133e6] * 900, [0.45e6] * 200_000), "refuse", "92 % of the time beyond"
+    ),
+    case(
+        "commit-p99",
+        10,
+        of_commits([0.1e6] * 900, [0.45e6] * 200_000),
+        "not shown",
+        "no 99th percentile of 900",
+    ),
+    case("commit-p99", 10, of_commits([0.45e6] * 200_000, STALLS), "refuse", "9.8 % of the time beyond"),
+    case(
+        "commit-p99",
+        10,
+        evidence(results=[TIMELESS]),
+        "not shown",
+        "timeless.json has no times of its commits",
+    ),
+    case(
+        "commit-p99",
+        10,
+        evidence(results=[measured(), TIMELESS]),
+        "not shown",
+        "timeless.json has no times of its commits",
+    ),
+    case(
+        "commit-rate", 1, evidence(results=[measured(), BRIEF]), "not shown", "the load of brief.json was too"
+    ),
+    case("commit-rate", 9999, evidence(results=[measured(), BRIEF]), "refuse", "2,000 commits/s"),
+    case("commit-p99", 1, evidence(results=[BROKEN_OFF]), "not shown", "half.json was broken off"),
     case("ready-within", 4.4, evidence(campaign(health=rows(59, ready_s=4.4008))), "refuse", "4.401 s"),
     case("ready-within", 1000, evidence(campaign(health=rows(59, ready_s=1234.0))), "refuse", "1,234 s"),
     case("unsynced-rate", 100, FINE, "pass", "262 MB/s"),
@@ -582,7 +722,7 @@ def test_the_whole_passes_only_if_all_required_lines_pass() -> None:
     assert decide_on(_profile(passes, *optional), of).word == "pass"
     assert decide_on(_profile(passes, open_), of).word == "not shown"
     both = decide_on(_profile(passes, open_, refuses), of)
-    assert both.word == "refuse" and both.why == "media-errors: 6 added, 9 in all"
+    assert both.word == "refuse" and both.why == "media-errors: 6 added, last value 9"
     assert decide_on(_profile(*optional), of).word == "not shown"
     assert decided_of_all(["pass", "not shown"]) == "not shown"
     assert decided_of_all(["pass", "not shown", "refuse"]) == "refuse"

@@ -134,6 +134,11 @@ def test_an_honest_disk_is_not_faster_than_its_platter() -> None:
         (7200, 119.0, 140.0, True, "block after block"),
         (15_000, 300.0, 240.0, False, ""),
         (15_000, 600.0, None, True, "about 500 at 15,000 rpm"),
+        (5400, 150.0, 118.0, False, ""),  # many that report 5,400 rpm turn at 7,200
+        (5400, 230.0, None, False, ""),
+        (5400, 150.0, 1000.0, True, "about 120 at 7,200 rpm (the drive reports 5,400 rpm, but"),
+        (5400, 300.0, 118.0, True, "about 240 at 7,200 rpm (the drive reports 5,400 rpm, but"),
+        (7200, 300.0, 119.0, True, "about 240 at 7,200 rpm\n"),
         (None, None, 200.0, False, ""),  # a disk of 15,000 rpm could do it
         (None, None, 400.0, False, "even 15,000 rpm allow about 250: the flag is doubtful"),
         (None, None, None, False, ""),

@@ -238,7 +238,7 @@ def test_machine_whose_turn_comes_is_heard_meanwhile(silent_s: float) -> None:
     assert told.steps(later_s=30) == [Ask(0, "off")]
     told.cut(0)
     told.say(boot="boot-2")
-    (step,) = told.steps(later_s=200, silent={"b": 0.0, "c": silent_s})
+    (step,) = told.steps_after_looks(later_s=200, silent={"b": 0.0, "c": silent_s})
     paused = step.happening if isinstance(step, Note) else None
     assert isinstance(paused, Paused) == bool(silent_s)
 

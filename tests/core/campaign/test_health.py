@@ -85,6 +85,27 @@ def test_changes_for_the_better_are_no_warnings() -> None:
     assert codes(rows_of(size_bytes=lambda cycle: (1 << 40) + cycle)) == []
 
 
+@pytest.mark.parametrize(
+    ("value", "warned"),
+    [
+        (
+            lambda cycle: 8 if not cycle else 5 * (cycle >= 20),
+            "rose by 5 in all, first in cycle 20; the last value is 5",
+        ),
+        (lambda cycle: 7 * (cycle == 9), "rose by 7 in all, first in cycle 9; the last value is 0"),
+        (
+            lambda cycle: 3 if cycle < 5 else 9 if cycle < 9 else 8,
+            "rose by 6 in all, first in cycle 5; the last value is 8",
+        ),
+        (lambda cycle: 30 - cycle, ""),
+    ],
+)
+def test_errors_that_come_after_others_went_are_warned_of(value: Callable[[int], int], warned: str) -> None:
+    """A count falls when sectors are written anew; each rise after that is of new errors."""
+    texts = [warning.text for warning in health_warnings(rows_of(media_errors=value))]
+    assert texts == ([f"its media errors {warned}"] if warned else [])
+
+
 def test_repairs_are_counted() -> None:
     """A file system that needs more than its replay; the check is none of the cycles."""
     (warning,) = health_warnings(rows_of(10, repaired=lambda cycle: cycle in (3, 6)))

@@ -283,7 +283,7 @@ def test_machine_that_stays_away_is_not_excused_by_another_one() -> None:
     told.say(part("done", run=RUN))
     told.add(PauseAsked(stop=True))
     silent = {"b": 0.0, "c": 2000.0}
-    while isinstance(step := told.steps(later_s=2000, silent=silent)[0], LookUp):
+    while isinstance(step := told.steps_after_looks(later_s=2000, silent=silent)[0], LookUp):
         told.add(judged(step.drive, step.run, "durable" if step.drive == "d0" else ""))
     over = told.note(later_s=2000, silent=silent)
     assert isinstance(over, CycleEnded)

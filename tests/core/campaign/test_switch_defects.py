@@ -347,6 +347,23 @@ def test_cut_once_is_no_answer_of_an_arm_that_cuts_twice() -> None:
     assert [(mine.word, mine.cause) for mine in first.drives] == [("nothing", "switch")]
 
 
+def test_machine_that_stays_on_takes_the_second_cut_from_the_others() -> None:
+    """Two machines with a switch each, to be cut twice. The first off cuts b, and c goes on, so there is no
+    second one: a pass of b is of one cut, and the arm asks for two. A loss of b counts."""
+    for verdict, said in (("durable", ("nothing", "switch")), ("loss", ("loss", None))):
+        world = World(settings_of(drives=("b", "c"), own=True, arms=("again",), cuts=1))
+        until_phase(world, "load")
+        world.switches[1].manner = "lies"
+        world.words = [verdict] * 2
+        until(world, CycleEnded, 2)
+        first = next(past for past in world.server.state.cycles if past.began.cycle)
+        assert (first.drives[0].word, first.drives[0].cause) == said
+        if verdict == "durable":
+            assert first.drives[0].text == "there was no second off: another machine kept its power"
+            assert (first.drives[1].word, first.drives[1].cause) == ("nothing", "not-a-cut")
+            assert [one.arms[0].tally.cuts for one in results(world.server.state)] == [0, 0]
+
+
 def test_off_that_failed_after_both_cuts_takes_no_answer_from_the_arm() -> None:
     """Both offs came; then the machine does not boot, and only switching it off once more fails."""
     world = World(settings_of(drives=("b",), switches=1, arms=("again",), cuts=1))

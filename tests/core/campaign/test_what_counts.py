@@ -203,9 +203,9 @@ def test_machine_that_is_not_back_shows_nothing() -> None:
     whatever verify, is none on this cut."""
     told = cut_under_load(moment="idle")
     told.add(PauseAsked(stop=True))
-    assert told.steps(later_s=121, silent_s=121) == [LookUp("d0", RUN)]
+    assert told.steps_after_looks(later_s=121, silent_s=121) == [LookUp("d0", RUN)]
     told.add(judged("d0", RUN, "inconclusive", reasons=("nothing-at-risk",)))
-    over = told.note(later_s=121, silent_s=121)
+    over = told.note(silent_s=121)
     assert isinstance(over, CycleEnded)
     (said,) = over.drives
     assert (said.word, said.cause, said.cut) == ("nothing", "no-verdict", True)
@@ -426,7 +426,7 @@ def test_interval_of_the_rate_has_the_cuts_whose_outcome_is_not_known() -> None:
     )
     assert sentence(result) == (
         "LOSS in 1 of 19 cuts, first in cycle 1, and the outcome of 40 more cuts is not known:"
-        " 0.043 % to 81 % of cuts lose data (95 %)."
+        " 0.042 % to 81 % of cuts lose data (95 %)."
     )
 
 

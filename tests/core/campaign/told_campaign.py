@@ -25,7 +25,7 @@ from durability.campaign.log_entries import (
     PowerCameBack,
     PowerWentOff,
 )
-from durability.campaign.next_steps import LookUp, Note, Step, next_steps
+from durability.campaign.next_steps import Ask, LookUp, Note, Step, next_steps
 from durability.campaign.server_time import ServerTime
 from durability.campaign.tasks import Condition, DriveStatus, Status, Task, Trouble, WorkState
 
@@ -171,11 +171,26 @@ class ToldCampaign:
         moment = ServerTime(now_ns=now_ns, boot_id="server", silent_s=silent, began_ns=began_ns)
         return next_steps(self.state, moment)
 
+    def steps_after_looks(
+        self, *, later_s: float = 0.0, silent_s: float = 0.0, silent: Mapping[str, float] | None = None
+    ) -> list[Step]:
+        """What is to be done next, after switches of machines that fell silent have said that they are on."""
+        steps = self.steps(later_s=later_s, silent_s=silent_s, silent=silent)
+        cycle = self.state.cycle
+        looks = [step for step in steps if isinstance(step, Ask) and step.operation == "status"]
+        if not looks or cycle is None or cycle.phase not in ("run", "back"):
+            return steps
+        self.now_ns += int(later_s * S)
+        for look in looks:
+            self.add(PowerAsked(switch=look.switch, operation="status"))
+            self.add(self._answered(look.switch, "on"))
+        return self.steps(silent_s=silent_s, silent=silent)
+
     def note(
         self, *, later_s: float = 0.0, silent_s: float = 0.0, silent: Mapping[str, float] | None = None
     ) -> Happening:
-        """The next step is an entry: it is added."""
-        (step,) = self.steps(later_s=later_s, silent_s=silent_s, silent=silent)
+        """The next step is an entry: it is added. See `steps_after_looks`."""
+        (step,) = self.steps_after_looks(later_s=later_s, silent_s=silent_s, silent=silent)
         assert isinstance(step, Note), step
         self.add(step.happening)
         return step.happening

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -175,7 +175,8 @@ class Found:
         for one in self.wrong:
             assert one.finding is not None
             if one.expected_seq == PREFILL:
-                apart["earlier name" if one.finding == "resurrected" else "prefill", one.finding] += 1
+                made = one.finding != "resurrected" and self.oracle.plan.workload != "create"
+                apart["prefill" if made else "earlier name", one.finding] += 1
             elif self.oracle.plan.workload == "append" and one.finding == "resurrected":
                 apart["file", one.finding] += 1
             elif (one.writer, one.expected_seq) in operations:
@@ -246,7 +247,7 @@ def _scan_names(disk: Disk, oracle: NameOracle, bad: dict[tuple[int, int], set[i
             found.judgements += oracle.judge_all(screened.wrong)
     found.judgements += oracle.judge_all(list(oracle.in_flight()))
     found.judgements.sort(key=lambda judgement: (judgement.writer, judgement.slot))
-    found.above_ceiling += sum(judgement.above_ceiling for judgement in found.judgements)
+    found.above_ceiling += _above(found.judgements)
     return found
 
 
@@ -264,6 +265,12 @@ def look_up(disk: Disk, writer: int, slots: Words, bad: dict[tuple[int, int], se
             row: bad[writer, int(slot)] for row, slot in enumerate(slots) if (writer, int(slot)) in bad
         },
     )
+
+
+def _above(judgements: Sequence[Judgement]) -> int:
+    """How many slots show that the log is behind: what is only out of reach does if nothing is wrong."""
+    wrong = any(one.finding for one in judgements)
+    return sum(one.above_ceiling or (one.out_of_reach and not wrong) for one in judgements)
 
 
 class _Scan:
@@ -295,7 +302,7 @@ class _Scan:
             oracle=self.oracle,
             judgements=judgements,
             checked=self.checked,
-            above_ceiling=sum(judgement.above_ceiling for judgement in judgements),
+            above_ceiling=_above(judgements),
         )
 
     def look(self, writer: int, slot: int) -> None:

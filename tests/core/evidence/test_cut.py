@@ -264,6 +264,34 @@ def test_a_drive_that_moved_to_another_machine_was_detached(case: Case) -> None:
     assert shown(case, moved, "pulled the drive") == "power"
 
 
+@pytest.mark.parametrize(
+    ("then", "now", "expected"),
+    [("kvm", "none", "vm"), ("kvm", "kvm", "vm"), ("none", "kvm", "vm"), ("none", "none", "power")],
+)
+def test_a_guests_drive_that_is_read_elsewhere_is_of_class_vm(
+    make_plan: MakePlan, then: str, now: str, expected: CutClass
+) -> None:
+    """A passed-through drive has its own serial on the host and on other guests, whose hypervisor may have
+    kept its power all the time. The operator may say more; a controller's log may not."""
+    bare = (drive(unsafe_shutdowns=None),)
+    armed = facts(virtualisation=then, drives=bare)
+    weeks_s = 40 * 86_400
+    there = facts(boot="boot-9", machine="other", uptime_s=weeks_s, virtualisation=now, drives=bare)
+    case = make_case(small(make_plan), (100,), armed=armed)
+    assert shown(case, there, "forced the guest off") == expected
+    assert shown(case, there, "pulled the host's plug", "power") == "power"
+    for subject in ("machine", "drive"):
+        off = make_case(small(make_plan), (100,), armed=armed, power_offs=switched_off(subject=subject))
+        assert shown(off, there) == expected
+
+
+def test_what_was_a_guest_at_arming_is_one(make_plan: MakePlan) -> None:
+    """Its disk may be started outside the hypervisor next, with the same machine id."""
+    bare = (drive(unsafe_shutdowns=None),)
+    case = make_case(small(make_plan), (100,), armed=facts(virtualisation="kvm", drives=bare))
+    assert shown(case, facts(boot="boot-2", uptime_s=30, drives=bare), "forced the guest off") == "vm"
+
+
 @pytest.mark.parametrize("attested", [None, "pulled the plug"])
 def test_no_facts_show_no_cut(make_plan: MakePlan, case: Case, attested: str | None) -> None:
     """A run that was never armed, or a target without facts, has nothing to compare."""

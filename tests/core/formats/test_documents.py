@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from durability import plain_text
 from durability.errors import FormatError
@@ -97,3 +98,11 @@ def test_a_document_without_such_bytes_is_the_same() -> None:
     """None, numbers and text are not touched."""
     tree = Tree(name=None, leaves=(Leaf(name="naïve", numbers=(3,)),))
     assert escaped(tree) is tree
+
+
+def test_a_long_list_of_wrong_members_is_one_error() -> None:
+    """Each error of a list costs time, and a stranger's list may be long."""
+    with pytest.raises(FormatError, match="leaves") as caught:
+        from_value(Tree, {"name": None, "leaves": [""] * 1000})
+    cause = caught.value.__cause__
+    assert isinstance(cause, ValidationError) and cause.error_count() == 1

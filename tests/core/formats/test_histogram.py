@@ -57,6 +57,7 @@ def test_an_empty_histogram_has_no_percentiles() -> None:
         {"buckets": [1], "counts": [-1], "max": [1]},
         {"buckets": [1], "counts": [1], "max": []},
         {"buckets": ["1"], "counts": [1], "max": [1]},
+        {"buckets": [0, 1, 2], "counts": [(1 << 62) - 1] * 3, "max": [2]},  # more than its sum can hold
     ],
 )
 def test_what_is_no_histogram_is_refused(value: object) -> None:

@@ -132,6 +132,27 @@ def guest_that_does_not_say_that_it_is_one() -> str:
     return judged(disk, case, now=now, attested="forced the guest off")
 
 
+def _read_elsewhere(*, then: str, now: str) -> str:
+    """The answer where a drive with a serial of its own was moved from a machine that the client ran on to
+    another that has been up for weeks; each is virtualised as stated."""
+    bare = (drive(unsafe_shutdowns=None),)
+    disk, case = kept(armed=facts(virtualisation=then, drives=bare))
+    there = facts(boot="boot-9", machine="another", uptime_s=4e6, virtualisation=now, drives=bare)
+    return judged(disk, case, now=there, attested="forced the guest off")
+
+
+@lab_case("inconclusive: cut-class")
+def guest_whose_drive_is_read_on_its_host() -> str:
+    """A guest with a passed-through drive was forced off; its host has been up all the time, and reads it."""
+    return _read_elsewhere(then="kvm", now="none")
+
+
+@lab_case("inconclusive: cut-class")
+def drive_that_is_read_on_a_guest() -> str:
+    """The machine of the run did not say that it is a guest; another guest of its host reads the drive."""
+    return _read_elsewhere(then="none", now="kvm")
+
+
 @lab_case("inconclusive: cut-not-shown")
 def machine_that_was_up_all_the_time() -> str:
     """Another boot id, but an uptime that began before the last frame came: no operating system died."""

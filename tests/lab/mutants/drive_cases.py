@@ -416,6 +416,96 @@ def control_arm_that_was_cut_in_a_write() -> str:
     return judged(disk, make_case(plan, (ACKED,), control=8), tell=control_lost)
 
 
+# -- logs that seem to be behind -----------------------------------------------------------------------------
+
+
+def _short_of(slot: int) -> Disk:
+    """A log of 150 acknowledged records, of which one is zeros."""
+    plan = plan_of(workload="append")
+    disk = disk_of(plan, 150)
+    disk.put(0, slot, bytes(plan.record_bytes))
+    return disk
+
+
+@lab_case("loss; 1 lost")
+def empty_file_of_a_log_that_is_back() -> str:
+    """A record is lost, and an empty file with a higher number is there again."""
+    disk = _short_of(140)
+    disk.files[".0.9"] = bytearray()
+    return judged(disk, make_case(disk.plan, (150,)))
+
+
+@lab_case("loss; 1 lost")
+def file_of_a_log_that_is_back_over_reused_blocks() -> str:
+    """A record is lost, and a file with a higher number is there again, whose blocks hold newer records of
+    the run itself."""
+    disk = _short_of(140)
+    disk.files[".0.9"] = bytearray(disk.files[".0.2"])
+    return judged(disk, make_case(disk.plan, (150,)))
+
+
+@lab_case("loss; 22 misdirected, 8 damaged in flight")
+def file_of_a_log_that_is_an_older_one() -> str:
+    """The table of inodes is that of before: the newest file holds all that the first one did."""
+    plan = plan_of(workload="append")
+    disk = disk_of(plan, 150)
+    disk.files[".0.2"] = disk_of(plan, 64).files[".0.0"]
+    return judged(disk, make_case(plan, (150,)))
+
+
+@lab_case("loss; 12 lost, 8 damaged in flight")
+def log_over_a_longer_one_that_is_gone() -> str:
+    """The drive lost all of a second run; the first run's log is there again, and is longer."""
+    plan = plan_of(workload="append")
+    first = disk_of(plan_of(workload="append", run=7), 64)
+    return judged(first, make_case(plan, (10,), predecessors=(f"{first.plan.run:016x}",)))
+
+
+@lab_case("loss; 12 lost")
+def log_over_a_longer_one_that_was_trimmed() -> str:
+    """The same, and the first run's blocks read as zeros, because its files had been trimmed."""
+    plan = plan_of(workload="append")
+    first = disk_of(plan_of(workload="append", run=7), 64)
+    first.files[".0.0"] = bytearray(len(first.files[".0.0"]))
+    return judged(first, make_case(plan, (10,), predecessors=(f"{first.plan.run:016x}",)))
+
+
+def _begins_a_file(content: bytes, suffix: str = ".0.3") -> str:
+    """The answer to a log of which file 1 is gone, and `suffix` holds `content`. The server's store is one
+    credit behind; the group of 197 to 200, which ends file 2 and begins file 3, may be under way."""
+    plan = plan_of(workload="append", slots=66, group=4)
+    disk = disk_of(plan, 196)
+    disk.remove(0, 1)
+    disk.files[suffix] = bytearray(content)
+    return judged(disk, make_case(plan, (188,), predecessors=(f"{7:016x}",)))
+
+
+@lab_case("inconclusive: log-behind, nothing-at-risk; 66 truncated")
+def next_file_of_a_log() -> str:
+    """The server's store is one credit behind. The next file was just made, so the last but one is gone."""
+    return _begins_a_file(b"")
+
+
+@lab_case("inconclusive: log-behind, nothing-at-risk; 66 truncated")
+def next_file_of_a_log_over_old_blocks() -> str:
+    """The same, and the next file shows old blocks of an earlier run."""
+    return _begins_a_file(disk_of(plan_of(workload="append", run=7), 64).get(0, 0))
+
+
+@lab_case("loss; 66 truncated")
+def file_of_a_log_that_no_other_follows() -> str:
+    """A file is gone. An empty one that the writer cannot have made yet is there."""
+    return _begins_a_file(b"", ".0.9")
+
+
+@lab_case("inconclusive: log-behind")
+def file_of_a_log_that_nobody_can_have_made() -> str:
+    """Nothing is missing, and an empty file is there that the log has no room for."""
+    disk = disk_of(plan_of(workload="append"), 150)
+    disk.files[".0.9"] = bytearray()
+    return judged(disk, make_case(disk.plan, (150,)))
+
+
 # -- names ---------------------------------------------------------------------------------------------------
 
 
@@ -505,3 +595,32 @@ def temporary_that_testifies() -> str:
     slot = disk.slot_of(0, ACKED + 2)
     disk.files[f".0.{slot}.tmp"] = bytearray(disk.record(0, slot, ACKED + 2))
     return judged(disk, case)
+
+
+@lab_case("loss; 1 misdirected, 1 absent")
+def name_that_nobody_made_with_an_older_record() -> str:
+    """A created name is gone, and one that was never made holds an older record of the run."""
+    disk, case = _names("create")
+    disk.remove(0, 180)
+    disk.files[".0.400"] = bytearray(disk.get(0, 190))
+    return judged(disk, case)
+
+
+@lab_case("loss; 1 absent")
+def name_that_nobody_made_with_garbage() -> str:
+    """A created name is gone, and one that was never made holds nothing recognisable."""
+    disk, case = _names("create")
+    disk.remove(0, 180)
+    disk.files[".0.400"] = bytearray(GARBAGE)
+    return judged(disk, case)
+
+
+@lab_case("inconclusive: log-behind, nothing-at-risk; 1 absent")
+def name_in_the_making_beyond_the_credit() -> str:
+    """The server's store is one credit behind. The next name was just made and shows old blocks of an earlier
+    run, and the name that goes with it is gone."""
+    plan = plan_of(workload="create")
+    disk = disk_of(plan, ACKED)
+    disk.files[f".0.{ACKED}"] = bytearray(disk_of(plan_of(workload="create", run=7), 64).get(0, 0))
+    disk.remove(0, ACKED - plan.slots)
+    return judged(disk, make_case(plan, (ACKED - plan.credit,)))

@@ -240,7 +240,7 @@ def image_on_another_guest_whose_disk_has_the_same_serial() -> str:
     disk, case = kept(armed=facts(drives=(drive(serial="disk-1", emulated=True),)))
     clone = (drive(serial="disk-1", emulated=True),)
     now = facts(boot="boot-9", uptime_s=9999, machine="clone", drives=clone)
-    return judged(disk, case, now=now, attested="pulled the plug")
+    return judged(disk, case, now=now, attested="forced the guest off", require_cut="vm")
 
 
 @lab_case("exit 5: another target")
@@ -396,3 +396,70 @@ def drive_of_which_one_path_is_up() -> str:
     now = facts(boot="boot-2", uptime_s=30, drives=paths[:1], **volume)
     case = make_case(plan_of(), (ACKED,), armed=facts(drives=paths, **volume))
     return judged(disk_of(plan_of(), ACKED - 20), case, now=now)
+
+
+# -- names of earlier runs -----------------------------------------------------------------------------------
+
+
+def _beside(
+    workload: str, *suffixes: str, known: bool = True, now: Facts | None = None, **changes: Any
+) -> str:
+    """The answer on an intact target of `workload`, beside which names of an earlier run of `rename` with
+    `changes` are there again. `known`: the server knows that run to be an earlier one, else another."""
+    plan = plan_of(workload=workload, pattern="sequential")
+    earlier = disk_of(plan_of(**{"workload": "rename", "slots": 128, "run": 7, **changes}), 0)
+    disk = disk_of(plan, ACKED)
+    disk.files.update({suffix: earlier.files[suffix] for suffix in suffixes})
+    predecessors = (f"{earlier.plan.run if known else 8:016x}",)
+    return judged(disk, make_case(plan, (ACKED,), predecessors=predecessors), now=now)
+
+
+@lab_case("loss; 1 resurrected")
+def earlier_name_beside_a_region() -> str:
+    """A name of an earlier run is there again, beside a file that is overwritten in place."""
+    return _beside("overwrite", ".0.1")
+
+
+@lab_case("loss; 1 resurrected")
+def earlier_file_beside_a_log() -> str:
+    """A file of an earlier run with the name of a later file of this log is there again."""
+    return _beside("append", ".0.100")
+
+
+@lab_case("loss; 64 resurrected")
+def names_of_another_writer_that_are_back() -> str:
+    """An earlier run had two writers, this one has one; all names of the second one are there again."""
+    names = (f".1.{number}" for number in range(64))
+    return _beside("rename", *names, writers=2, slots=64)
+
+
+@lab_case("loss; 1 resurrected")
+def name_of_an_earlier_tag_that_is_back() -> str:
+    """The earlier run carried another tag, because the drive has shown another serial since."""
+    return _beside("unlink", ".0.100", target=77)
+
+
+@lab_case("loss; 1 resurrected")
+def created_name_of_an_earlier_tag_that_is_back() -> str:
+    """The same for a name that `create` may make much later."""
+    return _beside("create", ".0.400", target=77, slots=512)
+
+
+@lab_case("loss; 1 resurrected")
+def earlier_control_arm_that_is_back() -> str:
+    """The file of an earlier run's control arm is there again; this run has none."""
+    return _beside("overwrite", ".control", control_slots=4)
+
+
+@lab_case("durable")
+def name_of_an_unknown_run() -> str:
+    """A name of a run that the server does not know is there: nothing shows that it is an earlier one."""
+    return _beside("overwrite", ".0.1", known=False)
+
+
+@lab_case("durable")
+def name_of_an_earlier_run_beside_a_renamed_target() -> str:
+    """The target was renamed since, and stands beside what an earlier run left there."""
+    file_system = dataclasses.replace(after_power_loss(), file_id="7")
+    moved = dataclasses.replace(file_system, path="/mnt/other", path_in_file_system="other")
+    return _beside("overwrite", ".0.1", now=moved)

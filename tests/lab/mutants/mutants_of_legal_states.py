@@ -1,12 +1,15 @@
-"""The tester broken on purpose, rules 6 and 7: what the target itself proves, and what is legal on it."""
+"""The tester broken on purpose: what the target itself proves, also of the log (rules 4 and 6), and what is
+legal on it (rule 7)."""
 
 from __future__ import annotations
 
 from durability.evidence import record_rows
 from durability.evidence.name_oracle import NameOracle
 from durability.evidence.proven_operations import ProvenOperations
-from durability.evidence.slot_oracle import SlotOracle
+from durability.evidence.scan_report import ScanCounts
+from durability.evidence.slot_oracle import LogOracle, SlotOracle
 from durability_client.verify.scan.name_scan import NameScan
+from durability_client.verify.scan.slot_scan import LogScan
 from tests.lab.mutants.mutation import Mutant, answering, without
 
 LEGAL_STATES = (
@@ -226,5 +229,83 @@ LEGAL_STATES = (
             "removal-in-flight": "loss; 1 absent",
         },
         change=without(NameOracle._legal, "(event <= last_removal) & takes_away", "False"),
+    ),
+    Mutant(
+        name="what is beyond the ceiling explains, whatever it shows",
+        rule=4,
+        taken_away="a place beyond the ceiling shows that the log is behind, without a version beyond it",
+        noticed_by={
+            "empty-file-of-a-log-that-is-back": "inconclusive: log-behind; 1 lost",
+            "file-of-a-log-that-is-an-older-one": (
+                "inconclusive: log-behind; 22 misdirected, 8 damaged in flight"
+            ),
+            "log-over-a-longer-one-that-is-gone": "inconclusive: log-behind; 12 lost, 8 damaged in flight",
+            "log-over-a-longer-one-that-was-trimmed": "inconclusive: log-behind; 12 lost",
+            "name-that-nobody-made-with-garbage": "inconclusive: log-behind; 1 absent",
+        },
+        change=without(
+            ScanCounts.settle_out_of_reach, "if explained == sum(self.findings.values()):", "if True:"
+        ),
+    ),
+    Mutant(
+        name="what is out of reach passes",
+        rule=4,
+        taken_away="content beyond the ceiling is ignored if it shows no version beyond it",
+        noticed_by={
+            "file-of-a-log-that-nobody-can-have-made": "durable",
+        },
+        change=without(ScanCounts.settle_out_of_reach, "explained or self.out_of_reach", "explained"),
+    ),
+    Mutant(
+        name="records of any age testify",
+        rule=4,
+        taken_away="any record of the run in a file beyond the ceiling shows that the log is behind",
+        noticed_by={
+            "file-of-a-log-that-is-back-over-reused-blocks": "inconclusive: log-behind; 1 lost",
+        },
+        change=without(LogOracle.look_beyond, "ceilings[sectors.writer[records].astype(np.intp)]", "U64(0)"),
+    ),
+    Mutant(
+        name="the next file explains nothing",
+        rule=4,
+        taken_away="a file of a log that was just made does not explain that the last but one was removed",
+        noticed_by={
+            "next-file-of-a-log": "loss; 66 truncated",
+            "next-file-of-a-log-over-old-blocks": "loss; 66 truncated",
+        },
+        change=answering(LogScan._may_be_removed, "return False"),
+    ),
+    Mutant(
+        name="any later file explains",
+        rule=4,
+        taken_away="a file of a log with any higher number counts as the next one",
+        noticed_by={
+            "file-of-a-log-that-no-other-follows": (
+                "inconclusive: log-behind, nothing-at-risk; 66 truncated"
+            ),
+        },
+        change=without(
+            LogScan._read_beyond,
+            "number == self._log.next_file(extent.writer)",
+            "(number := self._log.next_file(extent.writer))",
+        ),
+    ),
+    Mutant(
+        name="a group that the log does not know makes no name",
+        rule=4,
+        taken_away="a name just beyond the ceiling is judged as if nobody could be making it",
+        noticed_by={
+            "name-in-the-making-beyond-the-credit": "loss; 1 absent, 1 resurrected",
+        },
+        change=answering(NameOracle._may_be_begun, "return False"),
+    ),
+    Mutant(
+        name="names that nobody made may hold older records",
+        rule=7,
+        taken_away="a name of `create` that was never made may hold a record of the run",
+        noticed_by={
+            "name-that-nobody-made-with-an-older-record": "loss; 1 absent",
+        },
+        change=without(NameOracle._faults_of_presence, 'span.state == "stray"', "False"),
     ),
 )

@@ -8,15 +8,15 @@ from durability.evidence.name_oracle import NameOracle, _Legal
 from durability.evidence.observation import Observer
 from durability.evidence.proven_operations import ProvenOperations
 from durability.evidence.scan_report import ScanReport
-from durability.evidence.slot_oracle import SlotOracle
+from durability.evidence.slot_oracle import LogOracle, SlotOracle
 from durability.formats import record
 from durability_client.system import encrypted_directories
-from durability_client.verify import mount_probe
+from durability_client.verify import mount_probe, verify_command
 from durability_client.verify.scan.canary import Canary
 from durability_client.verify.scan.scan_base import ScanBase
 from durability_client.verify.scan.slot_scan import LogScan, SlotScan
 from durability_client.verify.unmountable import UnmountableStorage
-from tests.lab.mutants.mutation import Mutant, answering, without
+from tests.lab.mutants.mutation import Mutant, answering, together, without
 
 FINDINGS_ARE_NO_LOSS = without(verdict._loss_reasons, "if found:", "if False:")
 
@@ -276,7 +276,55 @@ READING = (
         noticed_by={
             "name-of-a-larger-run-that-is-back": "durable",
         },
-        change=without(NameOracle._faults_of_presence, "newest or EARLIER_RUN in seqs", "newest"),
+        change=together(
+            without(NameOracle._faults_of_presence, "newest or EARLIER_RUN in seqs", "newest"),
+            answering(ScanBase._look_for_earlier_names, "pass"),
+        ),
+    ),
+    Mutant(
+        name="names of earlier runs not looked for",
+        rule=8,
+        taken_away="what stands beside the target where the run makes no name is not read",
+        noticed_by={
+            "earlier-name-beside-a-region": "durable",
+            "earlier-file-beside-a-log": "durable",
+            "names-of-another-writer-that-are-back": "durable",
+            "name-of-an-earlier-tag-that-is-back": "durable",
+            "created-name-of-an-earlier-tag-that-is-back": "inconclusive: log-behind",
+            "earlier-control-arm-that-is-back": "durable",
+        },
+        change=answering(ScanBase._look_for_earlier_names, "pass"),
+    ),
+    Mutant(
+        name="any other run is an earlier one",
+        rule=8,
+        taken_away="a name of a run that the server does not know as an earlier one is a finding",
+        noticed_by={
+            "name-of-an-unknown-run": "loss; 1 resurrected",
+        },
+        change=without(ProvenOperations.judge_earlier, "run in earlier", "run"),
+    ),
+    Mutant(
+        name="what stands beside a renamed target was removed",
+        rule=8,
+        taken_away="names beside the target's new path count as those that arming removed",
+        noticed_by={
+            "name-of-an-earlier-run-beside-a-renamed-target": "loss; 1 resurrected",
+        },
+        change=without(
+            verify_command._earlier_runs,
+            " or case.armed.path_in_file_system != now.path_in_file_system",
+            "",
+        ),
+    ),
+    Mutant(
+        name="old blocks in the next file are an earlier file",
+        rule=8,
+        taken_away="the first file beyond the ceiling counts as one that the run never makes",
+        noticed_by={
+            "next-file-of-a-log-over-old-blocks": "loss; 66 truncated, 1 resurrected",
+        },
+        change=without(LogOracle._may_be_begun, "<= self.next_file(", "< self.next_file("),
     ),
     Mutant(
         name="smaller drives accepted",

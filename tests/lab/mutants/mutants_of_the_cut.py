@@ -83,11 +83,7 @@ THE_CUT = (
         noticed_by={
             "image-on-another-guest-without-a-serial": "durable",
         },
-        change=without(
-            cut._enumerated_anew,
-            "if moved and not own_serial(before, armed.host.machine_id):",
-            "if moved and False:",
-        ),
+        change=without(cut._moved, "or not own_serial(before, armed.host.machine_id)", ""),
     ),
     Mutant(
         name="containers are machines",
@@ -96,11 +92,7 @@ THE_CUT = (
         noticed_by={
             "container-in-which-nothing-was-cut": "durable",
         },
-        change=without(
-            cut._enumerated_anew,
-            "not same_kernel(armed.host, now.host) and armed.host.machine_id",
-            "armed.host.machine_id",
-        ),
+        change=without(cut._is_elsewhere, "not same_kernel(armed.host, now.host) and ", ""),
     ),
     Mutant(
         name="a guest's end is a power cut",
@@ -112,13 +104,40 @@ THE_CUT = (
         change=answering(cut._believable, "return claimed or 'power'"),
     ),
     Mutant(
+        name="a guest's drive on its host was cut",
+        rule=11,
+        taken_away="the machine of the run is no guest once another one reads the drive",
+        noticed_by={
+            "guest-whose-drive-is-read-on-its-host": "durable",
+        },
+        change=without(cut.assess, "_is_guest(case.armed) or ", ""),
+    ),
+    Mutant(
+        name="a guest reads what was cut",
+        rule=11,
+        taken_away="only the machine of the run may be a guest, not the one that reads the drive",
+        noticed_by={
+            "drive-that-is-read-on-a-guest": "durable",
+        },
+        change=without(cut.assess, " or _is_guest(now)", ""),
+    ),
+    Mutant(
+        name="only a guest that restarted has died",
+        rule=11,
+        taken_away="a guest whose drive is on another machine now is taken for one that lives",
+        noticed_by={
+            "guest-whose-drive-is-read-on-its-host": "durable",
+        },
+        change=without(cut._believable, "(died or moved)", "died"),
+    ),
+    Mutant(
         name="only a system that says so is a guest",
         rule=11,
         taken_away="a drive of a hypervisor does not make its machine a guest",
         noticed_by={
             "guest-that-does-not-say-that-it-is-one": "durable",
         },
-        change=without(cut._is_guest, " or any(drive.emulated for drive in now.drives)", ""),
+        change=without(cut._is_guest, " or any(drive.emulated for drive in facts.drives)", ""),
     ),
     Mutant(
         name="uptime not compared",

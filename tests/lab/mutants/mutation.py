@@ -15,8 +15,8 @@ import dis
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import CodeType, FunctionType, ModuleType
@@ -47,6 +47,19 @@ def without(target: object, old: str, new: str) -> Change:
 def answering(target: object, body: str) -> Change:
     """`target` with nothing but `body` in it."""
     return partial(_changed, target, lambda source: _with_body(source, body))
+
+
+def together(*changes: Change) -> Change:
+    """All of `changes` at once: for a fault that more than one place catches."""
+    return partial(_together, changes)
+
+
+@contextmanager
+def _together(changes: Sequence[Change]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for change in changes:
+            stack.enter_context(change())
+        yield
 
 
 @contextmanager

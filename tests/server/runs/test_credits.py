@@ -13,7 +13,7 @@ from durability.formats.plan import Plan
 from durability.protocol import messages
 from durability_lab.simulated_rig.virtual_time import stored_run
 from durability_server.runs import requests
-from durability_server.runs.credits import IN_DOUBT_MAX, Credits
+from durability_server.runs.credits import GRANTS_IN_DOUBT_MAX, IN_DOUBT_MAX, Credits
 from durability_server.runs.run import Run
 from tests.conftest import PLAN_FIELDS
 
@@ -136,6 +136,18 @@ def test_no_grant_is_raised_while_too_many_credits_are_in_doubt() -> None:
     run.heartbeat_answered(10**6, sent_ns=10**6 - 1)
     assert committed(run, 10**6 + 1).grants == ((IN_DOUBT_MAX,), run.frontiers.acked)
     assert run.frontiers.grants == run.frontiers.acked
+
+
+def test_a_run_of_many_writers_has_fewer_credits_in_doubt() -> None:
+    """Each commit packs the grants of all writers for each of them."""
+    writers = 256
+    plan = Plan(**{**PLAN_FIELDS, "writers": writers, "credit": 1000, "slots": 4000})
+    run = Run(stored_run(plan, at_ns=0), boot_id="boot")
+    run.attached(1, "first")
+    for acked in range(1, 500):
+        run.acknowledge(10 * acked, (acked,) * writers, 0)
+        known = committed(run, 10 * acked + 1)
+    assert 200 < len(known) <= GRANTS_IN_DOUBT_MAX // writers + 1
 
 
 async def test_a_run_with_too_many_credits_in_doubt_is_not_taken_up_again(

@@ -383,6 +383,32 @@ async def test_a_client_that_answers_only_old_heartbeats_is_sent_away(
     assert old  # it would have gone on
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_silence")
+async def test_a_client_that_answers_heartbeats_ever_later_is_sent_away(
+    lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to an old heartbeat shows nothing of the credits that were sent since."""
+    running = await lab.start(sqlite_url)
+    plan = lab.plan()
+    client = await lab.connect(running.address, local=True)
+    await client.begin(plan, lab.facts())
+    client.pause()
+    monkeypatch.setattr(limits, "DEAD_PEER_NS", 2_000_000_000)
+    said_ns = answered = 0
+
+    def sent_away(case: Case) -> bool:
+        nonlocal said_ns, answered
+        pings = [one.sent_ns for one in client.unread() if isinstance(one, messages.Ping)]
+        if answered < len(pings) and clock.now_ns() - said_ns > 2 * limits.HEARTBEAT_NS:
+            client.say(messages.Pong(sent_ns=pings[answered]))
+            answered, said_ns = answered + 1, clock.now_ns()
+        return case.session_end != "live"
+
+    case = await lab.exported(running.address, plan.run, sent_away)
+    assert "no heartbeat was answered" in case.events[-1].text
+
+
 async def test_heartbeats_measure_the_round_trip(lab: Lab, sqlite_url: str) -> None:
     """Round trips and gaps of an idle client are known."""
     running = await lab.start(sqlite_url)

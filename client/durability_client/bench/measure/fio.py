@@ -8,6 +8,7 @@ operations in flight use libaio with O_DIRECT and posixaio without, since buffer
 ramp time: what of it is counted has differed between versions. What fio calls latency of a write leaves the
 sync out, so of cells with a sync only the rate and the syncs are taken. Refuses to guess: an absent fio is a
 SetupError, a report that lacks a figure or contradicts itself is one too, an error of fio's is a TargetError.
+Before 3.38 fio syncs a mix after reads too, which is another workload: such a round is refused.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from typing import Any
 
 import numpy as np
 
+from durability import limits
 from durability.bench.cells import Cell
 from durability.bench.measurement import NO_LATENCIES, Latencies, Round
 from durability.errors import SetupError, TargetError
-from durability.formats.documents import COUNT_MAX, shown
+from durability.formats.documents import shown
 from durability.formats.histogram import FineHistogram
 from durability_client.bench.measure.job import JobTask, bin_ns_of
 from durability_client.bench.measure.job_processes import JobError
@@ -44,6 +46,11 @@ _LACKING = {errno.EINVAL, errno.EOPNOTSUPP}  # what opening with O_DIRECT gives 
 
 class ReportError(ValueError):
     """What fio printed is not the report that its options ask for."""
+
+
+class UnlikeError(Exception):
+    """What fio did is not what the cell says, so its rate cannot stand beside this tool's. Its text is what a
+    person should know."""
 
 
 class Fio:
@@ -63,8 +70,8 @@ class Fio:
         self, cell: Cell, tasks: Sequence[JobTask], watch: Callable[[], None] = lambda: None
     ) -> tuple[Round, float, float]:
         """One round of `cell`, without `started_s` and `work`; processor time of fio's jobs in user and in
-        kernel mode, in microseconds. `watch` is called twice a second. Raises TargetError, SetupError, and
-        JobError if the target has no O_DIRECT."""
+        kernel mode, in microseconds. `watch` is called twice a second. Raises TargetError, SetupError,
+        JobError if the target has no O_DIRECT, and UnlikeError if this fio does something else."""
         command = (self._program, *options(cell), *_jobs(tasks))
         report = self._report(command, cell, timeout_s=cell.seconds + _GRACE_S, watch=watch)
         try:
@@ -227,7 +234,8 @@ def _errno_of(report: Mapping[str, Any]) -> int:
 
 def round_of_report(cell: Cell, report: Mapping[str, Any]) -> tuple[Round, float, float]:
     """The round that fio's report (`--output-format=json+`, all jobs as one group) is of, and processor time.
-    Raises ReportError for a figure that is missing, is none, or contradicts another."""
+    Raises ReportError for a figure that is missing, is none, or contradicts another, and UnlikeError if there
+    were syncs after reads."""
     jobs = report.get("jobs")
     if not isinstance(jobs, list) or len(jobs) != 1 or not isinstance(jobs[0], dict):
         raise ReportError("jobs: expected one group of all jobs")
@@ -239,6 +247,10 @@ def round_of_report(cell: Cell, report: Mapping[str, Any]) -> tuple[Round, float
         raise ReportError("runtime: 0 ms")
     spent_us = _number(job, "job_runtime") * 10.0  # per cent of milliseconds
     synced = _latencies(job, "sync") if cell.has_sync else NO_LATENCIES
+    if cell.workload == "mix" and cell.has_sync:
+        # fio's own count leaves fdatasync out, of which it reports latencies alone.
+        counted = _count(_part(job, "sync"), "total_ios")
+        _require_syncs_of_writes(cell, max(len(synced), counted), writes)
     found = Round(
         started_s=0.0,
         seconds=runtime_ms / 1000,
@@ -253,6 +265,14 @@ def round_of_report(cell: Cell, report: Mapping[str, Any]) -> tuple[Round, float
         work=None,
     )
     return found, _number(job, "usr_cpu") * spent_us, _number(job, "sys_cpu") * spent_us
+
+
+def _require_syncs_of_writes(cell: Cell, syncs: int, writes: int) -> None:
+    """Raises UnlikeError for more `syncs` than `writes` and one of fio's own for each job explain."""
+    if syncs > writes + cell.jobs:
+        raise UnlikeError(
+            f"fio syncs after reads too (syncs: {syncs:,}, writes: {writes:,}); install fio 3.38 or later"
+        )
 
 
 def _done(cell: Cell, job: Mapping[str, Any], direction: str) -> tuple[int, int]:
@@ -296,8 +316,10 @@ def _latencies(job: Mapping[str, Any], direction: str) -> Latencies:
     if not isinstance(bins, dict) or not all(key.isdecimal() and len(key) < 19 for key in bins):
         raise ReportError(f"{direction}.lat_ns.bins: expected counts of nanoseconds")
     counts = [_count(bins, key) for key in bins]
-    if sum(counts) > COUNT_MAX:
-        raise ReportError(f"{direction}.lat_ns.bins: {sum(counts)} latencies, at most {COUNT_MAX} can be")
+    if sum(counts) > limits.COUNT_MAX:
+        raise ReportError(
+            f"{direction}.lat_ns.bins: {sum(counts)} latencies, at most {limits.COUNT_MAX} can be"
+        )
     histogram = FineHistogram()
     if counts:
         values = np.array([int(key) for key in bins], dtype=np.uint64)

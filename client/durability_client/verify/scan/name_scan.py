@@ -68,9 +68,8 @@ class NameScan(ScanBase):
         self._read_control()
         self._look_in_flight_up_again()
         self._judge_in_flight()
-        explained = self._oracle.done_beyond() if self._oracle.logged else 0
-        if explained == sum(self._counts.findings.values()):  # nothing else is wrong, so the log is behind
-            self._counts.above_ceiling += explained
+        self._look_for_earlier_names()
+        self._counts.settle_out_of_reach(self._oracle.done_beyond() if self._oracle.logged else 0)
         if self._unlisted is not None:  # names that should not be there may be
             raise self._unlisted
         return self._finish()

@@ -9,7 +9,7 @@ target. How the slots are read is a subclass's: `slot_scan` reads slots in files
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal, TypeAlias
@@ -28,6 +28,7 @@ from durability_client.verify.scan.target_reader import CHUNK_BYTES, Reader, ali
 Phase: TypeAlias = Literal["in flight", "survey", "all slots", "all names", "control arm", "judging"]
 
 _BUFFERS = 8
+_EARLIER_BYTES = 4096  # of a name of an earlier run, whose records may have any length
 _GONE: frozenset[FindingClass | None] = frozenset({"truncated", "absent"})
 
 
@@ -35,7 +36,8 @@ _GONE: frozenset[FindingClass | None] = frozenset({"truncated", "absent"})
 class ScanJob:
     """What a scan needs beside the storage. `acked` is rule 4's A, None without a server's log;
     `control_completed` the control arm's frontier; `block_bytes` the smallest piece that the drives can be
-    asked for; `before` the target when it was recognised, None: when the scan begins.
+    asked for; `before` the target when it was recognised, None: when the scan begins. `earlier`: the runs
+    whose names this run removed for good before it was armed; none where that is not certain.
     """
 
     plan: Plan
@@ -43,6 +45,7 @@ class ScanJob:
     control_completed: int
     block_bytes: int
     before: Presence | None = None
+    earlier: Collection[int] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +119,7 @@ class ScanBase:
             is_device=job.plan.target_kind == "device",
         )
         self._doubted = False  # whether any read has failed
+        self._back: set[str] = set()  # what was convicted as resurrected
         self._phase: Phase = "in flight"
         self._done = self._total = 0
 
@@ -259,8 +263,43 @@ class ScanBase:
         assert judgement.finding is not None
         self._counts.convict(judgement)
         self._keep(judgement.finding, judgement, data)
+        if judgement.finding == "resurrected":
+            self._back.add(judgement.suffix)
         if self._listener.finding is not None:
             self._listener.finding(judgement)
+
+    # -- earlier runs --------------------------------------------------------------------------------------
+
+    def _look_for_earlier_names(self) -> None:
+        """Find names of earlier runs that are back where this run makes none. Comes last: what the rules for
+        slots have convicted already is left out."""
+        if not self._job.earlier:
+            return
+        try:
+            suffixes = self._storage.suffixes()
+        except OSError:
+            return  # a directory that cannot be listed shows nothing
+        for suffix in suffixes:
+            if suffix in self._back or self._proven.may_make(suffix):
+                continue
+            first = self._judge_earlier(suffix)
+            if first is not None and first.judgement.finding is not None:
+                second = self._judge_earlier(suffix)
+                if second is not None:
+                    self._conclude(first, second)
+
+    def _judge_earlier(self, suffix: str) -> Suspect | None:
+        """What a name that is not this run's shows of an earlier one; None if it cannot be read, or is
+        gone: nothing is promised of it."""
+        try:
+            with self._reader(suffix) as reader:
+                content = reader.read(self._second_look, 0, _EARLIER_BYTES)
+        except OSError:
+            return None
+        if content.unreadable:
+            return None
+        data = bytes(content.data)
+        return Suspect(self._proven.judge_earlier(suffix, data, self._job.earlier), data)
 
     # -- reading -------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain, groupby, islice, takewhile
+from itertools import chain, groupby, islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from durability.evidence.judgement import Judgement
 from durability.evidence.observation import Observation
 from durability.evidence.record_rows import ROW_FINDINGS, JudgedRows, Rows, alike, select
 from durability.evidence.scan_report import Example, ScanReport
-from durability.evidence.slot_oracle import LogOracle, SlotOracle
+from durability.evidence.slot_oracle import Beyond, LogOracle, SlotOracle
 from durability.formats.mixing import U64, Words
 from durability.formats.plan import Extent, parse_name
 from durability.formats.versions import Versions
@@ -46,6 +46,7 @@ class SlotScan(ScanBase):
         super().__init__(storage, job, listener, self._oracle)
         self._versions = Versions(job.plan)
         self._in_flight_read = False  # whether the slots in flight have been read
+        self._explained = 0  # findings that a log which is behind explains
 
     def run(self) -> ScanReport:
         """Read slots in flight first, then everything once, the control arm last, and judge."""
@@ -60,6 +61,8 @@ class SlotScan(ScanBase):
         self._count_absent()
         self._judge_in_flight()
         self._look_for_removed()
+        self._look_for_earlier_names()
+        self._counts.settle_out_of_reach(self._explained)
         return self._finish()
 
     # -- phases --------------------------------------------------------------------------------------------
@@ -192,7 +195,14 @@ class SlotScan(ScanBase):
             for judgement in judgements:
                 self._convict(judgement, b"")
             self._counts.checked += absent.stop - first
+            if self._may_be_removed(extent):
+                self._explained += absent.stop - first
             self._lose_range(extent.writer, edges, range(first, absent.stop))
+
+    def _may_be_removed(self, extent: Extent) -> bool:
+        """Whether the writer has removed the file of `extent` if the log is behind; a region's it never
+        does."""
+        return False
 
     def _lose_range(self, writer: int, counted: Sequence[int], absent: range) -> None:
         """Count the slots of `absent` that were not `counted`, and note the acknowledged operations that
@@ -208,7 +218,7 @@ class SlotScan(ScanBase):
             if self._versions.endless(writer):  # the end of a log may lie anywhere beyond A
                 self._counts.order_violations += int(np.count_nonzero(written > U64(acked)))
             if len(written):
-                self._counts.lose(writer, int(written.min()), int(written.max()))
+                self._counts.lose(writer, int(written.min()), int(written.max()), "truncated")
             self._listener.tick()
 
     def _judge_in_flight(self) -> None:
@@ -427,27 +437,43 @@ class LogScan(SlotScan):
     ) -> None:
         self._log = LogOracle(job.plan, job.acked) if log is None else log
         super().__init__(storage, job, listener, self._log)
+        self._removed_by_next: set[str] = set()  # files that are gone if the file after the next was made
 
     def _read_beyond(self) -> None:
-        """Count each file that a writer made beyond the ceiling: the log is behind.
+        """Count each file that shows a record beyond the ceiling: the log is behind.
 
-        Its name is enough, as a writer makes a file when it may write to it. Only an earlier run's records in
-        it show that it was another's.
+        So it may be if the first file beyond the ceiling is there, with whatever content: its writer has
+        removed the last but one then. What else is there explains nothing.
         """
         for extent in self._log.files_beyond(self._storage.suffixes()) if self._log.logged else ():
-            self._counts.above_ceiling += self._is_of_run(extent)
+            shown = self._first_record(extent)
+            if shown == "newer":
+                self._counts.above_ceiling += 1
+                continue
+            self._counts.out_of_reach += shown != "another run's"
+            number = extent.first_slot // extent.slots
+            if number == self._log.next_file(extent.writer):
+                self._removed_by_next.add(self._plan.extent(extent.writer, number - 2).suffix)
+                self._counts.provisional |= {"truncated"}  # what else is wrong shows only at the end
 
-    def _is_of_run(self, extent: Extent) -> bool:
-        told: bool | None = None
+    def _first_record(self, extent: Extent) -> Beyond:
+        """What the first record of a file shows; "newer" also if it cannot be read: it may hide one."""
+        shown: Beyond = "nothing newer"
 
         def look(chunk: Chunk) -> None:
-            nonlocal told
-            told = self._log.tells_of_run(chunk.words()) if told is None else told
+            nonlocal shown
+            whole = len(chunk.content.data) // limits.SECTOR_BYTES * limits.SECTOR_BYTES
+            shown = self._log.look_beyond(np.frombuffer(chunk.content.data[:whole], dtype=U64))
+            if chunk.content.unreadable:
+                shown = "newer"
 
-        pieces = takewhile(lambda _: told is None, pieces_within(extent, self._present_slots(extent)))
-        self._begin("in flight", self._bytes_of([extent]))
-        self._read(extent, pieces, look)
-        return told is not False
+        first = pieces_within(extent, min(1, self._present_slots(extent)))
+        self._begin("in flight", extent.record_bytes)
+        self._read(extent, first, look)
+        return shown
+
+    def _may_be_removed(self, extent: Extent) -> bool:
+        return extent.suffix in self._removed_by_next and not self._storage.exists(extent.suffix)
 
     def _look_for_removed(self) -> None:
         """Find files that were removed for good before acknowledged records, and are there."""

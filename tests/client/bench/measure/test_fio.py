@@ -19,12 +19,13 @@ import pytest
 from durability.bench.catalogue import CLASSIC, PROFILES
 from durability.bench.cells import MIB, Cell, make_cell
 from durability.bench.decision.classic import classic_rows, sync_cost
+from durability.bench.figures import against_fio
 from durability.bench.json_documents import summary_document
-from durability.bench.result import Result
+from durability.bench.result import Result, decode, encode
 from durability.bench.summary import summarise
 from durability.errors import SetupError, TargetError
 from durability_client.bench.measure import fio
-from durability_client.bench.measure.fio import Fio, ReportError, options, round_of_report
+from durability_client.bench.measure.fio import Fio, ReportError, UnlikeError, options, round_of_report
 from durability_client.bench.measure.job import JobTask
 from durability_client.bench.runner import Options, measure
 from durability_client.system.programs import find_tool
@@ -145,18 +146,27 @@ def _on_the_page(result: Result) -> None:
 
 @needs_fio
 @pytest.mark.slow
-def test_published_loads_are_measured_by_fio(place: Path) -> None:
-    """Reads and writes with syncs, and 16 writes in flight with a sync each, which no loop of ours makes."""
+def test_published_loads_are_measured_by_fio(place: Path, heard: Path) -> None:
+    """Reads and writes with syncs, and 16 writes in flight with a sync each, which no loop of ours makes. A
+    fio that syncs after reads too has no rounds of the first."""
     mixed = _short(next(cell for cell in PROFILES["consumer-vs-datacenter"] if cell.workload == "mix"))
     deep = _short(next(cell for cell in PROFILES["dedicated-server"] if cell.depth > 1), seconds=0.2)
     assert mixed.fio and deep.only_fio
     result = _measured(place, mixed, deep)
     theirs = {one.cell.name: one for one in result.cells if one.engine == "fio"}
     assert {one.cell.name for one in result.cells if one.engine == "durability"} == {mixed.name}
-    (of_mix,), (of_deep,) = (theirs[cell.name].rounds for cell in (mixed, deep))
+    (of_deep,) = theirs[deep.name].rounds
+    assert of_deep.writes > 0 and len(of_deep.commit_ns) == 0
+    if theirs[mixed.name].note:
+        assert "syncs after reads too" in theirs[mixed.name].note
+        assert not theirs[mixed.name].rounds
+        return
+    (of_mix,) = theirs[mixed.name].rounds
     assert of_mix.operations == of_mix.reads + of_mix.writes > 0
     assert len(of_mix.read_ns) == of_mix.reads
-    assert of_deep.writes > 0 and len(of_deep.commit_ns) == 0
+    printed = [report["jobs"][0] for path in heard.iterdir() if (report := _json(path))]
+    (job,) = (one for one in printed if one["read"]["total_ios"])
+    assert sum(job["sync"]["lat_ns"]["bins"].values()) <= of_mix.writes + mixed.jobs
 
 
 def test_what_fio_is_asked(place: Path) -> None:
@@ -203,6 +213,59 @@ def test_a_report_is_read_as_it_stands() -> None:
     assert (user_us, system_us) == (150.0, 200.0)
     both, _, _ = round_of_report(MIXED, _report())
     assert (both.reads, both.commits, both.operations) == (2, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("counted", "bins", "jobs", "alike"),
+    [
+        (0, {}, 1, True),
+        (2, {"5000": 2}, 1, True),  # one of its own for each job
+        (3, {"5000": 3}, 1, False),
+        (0, {"5000": 2, "7000": 1}, 1, False),  # of fdatasync there are only latencies
+        (3, {}, 1, False),
+        (3, {"5000": 3}, 2, True),
+        (4, {"5000": 4}, 2, False),
+    ],
+)
+def test_syncs_after_reads_are_another_workload(
+    counted: int, bins: dict[str, int], jobs: int, alike: bool
+) -> None:
+    """A mix with more syncs than its one write and its jobs explain is not what this tool measures."""
+    report = _report(**{"sync.total_ios": counted, "sync.lat_ns.bins": bins})
+    cell = make_cell("mix", "", workload="mix", read_percent=60, jobs=jobs, fio=True)
+    if alike:
+        assert round_of_report(cell, report)[0].reads == 2
+    else:
+        syncs = max(counted, sum(bins.values()))
+        with pytest.raises(UnlikeError, match=f"syncs after reads too \\(syncs: {syncs}, writes: 1\\)"):
+            round_of_report(cell, report)
+    for other in (make_cell("commit", "", fio=True), _short(MIXED, sync="none", writes_per_sync=0)):
+        assert round_of_report(other, report)[0].writes == 1
+
+
+def test_a_mix_that_fio_syncs_otherwise_has_no_rounds_of_fio(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first round that did not show it goes too, so no ratio is printed. The note says what to install."""
+    reports = {"first": 2, "later": 3}
+    for name, syncs in reports.items():
+        report = _report(**{"sync.lat_ns.bins": {"5000": syncs}})
+        (tmp_path / name).write_text(json.dumps(report))
+    program = tmp_path / "fio"
+    program.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && exec echo fio-3.33\n'
+        f"cd {tmp_path}; cat first 2> /dev/null || cat later; rm -f first; echo >> calls\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr("durability_client.bench.measure.fio.find_tool", lambda name: str(program))
+    result = _measured(place, _short(MIXED, rounds=3))
+    ours, theirs = result.cells
+    assert (len(ours.rounds), ours.note) == (3, "")
+    assert (theirs.engine, theirs.rounds) == ("fio", ())
+    assert theirs.note == "fio syncs after reads too (syncs: 3, writes: 1); install fio 3.38 or later"
+    assert (tmp_path / "calls").read_text() == "\n\n"  # no third round of it is made
+    assert not [*against_fio(result)]
+    assert result.complete and decode(encode(result)) == result
 
 
 @pytest.mark.parametrize(

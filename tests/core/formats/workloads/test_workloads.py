@@ -92,3 +92,5 @@ def test_syncs_that_rest_on_the_file_systems_commit() -> None:
         "rename": [],
         "unlink": [],
     }
+    journalled = [name for name, one in WORKLOADS.items() if one.rests_on_commit("dsync", in_journal=True)]
+    assert journalled == ["overwrite", "append"]
