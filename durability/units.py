@@ -6,9 +6,10 @@ Refuses what can mean two things: an IPv6 address with no brackets.
 from __future__ import annotations
 
 import ipaddress
+import math
 import re
 import shlex
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from collections.abc import Callable
 
 from durability.errors import UsageError
 
@@ -123,18 +124,20 @@ def percent(share: float) -> str:
 def percent_at_most(share: float) -> str:
     """A share that is an upper bound, as `percent` writes it, but rounded up: "5.1 %" of 0.05034. A bound
     that reads smaller than it is would claim more than was shown."""
-    return _percent_beside(share, ROUND_CEILING)
+    return _percent_beside(share, math.ceil)
 
 
 def percent_at_least(share: float) -> str:
     """A share that is a lower bound, as `percent` writes it, but rounded down."""
-    return _percent_beside(share, ROUND_FLOOR)
+    return _percent_beside(share, math.floor)
 
 
-def _percent_beside(share: float, rounding: str) -> str:
-    exact = Decimal(f"{100 * share:.10g}")  # without the float's own error: 0.95 is 95 %, and not above it
-    rounded = exact.quantize(Decimal(1).scaleb(min(0, exact.adjusted() - 1)), rounding)
-    return f"{float(rounded):#.2g} %" if rounded < 10 else f"{rounded:.0f} %"
+def _percent_beside(share: float, rounding: Callable[[float], int]) -> str:
+    value = 100 * share
+    decimals = max(0, 1 - math.floor(math.log10(value))) if value else 1
+    # Without the float's own error: 0.95 is 95 %, and not above it.
+    rounded = rounding(round(value * 10**decimals, 8)) / 10**decimals
+    return f"{rounded:#.2g} %" if rounded < 10 else f"{rounded:.0f} %"
 
 
 def table_percent(share: float) -> str:
