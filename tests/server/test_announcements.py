@@ -84,6 +84,7 @@ async def test_each_event_is_a_line(lab: Lab, sqlite_url: str) -> None:
         assert re.fullmatch(pattern, line), line
 
 
+@pytest.mark.slow
 async def test_a_client_that_is_heard_again_is_told_of(lab: Lab, sqlite_url: str) -> None:
     """A network that hung for a while: the last word is not that the machine is to be booted."""
     told: list[str] = []

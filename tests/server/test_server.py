@@ -59,6 +59,7 @@ async def test_a_server_keeps_its_certificate(lab: Lab, store_url: str) -> None:
     assert client.session.welcome.name == "test"
 
 
+@pytest.mark.slow
 async def test_a_server_says_when_nothing_tries_to_save(
     lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +92,7 @@ asyncio.run(serve(listen="127.0.0.1:0", store_url=sys.argv[1], directory=Path(sy
 """
 
 
+@pytest.mark.slow
 def test_a_defect_of_the_committer_ends_the_process(sqlite_url: str, local_directory: Path) -> None:
     """A server that grants no credit any more must not look alive: whoever started it starts it again."""
     command = [sys.executable, "-c", _WITH_A_DEFECT, sqlite_url, str(local_directory)]

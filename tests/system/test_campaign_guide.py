@@ -64,6 +64,7 @@ def test_commands_exist_with_their_options(line: str) -> None:
     assert {word for word in words if word.startswith("-")} <= known
 
 
+@pytest.mark.slow
 def test_outputs_are_those_of_a_campaign() -> None:
     """The page's own file, played, prints what the page shows, within 80 columns; there is no other output
     on the page (`python -m tests.system.guide_campaign` prints it)."""

@@ -82,6 +82,7 @@ def server(environment: dict[str, str]) -> Iterator[str]:
             assert process.wait(DEADLINE_S) == 0
 
 
+@pytest.mark.slow
 def test_help_and_version_are_answers(environment: dict[str, str]) -> None:
     """Asked for, help and version go to stdout and succeed, without colour or markup."""
     for option in ("--help", "--version"):
@@ -132,6 +133,7 @@ def test_what_cannot_be_is_a_usage_error(
     assert not (tmp_path / "t").exists()
 
 
+@pytest.mark.slow
 def test_a_missing_server_is_the_environments_fault(environment: dict[str, str], tmp_path: Path) -> None:
     """Nobody listening, or no server joined, ends with 5 and a message that names what is missing."""
     path = tmp_path / "credential.json"
@@ -148,6 +150,7 @@ def test_a_missing_server_is_the_environments_fault(environment: dict[str, str],
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_credential_that_others_can_read_is_refused(environment: dict[str, str], tmp_path: Path) -> None:
     """So is a file that `join` did not write; the message says what to type."""
     path = tmp_path / "credential.json"
@@ -191,6 +194,7 @@ def test_an_unusable_target_is_named(environment: dict[str, str], tmp_path: Path
     assert precious.read_text() == "not ours\n" * 1000
 
 
+@pytest.mark.slow
 def test_a_defect_is_short_unless_asked(environment: dict[str, str]) -> None:
     """An unforeseen exception ends with 1 and one line; with DURABILITY_TRACEBACK=1 it says where."""
     script = (
@@ -214,6 +218,7 @@ def test_a_defect_is_short_unless_asked(environment: dict[str, str]) -> None:
         assert ("Traceback" in done.stderr) is (traceback == "1")
 
 
+@pytest.mark.slow
 def test_an_error_moves_no_cursor(environment: dict[str, str], tmp_path: Path) -> None:
     """Control characters of what an error quotes are escaped."""
     done = _durability(environment, "bench", "--show", tmp_path / "\x1b[2Jnone")
@@ -233,6 +238,7 @@ def test_stdout_without_room_is_named(environment: dict[str, str]) -> None:
     assert done.stderr == "durability: stdout cannot be written: No space left on device\n"
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_is_no_defect(environment: dict[str, str], tmp_path: Path) -> None:
     """With stdout closed by its reader a command ends with 141 and says nothing."""
     read_end, write_end = os.pipe()

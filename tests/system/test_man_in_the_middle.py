@@ -471,6 +471,7 @@ async def test_a_code_is_taken_as_people_type_it(served: Served, tmp_path: Path)
         assert "Joined" in await _join(served.address, typed(code), tmp_path / f"{number}.json")
 
 
+@pytest.mark.slow
 async def test_guesses_are_slow_and_change_nothing(served: Served, tmp_path: Path) -> None:
     """Each guess costs a handshake, of which the server begins no more than 400 a second, and one that is
     refused leaves nothing."""

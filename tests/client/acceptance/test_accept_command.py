@@ -116,6 +116,7 @@ def test_json_is_one_document(place: Path) -> None:
     assert (document["by"], document["decision"]) == ("a tester", "pass")
 
 
+@pytest.mark.slow
 def test_drives_are_told_apart(place: Path) -> None:
     """Two results of one drive are one drive; --drive chooses by model, or by a whole serial."""
     _, out, _ = run(place, "good.json", "slow.json", "other.json", json=True)

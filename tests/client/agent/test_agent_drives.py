@@ -169,6 +169,7 @@ def test_a_drive_that_is_named_twice_is_known(tmp_path: Path) -> None:
     check_named_once(drive, Tasks((drive_on("/dev/durability-none"),)).make("examine").drives)
 
 
+@pytest.mark.slow
 async def test_of_two_targets_on_one_drive_the_second_is_refused(tmp_path: Path) -> None:
     """One flush would cover both, so the check fails."""
     place = Path("/var/tmp")

@@ -113,6 +113,7 @@ def test_the_unit_keeps_to_what_the_agent_needs() -> None:
     assert not any(line.startswith(hiding) for line in unit.splitlines())
 
 
+@pytest.mark.slow
 def test_print_shows_the_unit_and_changes_nothing(tmp_path: Path) -> None:
     """`install --print` needs no systemd; its command line has the options that were typed."""
     credential = tmp_path / "credential.json"
@@ -124,6 +125,7 @@ def test_print_shows_the_unit_and_changes_nothing(tmp_path: Path) -> None:
     assert Path(program).is_absolute() and os.access(program, os.X_OK)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["install"], ["install", "--print"], []])
 def test_a_machine_that_has_not_joined_is_refused(tmp_path: Path, words: list[str]) -> None:
     """Without a credential of its own a machine has no name in a campaign: it is told how to join."""

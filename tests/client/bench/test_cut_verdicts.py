@@ -121,6 +121,7 @@ def _drive(serial: str, **changes: Any) -> Drive:
     return sample_facts.drive(serial=serial, **changes)
 
 
+@pytest.mark.slow
 async def test_cuts_are_found_by_the_serial_among_those_of_other_drives(cut: Cut) -> None:
     """A drive whose serial is a part of another's is another drive; one that is longer than listings is
     found all the same."""

@@ -123,6 +123,7 @@ def assert_holds(storage: KernelStorage, frontiers: list[int], plan: Plan) -> No
     } == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", WORKLOADS)
 @pytest.mark.parametrize(
     "how",

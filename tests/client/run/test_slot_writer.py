@@ -81,6 +81,7 @@ def newest_seqs(plan: Plan, path: Path, writer: int) -> list[int]:
     return [int(seq) for seq in seqs[:, 0]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["random", "sequential"])
 @pytest.mark.parametrize(
     "how",
@@ -282,6 +283,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_target_is_held_until_the_last_writer_is_gone(tmp_path: Path, make_plan: MakePlan) -> None:
     """The client is killed while its drive keeps a writer waiting: the target is still held."""
     script, target = tmp_path / "orphans.py", tmp_path / "target"
@@ -307,6 +309,7 @@ def test_a_target_is_held_until_the_last_writer_is_gone(tmp_path: Path, make_pla
     client.communicate()
 
 
+@pytest.mark.slow
 def test_writers_do_not_outlive_the_process_that_started_them(tmp_path: Path, make_plan: MakePlan) -> None:
     """When the client is killed, its writers stop by themselves, one that waits for credit included."""
     script = tmp_path / "orphans.py"

@@ -78,6 +78,7 @@ SCRIPTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
 def test_nothing_is_loaded_from_the_working_directory(script: str, tmp_path: Path) -> None:
     """Modules with the names of ours and of the standard library lie there, and say so if they are loaded."""

@@ -102,6 +102,7 @@ def test_siblings_are_told_from_other_files(tmp_path: Path) -> None:
     assert KernelStorage(tmp_path / "t").suffixes() == (".0.12", ".3.0.tmp", ".control")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("workload", "names"), [("create", 0), ("rename", 600), ("unlink", 600)])
 def test_names_are_made_before_the_run(
     memory_path: Path, make_plan: MakePlan, workload: str, names: int

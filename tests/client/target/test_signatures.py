@@ -142,6 +142,7 @@ def test_an_empty_partition_is_empty(loop_machine: None, tmp_path: Path) -> None
         subprocess.run(("losetup", "--detach", disk), check=True)
 
 
+@pytest.mark.slow
 def test_a_tested_file_that_was_put_to_other_use_is_refused(tmp_path: Path, make_plan: MakePlan) -> None:
     """Swap was made in it, or other data lie where the superblocks were; --force changes nothing."""
     path = tmp_path / "target"

@@ -50,6 +50,7 @@ async def test_same_seed_gives_the_same_campaign() -> None:
     assert said[0] == said[1]
 
 
+@pytest.mark.slow
 async def test_campaign_demo_fails_where_a_verdict_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """A verdict that the drive's own log contradicts is exit code 1, and is named."""
 

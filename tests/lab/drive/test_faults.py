@@ -356,6 +356,7 @@ def test_misdirected_page_is_found_elsewhere_and_its_place_is_old() -> None:
     assert distances == {1 << bit for bit in range(10)}
 
 
+@pytest.mark.slow
 def test_neighbour_flip_damages_old_pages_next_to_the_newest_only() -> None:
     """A cut flips a few bits in one sector of a page that was durable long before, per open page; all else is
     whole, the newest writes too."""

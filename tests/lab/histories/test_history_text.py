@@ -11,6 +11,7 @@ from durability_lab.histories.steps import FORMAT, History, Step
 HEAD = f"{FORMAT}\nseed 7\ntarget device\ndrive honest\ncounters no\n"
 
 
+@pytest.mark.slow
 @given(history=histories())
 def test_a_history_is_read_back(history: History) -> None:
     """Any history that is written is read back as the same one."""

@@ -314,6 +314,7 @@ def test_points_of_curves_stand_in_no_row() -> None:
     )
 
 
+@pytest.mark.slow
 async def test_cut_of_rig_a_can_be_made_again(seed: int) -> None:
     """The same cell, number and seed of the matrix give the same graded cut, but for the time that it
     took."""

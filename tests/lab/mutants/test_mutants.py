@@ -38,6 +38,8 @@ MODULES = (
     writer_cases,
     kernel_cases,
 )
+pytestmark = pytest.mark.slow  # hundreds of them take a minute
+
 PAGE = REFERENCE / "mutants.md"
 RULES = range(1, 18)
 

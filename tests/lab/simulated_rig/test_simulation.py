@@ -257,6 +257,7 @@ def test_drive_that_dies_while_the_client_looks_at_it_has_answered(seed: int) ->
     assert codes(result) == {"nothing-at-risk"}
 
 
+@pytest.mark.slow
 def test_machine_that_dies_takes_its_last_acknowledgements_along(seed: int) -> None:
     """What was under way to the server is lost, as in a cut of the whole machine."""
     cuts = [simulate(Scenario(lag_p50_ms=2.0, lag_p99_ms=4.0), seed=seed + number) for number in range(10)]

@@ -57,6 +57,7 @@ def _killed(script: str) -> Path:
     return directory
 
 
+@pytest.mark.slow
 def test_servers_store_and_credential_go_with_its_process() -> None:
     """Of a server for a lab, killed while it runs, no directory stays."""
     assert not _killed(SERVER).exists()

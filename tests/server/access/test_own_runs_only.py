@@ -76,6 +76,7 @@ async def test_a_copied_serial_with_clean_cuts_proves_nothing(lab: Lab, pair: tu
     assert proof is not None and proof.text == f"lost data in run {format_run(1)}"
 
 
+@pytest.mark.slow
 async def test_compare_says_whose_runs_were_left_out(
     lab: Lab, pair: tuple[Tenant, Tenant], tmp_path: Path
 ) -> None:
@@ -101,6 +102,7 @@ async def test_compare_says_whose_runs_were_left_out(
         )
 
 
+@pytest.mark.slow
 async def test_accept_goes_by_the_client_that_kept_the_result(
     lab: Lab, pair: tuple[Tenant, Tenant], tmp_path: Path
 ) -> None:
@@ -164,6 +166,7 @@ async def test_accept_takes_no_result_where_two_clients_keep_one(
     assert [one.name for one in evidence.results] == [f"stored result {mine} of b1"]
 
 
+@pytest.mark.slow
 async def test_accept_passes_over_a_kept_result_of_a_later_release(
     lab: Lab, pair: tuple[Tenant, Tenant]
 ) -> None:

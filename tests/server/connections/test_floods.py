@@ -219,6 +219,7 @@ async def test_the_memory_of_unfinished_messages_is_bounded(lab: Lab, sqlite_url
             task.cancel()
 
 
+@pytest.mark.slow
 async def test_a_client_with_many_questions_keeps_no_other_waiting(lab: Lab, sqlite_url: str) -> None:
     """A client that asks on many connections at once is answered one by one; another client's question, which
     came after all of them, is answered among the first, and a client that connects then gets in."""

@@ -52,6 +52,7 @@ async def _heartbeats(lab: Lab, running: Running) -> None:
     await watcher.close()
 
 
+@pytest.mark.slow
 async def test_a_slow_reader_gets_a_long_answer_whole(lab: Lab, sqlite_url: str) -> None:
     """A client that reads a part of a long answer at each of many heartbeats gets all of it, and another one
     after that on the same connection."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -79,6 +80,7 @@ class Network:
                 acknowledge(self.run, at_ms, value)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     stalls=st.lists(st.tuples(st.integers(200, 1600), st.integers(1, 500)), max_size=8),

@@ -50,6 +50,7 @@ def _refuse(store_url: str, when: str) -> None:
         store.execute(f"CREATE TRIGGER refuse BEFORE {when} BEGIN SELECT RAISE(ABORT, 'not kept'); END")
 
 
+@pytest.mark.slow
 async def test_a_run_that_cannot_be_saved_is_set_aside(lab: Lab, sqlite_url: str) -> None:
     """The others of its commit get their credit. Its own client loses its connection, and goes on from what
     was saved before; who verifies the run need not wait for that client."""

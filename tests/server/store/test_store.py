@@ -226,6 +226,7 @@ def test_a_later_run_elsewhere_on_the_drive_supersedes(store_fixture: StoreFixtu
     assert superseded() == [f"{5:016x}", ""]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("serial", ["", "QM00001", "drive-scsi0", "VMware NVMe_0000", "000000000000"])
 @pytest.mark.parametrize("kind", ["file", "device"])
 def test_a_drive_without_a_serial_of_its_own_has_targets(

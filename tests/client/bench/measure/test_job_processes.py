@@ -119,6 +119,7 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
     assert not any(process.is_alive() for process in processes)
 
 
+@pytest.mark.slow
 def test_jobs_end_with_their_parent(tmp_path: Path) -> None:
     """When the process that started them is killed, jobs end by themselves, in the middle of a long round."""
     (tmp_path / "file").write_bytes(bytes(MIB))

@@ -82,6 +82,7 @@ def pages() -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_is_whole_and_loads_nothing(name: str) -> None:
     """Elements nest, nothing is fetched, no script is there, and the browser is told to forbid it too."""

@@ -51,6 +51,7 @@ def test_figures_stand_under_their_headings() -> None:
     assert line.split()[-1] == "steady"
 
 
+@pytest.mark.slow
 def test_a_narrow_terminal_has_two_tables_and_a_wide_one_has_one() -> None:
     """Each name stands twice where there is no room for all columns, and once where there is."""
     result = simulate(Device())
@@ -88,6 +89,7 @@ def test_the_facts_are_told_before_the_figures(width: int) -> None:
     assert re.fullmatch(r"[\d.]+ GiB in the rounds, 0\.\d+ times the size of its drive", written)
 
 
+@pytest.mark.slow
 def test_unknown_facts_are_left_out() -> None:
     """No drive, no file system, nothing known after: shorter lines, and neither None nor unknown."""
     silent = Moment(

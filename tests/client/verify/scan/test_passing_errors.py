@@ -133,6 +133,7 @@ def test_loss_is_found_behind_an_error_that_goes_away(make_plan: MakePlan, workl
     assert (report.in_flight_damaged, report.unstable) == (0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_no_error_that_goes_away_is_a_loss(make_plan: MakePlan, workload: str) -> None:
     """Honest drives that keep some of a group in flight; reads of them fail up to twice, or flip a bit once.

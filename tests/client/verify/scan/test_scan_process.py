@@ -62,6 +62,7 @@ def wait_for_end() -> None:
     wait_for(lambda: not children(), children)
 
 
+@pytest.mark.slow
 async def test_child_scans_as_this_process_does(written: Disk, tmp_path: Path) -> None:
     """Report and examples of the child are those of a scan without one, and the child is gone at the end."""
     written.put(0, 3000, bytes(1024))
@@ -153,6 +154,7 @@ class Unreadable(KernelStorage):
         return divmod, (1, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs files in memory")
 async def test_child_needs_no_directory_of_the_system(
     written: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -169,6 +171,7 @@ async def test_child_needs_no_directory_of_the_system(
         await scan_process.superblocks(None)
 
 
+@pytest.mark.slow
 async def test_error_of_the_drive_is_the_reports_failure(written: Disk, tmp_path: Path) -> None:
     """A file that goes away under the scan ends it with a sentence for people, not with a loss."""
     storage = lay_down(written, tmp_path)
@@ -200,6 +203,7 @@ async def test_interrupt_does_not_wait_for_the_drive(written: Disk, tmp_path: Pa
     wait_for_end()
 
 
+@pytest.mark.slow
 async def test_superblocks_where_there_are_none(written: Disk, tmp_path: Path) -> None:
     """A missing target has no copies; a damaged copy holds no plan; the other one tells both places."""
     written.files[MAIN][: 64 << 10] = bytes(64 << 10)

@@ -155,6 +155,7 @@ def test_arrays_and_single_slots_come_to_the_same(make_plan: MakePlan, data: st.
         assert kept(examples) == kept(expected_examples)
 
 
+@pytest.mark.slow
 def test_first_and_last_examples_are_kept_of_many(make_plan: MakePlan) -> None:
     """Of 2000 lost slots the first and last 64 are kept, with the bytes that lay there."""
     disk = Disk(small(make_plan, slots=2000, record_bytes=SECTOR, block_bytes=SECTOR, pattern="sequential"))
