@@ -16,7 +16,7 @@ from durability.evidence.strength import upper_bound
 from durability.formats.case import ProvableCutClass
 from durability.units import percent_at_most
 
-_SERIES_AIMS = (10, 30, 59, 299)  # cuts without loss, for bounds of 26, 9.5, 5 and 1 %
+_SERIES_AIMS = (10, 30, 59, 299)  # cuts without loss, for bounds of 26, 9.6, 5 and 1 %
 
 # What to do about each reason of a verdict that is not a loss. {cut}: class of the cut that is shown; {cuts}:
 # verified cuts of the series.
