@@ -265,9 +265,9 @@ class CycleState:
         self.switches = [Switch() for _ in self.switches]
         self.not_back.clear()
         self.boots.clear()
-        self.revived.clear()
         self.stays_off = ""
         if not to_end:
+            self.revived.clear()
             self.since = entry
 
     def _begin(self, phase: Phase, entry: Entry, due_s: float = 0.0) -> None:

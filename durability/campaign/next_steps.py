@@ -51,6 +51,7 @@ BOOTS_MAX = 2  # times that a machine is switched on to boot, before the campaig
 _AWAY = "the server was away when the power was to go"
 _AGAIN_S = 2.0  # between two requests to a switch that failed, or has not done it yet
 _AGAIN_MAX_S = 60.0  # the same, if it is to go on and fails again and again
+_JUST_S = 3.0  # a machine that has power was heard so lately: its agent asks every second
 _S = 1_000_000_000
 _IS = {"on": "says that it is on", "off": "says that it is off"}
 
@@ -244,7 +245,7 @@ def _again(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[
 
 def _back(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
     if cycle.abandoned is not None and not cycle.runs:
-        return _revive(state, cycle, moment, HEARD_WITHIN_S) or _end_cycle(state, cycle)
+        return _leave(state, cycle, moment)
     statuses = _back_statuses(state, cycle)
     done = [drive for drive, status in statuses.items() if status.state in ("done", "failed")]
     further = _look_ups(cycle, done) or _not_back(state, cycle, moment)
@@ -261,6 +262,13 @@ def _back(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[S
             return _cut_next(state, cycle, moment)
         return [Note(Checked(problems=problems, notes=check_notes(state, found)))]
     return _end_cycle(state, cycle)
+
+
+def _leave(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
+    """The end of a cycle that was given up before it had a run: no machine is left without power."""
+    if steps := _revive(state, cycle, moment, HEARD_WITHIN_S):
+        return steps
+    return [WaitFor(1.0)] if _may_be_off(state, cycle, moment) else _end_cycle(state, cycle)
 
 
 def _cut_next(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
@@ -371,6 +379,14 @@ def _revive(state: CampaignState, cycle: CycleState, moment: ServerTime, silent_
             what = "says that it is off, though it was switched on" if is_off else f"failed: {look.text}"
             return [Note(PowerFailed(on=True, reason=f"{name} {what}"))]
     return []
+
+
+def _may_be_off(state: CampaignState, cycle: CycleState, moment: ServerTime) -> bool:
+    """Whether a machine was not heard just now, and not long enough ago for its switches to be asked."""
+    if state.plan.subject != "machine" or cycle.stays_off:
+        return False
+    just_s = min(_JUST_S, (moment.now_ns - moment.began_ns) / _S)
+    return any(just_s <= moment.silent_s.get(one, just_s) < HEARD_WITHIN_S for one in cycle.machines)
 
 
 def _of_silent(cycle: CycleState, moment: ServerTime, silent_s: float) -> list[int]:

@@ -16,7 +16,7 @@ from durability.bench.catalogue import HELD_COMMIT, HELD_FILL, HELD_UNSYNCED, HE
 from durability.bench.cells import Cell
 from durability.bench.measurement import Round
 from durability.campaign.health import HealthRow
-from durability.units import counted, percent
+from durability.units import counted, percent_at_most
 from durability_client.bench.report.charts import Figure
 from durability_client.bench.report.scales import Scale, linear_ticks
 from durability_client.bench.report.svg import Drawing
@@ -77,7 +77,7 @@ def _cuts(decision: Decision) -> Figure:
     asked = next((line.criterion for line in decision.lines if line.criterion.kind == "clean-cuts"), None)
     best = None if asked is None else evidence.bounding(asked.cut_class)
     if best is not None and best.bound is not None:
-        caption += f". At most {percent(best.bound)} of cuts may lose data"
+        caption += f". At most {percent_at_most(best.bound)} of cuts may lose data"
     return Figure(
         title="Cuts", caption=f"{caption}. A square is a cycle.", svg=drawing.finish("Cuts", caption, "chart")
     )

@@ -58,10 +58,10 @@ def require_writable(fd: int) -> None:
 
 def commit_check(plan: Plan, path: Path, fd: int) -> CommitCheck | None:
     """What to ask after each sync of `fd`, the file at `path` that is written by `plan`; None: nothing."""
-    if plan.target_kind != "file":
-        return None
-    in_journal = discovery.has_data_in_journal(path, fd)
-    if not plan.contract.rests_on_commit(plan.sync, in_journal=in_journal):
+    contract = plan.contract
+    if plan.target_kind != "file" or not contract.rests_on_commit(plan.sync, in_journal=True):
+        return None  # at once: names open a file for each operation
+    if not contract.rests_on_commit(plan.sync) and not discovery.has_data_in_journal(path, fd):
         return None
     if plan.contract.layout == "log":
         return CommitCheck(require_alive, fd, own=False)

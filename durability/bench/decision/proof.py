@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from durability.bench.plausibility import Code
-from durability.units import counted
+from durability.units import counted, percent_at_most
 
 ProofWord: TypeAlias = Literal["proven", "too few cuts", "lost data"]
 # How pages show each word.
@@ -71,7 +71,7 @@ class Proof:
         return (
             ": the drive kept its power"
             if self.cut_class != "power"
-            else f"; up to {self.bound:.0%} may lose"
+            else f"; up to {percent_at_most(self.bound)} may lose"
         )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from durability.formats.plan import Plan
+from durability_client.target import discovery
 from durability_client.target.commit_check import commit_check
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.target_files import TargetFiles
@@ -183,3 +184,18 @@ def _writes(device: Path, write: Callable[[int], None]) -> int:
     for slot in range(SYNCS):
         write(slot)
     return count() - before
+
+
+@pytest.mark.parametrize("workload", ["create", "rename", "unlink"])
+def test_nothing_is_asked_when_a_name_is_made(
+    workload: str, tmp_path: Path, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """These open a file for each operation: a question would be in the latency of each commit."""
+
+    def asked(path: Path, fd: int) -> bool:
+        raise AssertionError(path)
+
+    monkeypatch.setattr(discovery, "has_data_in_journal", asked)
+    with (tmp_path / "target").open("wb") as file:
+        plan = make_plan(workload=workload, pattern="sequential")
+        assert commit_check(plan, tmp_path / "target", file.fileno()) is None

@@ -20,7 +20,7 @@ from durability.campaign.log_entries import (
     Resumed,
     SwitchOutcome,
 )
-from durability.campaign.next_steps import Ask, LookUp, Step
+from durability.campaign.next_steps import Ask, LookUp, Step, WaitFor
 from durability_lab.simulated_rig.virtual_time import S
 from tests.core.campaign.campaign_world import World, log_of, settings_of, until, until_phase, words
 from tests.core.campaign.told_campaign import RUN, ToldCampaign, begun, judged, part
@@ -192,3 +192,35 @@ def test_a_campaign_goes_on_after_a_late_off() -> None:
     assert world.finish() == "complete"
     assert not any(isinstance(one, Paused) for one in log_of(world)), world.story()
     assert words(world) == [["nothing"], ["durable"]]
+
+
+@pytest.mark.parametrize("stop", [False, True])
+@pytest.mark.parametrize(("silent_s", "up_s"), [(5.0, None), (2.0, 2.0)])
+def test_machine_that_was_not_heard_just_now_is_waited_for(
+    stop: bool, silent_s: float, up_s: float | None
+) -> None:
+    """The operator asks seconds after the late off; or the server has just begun, and heard nobody yet."""
+    told = begun()
+    told.add(PauseAsked(stop=stop))
+    assert isinstance(told.note(silent_s=silent_s), Abandoned)
+    assert told.steps(silent_s=silent_s, up_s=up_s) == [WaitFor(1.0)]
+    assert told.steps(silent_s=20.0) == [Ask(0, "status")]
+    assert isinstance(told.note(), CycleEnded)  # it is heard again
+
+
+def test_stop_does_not_switch_on_again_what_went_off_again() -> None:
+    """It was switched on once and said off again: a stop looks once more, and says so."""
+    told = off_is_queued()
+    silence(told)
+    ask(told, "status", "off")
+    ask(told, "on", "done")
+    ask(told, "status", "on")
+    assert isinstance(told.note(silent_s=SILENT_S), PowerCameBack)
+    assert silence(told) == [Ask(0, "status")]
+    ask(told, "status", "off")
+    assert isinstance(told.note(silent_s=SILENT_S), PowerFailed)
+    assert isinstance(told.note(silent_s=SILENT_S), Paused)
+    told.add(PauseAsked(stop=True))
+    assert silence(told) == [Ask(0, "status")]
+    ask(told, "status", "off")
+    assert isinstance(told.note(silent_s=SILENT_S), PowerFailed)

@@ -11,7 +11,7 @@ from durability.bench.decision.proof import Proof, weightiest_proof
 from durability.bench.intervals import Ratio
 
 PROVEN = Proof(cuts=59, losses=0, bound=0.0495, cut_class="power", source="campaign x", lost_in="")
-FEW = Proof(cuts=3, losses=0, bound=0.63, cut_class="power", source="campaign x", lost_in="")
+FEW = Proof(cuts=3, losses=0, bound=0.6316, cut_class="power", source="campaign x", lost_in="")
 GUEST = Proof(cuts=99, losses=0, bound=0.03, cut_class="vm", source="campaign x", lost_in="")
 LOST = Proof(
     cuts=3, losses=1, bound=0.9, cut_class="power", source="campaign x", lost_in="cycle 3 of campaign x"
@@ -160,7 +160,7 @@ def test_of_several_proofs_a_loss_counts_then_the_most_cuts() -> None:
 def test_what_a_row_says() -> None:
     """Proven, too few, or lost: in a few words, with figures."""
     assert PROVEN.text == "proven in 59 cuts"
-    assert FEW.text == "no loss in 3 cuts; up to 63% may lose"
+    assert FEW.text == "no loss in 3 cuts; up to 64 % may lose"
     assert LOST.text == "lost data in cycle 3 of campaign x"
     void = replace(PROVEN, cuts=60, bound=None, unknown=2)
     assert void.word == "too few cuts" and void.text == "no loss in 60 cuts, 2 others with unknown outcome"

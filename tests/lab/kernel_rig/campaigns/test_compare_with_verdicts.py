@@ -75,7 +75,7 @@ async def test_the_sentence_changes_with_the_cuts(files: dict[str, Path]) -> Non
             assert [one["word"] for one in pair["proofs"]] == ["too few cuts", "lost data"]
         pair = await _compared(campaign, files["honest"], files["protected"])
         assert "neither is proven: honest has only 2 cuts" in pair["answers"][0]
-        assert [one["text"] for one in pair["proofs"]] == ["no loss in 2 cuts; up to 78% may lose"] * 2
+        assert [one["text"] for one in pair["proofs"]] == ["no loss in 2 cuts; up to 78 % may lose"] * 2
         run = liar.first_loss[1]
         by_run = await _compared(campaign, files["protected"], files["liar"], "--verdict-of", run)
         assert by_run["proofs"][0] is None
