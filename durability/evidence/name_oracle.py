@@ -220,6 +220,11 @@ class NameOracle(ProvenOperations):
             return True
         return any(not name.temporary and name.number >= self.ceiling(name.writer) for name in listed)
 
+    def may_have_removed(self) -> bool:
+        """Whether names may be gone by operations beyond the ceiling, even if no name beyond it is listed.
+        A writer that makes ever new names first removes the old one, and the cut may come between the two."""
+        return self.logged and self.plan.contract.endless
+
     def note_findings(self, writer: int, absent: Words, odd: Words) -> None:
         """Take in findings of distinct slots: names that are absent though they must not be, and those that
         hold no version of any age. No other finding can come from a later operation."""

@@ -30,7 +30,15 @@ from durability.evidence.observation import (
 from durability.evidence.record_rows import Rows
 from durability.formats.mixing import U64, Words
 from durability.formats.plan import CONTROL, MAIN, Plan, parse_name
-from durability.formats.record import SECTOR_WORDS, Stamper, claims, may_be_sectors, parse, superblock
+from durability.formats.record import (
+    KIND_RECORD,
+    SECTOR_WORDS,
+    Stamper,
+    claims,
+    may_be_sectors,
+    parse,
+    superblock,
+)
 from durability.formats.versions import Versions
 
 _STAMPED_BYTES = 512 << 10  # stamped and compared at a time: stays in the processor's cache
@@ -322,10 +330,12 @@ class ProvenOperations:
     ) -> Judgement:
         """Hold a file that the plan never makes, which begins with `data`, against what arming does: it
         removes all that earlier runs left, of any workload, and syncs the directory. `earlier`: these runs.
-        Only sectors in their own place count, with any tag: the drive may have had another serial then."""
+        Only records in their own place count, with any tag: the drive may have had another serial then. A
+        superblock begins the target alone, so what begins with one is a copy that somebody made of that."""
         sectors = parse(memoryview(data)[: len(data) // limits.SECTOR_BYTES * limits.SECTOR_BYTES])
         places = np.arange(len(sectors.run), dtype=U64) * U64(limits.SECTOR_BYTES)
-        runs = sectors.run[sectors.intact & (sectors.offset == places)].tolist()
+        records = sectors.intact & (sectors.kind == U64(KIND_RECORD)) & (sectors.offset == places)
+        runs = sectors.run[records].tolist()
         back = next((run for run in runs if run in earlier), None)
         name = parse_name(suffix)
         found = "nothing of an earlier run" if back is None else f"data of run {back:016x}"

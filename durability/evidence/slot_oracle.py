@@ -427,8 +427,9 @@ class LogOracle(SlotOracle):
         return "newer" if newer.any() else "another run's" if others.any() else "nothing newer"
 
     def next_file(self, writer: int) -> int:
-        """The number of the first file beyond the ceiling. If the log is behind by less than a group, the
-        writer may just have made this one, whatever it shows, and none after it."""
+        """The number of the first file beyond the ceiling. If the log is behind, the writer may just have
+        made this one, whatever it shows. A file after it shows a version beyond the ceiling, in itself or in
+        the one before it."""
         return self.ceiling(writer) // self.plan.slots + 1
 
     def may_make(self, suffix: str) -> bool:

@@ -269,10 +269,18 @@ async def _found(facts: Facts, scan_process: ScanProcess, plan: Plan | None) -> 
 
 def _earlier_runs(case: Case, now: Facts) -> frozenset[int]:
     """The runs whose names beside the target were removed before that of `case` was armed. None if the target
-    was renamed since: what stands beside it now may never have been removed."""
+    may have another directory now than at arming: what stands beside it there was perhaps never removed."""
     if case.armed is None or case.armed.path_in_file_system != now.path_in_file_system:
         return frozenset()
+    if not now.path_in_file_system or _is_mounted_alone(case.armed) or _is_mounted_alone(now):
+        return frozenset()
     return frozenset(map(parse_run, case.predecessors))
+
+
+def _is_mounted_alone(facts: Facts) -> bool:
+    """Whether the target is itself a mount point, of one file. Its directory is then another one than that
+    which its path within the file system names."""
+    return facts.file_system is not None and facts.file_system.mount_point == facts.path
 
 
 def _plan(case: Case | None, found: Found, run: int) -> Plan:

@@ -470,11 +470,11 @@ def log_over_a_longer_one_that_was_trimmed() -> str:
     return judged(first, make_case(plan, (10,), predecessors=(f"{first.plan.run:016x}",)))
 
 
-def _begins_a_file(content: bytes, suffix: str = ".0.3") -> str:
+def _begins_a_file(content: bytes, suffix: str = ".0.3", *, written: int) -> str:
     """The answer to a log of which file 1 is gone, and `suffix` holds `content`. The server's store is one
-    credit behind; the group of 197 to 200, which ends file 2 and begins file 3, may be under way."""
+    credit behind; of the group of 197 to 200, which ends file 2 at 198, all up to `written` is there."""
     plan = plan_of(workload="append", slots=66, group=4)
-    disk = disk_of(plan, 196)
+    disk = disk_of(plan, written)
     disk.remove(0, 1)
     disk.files[suffix] = bytearray(content)
     return judged(disk, make_case(plan, (188,), predecessors=(f"{7:016x}",)))
@@ -482,20 +482,39 @@ def _begins_a_file(content: bytes, suffix: str = ".0.3") -> str:
 
 @lab_case("inconclusive: log-behind, nothing-at-risk; 66 truncated")
 def next_file_of_a_log() -> str:
-    """The server's store is one credit behind. The next file was just made, so the last but one is gone."""
-    return _begins_a_file(b"")
+    """The server's store is one credit behind. The next file was just made, so the last but one is gone, and
+    the file between is full."""
+    return _begins_a_file(b"", written=198)
 
 
 @lab_case("inconclusive: log-behind, nothing-at-risk; 66 truncated")
 def next_file_of_a_log_over_old_blocks() -> str:
     """The same, and the next file shows old blocks of an earlier run."""
-    return _begins_a_file(disk_of(plan_of(workload="append", run=7), 64).get(0, 0))
+    return _begins_a_file(disk_of(plan_of(workload="append", run=7), 64).get(0, 0), written=198)
+
+
+@lab_case("loss; 66 truncated")
+def next_file_of_a_log_that_is_not_full() -> str:
+    """A file is gone. The next file is there and empty, but the one before it was never filled: the writer
+    had no reason to make it."""
+    return _begins_a_file(b"", written=196)
+
+
+@lab_case("loss; 64 truncated")
+def files_of_a_log_that_fell_back_by_halves() -> str:
+    """The table of names lost its newer half: a file of an earlier run is there again, and one of this run,
+    with acknowledged records, is gone."""
+    plan = plan_of(workload="append")
+    disk = disk_of(plan, 150)
+    disk.remove(0, 1)
+    disk.files[".0.3"] = disk_of(plan_of(workload="append", run=7), 10).files[".0.0"]
+    return judged(disk, make_case(plan, (150,)))
 
 
 @lab_case("loss; 66 truncated")
 def file_of_a_log_that_no_other_follows() -> str:
     """A file is gone. An empty one that the writer cannot have made yet is there."""
-    return _begins_a_file(b"", ".0.9")
+    return _begins_a_file(b"", ".0.9", written=196)
 
 
 @lab_case("inconclusive: log-behind")

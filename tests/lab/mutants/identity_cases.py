@@ -402,16 +402,30 @@ def drive_of_which_one_path_is_up() -> str:
 
 
 def _beside(
-    workload: str, *suffixes: str, known: bool = True, now: Facts | None = None, **changes: Any
+    workload: str,
+    *suffixes: str,
+    known: bool = True,
+    armed: Facts | None = None,
+    now: Facts | None = None,
+    acked: int = ACKED,
+    **changes: Any,
 ) -> str:
     """The answer on an intact target of `workload`, beside which names of an earlier run of `rename` with
     `changes` are there again. `known`: the server knows that run to be an earlier one, else another."""
     plan = plan_of(workload=workload, pattern="sequential")
     earlier = disk_of(plan_of(**{"workload": "rename", "slots": 128, "run": 7, **changes}), 0)
-    disk = disk_of(plan, ACKED)
+    disk = disk_of(plan, acked)
     disk.files.update({suffix: earlier.files[suffix] for suffix in suffixes})
     predecessors = (f"{earlier.plan.run if known else 8:016x}",)
-    return judged(disk, make_case(plan, (ACKED,), predecessors=predecessors), now=now)
+    fields = {"predecessors": predecessors, **({} if armed is None else {"armed": armed})}
+    return judged(disk, make_case(plan, (acked,), **fields), now=now)
+
+
+def _mounted_alone(found: Facts) -> Facts:
+    """The same file at the path of a mount of this file alone."""
+    assert found.file_system is not None
+    alone = dataclasses.replace(found.file_system, mount_point="/data/t")
+    return dataclasses.replace(found, path="/data/t", file_system=alone)
 
 
 @lab_case("loss; 1 resurrected")
@@ -424,6 +438,12 @@ def earlier_name_beside_a_region() -> str:
 def earlier_file_beside_a_log() -> str:
     """A file of an earlier run with the name of a later file of this log is there again."""
     return _beside("append", ".0.100")
+
+
+@lab_case("inconclusive: log-behind")
+def earlier_file_in_the_place_of_the_next_one() -> str:
+    """The same, with the name of the first file that the log has no room for."""
+    return _beside("append", ".0.3", acked=150)
 
 
 @lab_case("loss; 64 resurrected")
@@ -463,3 +483,22 @@ def name_of_an_earlier_run_beside_a_renamed_target() -> str:
     file_system = dataclasses.replace(after_power_loss(), file_id="7")
     moved = dataclasses.replace(file_system, path="/mnt/other", path_in_file_system="other")
     return _beside("overwrite", ".0.1", now=moved)
+
+
+@lab_case("durable")
+def name_of_an_earlier_run_beside_a_target_that_was_mounted_alone() -> str:
+    """The file was armed at a mount of it alone, in another directory than that of the earlier run."""
+    return _beside("overwrite", ".0.1", armed=_mounted_alone(facts()))
+
+
+@lab_case("durable")
+def name_of_an_earlier_run_beside_a_mount_of_the_target() -> str:
+    """The file is mounted alone now, in another directory than that in which it was armed."""
+    return _beside("overwrite", ".0.1", now=_mounted_alone(after_power_loss()))
+
+
+@lab_case("durable")
+def name_of_an_earlier_run_beside_a_target_of_an_unknown_place() -> str:
+    """The system tells no path within the file system, neither at arming nor now."""
+    now = dataclasses.replace(after_power_loss(), path_in_file_system="")
+    return _beside("overwrite", ".0.1", armed=facts(path_in_file_system=""), now=now)

@@ -318,11 +318,32 @@ READING = (
         ),
     ),
     Mutant(
+        name="a file has one directory",
+        rule=8,
+        taken_away="names beside a mount of the target alone count as those that arming removed",
+        noticed_by={
+            "name-of-an-earlier-run-beside-a-target-that-was-mounted-alone": "loss; 1 resurrected",
+            "name-of-an-earlier-run-beside-a-mount-of-the-target": "loss; 1 resurrected",
+        },
+        change=answering(verify_command._is_mounted_alone, "return False"),
+    ),
+    Mutant(
+        name="targets of an unknown place have not moved",
+        rule=8,
+        taken_away="a target without a known path within its file system is where it was at arming",
+        noticed_by={
+            "name-of-an-earlier-run-beside-a-target-of-an-unknown-place": "loss; 1 resurrected",
+        },
+        change=without(verify_command._earlier_runs, "not now.path_in_file_system or ", ""),
+    ),
+    Mutant(
         name="old blocks in the next file are an earlier file",
         rule=8,
         taken_away="the first file beyond the ceiling counts as one that the run never makes",
         noticed_by={
-            "next-file-of-a-log-over-old-blocks": "loss; 66 truncated, 1 resurrected",
+            "next-file-of-a-log-over-old-blocks": (
+                "inconclusive: log-behind, nothing-at-risk; 66 truncated, 1 resurrected"
+            ),
         },
         change=without(LogOracle._may_be_begun, "<= self.next_file(", "< self.next_file("),
     ),

@@ -49,6 +49,8 @@ class NameScan(ScanBase):
         self._listed = listed = self._list()
         if self._unlisted is not None or self._oracle.may_be_behind(listed):
             self._counts.provisional |= MAY_BE_EXPLAINED
+        elif self._oracle.may_have_removed():
+            self._counts.provisional |= {"absent"}
         writers = range(self._plan.writers)
         self._counts.in_flight = sum(len(self._oracle.in_flight_slots(writer)) for writer in writers)
         self._look_at("in flight", self._requests_for(listed, temporary=True), self._survey)

@@ -25,7 +25,9 @@ from durability_client.verify.scan.canary import Canary, CanaryPlace, Presence
 from durability_client.verify.scan.read_chunks import Chunk, Piece, pieces_within
 from durability_client.verify.scan.target_reader import CHUNK_BYTES, Reader, aligned_buffer, read_ahead
 
-Phase: TypeAlias = Literal["in flight", "survey", "all slots", "all names", "control arm", "judging"]
+Phase: TypeAlias = Literal[
+    "in flight", "survey", "all slots", "all names", "control arm", "judging", "earlier names"
+]
 
 _BUFFERS = 8
 _EARLIER_BYTES = 4096  # of a name of an earlier run, whose records may have any length
@@ -279,21 +281,22 @@ class ScanBase:
             suffixes = self._storage.suffixes()
         except OSError:
             return  # a directory that cannot be listed shows nothing
-        for suffix in suffixes:
-            if suffix in self._back or self._proven.may_make(suffix):
-                continue
-            first = self._judge_earlier(suffix)
+        others = [name for name in suffixes if name not in self._back and not self._proven.may_make(name)]
+        self._begin("earlier names", len(others) * _EARLIER_BYTES)
+        for suffix, first in zip(others, read_ahead(others, self._judge_earlier, self._buffers), strict=True):
             if first is not None and first.judgement.finding is not None:
-                second = self._judge_earlier(suffix)
+                second = self._judge_earlier(suffix, self._second_look)
                 if second is not None:
                     self._conclude(first, second)
+            self._done += _EARLIER_BYTES
+            self._tell()
 
-    def _judge_earlier(self, suffix: str) -> Suspect | None:
+    def _judge_earlier(self, suffix: str, buffer: memoryview) -> Suspect | None:
         """What a name that is not this run's shows of an earlier one; None if it cannot be read, or is
         gone: nothing is promised of it."""
         try:
             with self._reader(suffix) as reader:
-                content = reader.read(self._second_look, 0, _EARLIER_BYTES)
+                content = reader.read(buffer, 0, _EARLIER_BYTES)
         except OSError:
             return None
         if content.unreadable:

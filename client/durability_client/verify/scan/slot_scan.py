@@ -46,7 +46,6 @@ class SlotScan(ScanBase):
         super().__init__(storage, job, listener, self._oracle)
         self._versions = Versions(job.plan)
         self._in_flight_read = False  # whether the slots in flight have been read
-        self._explained = 0  # findings that a log which is behind explains
 
     def run(self) -> ScanReport:
         """Read slots in flight first, then everything once, the control arm last, and judge."""
@@ -62,7 +61,7 @@ class SlotScan(ScanBase):
         self._judge_in_flight()
         self._look_for_removed()
         self._look_for_earlier_names()
-        self._counts.settle_out_of_reach(self._explained)
+        self._counts.settle_out_of_reach(0)
         return self._finish()
 
     # -- phases --------------------------------------------------------------------------------------------
@@ -195,14 +194,7 @@ class SlotScan(ScanBase):
             for judgement in judgements:
                 self._convict(judgement, b"")
             self._counts.checked += absent.stop - first
-            if self._may_be_removed(extent):
-                self._explained += absent.stop - first
             self._lose_range(extent.writer, edges, range(first, absent.stop))
-
-    def _may_be_removed(self, extent: Extent) -> bool:
-        """Whether the writer has removed the file of `extent` if the log is behind; a region's it never
-        does."""
-        return False
 
     def _lose_range(self, writer: int, counted: Sequence[int], absent: range) -> None:
         """Count the slots of `absent` that were not `counted`, and note the acknowledged operations that
@@ -437,24 +429,20 @@ class LogScan(SlotScan):
     ) -> None:
         self._log = LogOracle(job.plan, job.acked) if log is None else log
         super().__init__(storage, job, listener, self._log)
-        self._removed_by_next: set[str] = set()  # files that are gone if the file after the next was made
 
     def _read_beyond(self) -> None:
-        """Count each file that shows a record beyond the ceiling: the log is behind.
-
-        So it may be if the first file beyond the ceiling is there, with whatever content: its writer has
-        removed the last but one then. What else is there explains nothing.
+        """Count each file that shows a record beyond the ceiling: the log is behind. What else is there
+        explains nothing: a writer makes a file when the one before it is full and synced, so if the log is
+        behind by ever so little, the last record of that one shows it.
         """
         for extent in self._log.files_beyond(self._storage.suffixes()) if self._log.logged else ():
             shown = self._first_record(extent)
             if shown == "newer":
                 self._counts.above_ceiling += 1
                 continue
-            self._counts.out_of_reach += shown != "another run's"
-            number = extent.first_slot // extent.slots
-            if number == self._log.next_file(extent.writer):
-                self._removed_by_next.add(self._plan.extent(extent.writer, number - 2).suffix)
-                self._counts.provisional |= {"truncated"}  # what else is wrong shows only at the end
+            # Any other file with another run's data is judged as a name of that run.
+            is_next = extent.first_slot // extent.slots == self._log.next_file(extent.writer)
+            self._counts.out_of_reach += is_next or shown != "another run's"
 
     def _first_record(self, extent: Extent) -> Beyond:
         """What the first record of a file shows; "newer" also if it cannot be read: it may hide one."""
@@ -471,9 +459,6 @@ class LogScan(SlotScan):
         self._begin("in flight", extent.record_bytes)
         self._read(extent, first, look)
         return shown
-
-    def _may_be_removed(self, extent: Extent) -> bool:
-        return extent.suffix in self._removed_by_next and not self._storage.exists(extent.suffix)
 
     def _look_for_removed(self) -> None:
         """Find files that were removed for good before acknowledged records, and are there."""

@@ -372,6 +372,7 @@ def test_ctrl_c_while_fio_is_being_started_leaves_no_process(
     other = threading.Thread(target=over.wait)
     other.start()
     before = set(fio._children(os.getpid()))
+    print(signal.getsignal(signal.SIGINT), signal.pthread_sigmask(signal.SIG_BLOCK, ()))
     try:
         with pytest.raises(KeyboardInterrupt):
             engine.run(READ, [task])

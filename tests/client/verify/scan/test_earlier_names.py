@@ -10,9 +10,11 @@ import pytest
 from durability.evidence.judgement import Judgement
 from durability.evidence.scan_report import ScanReport
 from durability.formats.plan import Plan
+from durability.formats.record import superblock
 from durability_client.target.storage import Storage
-from durability_client.verify.scan.scan_base import ScanJob, ScanListener
+from durability_client.verify.scan.scan_base import ScanJob, ScanListener, ScanProgress
 from durability_client.verify.scan.scan_child import scan_here
+from durability_client.verify.scan.scan_process import OnProgress
 from tests.core.evidence.memory_target import ENDLESS, SECTOR, Disk, small
 from tests.lab.truth.disk_storage import DiskStorage
 
@@ -43,13 +45,16 @@ def earlier_record(make_plan: MakePlan, workload: str = "rename") -> bytearray:
 
 
 def scanned(
-    storage: DiskStorage, plan: Plan, earlier: Collection[int] = (EARLIER,)
+    storage: DiskStorage,
+    plan: Plan,
+    earlier: Collection[int] = (EARLIER,),
+    on_progress: OnProgress = lambda _: None,
 ) -> tuple[list[Judgement], ScanReport]:
     """What the scan finds, which must end."""
     findings: list[Judgement] = []
     job = ScanJob(plan=plan, acked=(ACKED,), control_completed=0, block_bytes=SECTOR, earlier=earlier)
     listener = ScanListener(
-        tick=lambda: None, progress=lambda _: None, example=lambda _: None, finding=findings.append
+        tick=lambda: None, progress=on_progress, example=lambda _: None, finding=findings.append
     )
     report = scan_here(cast(Storage, storage), job, listener)
     assert report.finished, report.failure
@@ -97,6 +102,29 @@ def test_record_of_an_earlier_run_in_another_place_is_no_name_of_it(make_plan: M
     disk.files[".0.3"] = earlier_record(make_plan, "overwrite")
 
     assert scanned(DiskStorage(disk), disk.plan)[0] == []
+
+
+def test_copy_of_an_earlier_superblock_is_no_name_of_a_run(make_plan: MakePlan) -> None:
+    """Somebody moved a copy of the earlier run's target beside it: no run makes a name that begins so."""
+    disk = intact(make_plan, "overwrite")
+    earlier = small(make_plan, workload="overwrite", run=EARLIER)
+    disk.files[".0.900"] = bytearray(superblock(earlier, 0))
+
+    assert scanned(DiskStorage(disk), disk.plan)[0] == []
+
+
+def test_progress_is_told_for_each_earlier_name(make_plan: MakePlan) -> None:
+    """Many of them take long, and the phase before has ended."""
+    disk = intact(make_plan, "overwrite")
+    for number in range(20):
+        disk.files[f".0.{number}"] = earlier_record(make_plan)
+    told: list[ScanProgress] = []
+
+    findings, _ = scanned(DiskStorage(disk), disk.plan, on_progress=told.append)
+
+    shares = [one.done / one.total for one in told if one.phase == "earlier names"]
+    assert (len(findings), len(shares), shares[-1]) == (20, 20, 1)
+    assert shares == sorted(set(shares))
 
 
 def test_name_of_an_earlier_run_that_cannot_be_read_is_no_finding(make_plan: MakePlan) -> None:

@@ -405,10 +405,11 @@ def test_files_of_others_are_not_looked_at(make_plan: MakePlan, tmp_path: Path) 
 def test_a_scan_that_breaks_off_counts_what_nothing_later_explains(
     make_plan: MakePlan, tmp_path: Path, workload: str, *, behind: bool
 ) -> None:
-    """Names are absent as if the log were behind. Of `create` no name beyond the ceiling shows that it is
-    not; of `unlink` only the rest of the names would."""
+    """Names are absent, and one is damaged, as if the log were behind. Of `create` no name beyond the ceiling
+    shows that it is, so the damage counts; of `unlink` only the rest of the names would."""
     disk = written(make_plan, workload, 90 if behind else 40)
-    for slot in range(20, 30):
+    disk.put(0, 20, b"\x55" * SECTOR)
+    for slot in range(21, 30):
         disk.remove(0, slot)
     reports: list[ScanReport] = []
     listener = ScanListener(
@@ -421,4 +422,5 @@ def test_a_scan_that_breaks_off_counts_what_nothing_later_explains(
     assert unfinished
     counts = workload == "create" and not behind
     assert all(bool(report.convicting) == counts for report in unfinished)
+    assert not any("absent" in report.convicting for report in unfinished)
     assert all((report.oldest_lost[0] is not None) == counts for report in unfinished)
