@@ -112,7 +112,7 @@ def _booted(system: Path, script: str) -> list[str]:
     )
     wanted = system / "etc/systemd/system/default.target.wants" / unit.name
     wanted.parent.mkdir()
-    wanted.symlink_to(unit.relative_to(system / "etc/systemd/system"))
+    wanted.symlink_to(Path("..", unit.name))
     try:
         _in(system, boot=True)
         said = (system / "root/said").read_text().splitlines()

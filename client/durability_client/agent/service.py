@@ -96,8 +96,8 @@ def install(options: Sequence[str], *, out: TextIO, err: TextIO, units: Path = _
         _remove(path)
     else:
         _write(path, unit(options))
-    # What enables a unit at another path is in the way, so it is removed first.
-    for command in (("daemon-reload",), ("reenable", NAME), ("restart", NAME)):
+    _remove(units / _WANTS / NAME)  # systemd does not replace a link to a unit at another path
+    for command in (("daemon-reload",), ("enable", NAME), ("restart", NAME)):
         _systemctl(*command)
     for directory in (units / _WANTS, units):
         with suppress(OSError):  # not made
@@ -132,7 +132,7 @@ def _of_package() -> bool:
 
 
 def _remove(path: Path) -> None:
-    """Remove the unit that `install` wrote, if there is one."""
+    """Remove a unit, or what enables it, if there is one."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
