@@ -241,7 +241,7 @@ def test_a_wrong_value_fails_where_it_was_made(message: Message, problem: str) -
 
 @pytest.mark.parametrize("head", [b"\xdc\xff\xff", b"\xdd\x00\x01\x00\x00", b"\xde\xff\xff\xa0"])
 def test_no_list_is_made_that_the_message_has_no_room_for(head: bytes) -> None:
-    """msgpack makes a list as soon as it reads how long it is. 740 bytes of a stranger took 100 MB."""
+    """msgpack makes a list as soon as it reads how long it is. 740 bytes of a stranger took 20 MB."""
     body = (b"\x96\x01" + head * 250)[:740]
     tracemalloc.start()
     try:
