@@ -13,6 +13,7 @@ import pytest
 
 from durability_lab.kernel_rig.block_rig import without_loop_mounts
 from durability_lab.support import privileges
+from tests.loop_devices import detach
 
 
 @pytest.fixture(scope="session")
@@ -94,7 +95,7 @@ def _detach(backing: Path) -> None:
     """Every loop device of this file; by its number it might be another's by now."""
     query = ("losetup", "--associated", str(backing), "--noheadings", "--output", "NAME")
     for device in _output(*query).split():
-        _output("losetup", "--detach", device)
+        detach(Path(device))
 
 
 def _output(*command: str) -> str:

@@ -6,8 +6,8 @@ import asyncio
 import struct
 import subprocess
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,7 @@ from tests.client.agent.task_server import (
     file_on,
     task_server,
 )
-from tests.waiting import wait_for
+from tests.loop_devices import one_partition
 
 MakeLoop = Callable[..., Path]
 MakeMount = Callable[..., tuple[Path, Path]]
@@ -90,26 +90,12 @@ async def test_a_part_of_something_else_is_never_overwritten(
 
 async def test_a_member_in_a_partition_is_seen(server: TaskServer, make_loop: MakeLoop) -> None:
     """A whole drive is refused for what lies in one of its partitions."""
-    with partitioned(make_loop()) as (device, part):
+    device = make_loop()
+    with one_partition(device) as part:
         lvm(part)
         for status in await both(server, device):
             assert (status.state, status.trouble) == ("failed", "in-use"), status
             assert part.name in status.text and "LVM2_member" in status.text
-
-
-@contextmanager
-def partitioned(device: Path) -> Iterator[tuple[Path, Path]]:
-    """The device with one partition that the kernel knows."""
-    entry = struct.pack("<B3xB3xII", 0, 0x83, 2048, SIZE_BYTES // 512 - 2048)
-    with device.open("r+b") as file:
-        file.write(bytes(446) + entry + bytes(48) + b"\x55\xaa")
-    subprocess.run(["partx", "--add", device], check=True, capture_output=True)
-    part = Path(f"{device}p1")
-    try:
-        wait_for(part.exists)
-        yield device, part
-    finally:
-        subprocess.run(["partx", "--delete", device], check=True)
 
 
 async def test_a_mounted_device_is_refused(server: TaskServer, make_mount: MakeMount) -> None:

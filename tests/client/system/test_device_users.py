@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from durability_client.system.device_users import use_of_device, use_of_file, writer_of
-from tests.loop_devices import looped, wait_until_unused
+from tests.loop_devices import add_partition, looped, wait_until_unused
 from tests.waiting import wait_for
 
 MakeLoop = Callable[..., Path]
@@ -126,7 +126,7 @@ def test_a_partition_and_its_disk(loop_machine: None, tmp_path: Path) -> None:
     os.truncate(image, 64 << 20)
     with looped(image, "--partscan") as disk:
         for number in (1, 2):  # this works without any partition table that the kernel can read
-            subprocess.run(("addpart", disk, str(number), str(number * 2048 * 16), "32768"), check=True)
+            add_partition(disk, number, number * 32768, 32768)
         parts = [Path(f"{disk}p1"), Path(f"{disk}p2")]
         assert [_use(one) for one in (disk, *parts)] == ["", "", ""]
         with _mounted(parts[0], tmp_path / "mount"):
@@ -187,7 +187,7 @@ def test_a_program_that_writes_to_the_disk_writes_to_its_partitions(
     os.truncate(image, 64 << 20)
     with looped(image, "--partscan") as disk:
         for number in (1, 2):
-            subprocess.run(("addpart", disk, str(number), str(number * 2048 * 16), "32768"), check=True)
+            add_partition(disk, number, number * 32768, 32768)
         parts = [Path(f"{disk}p1"), Path(f"{disk}p2")]
         with _opened(disk):
             assert all(f"{disk} is open for writing" in _writer(one.name) for one in (disk, *parts))

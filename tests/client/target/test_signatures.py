@@ -17,6 +17,7 @@ from durability_client.target.safety_checks import Consent, check_contents, chec
 from durability_client.target.signatures import signature_of
 from durability_client.target.target_files import TargetFiles
 from durability_lab.kernel_rig.block_rig import without_loop_mounts
+from tests.loop_devices import add_partition, looped
 
 MakeLoop = Callable[..., Path]
 MakePlan = Callable[..., Plan]
@@ -128,18 +129,14 @@ def test_an_empty_partition_is_empty(loop_machine: None, tmp_path: Path) -> None
     """What blkid says of the partition itself is no signature."""
     image = tmp_path / "image"
     image.write_bytes(_mbr(0x83) + bytes(8 << 20))
-    command = ("losetup", "--partscan", "--find", "--show", str(image))
-    disk = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-    try:
+    with looped(image, "--partscan") as disk:
         if not Path(f"{disk}p1").exists():  # the kernel reads no such tables
-            subprocess.run(("addpart", disk, "1", "1", "4096"), check=True)
+            add_partition(disk, 1, 1, 4096)
         tags = subprocess.run(("blkid", "-p", f"{disk}p1"), check=True, capture_output=True, text=True).stdout
         assert "PART_ENTRY" in tags
         check_path(Path(f"{disk}p1"), DESTROY)
         with pytest.raises(NotOursError, match="carries dos"):
-            check_path(Path(disk), DESTROY)
-    finally:
-        subprocess.run(("losetup", "--detach", disk), check=True)
+            check_path(disk, DESTROY)
 
 
 @pytest.mark.slow

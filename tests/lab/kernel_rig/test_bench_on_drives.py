@@ -37,6 +37,7 @@ from durability.bench.summary import disks_per_operation, summarise
 from durability.errors import TargetError
 from durability_lab.kernel_rig.block_rig import SIZE_BYTES, BlockRig
 from durability_lab.support.loads import FileSystemName
+from tests.loop_devices import add_partition, remove_partitions
 
 pytestmark = pytest.mark.usefixtures("rig_machine")
 
@@ -245,8 +246,8 @@ def test_a_partition_is_counted_at_its_drive() -> None:
     """What a file system on a partition is given reaches the drive, and is counted there."""
     with Drive() as drive, ExitStack() as stack:
         sectors = SIZE_BYTES // 512 - 2048
-        subprocess.run(("addpart", drive.loop, "1", "2048", str(sectors)), check=True)
-        stack.callback(subprocess.run, ("delpart", drive.loop, "1"), check=True)
+        stack.callback(remove_partitions, Path(drive.loop))
+        add_partition(Path(drive.loop), 1, 2048, sectors)
         partition = Path(f"{drive.loop}p1")
         now = "lazy_itable_init=0,lazy_journal_init=0"  # or the kernel writes its tables while we count
         subprocess.run(("mkfs.ext4", "-q", "-E", now, partition), check=True)

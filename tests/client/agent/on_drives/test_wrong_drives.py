@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import struct
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +26,7 @@ from tests.client.agent.task_server import (
     task_server,
     with_both_servers,
 )
-from tests.waiting import wait_for
+from tests.loop_devices import one_partition
 
 MakeLoop = Callable[..., Path]
 MakeMount = Callable[..., tuple[Path, Path]]
@@ -451,18 +450,3 @@ async def test_a_file_system_of_the_campaign_that_a_cut_damaged_begins_afresh(
             again = await server.do(tasks.make("run", fresh=True), "armed failed")
             assert again.state == "armed", again
             await server.do(tasks.make("release"))
-
-
-@contextmanager
-def one_partition(device: Path) -> Iterator[Path]:
-    """The only partition of the device, in a table."""
-    entry = struct.pack("<B3xB3xII", 0, 0x83, 2048, SIZE_BYTES // 512 - 2048)
-    with device.open("r+b") as file:
-        file.write(bytes(446) + entry + bytes(48) + b"\x55\xaa")
-    subprocess.run(["partx", "--add", device], check=True)
-    part = Path(f"{device}p1")
-    try:
-        wait_for(part.exists)
-        yield part
-    finally:
-        subprocess.run(["partx", "--delete", device], check=True)
