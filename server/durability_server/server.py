@@ -236,8 +236,7 @@ class Server:
 
     async def _end_revoked(self) -> None:
         """Another server may have revoked clients: their connections here end. Raises StoreError."""
-        for client in await self._thread.ask(self._store.clients.revoked):
-            self._manager.revoke(client)
+        self._manager.revoke(await self._thread.ask(self._store.clients.revoked))
 
     async def _live(self, address: str) -> None:
         """The other servers know of this one from now on, and it of what servers have left that are over."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 from durability.errors import ProtocolError, RefusedError
 from durability.protocol import auth, join_code, messages
@@ -24,7 +24,7 @@ _ID_BYTES = 8
 
 
 class ClientRequests:
-    """Answers them. `on_revoked` is called with the id of a client that is no longer known. `where` is the
+    """Answers them. `on_revoked` is called with the ids of clients that are no longer known. `where` is the
     address that the line of an invitation names, `campaign_with` gives the campaign that is not over and has
     a machine of this name, "" for none; the server sets both."""
 
@@ -34,7 +34,7 @@ class ClientRequests:
         thread: StoreThread,
         *,
         fingerprint: bytes,
-        on_revoked: Callable[[str], None],
+        on_revoked: Callable[[Collection[str]], None],
         announce: Announce = silence,
     ) -> None:
         self._announce = announce
@@ -135,8 +135,7 @@ class ClientRequests:
         machines = await self._thread.call(self._machines.revoke, client, wall=wall, now=now)
         if machines is None:
             machines = (await self._thread.call(self._clients.revoke, client, wall=wall, now=now),)
-        for revoked in machines:
-            self._on_revoked(revoked)
+        self._on_revoked(machines)
         for revoked in machines:
             if campaign := await self.campaign_with(names.get(revoked, "")):
                 text = (

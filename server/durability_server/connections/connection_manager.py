@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
+from collections.abc import Collection
 from typing import Protocol
 
 from durability import limits
@@ -22,6 +23,7 @@ OF_ONE_CODE_MAX = 4  # of those who join: a code is for one client
 HEARTBEATS_PER_S = 5_000  # of all connections; where there are more, each has its heartbeat less often
 STEP_NS = 5_000_000  # between looks for what is due
 AT_ONCE_NS = 20_000_000  # of heartbeats, before what has come from clients has its turn
+_REVOKED = "the server's operator has revoked this client"
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +86,7 @@ class ConnectionManager:
         self._authenticated[connection] = holder
         self._of_holder[holder] += 1
         if holder in self._revoked:
-            self.revoke(holder)
+            connection.fail("authentication", _REVOKED)
         elif not caller.is_local and self._of_holder[holder] > _connections_max(caller):
             whose = "join code" if caller.invitation else "client"
             connection.fail(
@@ -106,11 +108,15 @@ class ConnectionManager:
         if not self._connections:
             self._empty.set()
 
-    def revoke(self, client: str) -> None:
-        """This client is no longer known: its connections end."""
-        self._revoked.add(client)
-        for connection in [one for one, whose in self._authenticated.items() if whose == client]:
-            connection.fail("authentication", "the server's operator has revoked this client")
+    def revoke(self, clients: Collection[str]) -> None:
+        """These clients are no longer known: their connections end. They may be all that were ever revoked:
+        those that are new among them cost one walk over the connections together, the others nothing."""
+        new = set(clients) - self._revoked
+        if not new:
+            return
+        self._revoked |= new
+        for connection in [one for one, whose in self._authenticated.items() if whose in new]:
+            connection.fail("authentication", _REVOKED)
 
     async def watch(self) -> None:
         """Gives every connection its heartbeat, without end."""

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import ParamSpec, TypeVar
 
 import pytest
 
 from durability.errors import StoreError
+from durability.formats.case import SessionEnd
 from durability.protocol import messages
 from durability.protocol.auth import client_hash, invitation_hash
-from durability_server.access.caller import OPERATOR
+from durability_server.access.caller import OPERATOR, Caller
 from durability_server.access.client_requests import ClientRequests
-from durability_server.store.client_store import Client
+from durability_server.connections.connection_manager import AUTHENTICATED_MAX, ConnectionManager
+from durability_server.store.client_store import JOINS_MAX, Client
 from durability_server.store.machine_store import MachineCode
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
@@ -46,7 +49,7 @@ class _Access:
         self.store, self.thread = Store(url), _Thread()
         self.revoked: list[str] = []
         self.requests = ClientRequests(
-            self.store, self.thread, fingerprint=b"f" * 32, on_revoked=self.revoked.append
+            self.store, self.thread, fingerprint=b"f" * 32, on_revoked=self.revoked.extend
         )
 
     def open(self) -> None:
@@ -102,3 +105,42 @@ async def test_all_machines_of_a_code_are_cut_off_before_their_campaigns_are_loo
     with pytest.raises(StoreError):
         await access.requests.answer(OPERATOR, messages.Revoke(client=await access.code()))
     assert sorted(access.revoked) == MACHINES
+
+
+class _Peer:
+    """A connection of the client `client`, which keeps what it is refused with."""
+
+    def __init__(self, client: str) -> None:
+        self.name = client
+        self.caller: Caller | None = Caller(client=client, name=client, role="client")
+        self.failures: list[str] = []
+
+    def tick(self, now_ns: int, interval_ns: int) -> None:
+        """Nothing is due."""
+
+    def fail(self, code: str, text: str) -> None:
+        """The manager ends the connection."""
+        self.failures.append(code)
+
+    def hang_up(self, end: SessionEnd, text: str) -> None:
+        """It never does here."""
+
+    def abort(self) -> None:
+        """It never does here."""
+
+
+def test_a_revocation_costs_one_walk_over_the_connections() -> None:
+    """Another server names all that were ever revoked each time that one more is: with as many of both as
+    there may be, the event loop stood still for twenty seconds. The time is the processor's, whatever else runs."""
+    manager = ConnectionManager()
+    peers = [_Peer(f"{number:x}") for number in range(AUTHENTICATED_MAX)]
+    for peer in peers:
+        manager.authenticated(peer)
+    ever = [f"gone-{number:x}" for number in range(JOINS_MAX)]
+    began_s = time.thread_time()
+    manager.revoke([*ever, peers[1].name])
+    manager.revoke([*ever, peers[1].name, peers[2].name])
+    assert time.thread_time() - began_s < 2
+    assert [peer.failures for peer in peers[:4]] == [[], ["authentication"], ["authentication"], []]
+    manager.authenticated(late := _Peer(peers[1].name))  # it was being looked up meanwhile
+    assert late.failures == ["authentication"]
