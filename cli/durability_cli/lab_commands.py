@@ -37,8 +37,8 @@ def matrix(
 ) -> None:
     """Cut every lab drive and grade the verdicts.
 
-    Compares each verdict with what the drive really lost. Exit code 0 if no verdict is a false alarm and
-    every missed fault has an explanation.
+    Compares each verdict with what the drive really lost. Exit code 0 if every honest drive is durable,
+    every missed fault has an explanation and no finding is false.
     """
     from durability_lab.matrix.matrix_command import MatrixOptions
     from durability_lab.matrix.matrix_command import matrix as make_matrix

@@ -298,7 +298,7 @@ def _check_device(path: Path, consent: Consent) -> None:
     name = block_devices.name_of((os.major(number), os.minor(number))) or path.name
     if not consent.destroy_data:
         raise UsageError(
-            f"{path} is a block device, and a run overwrites all of it; add --destroy-data to allow this"
+            f"{path} is a block device, and a run overwrites data on it; add --destroy-data to allow this"
         )
     _check_unused(path, device_users.use_of_device(name))
     if block_devices.is_read_only(name):
