@@ -232,7 +232,7 @@ JoinName = Annotated[
     str, typer.Option(metavar="TEXT", help="Name of this machine on the server.", show_default="host name")
 ]
 ReplaceCredential = Annotated[
-    bool, typer.Option("--force", help="Replace the credential of an earlier join.")
+    bool, typer.Option("--force", help="Replace the credential of an earlier join, or a damaged one.")
 ]
 InvitedRole = Annotated[
     Role,

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
-from durability.errors import UsageError
+from durability.errors import FormatError, UsageError
 from durability.protocol.join_code import parse_join_code
 from durability.protocol.local_address import PORT
 from durability.protocol.messages import Join, Joined, JoinMachine
@@ -43,15 +43,11 @@ async def join(
     `credential`, by default where every command looks for it; `force` replaces one that is there.
     `machine`: what tells a machine from others that keeps no credential over a boot, "" for any other.
 
-    Raises UsageError, SetupError, PeerError, and RefusedError for a code that is over.
+    Raises UsageError, SetupError, FormatError for a torn credential without `force`, PeerError, and
+    RefusedError for a code that is over.
     """
     path = credential or credential_path()
-    earlier = load_credential(path)
-    if earlier is not None and not force:
-        raise UsageError(
-            f"{path} says that this machine has joined {', '.join(earlier.servers)} as {earlier.name}: add"
-            " --force to replace it, or name another file with --credential"
-        )
+    _require_free(path, force=force)
     parsed = parse_join_code(code)
     address = parse_address(server, port=PORT)
     stranger = Endpoint(addresses=(address,), fingerprint=parsed.fingerprint, secret=parsed.secret)
@@ -77,3 +73,19 @@ async def join(
     )
     with closing(await connect(member, "query")):
         print(f"Joined {member} as {joined.name} ({joined.role}); the credential is in {path}.", file=out)
+
+
+def _require_free(path: Path, *, force: bool) -> None:
+    """Raises UsageError where a credential would be lost, and FormatError where a torn one would be or one of
+    another release, unless `force` says that it may; and SetupError for a file that others can read."""
+    try:
+        earlier = load_credential(path)
+    except FormatError:
+        if force:
+            return
+        raise
+    if earlier is not None and not force:
+        raise UsageError(
+            f"{path} says that this machine has joined {', '.join(earlier.servers)} as {earlier.name}: add"
+            " --force to replace it, or name another file with --credential"
+        )

@@ -30,6 +30,7 @@ from durability_client.system.output_files import sync_directory
 SCHEMA = "durability.credential/1"
 _FILE = "credential.json"
 _SYSTEM = Path("/etc/durability")
+ANEW = "Replace it: join again, with --force"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,15 +71,17 @@ def load_credential(path: Path) -> Credential | None:
         bytes.fromhex(credential.secret)
         found_bytes = len(bytes.fromhex(credential.fingerprint))
     except (FormatError, ValueError) as error:
-        raise FormatError(f"{path} is not a credential that `durability join` wrote: {error}") from error
+        raise FormatError(
+            f"{path} is not a credential that `durability join` wrote: {error}. {ANEW}"
+        ) from error
     if credential.schema != SCHEMA:
         raise FormatError(
-            f"{path} has the schema {credential.schema!r}, this release reads {SCHEMA!r}: join again"
+            f"{path} has the schema {credential.schema!r}, this release reads {SCHEMA!r}. {ANEW}"
         )
     if found_bytes != FINGERPRINT_BYTES:
         raise FormatError(
             f"{path} has {found_bytes} bytes of the fingerprint of the server's certificate, expected"
-            f" {FINGERPRINT_BYTES}: any server could answer; remove it and join again"
+            f" {FINGERPRINT_BYTES}: any server could answer. {ANEW}"
         )
     return credential
 

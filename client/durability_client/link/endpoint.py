@@ -16,7 +16,7 @@ from durability.errors import FormatError, SetupError
 from durability.protocol.auth import APPLICATION
 from durability.protocol.local_address import PATH_BYTES_MAX, PORT, port_of, socket_name
 from durability.units import format_address, is_address, is_loopback, parse_address
-from durability_client.link.credential import credential_path, load_credential
+from durability_client.link.credential import ANEW, credential_path, load_credential
 
 _PROBE_S = 1.0
 _OF_THE_SYSTEM = Path("/var/lib") / APPLICATION  # the state directory of a server that systemd runs
@@ -67,7 +67,7 @@ def endpoint(server: str | None, credential: Path | None, *, as_operator: bool =
     # A server of an earlier release may have told of an address that no name server can be asked for.
     servers = tuple(map(parse_address, filter(is_address, known.servers)))
     if address is None and not servers:
-        raise FormatError(f"{path} has no address of a server that can be reached: join again")
+        raise FormatError(f"{path} has no address of a server that can be reached. {ANEW}")
     return Endpoint(
         addresses=(address,) if address is not None else servers,
         fingerprint=bytes.fromhex(known.fingerprint),

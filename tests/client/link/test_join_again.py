@@ -1,0 +1,90 @@
+"""`durability join` where a credential lies already: what it replaces, and when."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from durability.errors import FormatError, SetupError
+from durability.protocol.messages import List, Listing
+from durability.units import format_address
+from durability_client.join_command import join
+from durability_client.link.credential import SCHEMA, load_credential
+from durability_client.link.endpoint import endpoint
+from durability_client.link.server_connection import connect
+from durability_server.server import Server
+from tests.joined import credential_of_nobody
+
+TORN = "", "{", "[1, 2]", "not JSON\n"
+
+
+class Joining:
+    """A machine with a join code of a server, whose credential lies in `path`."""
+
+    def __init__(self, server: Server, address: str, code: str, path: Path) -> None:
+        self.server = server
+        self.address = address
+        self.path = path
+        self._code = code
+
+    async def join(self, *, force: bool) -> None:
+        """As the command does."""
+        await join(self.address, self._code, name="b7", credential=self.path, force=force, out=io.StringIO())
+
+    async def require_joined(self) -> None:
+        """The server answers whoever has the credential."""
+        known = load_credential(self.path)
+        assert known is not None
+        assert (known.schema, known.name, known.servers) == (SCHEMA, "b7", (self.address,))
+        with closing(await connect(endpoint(None, self.path), "query")) as connection:
+            await connection.request(List(limit=1), Listing)
+
+
+@pytest.fixture
+async def joining(tmp_path: Path) -> AsyncIterator[Joining]:
+    """Such a machine."""
+    server = Server(store_url=f"sqlite:///{tmp_path / 'store.sqlite'}")
+    address = format_address(*await server.start("127.0.0.1", 0, directory=None))
+    code = (await server.invite()).line.split()[-1]
+    yield Joining(server, address, code, tmp_path / "credential.json")
+    await server.stop()
+
+
+@pytest.mark.parametrize("torn", TORN)
+async def test_a_torn_credential_is_replaced_with_force(joining: Joining, torn: str) -> None:
+    """It is what a power cut may leave of a file that was copied here. Without --force the message says what
+    to add, nothing is changed, and the code is not used up."""
+    joining.path.write_text(torn)
+    joining.path.chmod(0o600)
+    with pytest.raises(FormatError, match=r"is not a credential.* join again, with --force"):
+        await joining.join(force=False)
+    assert joining.path.read_text() == torn
+    await joining.join(force=True)
+    await joining.require_joined()
+
+
+async def test_a_credential_of_another_release_is_replaced_with_force(joining: Joining) -> None:
+    """So is one whose fingerprint is cut off."""
+    credential_of_nobody(joining.path)
+    whole = joining.path.read_text()
+    joining.path.write_text(whole.replace(SCHEMA, "durability.credential/9"))
+    with pytest.raises(FormatError, match=r"this release reads.* join again, with --force"):
+        await joining.join(force=False)
+    joining.path.write_text(whole.replace('"fingerprint":"0000', '"fingerprint":"00'))
+    with pytest.raises(FormatError, match=r"31 bytes of the fingerprint.* join again, with --force"):
+        await joining.join(force=False)
+    await joining.join(force=True)
+    await joining.require_joined()
+
+
+async def test_force_takes_no_file_that_others_can_read(joining: Joining) -> None:
+    """It may be anything, and somebody else's."""
+    joining.path.write_text("{")
+    joining.path.chmod(0o644)
+    with pytest.raises(SetupError, match="chmod 600"):
+        await joining.join(force=True)
+    assert joining.path.read_text() == "{"
