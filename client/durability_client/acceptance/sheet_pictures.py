@@ -65,10 +65,13 @@ def _cuts(decision: Decision) -> Figure:
             drawing.line((x, y), (x + end, y + end), "cross")
             drawing.line((x + end, y), (x, y + end), "cross")
     words = [one.word for _, one in cycles]
-    clean = words.count("durable") + words.count("kept")
-    unknown = sum(one.result.tally.unknown for one in evidence.campaigns)
+    # The bound is of the cuts under load alone; the squares, and what has no outcome, are of every arm.
+    whole = [one.moment for _, one in cycles if one.word in ("durable", "kept")]
+    clean = whole.count("load")
+    unknown = sum(arm.tally.unknown for one in evidence.campaigns for arm in one.result.arms)
     parts = [
-        f"{counted(clean, 'clean cut')}",
+        counted(clean, "clean cut"),
+        f"{len(whole) - clean} kept",
         counted(words.count("loss"), "loss", "losses"),
         f"{unknown} with unknown outcome",
         f"{words.count('nothing') - unknown} left out",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from durability.acceptance.decision import Decision, decide_on
 from durability.acceptance.drive_evidence import DriveEvidence
 from durability.acceptance.profile import Criterion, Profile
+from durability.evidence.strength import upper_bound
 from durability_client.acceptance.sheet_pictures import pictures
 from tests.core.acceptance.samples import campaign, evidence
 
@@ -24,6 +27,23 @@ def test_a_switch_that_failed_is_no_cut_of_unknown_outcome() -> None:
     assert _caption(evidence(campaign(unknown=3, cause="switch"))) == bounded
     void = "59 clean cuts, 3 with unknown outcome. A square is a cycle."
     assert _caption(evidence(campaign(unknown=3))) == void
+
+
+def test_the_count_beside_the_bound_is_of_the_cuts_that_it_rests_on() -> None:
+    """The load's cuts are clean, those of other moments kept; a cut of theirs without an answer was no cut
+    that was left out."""
+    both = campaign(60, moments=("load", "load", "idle"))
+    cycles = [replace(one, word="kept") if one.cycle == 3 else one for one in both.cycles]
+    hung = replace(both.cycles[2], word="nothing", cause="no-verdict")
+    (load,) = both.result.arms
+    load = replace(load, tally=replace(load.tally, cuts=40, bound=upper_bound(0, 40)))
+    idle = replace(load, moment="idle", tally=replace(load.tally, cuts=20, unknown=2, bound=None))
+    result = replace(both.result, tally=load.tally, arms=(load, idle))
+    of = evidence(replace(both, result=result, cycles=(*cycles, hung, hung)))
+    assert _caption(of) == (
+        "40 clean cuts, 20 kept, 2 with unknown outcome. At most 7.3 % of cuts may lose data. A square is a"
+        " cycle."
+    )
 
 
 def test_the_bound_is_that_of_the_criterion() -> None:

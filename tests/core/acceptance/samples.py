@@ -21,7 +21,7 @@ from durability.bench.measurement import Latencies, Round
 from durability.bench.result import CellRounds, Result
 from durability.campaign.definition.settings import CutMoment
 from durability.campaign.health import HealthRow
-from durability.campaign.results import INDEPENDENT, DriveResult, Tally
+from durability.campaign.results import INDEPENDENT, ArmResult, DriveResult, Tally
 from durability.evidence.strength import upper_bound
 from tests.core.bench.results import JUDGED, Device, drive, facts, latencies, simulate
 
@@ -107,7 +107,7 @@ def campaign(
         machine="b",
         tally=tally,
         kept=0,
-        arms=(),
+        arms=(ArmResult(arm="one-writer", moment="load", tally=tally, kept=0, left_out=unknown),),
         first_loss=first_loss,
         first_loss_under_load=first_loss[0] if first_loss else None,
         left_out=(),

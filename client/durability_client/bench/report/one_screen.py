@@ -119,7 +119,8 @@ def _speeds(found: BottomLine, width: int) -> Iterator[Text]:
     room = width - LABEL - sum(widths) - 2 * len(widths) - 1
     for one, row in zip(speeds, rows, strict=True):
         line = Text("  ".join(word.rjust(size) for word, size in zip(row, widths, strict=True)))
-        line.append("  " + bar(one.rate / highest, max(0, min(room, 24))), style="cyan")
+        drawn = bar(one.rate / highest, max(0, min(room, 24))) if highest else ""  # nobody committed
+        line.append("  " + drawn, style="cyan")
         yield line
         if one.other_cell:  # a line of its own, since the row has no room for most names
             yield Text(cut_to(f"({one.other_cell})", width - LABEL))

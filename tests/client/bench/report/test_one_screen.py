@@ -21,6 +21,7 @@ from durability.bench.catalogue import (
     sustained,
 )
 from durability.bench.cells import Cell
+from durability.bench.measurement import NO_LATENCIES
 from durability.bench.result import Result, decode
 from durability_client.bench.report.one_screen import show_lines, show_screen
 from durability_client.system.terminal import SCREEN_HEIGHT_MAX
@@ -88,6 +89,16 @@ def test_a_speed_of_another_cell_names_it(
     at = next(number for number, line in enumerate(lines) if line.startswith("speed"))
     assert "1 writer " in lines[at] and lines[at + 1][8:].startswith(writers)
     assert lines[at + 2] == f"{'':8}({name})" and lines[at + 3].startswith("steady")
+
+
+def test_a_rate_of_nothing_has_no_bar() -> None:
+    """A file of others may have rounds with writes and without a commit."""
+    still = simulate(Device(), cells=STANDARD[:1])
+    empty = {"commits": 0, "commit_ns": NO_LATENCIES, "sync_ns": NO_LATENCIES, "bins": ()}
+    rounds = tuple(replace(one, **empty) for one in still.cells[0].rounds)  # type: ignore[arg-type]
+    still = replace(still, cells=(replace(still.cells[0], rounds=rounds),))
+    (line,) = [one for one in _shown(still, 80) if one.startswith("speed")]
+    assert " 0 commits/s" in line and "█" not in line
 
 
 def test_a_machine_without_a_server_is_told_to_get_one_first() -> None:
