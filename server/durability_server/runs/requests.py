@@ -418,6 +418,6 @@ def _past_verdict(message: messages.GiveVerdict) -> PastVerdict:
 
 
 def _codes(reasons: list[Value]) -> tuple[str, ...]:
-    """The known codes among the reasons of a verdict; a later pass is judged by them."""
+    """The known codes among the reasons of a verdict, each once; a later pass is judged by them."""
     codes = (reason.get("code") for reason in reasons if isinstance(reason, dict))
-    return tuple(code for code in codes if isinstance(code, str) and code in REASONS)
+    return tuple(dict.fromkeys(code for code in codes if isinstance(code, str) and code in REASONS))

@@ -104,7 +104,7 @@ _SIZES: dict[Table, tuple[ColumnElement[int], ...]] = {
     tables.runs: _lengths(tables.runs, *_OF_RUN.split()),
     tables.run_drives: _lengths(tables.run_drives, "model", "serial"),
     tables.evidence: (_EVIDENCE.bytes,),
-    tables.verdicts: _lengths(tables.verdicts, "document"),
+    tables.verdicts: _lengths(tables.verdicts, "reasons", "document"),
     tables.frontiers: (),
     tables.events: _lengths(tables.events, "text"),
     **{part: _lengths(part, "data") for part in (tables.statistics, tables.timelines, tables.credits)},

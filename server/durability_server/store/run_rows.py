@@ -5,6 +5,7 @@ Within a transaction of the caller's, which decides what is allowed.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -299,12 +300,18 @@ def _verdicts_by_run(db: Connection, runs: Select[Any]) -> Iterator[tuple[str, l
                     cut_class=row.cut_class,
                     at_risk_ms1000=row.at_risk_ms1000,
                     wall=row.wall,
-                    reasons=tuple(row.reasons.split()),
+                    reasons=_codes(row.reasons),
                     enumerations=enumerations[run],
                 )
                 for row in of_run
             ],
         )
+
+
+def _codes(stored: str) -> tuple[str, ...]:
+    """The codes of a verdict's reasons, each once: earlier releases stored what a client repeated. The same
+    codes stand in the verdicts of thousands of runs, so there is one string of each."""
+    return tuple(map(sys.intern, dict.fromkeys(stored.split())))
 
 
 def unverified(row: Row[Any], session_end: SessionEnd) -> PastVerdict | None:

@@ -384,6 +384,7 @@ class Store:
         or too many verdicts, and "store-unavailable" where the disk has too little left."""
         self._require_room()
         packed = pack(document)
+        reasons = " ".join(past.reasons)
         with self._database.transaction() as db:
             known_row(db, parse_run(past.run), tables.runs.c.run)
             mine = tables.verdicts.c.run == past.run
@@ -398,11 +399,11 @@ class Store:
                     cut_class=past.cut_class,
                     at_risk_ms1000=past.at_risk_ms1000,
                     wall=past.wall,
-                    reasons=" ".join(past.reasons),
+                    reasons=reasons,
                     document=packed,
                 )
             )
-        return len(packed)
+        return evidence_rows.ROW_BYTES + len(packed) + len(reasons)
 
     def runs_named(self, name: str) -> int:
         """How many runs the client has that is known by this name."""

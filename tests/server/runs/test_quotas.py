@@ -9,15 +9,16 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import make_url, select
 
+from durability import limits
 from durability.errors import RefusedError
 from durability.formats.documents import to_value
 from durability.formats.packing import Value
 from durability.formats.run_statistics import statistics_to_value
 from durability.protocol import messages
 from durability_server.runs import given_bytes
-from durability_server.store import evidence_rows
+from durability_server.store import evidence_rows, tables
 from durability_server.store import store as store_module
 from tests.core.evidence.memory_target import make_statistics
 
@@ -88,6 +89,18 @@ async def test_verdicts_count_in_the_quota_of_a_client(
     assert await _verdicts(await _ended(lab, running.address, 3), 3, 2) == 2
     operator = await lab.connect(running.address, local=True)
     await operator.begin(lab.plan(run=4), lab.facts(serial="S4"))
+
+
+async def test_a_reason_that_is_given_again_and_again_is_stored_once(lab: Lab, sqlite_url: str) -> None:
+    """Whoever asks for the series gets the reasons of all its runs."""
+    running = await lab.start(sqlite_url)
+    verifier = await _ended(lab, running.address, 1)
+    once: list[Value] = [{"code": "cut-not-shown", "text": ""}, {"code": "unstable", "text": ""}]
+    repeated = {**VERDICT, "reasons": once * (limits.MEMBERS_FROM_CLIENT_MAX // 2), "filling": ""}
+    await verifier.ask(messages.GiveVerdict(run=1, document=repeated), messages.Stored)
+    with running.server._store._database.reading() as db:
+        stored = db.execute(select(tables.verdicts.c.reasons)).scalar_one()
+    assert stored == "cut-not-shown unstable"
 
 
 async def test_evidence_leaves_room_for_runs_and_verdicts(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine, event, update
 
 from durability import limits
 from durability.errors import RefusedError, StoreError, UsageError
@@ -19,7 +19,7 @@ from durability.formats.case import DriveState, Event, TargetFailure
 from durability.formats.documents import to_value
 from durability.formats.facts import Facts
 from durability.formats.packing import pack
-from durability_server.store import database, run_rows
+from durability_server.store import database, run_rows, tables
 from durability_server.store import store as store_module
 from durability_server.store.records import EVENTS_MAX
 from durability_server.store.store import Store
@@ -394,6 +394,24 @@ def test_what_stands_takes_little_memory(store_fixture: StoreFixture) -> None:
         for _ in range(50):
             store_fixture.judge(run, "durable")
     assert taken_bytes() < once_bytes + (200 << 10)
+
+
+def test_a_reason_that_was_stored_many_times_is_read_once(store_fixture: StoreFixture) -> None:
+    """Earlier releases stored as many as a client gave: of one question about a series they made gigabytes.
+    They count in what the client has given."""
+    for run in (1, 2):
+        store_fixture.register(run, force=True, client="c1")
+        store_fixture.arm(run)
+        store_fixture.judge(run, "inconclusive")
+    before_bytes = store_fixture.store.bytes_of("c1")
+    stored = " ".join(["cut-not-shown", "unstable"] * 4096)
+    with store_fixture.store._database.transaction() as db:
+        db.execute(update(tables.verdicts).values(reasons=stored))
+    assert store_fixture.store.bytes_of("c1") == before_bytes + 2 * len(stored)
+    told = store_fixture.store.relations(store_fixture.store.load(2))
+    first, second = told.verdicts[0].reasons, told.series[0].reasons
+    assert first == second == ("cut-not-shown", "unstable")
+    assert [one is other for one, other in zip(first, second, strict=True)] == [True, True]
 
 
 def test_a_cut_that_nobody_verified_shows_in_the_series(store_fixture: StoreFixture) -> None:
