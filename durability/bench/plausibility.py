@@ -225,6 +225,15 @@ def doubts(controls: Controls) -> tuple[str, ...]:
     return (*_missing(controls), *_disturbed(controls))
 
 
+def more_written(controls: Controls) -> float | None:
+    """How many times as much the drives wrote for C as for W, if that is so much that writes of others hide
+    the time of the sync; else None."""
+    if not controls.write_share or controls.commit_share is None:
+        return None
+    times = controls.commit_share / controls.write_share
+    return times if times > MORE_WRITTEN else None
+
+
 def _rate(rounds: tuple[Round, ...]) -> float | None:
     """The median round's, since a stall in one round must not make an SSD look like a disk."""
     found = spread([one.rate for one in rounds])
@@ -375,14 +384,10 @@ def _disturbed(controls: Controls) -> Iterator[str]:
             f"only {controls.write_share:.0%} of direct writes reached a drive in time: a layer above holds"
             " them back, so W is not the drive's time"
         )
-    elif (
-        controls.write_share is not None
-        and controls.commit_share is not None
-        and controls.commit_share > MORE_WRITTEN * controls.write_share
-    ):
+    elif (times := more_written(controls)) is not None:
         yield (
-            f"with a sync, the drives wrote {controls.commit_share / controls.write_share:.1f} times as much:"
-            " writes of the file system or of other programs hide the time of the flush"
+            f"with a sync, the drives wrote {times:.1f} times as much: writes of the file system or of other"
+            " programs hide the time of the flush"
         )
 
 

@@ -2,7 +2,8 @@
 
 W is a direct write, C the same write and its sync (see `plausibility`), so C - W is what the flush costs. The
 difference of two C is split into the write and the flush. Refuses to name a cause where a control is missing
-or disturbed, where the rounds overlap, where the difference is small, or where the rates say otherwise.
+or disturbed, where the rounds overlap, where the difference is small, or where the rates say otherwise; and
+to blame the flush of a drive that got none.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from durability.bench.plausibility import (
     control_times,
     controls_of,
     doubts,
+    more_written,
     plausibility,
     signed_duration,
 )
@@ -73,7 +75,9 @@ def cause(
         wrote = f"{duration(slow.write_ns)} against {duration(fast.write_ns)}"
         although = f", although the write alone of {slow.label} is faster ({wrote})"
     part = "all" if share >= 1 else f"{share:.0%}"
-    return f"{head}: {part} of the difference is the flush{_explained(fast, slow)}{although}"
+    said = f"{head}: {part} of the difference is the flush{_explained(fast, slow)}{although}"
+    # The sync of one that got no flush takes its time for a reason that the controls do not know.
+    return "" if slow.code == "no-flush-sent" else said
 
 
 def _side(label: str, result: Result, proof: Proof | None) -> Side | None:
@@ -82,7 +86,8 @@ def _side(label: str, result: Result, proof: Proof | None) -> Side | None:
         return None
     # Without a flush W and C still are what they are; F0 and the counts of flushes are not looked at.
     held_back = controls.write_share is not None and controls.write_share < REACHES
-    if held_back or (code != "no-flush-sent" and doubts(controls)):
+    disturbed = held_back or more_written(controls) is not None
+    if disturbed or (code != "no-flush-sent" and doubts(controls)):
         return None
     (times,) = (one for one in control_times(result) if one.symbol == "C")
     return Side(

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from durability.bench.catalogue import STANDARD
+from durability.bench.catalogue import COMMIT_CONTROL, STANDARD
 from durability.bench.decision.cause import cause
 from durability.bench.decision.proof import Proof
 from durability.bench.intervals import Ratio
+from durability.bench.measurement import Round
 from durability.bench.result import Result
 from tests.core.bench.results import JUDGED, Device, simulate
 
@@ -69,6 +70,39 @@ def test_a_flush_that_is_not_sent_is_said_to_be() -> None:
     assert "the flush, which is not sent to b and a pays in full" in _cause(
         CONSUMER, simulate(Device(flushes=0.0, write_ns=60_000), cells=JUDGED)
     )
+
+
+def test_a_flush_that_the_slow_one_did_not_get_is_not_blamed() -> None:
+    """Its sync takes long for another reason, such as a layer; whether the fast one got flushes or not. A
+    write that is slow is a cause all the same."""
+    slow = simulate(Device(flushes=0.0, flush_ns=2e6), seed=6, cells=JUDGED)
+    for flushes in (0.0, 1.0):
+        assert _cause(slow, simulate(Device(flushes=flushes), cells=JUDGED)) == ""
+    writes = simulate(Device(flushes=0.0, write_ns=500_000), seed=6, cells=JUDGED)
+    assert _cause(writes, simulate(Device(flushes=0.0), cells=JUDGED)).endswith("not the flush")
+
+
+def test_writes_of_a_file_system_are_no_flush_that_was_not_sent() -> None:
+    """A sync that makes the drive write three times as much takes the time of those writes."""
+    fast = simulate(Device(flushes=0.0, write_ns=60_000), cells=JUDGED)
+    assert _cause(CONSUMER, fast)
+    cells = tuple(
+        one
+        if one.cell != COMMIT_CONTROL
+        else replace(one, rounds=tuple(_writing(each, 3.0) for each in one.rounds))
+        for one in fast.cells
+    )
+    assert _cause(CONSUMER, replace(fast, cells=cells)) == ""
+
+
+def _writing(one: Round, times: float) -> Round:
+    """A round in which the drive wrote so many times as much."""
+    assert one.work is not None
+    disks = tuple(
+        replace(disk, write_kib=None if disk.write_kib is None else times * disk.write_kib)
+        for disk in one.work.disks
+    )
+    return replace(one, work=replace(one.work, disks=disks))
 
 
 def test_a_slow_write_is_a_cause_too() -> None:
