@@ -91,7 +91,8 @@ def _kind(state: CampaignState, cycle: CycleState, machine: str) -> tuple[TaskKi
         return "examine", cycle.number
     if state.state == "paused" and cycle.phase == "run":
         return "wait", 0  # no cut comes before somebody lets it go on, so a run would write without end
-    if cycle.started_anew(machine, (drive.name for drive in state.plan.drives_of(machine))):
+    is_out = machine not in cycle.machines  # nothing would switch it on again after a shutdown
+    if is_out or cycle.started_anew(machine, (drive.name for drive in state.plan.drives_of(machine))):
         return "wait", 0
     if cycle.shutdown:
         return "shutdown", cycle.shutdown

@@ -186,8 +186,9 @@ class CycleState:
         return self.is_check and self.subject == "machine" and not self.settled and not self.off_of(machine)
 
     def _to_go_off(self) -> tuple[int, ...]:
-        """The switches that go off next: of all machines that take part, since one without a drive to test
-        keeps its power; in the check of one machine, and of those that share one with it or with those."""
+        """The switches that go off next: of all machines that take part, so one without a drive to test goes
+        off only if it shares one with those; in the check of one machine, and of those that share one with it
+        or with those."""
         every = [set(self.switches_of(machine)) for machine in self.machines]
         later = [machine for machine in self.machines if self.is_cut_later(machine)]
         return self._with_shared(set(self.switches_of(later[0])) if later else set[int]().union(*every))

@@ -111,7 +111,7 @@ class TaskWork:
             for key, mine in keys.items():
                 drive = self._drives.setdefault(key, DriveWork(self._setting))
                 group.create_task(drive.do(task, mine, self._reporter(task, mine)))
-        if task.kind == "shutdown":
+        if task.kind == "shutdown" and task.drives:  # a machine without any is not switched on again
             await self._shut_down(task)
 
     async def _retire(self, key: _Key) -> None:

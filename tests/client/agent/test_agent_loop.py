@@ -155,3 +155,13 @@ async def test_a_machine_is_shut_down_after_the_server_heard(here: LoopHere, tmp
         asked = server.asked
         await server.until(lambda _: server.asked > asked + 1)
     assert here.offs == 1
+
+
+async def test_a_machine_without_a_drive_to_test_is_not_shut_down(here: LoopHere, tmp_path: Path) -> None:
+    """Its campaign goes on without it, so nobody would switch it on again."""
+    async with task_server(tmp_path) as server:
+        server.task = Tasks(()).make("shutdown")
+        await server.until(lambda status: status.task == server.task.number)
+        asked = server.asked
+        await server.until(lambda _: server.asked > asked + 1)
+    assert here.offs == 0

@@ -181,6 +181,18 @@ def test_machine_whose_drives_have_left_keeps_its_power() -> None:
     assert len(switch.asked) == asked
 
 
+def test_machine_whose_drives_have_left_is_not_shut_down() -> None:
+    """Its switch is not asked any more, so it would stay off after a cycle of clean shutdowns."""
+    world = World(settings_of(drives=("b", "c"), own=True, stop_at="loss", cuts=6, arms=("load", "shutdown")))
+    world.words = ["loss"]
+    until(world, DriveLeft)
+    (left,) = [one.drive for one in log_of(world) if isinstance(one, DriveLeft)]
+    machine = world.machines[world.account.machine[left]]
+    boots = machine.boots
+    assert world.finish() == "complete"
+    assert machine.is_up and machine.boots == boots, world.story()
+
+
 def test_switch_that_an_earlier_release_asked_to_go_off_goes_on_again() -> None:
     """That release cut machines without a drive to test too; its server is replaced before they are on."""
     told = ToldCampaign()
