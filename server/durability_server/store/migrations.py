@@ -8,8 +8,8 @@
 
 All steps, and the new number, are one transaction. A server that is killed meanwhile leaves the store as it
 was, and the next one starts anew. With SQLite the store is copied to a file beside it before the first step
-(`store_copy`), with PostgreSQL to tables of their own within the transaction. No release changes `format` and
-`server_id` of `meta`: any release reads them to refuse a store by name.
+(`store_copy`), with PostgreSQL to tables of their own within the transaction (`table_copies`). No release
+changes `format` and `server_id` of `meta`: any release reads them to refuse a store by name.
 
 To change what the store has, add a step at the end of `STEPS`. A step is SQL that both databases take. It
 does not use `tables`, which later releases change. A new table needs no SQL: what is missing of `tables` is
@@ -28,7 +28,7 @@ from sqlalchemy import Connection, insert, inspect, text
 import durability
 from durability.errors import StoreError
 from durability.releases import upgrade_line
-from durability_server.store import store_copy, tables
+from durability_server.store import store_copy, table_copies, tables
 from durability_server.store.database import Database
 from durability_server.store.drives import drive_listing
 from durability_server.store.lease_store import living
@@ -222,8 +222,7 @@ def _migrate_shared(db: Connection, name: str, store: FoundStore) -> str:
             f" or drop them, then start the server again: DROP TABLE {', '.join(sorted(taken))}"
         )
     _run(db, "SET LOCAL statement_timeout = 0")
-    for table in mine:
-        _run(db, f'CREATE TABLE "{prefix}{table}" AS TABLE "{table}"')
+    table_copies.write(db, mine, prefix)
     _migrate(db, store)
     _run(db, "UPDATE runs SET epoch = epoch + 1, holder = ''")
     return f"the tables {prefix}… of the same database"

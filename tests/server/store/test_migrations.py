@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import lzma
 import random
+import re
 import signal
 import sqlite3
 import subprocess
@@ -15,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import create_engine, inspect, text
+from sqlalchemy import Engine, create_engine, inspect, text
+from sqlalchemy.exc import DatabaseError
 
 import durability
 from durability.errors import StoreError
@@ -28,7 +30,7 @@ from durability_server.store import migrations
 from durability_server.store.migrations import STORE_FORMAT
 from durability_server.store.store import Store
 from durability_server.store.target_keys import series_key, target_keys
-from tests.places import TESTS
+from tests.places import DOCS, TESTS
 from tests.sample_facts import drive
 from tests.server.store.conftest import make_format_2
 
@@ -364,6 +366,45 @@ def test_postgresql_keeps_the_old_tables(store_fixture: StoreFixture, store_url:
     store_fixture.store.close()
     with pytest.raises(StoreError, match="DROP TABLE before_format_3_"):
         store_fixture.store.open()
+
+
+def go_back(engine: Engine) -> None:
+    """As psql does with the lines that are documented."""
+    page = (DOCS / "how-to/upgrade.md").read_text()
+    (lines,) = re.findall(r"<<'END'\n(DO .*?)\nEND\n", page, flags=re.DOTALL)
+    with engine.begin() as db:
+        db.exec_driver_sql(lines, execution_options={"no_parameters": True})
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
+def test_a_shared_store_that_went_back_is_whole(store_fixture: StoreFixture, store_url: str) -> None:
+    """The documented lines leave the tables, keys and indexes of before; so the release before saves to it,
+    and this one migrates it again, to what a new store is."""
+    new = schema(store_url)
+    store_fixture.register(2)
+    of_format_2(store_fixture)
+    before = schema(store_url)
+    assert store_fixture.store.open() is not None
+    store_fixture.store.close()
+    engine = create_engine(store_url)
+    go_back(engine)
+    with engine.begin() as db:
+        assert db.execute(text("SELECT epoch, holder FROM runs")).all() == [(7, "gone")] * 2
+        assert db.execute(text("SELECT format FROM meta")).scalar_one() == 2
+    assert schema(store_url) == before
+    assert store_fixture.store.open() is not None
+    assert schema(store_url) | new == schema(store_url)
+    store_fixture.register(3, force=True)
+    store_fixture.arm(3)
+    store_fixture.save(3, frontiers=(7, 9), credits=b"credits")
+    assert store_fixture.store.load(3).snapshot.frontiers == (7, 9)
+    store_fixture.store.close()
+    go_back(engine)
+    with pytest.raises(DatabaseError, match="there are no tables before_format_3_"):
+        go_back(engine)
+    engine.dispose()
+    assert schema(store_url) == before
 
 
 @pytest.mark.lab
