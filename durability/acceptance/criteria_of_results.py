@@ -21,11 +21,11 @@ from durability.bench.catalogue import (
     minutes_to_hold,
 )
 from durability.bench.cells import Cell
-from durability.bench.decision.bottom_line import honesty
+from durability.bench.decision.bottom_line import honesty, suspected
 from durability.bench.decision.proof import outweighs
 from durability.bench.filled import filled
 from durability.bench.measurement import Round
-from durability.bench.plausibility import plausibility
+from durability.bench.plausibility import HEADLINES, plausibility
 from durability.bench.result import Result
 from durability.bench.summary import merged, percentiles
 from durability.formats.histogram import SAMPLES_BEYOND_MIN, FineHistogram
@@ -47,14 +47,14 @@ def _plausible(evidence: DriveEvidence, _: Criterion) -> Finding:
     for one in evidence.results:
         verdict = plausibility(one.result)
         honest, reason = honesty(one.result, verdict)
-        suspicious = honest == "suspicious"
+        code = suspected(one.result, verdict)
         if honest == "looks honest":
             found = Finding(word="pass", figure=honest, source=one.name)
-        elif proven is not None and (not suspicious or outweighs(proven, verdict.code)):
-            times = f"suspicious by its times ({verdict.headline})" if suspicious else "times show nothing"
+        elif proven is not None and (code is None or outweighs(proven, code)):
+            times = f"suspicious by its times ({HEADLINES[code]})" if code else "times show nothing"
             figure = f"{times}; {counted(proven.cuts, 'clean cut')} settle it"
             found = Finding(word="pass", figure=figure, source=f"{one.name}, {proven.source}")
-        elif suspicious:
+        elif code is not None:
             found = Finding(word="refuse", figure=f"suspicious: {reason}", source=one.name)
         else:
             found = Finding(word="not shown", figure=reason, source=one.name)

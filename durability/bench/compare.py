@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 from durability.bench.catalogue import HEADLINE
 from durability.bench.cells import Cell, differing
 from durability.bench.decision.answer import SUSPICIONS, Candidate, answer, caveat
-from durability.bench.decision.bottom_line import has_rate_of_commits, honesty
+from durability.bench.decision.bottom_line import has_rate_of_commits, suspected
 from durability.bench.decision.cause import cause
 from durability.bench.decision.proof import Proof, outweighs
 from durability.bench.hashed_serials import hash_serials, in_lasting_order
@@ -145,10 +145,8 @@ def compare(results: Sequence[tuple[str, Result]], proofs: Sequence[Proof | None
 
 def _suspicion(result: Result, proof: Proof | None) -> str:
     """What the commits of `result` did that they must not, "" for nothing, or if its cuts outweigh it."""
-    verdict = plausibility(result)
-    if honesty(result, verdict)[0] != "suspicious" or outweighs(proof, verdict.code):
-        return ""
-    return SUSPICIONS.get(verdict.code, "")
+    code = suspected(result, plausibility(result))
+    return "" if code is None or outweighs(proof, code) else SUSPICIONS[code]
 
 
 def deciding_row(rows: Sequence[Row]) -> Row | None:

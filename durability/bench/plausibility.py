@@ -19,7 +19,7 @@ were written directly: medians. Looked at in this order:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, TypeAlias
@@ -36,9 +36,10 @@ from durability.bench.cells import KIB, Cell
 from durability.bench.hashed_serials import HASHED
 from durability.bench.intervals import spread
 from durability.bench.measurement import Latencies, Round
-from durability.bench.result import Result
+from durability.bench.result import Medium, Result
 from durability.bench.result_warnings import others_per_s
 from durability.bench.summary import disks_per_operation, merged, round_medians
+from durability.formats.facts import Drive
 from durability.formats.plan import TargetKind
 from durability.units import duration, format_size
 
@@ -81,9 +82,10 @@ class Controls:
     Times are medians in nanoseconds, rates commits per second of the median round. `rotational`: every
     drive below is said to be so, none says that nothing turns and none is emulated. `link_bytes_per_s`: of
     all drives below together. `beneath`: of a loop device flushes are counted at the disk under its file,
-    whose write cache nobody has read. `flushes`: per commit of the headline, by drive. `write_share` and
-    `commit_share`: bytes that reached the drives for each byte that W, and C, wrote. `empty_flushes`: that
-    reached a drive for each F0. `ladder`: n in bytes, F(n). `others`: requests per second of others, by
+    whose write cache nobody has read. `assumed`: a drive may have said nothing of its cache, so that the
+    kernel assumed that it has no volatile one. `flushes`: per commit of the headline, by drive. `write_share`
+    and `commit_share`: bytes that reached the drives for each byte that W, and C, wrote. `empty_flushes`:
+    that reached a drive for each F0. `ladder`: n in bytes, F(n). `others`: requests per second of others, by
     drive, where they were many.
     """
 
@@ -93,6 +95,7 @@ class Controls:
     emulated: bool
     write_caches: tuple[str | None, ...]
     beneath: bool
+    assumed: bool
     rotational: bool
     rpm: int | None
     link_bytes_per_s: int | None
@@ -162,6 +165,7 @@ def controls_of(result: Result) -> Controls:
         emulated=any(drive.emulated for drive in drives),
         write_caches=tuple(None if drive in beneath else drive.write_cache for drive in drives),
         beneath=bool(beneath),
+        assumed=any(_is_assumed(drive, media) for drive in drives),
         rotational=bool(drives)
         and all(
             drive.rotational and not drive.emulated and drive.name in counted - still for drive in drives
@@ -186,6 +190,13 @@ def controls_of(result: Result) -> Controls:
         ),
         others=tuple(others_per_s(result).items()),
     )
+
+
+def _is_assumed(drive: Drive, media: Sequence[Medium]) -> bool:
+    """Whether the kernel may have assumed that a drive has no volatile cache. It does so of a SCSI disk
+    whose bridge or controller has no page on its cache; of a SATA drive that it reaches itself it knows."""
+    by_sata = any(one.name == drive.name and one.link.startswith("SATA") for one in media)
+    return drive.name.startswith("sd") and drive.write_cache == "write through" and not by_sata
 
 
 def control_times(result: Result) -> tuple[ControlTime, ...]:
@@ -438,6 +449,14 @@ _MEANS: Mapping[Code, tuple[str, ...]] = MappingProxyType(
         "inconclusive": ("the times prove nothing",),
     }
 )
+_NO_CACHE_DECLARED = (
+    "the drive declares that it has no volatile cache (write through), so the kernel sends it no flush: data"
+    " depend on its claim"
+)
+_NO_CACHE_ASSUMED = (
+    "the kernel takes the drive for one without a volatile cache (write through) and sends it no flush: the"
+    " drive declares that, or a USB bridge or a RAID controller says nothing of its cache"
+)
 _ONLY_A_CUT: Mapping[Code, str] = MappingProxyType(
     {
         "no-flush-sent": "whether data survive the loss of power without a flush",
@@ -453,13 +472,10 @@ _ONLY_A_CUT: Mapping[Code, str] = MappingProxyType(
 def _means(code: Code, controls: Controls) -> Iterator[str]:
     if code == "no-flush-sent":
         caches = set(controls.write_caches)
-        if caches != {"write back"}:
-            yield (
-                "the drive declares that it has no volatile cache (write through), so the kernel sends it no"
-                " flush: data depend on its claim"
-                if caches == {"write through"}
-                else "the drive may declare that it has no volatile cache; then the kernel sends no flush"
-            )
+        if caches == {"write through"}:
+            yield _NO_CACHE_ASSUMED if controls.assumed else _NO_CACHE_DECLARED
+        elif caches != {"write back"}:
+            yield "the drive may declare that it has no volatile cache; then the kernel sends no flush"
         if caches != {"write through"}:
             yield (
                 "something above the drive withholds the flush: a mount without barriers, a layer or"

@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 from durability.bench.catalogue import HEADLINE
 from durability.bench.cells import Cell
 from durability.bench.decision import published_drives
-from durability.bench.plausibility import Code, Plausibility, controls_of, plausibility
+from durability.bench.plausibility import Code, Controls, Plausibility, controls_of, plausibility
 from durability.bench.result import Result
 from durability.bench.result_warnings import result_warnings
 from durability.bench.steady_state import RANGE_MAX, Steadiness, beyond
@@ -235,24 +235,47 @@ _HONESTY: Mapping[Code, tuple[Honesty, str]] = MappingProxyType(
 )
 
 
+def suspected(result: Result, verdict: Plausibility) -> Code | None:
+    """By which code the commits of `result` are suspicious, by the verdict on its plausibility; None if they
+    are not. Datacenter drives declare rightly that they have no volatile cache, so no flush is no sign of a
+    lie; commits that no platter makes are one, if the drive says how fast it turns."""
+    if verdict.code != "no-flush-sent":
+        return verdict.code if _HONESTY[verdict.code][0] == "suspicious" else None
+    controls = controls_of(result)
+    if not _gets_no_flush(controls):
+        return "no-flush-sent"
+    # The only reasons of this verdict are rates above what a platter allows.
+    return "faster-than-media" if controls.rpm is not None and verdict.reasons else None
+
+
+def _gets_no_flush(controls: Controls) -> bool:
+    """Whether the kernel sends no flush since no drive is known to have a volatile cache."""
+    caches = set(controls.write_caches)
+    return caches == {"write through"} or (controls.beneath and caches <= {"write through", None})
+
+
 def honesty(result: Result, verdict: Plausibility) -> tuple[Honesty, str]:
     """Whether a flush did what a flush must, and why, by the verdict on the plausibility of `result`."""
+    if (code := suspected(result, verdict)) is not None:
+        return _HONESTY[code]
     word, reason = _HONESTY[verdict.code]
     if verdict.code == "no-flush-sent":
-        controls = controls_of(result)
-        # Datacenter drives declare this rightly, so no flush is no sign of a lie.
-        if set(controls.write_caches) == {"write through"}:
-            declares = "the drive declares no volatile cache, so it got no flush; only a power cut tells"
-            return "not shown", declares
-        if controls.beneath and set(controls.write_caches) <= {"write through", None}:
-            may = (
-                "the disk under the loop device got no flush, and may declare no volatile cache; only a power"
-            )
-            return "not shown", f"{may} cut tells"
+        return "not shown", f"{_why_no_flush(controls_of(result))}; only a power cut tells"
     if verdict.code == "inconclusive" and verdict.reasons:
         named = [one.text for one in result.facts.warnings if one.code in _NAMED]
         return word, "; ".join((f"{reason}: {verdict.reasons[0]}", *named))
     return word, reason
+
+
+def _why_no_flush(controls: Controls) -> str:
+    if set(controls.write_caches) != {"write through"}:
+        return "the disk under the loop device got no flush, and may declare no volatile cache"
+    if controls.assumed:
+        return (
+            "the kernel takes the drive for one without a volatile cache (a USB bridge or a RAID controller"
+            " may not mention one), so it got no flush"
+        )
+    return "the drive declares no volatile cache, so it got no flush"
 
 
 def _standing(result: Result, rate: float | None) -> str:

@@ -57,6 +57,11 @@ ROTATING = simulate(
     facts=facts(drives=(drive(rotational=True),)),
     media=(Medium(name="sda", rpm=7200, link_bytes_per_s=600_000_000, link=""),),
 )
+NO_FLUSH_ROTATING = simulate(
+    NO_FLUSH,
+    facts=facts(drives=(drive(rotational=True, write_cache="write through"),)),
+    media=ROTATING.media,
+)
 SILENT = {
     "ready_s": None,
     "unsafe_shutdowns": None,
@@ -489,6 +494,16 @@ CASES = (
         evidence(campaign(), results=[measured(simulate(NO_FLUSH))]),
         "refuse",
         "suspicious: commits were acknowledged and no flush",
+    ),
+    case(
+        "plausible", None, evidence(results=[measured(NO_FLUSH_ROTATING)]), "refuse", "faster than the plat"
+    ),
+    case(
+        "plausible",
+        None,
+        evidence(campaign(), results=[measured(NO_FLUSH_ROTATING)]),
+        "pass",
+        "suspicious by its times (faster than the media); 59 clean cuts settle it",
     ),
     case("plausible", None, evidence(campaign()), "not shown", "no result"),
     case("commit-p99", 1, FINE, "pass", "0.45 ms"),

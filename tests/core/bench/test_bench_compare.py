@@ -152,6 +152,20 @@ def test_proofs_settle_it() -> None:
     assert document["proofs"][0]["text"] == "proven in 59 cuts" and document["answers"] == list(found.answers)
 
 
+def test_a_platter_that_is_overtaken_is_suspicious_without_a_flush_too() -> None:
+    """The disk declares write through, so it got no flush, and commits faster than it turns: it is not taken
+    unless cuts have proven it."""
+    where = facts(drives=(drive(write_cache="write through", rotational=True),))
+    media = (Medium(name="sda", rpm=7200, link_bytes_per_s=600_000_000, link="SATA 6.0 Gbps"),)
+    disk = run(Device(flushes=0.0), facts=where, media=media)
+    proof = Proof(cuts=59, losses=0, bound=0.0496, cut_class="power", source="campaign x", lost_in="")
+    pair = [("a", disk), ("b", run(SLOW, seed=2))]
+    (answer,) = compare(pair).answers
+    assert answer.startswith("Do not take a: it committed faster than its platter turns.")
+    (answer,) = compare(pair, (proof, proof)).answers
+    assert answer.startswith("Take a: ")
+
+
 def test_three_results_are_each_held_against_the_first() -> None:
     """One row, two comparisons."""
     found = compared(run(), run(SLOW, seed=2), run(seed=3))

@@ -12,6 +12,7 @@ from durability.bench.decision.block_size import best_sizes
 from durability.bench.decision.bottom_line import bottom_line, megabytes
 from durability.bench.measurement import Idle
 from durability.bench.plausibility import plausibility
+from durability.bench.result import Medium
 from tests.core.bench.results import JUDGED, Device, drive, facts, simulate, throttled
 
 SIXTEEN = make_cell("jobs", "", jobs=16)
@@ -94,6 +95,45 @@ def test_honesty_follows_the_plausibility(device: Device, cache: str, word: str,
     found = bottom_line(simulate(device, cells=CELLS, facts=where))
     assert found.honesty == word and reason in found.honesty_reason
     assert "Next: durability run " in found.lines()[2]
+
+
+@pytest.mark.parametrize(
+    ("link", "says"),
+    [
+        ("SATA 6.0 Gbps", "the drive declares no volatile cache, so it got no flush"),
+        ("USB 5000 Mbit/s", "a USB bridge or a RAID controller may not mention one), so it got no flush"),
+        ("PCIe 8.0 GT/s x8", "a USB bridge or a RAID controller may not mention one), so it got no flush"),
+    ],
+)
+def test_a_drive_behind_a_bridge_may_have_declared_nothing(link: str, says: str) -> None:
+    """The kernel assumes `write through` of a SCSI disk that does not say what its cache is."""
+    medium = Medium(name="sda", rpm=None, link_bytes_per_s=600_000_000, link=link)
+    where = facts(drives=(drive(write_cache="write through"),))
+    result = simulate(Device(flushes=0.0), cells=CELLS, facts=where, media=(medium,))
+    found, means = bottom_line(result), plausibility(result).means
+    assert found.honesty == "not shown" and says in found.honesty_reason
+    assert ("says nothing of its cache" in means[0]) == ("declares that it has no" not in means[0])
+    assert ("says nothing of its cache" in means[0]) == ("USB bridge" in says)
+
+
+@pytest.mark.parametrize(
+    ("rpm", "cache", "word", "reason"),
+    [
+        (7200, "write through", "suspicious", "commits came faster than the platter turns"),
+        (None, "write through", "not shown", "declares no volatile cache"),
+        (7200, "write back", "suspicious", "no flush reached a drive"),
+    ],
+)
+def test_no_flush_excuses_no_commit_that_a_platter_cannot_make(
+    rpm: int | None, cache: str, word: str, reason: str
+) -> None:
+    """A disk that says how fast it turns, and that it has no volatile cache: a cache answers all the same."""
+    where = facts(drives=(drive(write_cache=cache, rotational=True),))
+    medium = Medium(name="sda", rpm=rpm, link_bytes_per_s=600_000_000, link="SATA 6.0 Gbps")
+    result = simulate(Device(flushes=0.0), cells=CELLS, facts=where, media=(medium,))
+    found = bottom_line(result)
+    assert plausibility(result).code == "no-flush-sent"
+    assert found.honesty == word and reason in found.honesty_reason
 
 
 @pytest.mark.parametrize(
