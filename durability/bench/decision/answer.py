@@ -29,6 +29,8 @@ SUSPICIONS: Mapping[Code, str] = MappingProxyType(
     }
 )
 
+_FIND_OUT = "find out why they have none"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
@@ -63,7 +65,7 @@ class Candidate:
             return "has no known cut"
         if self.is_proven:
             return f"is {self.proof.text}"
-        if self.proof.but or self.proof.bound is None:
+        if self.proof.but or self.proof.waits_for_answers:
             return f"has {self.proof.text}"
         return f"has only {counted(self.proof.cuts, 'cut')} of class {self.proof.cut_class} without a loss"
 
@@ -72,6 +74,8 @@ class Candidate:
         """What is to be done before it is taken."""
         if self.proof is not None and self.proof.but:
             return "cut it as you measured it before you take it"
+        if self.proof is not None and self.proof.waits_for_answers:
+            return f"verify its cuts without an outcome, or {_FIND_OUT}, before you take it"
         return "cut its power before you take it"
 
 
@@ -89,6 +93,9 @@ def answer(first: Candidate, other: Candidate, ratio: Ratio | None) -> str:
         return _sentences(head, "Cut the power of both")
     unlike = [one.label for one in (first, other) if one.proof is not None and one.proof.but]
     advice = [f"Cut {_listed(unlike, 'and')} as you measured it"] if unlike else []
+    waiting = [one.label for one in (first, other) if one.proof is not None and one.proof.waits_for_answers]
+    if waiting:
+        advice.append(f"Verify the cuts of {_listed(waiting, 'and')} without an outcome, or {_FIND_OUT}")
     return _sentences(f"{head}: {first.label} {first.state}, {other.label} {other.state}", *advice)
 
 

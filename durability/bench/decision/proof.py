@@ -25,9 +25,10 @@ BOUND_MAX = 0.05  # the share of cuts that may lose data, with 95 % confidence: 
 class Proof:
     """`losses` in `cuts` of the class `cut_class` ("power", "vm" or "os"). `bound`: the largest share of cuts
     with a loss that they do not exclude, None if nothing may be said. `source`: the campaign or run, in
-    words; `lost_in`: where the first loss was, "" for none. `unknown`: cuts with unknown outcome. `but`: what
-    keeps the cuts from proving the result beside which they stand, "" for nothing. `withheld`: that the cut
-    stack sent no flush and the measured one does, so that a loss says nothing of it."""
+    words; `lost_in`: where the first loss was, "" for none. `unknown`: cuts with unknown outcome. `but`: in
+    what the cuts were of another stack than the result beside which they stand, "" for nothing. `unanswered`:
+    the cuts with unknown outcome of another series on the drive, in words, "" for none. `withheld`: that the
+    cut stack sent no flush and the measured one does, so that a loss says nothing of it."""
 
     cuts: int
     losses: int
@@ -37,6 +38,7 @@ class Proof:
     lost_in: str
     unknown: int = 0
     but: str = ""
+    unanswered: str = ""
     withheld: bool = False
 
     @property
@@ -44,8 +46,13 @@ class Proof:
         """The outcome in a word or three."""
         if self.losses and not self.withheld:
             return "lost data"
-        enough = self.bound is not None and self.bound <= BOUND_MAX and not self.but
-        return "proven" if enough and self.cut_class == "power" else "too few cuts"
+        enough = self.bound is not None and self.bound <= BOUND_MAX and self.cut_class == "power"
+        return "proven" if enough and not self.but and not self.unanswered else "too few cuts"
+
+    @property
+    def waits_for_answers(self) -> bool:
+        """Whether cuts of the stack that was measured have no outcome, and none is known to have lost."""
+        return not self.losses and not self.but and (self.bound is None or bool(self.unanswered))
 
     @property
     def text(self) -> str:
@@ -64,8 +71,8 @@ class Proof:
 
     @property
     def _why_too_few(self) -> str:
-        if self.but:
-            return f", but {self.but}"
+        if lacks := self.but or self.unanswered:
+            return f", but {lacks}"
         if self.bound is None:
             return f", {counted(self.unknown, 'other')} with unknown outcome"
         return (
@@ -91,7 +98,8 @@ def weightiest_proof(proofs: list[Proof]) -> Proof | None:
         key=lambda one: (order[one.word], one.cut_class == "power", not one.but, one.cuts),
         default=None,
     )
-    void = next((one for one in proofs if one.bound is None and not one.losses and not one.but), None)
+    # Of a weaker class they may have left the drive its power.
+    void = next((one for one in proofs if one.waits_for_answers and one.cut_class == "power"), None)
     if heaviest is None:
         return None
     if heaviest.word == "too few cuts" and heaviest.bound is not None and not heaviest.but:
@@ -99,7 +107,8 @@ def weightiest_proof(proofs: list[Proof]) -> Proof | None:
         return replace(heaviest, but=apart) if apart else heaviest
     if heaviest.word != "proven" or void is None:
         return heaviest
-    return replace(heaviest, but=f"{counted(void.unknown, 'cut')} of {void.source} with unknown outcome")
+    open_cuts = f"{counted(void.unknown, 'cut')} of {void.source} with unknown outcome"
+    return replace(heaviest, unanswered=open_cuts)
 
 
 def of_other_stacks(proof: Proof, others: Iterable[Proof]) -> str:

@@ -175,6 +175,26 @@ def test_a_series_without_answers_keeps_a_drive_from_being_proven() -> None:
         assert counts is not None and counts.word == "too few cuts"
         assert counts.text == "no loss in 59 cuts, but 59 cuts of campaign hung with unknown outcome"
     assert weightiest_proof([PROVEN, replace(hung, but="of firmware 1, not 2")]) is PROVEN
+    assert weightiest_proof([PROVEN, replace(hung, cut_class="os")]) is PROVEN
+
+
+def test_cuts_without_an_outcome_are_to_be_verified() -> None:
+    """They were of what was measured, so no other cut is missing; those of another stack are."""
+    hung = replace(PROVEN, cuts=0, bound=None, unknown=2, source="campaign hung")
+    beside = weightiest_proof([PROVEN, hung])
+    for one in (hung, beside):
+        assert one is not None
+        told = f"but b has {one.text}: verify its cuts without an outcome, or find out why they have none,"
+        assert _answer(PROVEN, one).endswith(f"{told} before you take it.")
+        said = _answer(FEW, one)
+        assert said.endswith(
+            f", b has {one.text}. Verify the cuts of b without an outcome, or find out why they have none."
+        )
+        assert "as you measured it" not in said
+    other = replace(PROVEN, but="not with nobarrier")
+    assert _answer(other, hung).endswith(
+        ". Cut a as you measured it. Verify the cuts of b without an outcome, or find out why they have none."
+    )
 
 
 def test_cuts_of_another_stack_prove_nothing() -> None:
