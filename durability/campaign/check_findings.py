@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.cycle_state import CycleState
+from durability.campaign.log_entries import MachineSeen
 from durability.campaign.tasks import Condition, DriveStatus, in_one_order
 from durability.units import counted
 
@@ -47,10 +48,29 @@ def _problems(state: CampaignState, cycle: CycleState, statuses: Sequence[DriveS
     for status in statuses:
         if status.state == "failed":
             yield f"drive {status.drive}: {status.text}"
+    yield from _of_guests(state, cycle, statuses)
     if cycle.went_off is None:
         yield from _before(state, cycle)
     elif not cycle.still_there:
         yield from _after(state, cycle, statuses)
+
+
+def _of_guests(state: CampaignState, cycle: CycleState, statuses: Sequence[DriveStatus]) -> Iterator[str]:
+    """What no cut of a machine can show: the verdict on a guest, or on an emulated drive, has at most class
+    `vm` (rule 11). A drive that is cut alone is what the campaign file says that it is."""
+    if state.plan.cut_class != "power" or state.plan.subject != "machine":
+        return
+    remedy = 'a cut of it shows nothing about the loss of power: set cut_class = "vm"'
+    guests = [one for one in cycle.machines if _is_guest(state.machines.get(one))]
+    yield from (f"machine {machine} is a virtual machine; {remedy}" for machine in guests)
+    for status in statuses:
+        emulated = status.condition is not None and status.condition.emulated
+        if emulated and state.machine_of(status.drive) not in guests:
+            yield f"drive {status.drive} is emulated; {remedy}"
+
+
+def _is_guest(seen: MachineSeen | None) -> bool:
+    return seen is not None and seen.virtualisation not in ("", "none")
 
 
 def _before(state: CampaignState, cycle: CycleState) -> Iterator[str]:
@@ -88,29 +108,26 @@ def _changes(state: CampaignState, before: Condition, after: Condition, *, offs:
     if state.plan.cut_class != "power" or before.emulated:
         return
     if before.unsafe_shutdowns is None:
-        if before.power_cycles is not None and before.power_cycles == after.power_cycles:
-            yield _kept_its_power("power cycles", before.power_cycles)
+        yield from _not_risen("power cycles", before.power_cycles, after.power_cycles)
         return
-    if after.unsafe_shutdowns is None:
-        yield "it no longer reports its count of unsafe shutdowns"
-        return
-    risen = after.unsafe_shutdowns - before.unsafe_shutdowns
-    if risen == 0:
-        yield _kept_its_power("unsafe shutdowns", after.unsafe_shutdowns)
-    elif risen < 0:
+    yield from _not_risen("unsafe shutdowns", before.unsafe_shutdowns, after.unsafe_shutdowns)
+    if after.unsafe_shutdowns is not None and after.unsafe_shutdowns > before.unsafe_shutdowns + offs:
         yield (
-            f"its count of unsafe shutdowns fell from {before.unsafe_shutdowns} to {after.unsafe_shutdowns}:"
-            " it says nothing of a cut"
-        )
-    elif risen > offs:
-        yield (
-            f"its count of unsafe shutdowns rose by {risen} in {counted(offs, 'cut')}: it loses its"
-            " power in other ways too"
+            f"its count of unsafe shutdowns rose by {after.unsafe_shutdowns - before.unsafe_shutdowns} in"
+            f" {counted(offs, 'cut')}: it loses its power in other ways too"
         )
 
 
-def _kept_its_power(counted: str, count: int) -> str:
-    return (
-        f"its count of {counted} stayed at {count}, so it kept its power: the switch only resets the machine:"
-        ' set cut_class = "os"'
-    )
+def _not_risen(what: str, before: int | None, after: int | None) -> Iterator[str]:
+    """Why a drive's count shows no cut; nothing if it rose, or the drive has none."""
+    if before is None:
+        return
+    if after is None:
+        yield f"it no longer reports its count of {what}"
+    elif after == before:
+        yield (
+            f"its count of {what} stayed at {after}, so it kept its power: the switch only resets the"
+            ' machine: set cut_class = "os"'
+        )
+    elif after < before:
+        yield f"its count of {what} fell from {before} to {after}: it says nothing of a cut"

@@ -8,9 +8,10 @@ them.
     wait       nothing is to be done
     examine    find each drive, and read what it says of itself
     run        make each drive's target ready and begin its run, which goes on until the task changes
-    verify     mount, verify the named run, read what the drive says of itself, remove the target's files
+    verify     mount, verify the named run, read what the drive says of itself
     shutdown   stop the runs, unmount, then shut the machine down in order
-    release    stop the runs and unmount: the machine is left as it was found
+    release    stop the runs, unmount, remove the target's files if a run is named: the machine is left as it
+               was found
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from durability.campaign.log_entries import (
     NotBack,
     PauseAsked,
     Paused,
-    PowerAnswered,
     PowerAsked,
 )
 from durability.campaign.next_steps import Ask, Note, WaitFor
@@ -54,10 +53,10 @@ def test_check_that_is_asked_for_again_is_made_again() -> None:
     assert told.say(boot="boot-3", speaker=B_ANEW).kind == "examine"
 
 
-def cut_once(found: Condition) -> ToldCampaign:
+def cut_once(found: Condition, *, subject: str = "machine") -> ToldCampaign:
     """A check of one drive, which was found so before its power went."""
     told = ToldCampaign()
-    told.begin(told_settings(), check_only=True)
+    told.begin(told_settings(subject=subject), check_only=True)
     told.note()
     told.say()
     told.say(part("done", found=found))
@@ -66,27 +65,53 @@ def cut_once(found: Condition) -> ToldCampaign:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "note"),
+    ("subject", "before", "after", "note"),
     [
-        (condition(unsafe=None), condition(unsafe=None), True),
-        (condition(unsafe=None), condition(unsafe=6), True),
-        (condition(unsafe=5, emulated=True), condition(unsafe=6, emulated=True), True),
-        (condition(unsafe=5), condition(unsafe=6), False),
+        ("machine", condition(unsafe=None), condition(unsafe=None), True),
+        ("machine", condition(unsafe=None), condition(unsafe=6), True),
+        ("drive", condition(emulated=True), condition(unsafe=6, diskseq=2, emulated=True), True),
+        ("machine", condition(unsafe=5), condition(unsafe=6), False),
     ],
 )
-def test_check_says_that_no_counter_was_compared(before: object, after: object, note: bool) -> None:
+def test_check_says_that_no_counter_was_compared(
+    subject: str, before: Condition, after: Condition, note: bool
+) -> None:
     """It passes, and does not look as if the drive had confirmed the cut."""
-    told = ToldCampaign()
-    told.begin(told_settings(), check_only=True)
-    told.note()
-    told.say()
-    told.say(part("done", found=before))  # type: ignore[arg-type]
-    told.cut()
+    told = cut_once(before, subject=subject)
     told.say(boot="boot-2")
-    told.say(part("done", found=after), boot="boot-2")  # type: ignore[arg-type]
+    told.say(part("done", found=after), boot="boot-2")
     found = told.note()
     assert isinstance(found, Checked) and found.problems == ()
     assert [bool("no count of unsafe shutdowns" in one) for one in found.notes] == ([True] if note else [])
+
+
+@pytest.mark.parametrize(
+    ("subject", "virtualisation", "emulated", "problem"),
+    [
+        ("machine", "kvm", False, "machine b is a virtual machine"),
+        ("machine", "kvm", True, "machine b is a virtual machine"),
+        ("machine", "none", True, "drive d0 is emulated"),
+        ("machine", "none", False, ""),
+        ("drive", "kvm", True, ""),
+    ],
+)
+def test_check_fails_if_no_cut_could_be_of_the_class(
+    subject: str, virtualisation: str, emulated: bool, problem: str
+) -> None:
+    """Each verdict on a guest that was switched off has class `vm`, so no cycle would count, and nothing is
+    cut for it. A drive that loses its power alone may be handed through to a guest."""
+    told = ToldCampaign()
+    told.begin(told_settings(subject=subject), check_only=True)
+    told.note()
+    told.say(virtualisation=virtualisation)
+    told.say(part("done", found=condition(emulated=emulated)), virtualisation=virtualisation)
+    told.answers_to_check()
+    if not problem:
+        assert told.steps() == [Ask(0, "off")]
+        return
+    found = told.note()
+    remedy = 'a cut of it shows nothing about the loss of power: set cut_class = "vm"'
+    assert isinstance(found, Checked) and found.problems == (f"{problem}; {remedy}",)
 
 
 def test_check_fails_if_a_counter_is_gone_after_the_cut() -> None:
@@ -224,16 +249,7 @@ def test_second_machine_is_not_cut_after_a_problem_of_the_first() -> None:
 def test_machine_whose_turn_comes_is_heard_meanwhile(silent_s: float) -> None:
     """It is not missing, since it was not cut; if it falls silent, people must look before its power goes."""
     told = both_examined()
-    for switch in (0, 1):
-        on = PowerAnswered(
-            switch=switch,
-            operation="check",
-            outcome="on",
-            text="",
-            began_ns=told.now_ns,
-            ended_ns=told.now_ns,
-        )
-        told.add(PowerAsked(switch=switch, operation="check"), on)
+    told.answers_to_check()
     assert told.steps(later_s=30, silent={"b": 0.0, "c": 30.0}) == [WaitFor(1.0)]
     assert told.steps(later_s=30) == [Ask(0, "off")]
     told.cut(0)

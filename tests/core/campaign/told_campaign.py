@@ -20,6 +20,7 @@ from durability.campaign.log_entries import (
     Happening,
     Instant,
     Judged,
+    Operation,
     PowerAnswered,
     PowerAsked,
     PowerCameBack,
@@ -84,7 +85,12 @@ def told_settings(
 
 
 def condition(
-    serial: str = "S0", *, unsafe: int | None = 5, cycles: int | None = None, emulated: bool = False
+    serial: str = "S0",
+    *,
+    unsafe: int | None = 5,
+    cycles: int | None = None,
+    emulated: bool = False,
+    diskseq: int = 1,
 ) -> Condition:
     """What a drive says of itself; `unsafe`: its count of unsafe shutdowns, `cycles` of power cycles."""
     return Condition(
@@ -92,7 +98,7 @@ def condition(
         serial=serial,
         firmware="1",
         size_bytes=10**9,
-        diskseq=1,
+        diskseq=diskseq,
         emulated=emulated,
         ready_s=None,
         power_cycles=cycles,
@@ -206,6 +212,7 @@ class ToldCampaign:
         campaign: str | None = None,
         up_s: float = 0.0,
         answered: int | None = None,
+        virtualisation: str = "none",
     ) -> Task:
         """An agent says how far it is with its task, unless another one is named; the task that it gets.
         `up_s`: for how long its boot had been running when it said its first word. `answered`: None for the
@@ -216,7 +223,7 @@ class ToldCampaign:
             boot_id=boot,
             machine_id=machine_id or machine,
             uptime_ns=self.now_ns - booted_ns,
-            virtualisation="none",
+            virtualisation=virtualisation,
             software="",
             task=ours.number if task is None else task,
             drives=drives,
@@ -256,10 +263,16 @@ class ToldCampaign:
         self.add(*(PowerAsked(switch=switch, operation="on") for switch in asked))
         self.add(PowerCameBack())
 
-    def _answered(self, switch: int, outcome: str) -> PowerAnswered:
+    def answers_to_check(self) -> None:
+        """Each switch says that it is on when the check begins."""
+        for switch in range(len(self.state.plan.power)):
+            self.add(PowerAsked(switch=switch, operation="check"))
+            self.add(self._answered(switch, "on", operation="check"))
+
+    def _answered(self, switch: int, outcome: str, *, operation: Operation = "status") -> PowerAnswered:
         return PowerAnswered(
             switch=switch,
-            operation="status",
+            operation=operation,
             outcome="off" if outcome == "off" else "on",
             text="",
             began_ns=self.now_ns,
