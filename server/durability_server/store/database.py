@@ -29,6 +29,7 @@ from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError,
 from sqlalchemy.pool import NullPool
 
 from durability.errors import RefusedError, StoreError, UsageError
+from durability_server.store import database_tls
 
 # Who else may have an SQLite file open: nobody, processes that only read it; or this one only reads.
 Mode: TypeAlias = Literal["alone", "with readers", "reader"]
@@ -260,7 +261,8 @@ def _reason(error: Exception) -> str:
         return _IN_USE
     if getattr(cause, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
         return _LOCKED
-    return str(cause).strip().partition("\n")[0] or type(cause).__name__
+    why = str(cause).strip()
+    return (why.partition("\n")[0] or type(cause).__name__) + database_tls.advice(why)
 
 
 def _took_too_long(error: Exception) -> bool:
@@ -377,10 +379,11 @@ def _prepare_sqlite(connection: Connection, name: str) -> None:
 def _postgresql_engine(url: URL) -> Engine:
     if url.get_backend_name() != "postgresql":
         raise UsageError(f"{_name(url)}: only sqlite:///FILE and postgresql://… can hold the store")
+    driven = url.set(drivername="postgresql+psycopg")
     try:
-        return create_engine(
-            url.set(drivername="postgresql+psycopg"), poolclass=NullPool, connect_args=_POSTGRESQL_OPTIONS
-        )
+        asked = driven.get_dialect()().create_connect_args(driven)[1]
+        options = _POSTGRESQL_OPTIONS | database_tls.options(asked)
+        return create_engine(driven, poolclass=NullPool, connect_args=options)
     except ImportError as error:
         raise StoreError(
             f"{_name(url)}: the PostgreSQL driver is missing: install psycopg[binary] into this environment"
