@@ -81,18 +81,17 @@ class ScanReport:
     def convicting(self) -> dict[FindingClass, int]:
         """The findings that count. Before a scan that did not finish, the drive may have gone away, so what
         was unreadable to it is set aside, and what the rest of the target may have explained."""
-        return {
-            name: count
-            for name, count in self.findings.items()
-            if count and (self.finished or name not in self.provisional)
-        }
+        counting = {name: count for name, count in self.findings.items() if self._counts(name)}
+        for (kind, name), count in self.apart.items():
+            if not self._counts(name) and self._counts(name, kind):
+                counting[name] = counting.get(name, 0) + count
+        return {name: count for name, count in counting.items() if count}
 
     @property
     def operations_lost(self) -> int:
         """How many acknowledged operations the target lacks: of each slot at most one, its newest."""
-        convicting = self.convicting
-        apart = sum(count for (_, name), count in self.apart.items() if name in convicting)
-        return sum(convicting.values()) - apart
+        apart = sum(count for (kind, name), count in self.apart.items() if self._counts(name, kind))
+        return sum(self.convicting.values()) - apart
 
     @property
     def prefill_lost(self) -> int:
@@ -121,7 +120,15 @@ class ScanReport:
 
     def _convicting_apart(self, kind: Apart) -> int:
         """How many findings of this kind count."""
-        return sum(self.apart.get((kind, name), 0) for name in self.convicting)
+        return sum(
+            count for (one, name), count in self.apart.items() if one == kind and self._counts(name, kind)
+        )
+
+    def _counts(self, name: FindingClass, kind: Apart | None = None) -> bool:
+        """Whether findings of a class count, or those of them that are apart as `kind`. No operation writes a
+        superblock, so the rest of the target explains nothing of it."""
+        explainable = kind != "superblock" or name in UNREADABLE
+        return self.finished or name not in self.provisional or not explainable
 
 
 def empty_report(plan: Plan, *, failure: str = "") -> ScanReport:
@@ -196,21 +203,22 @@ class ScanCounts:
     def count_rows(self, writer: int, rows: JudgedRows) -> None:
         """Count many slots of one writer; those with findings were read twice."""
         for number, name in enumerate(ROW_FINDINGS, start=1):
-            if count := int(np.count_nonzero(rows.finding == number)):
+            of_class = rows.finding == number
+            if count := int(np.count_nonzero(of_class)):
                 self.findings[name] += count
-            if prefill := int(np.count_nonzero((rows.finding == number) & (rows.expected == PREFILL))):
+            if prefill := int(np.count_nonzero(of_class & (rows.expected == PREFILL))):
                 self.apart["prefill", name] += prefill
+            lost = of_class & (rows.oldest_lost > 0)
+            if lost.any():
+                self.lose(writer, int(rows.oldest_lost[lost].min()), int(rows.expected[lost].max()), name)
         self.in_flight_damaged += int(np.count_nonzero(rows.in_flight_damaged))
         self.out_of_reach += int(np.count_nonzero(rows.out_of_reach))
         self.order_violations += int(np.count_nonzero(rows.order_violation))
         self.collateral += int(np.count_nonzero(rows.collateral))
-        lost = rows.oldest_lost > 0
-        if lost.any():
-            self.lose(writer, int(rows.oldest_lost[lost].min()), int(rows.expected[lost].max()))
 
-    def lose(self, writer: int, oldest: int, newest: int, finding: FindingClass | None = None) -> None:
-        """Note that operations of `writer` from `oldest` to `newest` on some slots are lost. `finding`: the
-        class, if it may be provisional."""
+    def lose(self, writer: int, oldest: int, newest: int, finding: FindingClass) -> None:
+        """Note that operations of `writer` from `oldest` to `newest` on some slots are lost, by findings of
+        this class."""
         _widen(self._perhaps_lost if finding in self.provisional else self._lost, writer, oldest, newest)
 
     def settle_out_of_reach(self, explained: int) -> None:

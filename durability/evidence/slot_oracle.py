@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,9 @@ from durability.formats.record import KIND_RECORD, SECTOR_WORDS, parse
 
 # What a file that no writer can have reached shows: see `LogOracle.look_beyond`.
 Beyond: TypeAlias = Literal["newer", "another run's", "nothing newer"]
+# What an operation beyond the ceiling that was under way may leave of a slot of a region. An older version,
+# data of another place and a file that ends are never a write's work; in a log no slot there is required.
+MAY_BE_EXPLAINED: Final[frozenset[FindingClass]] = frozenset({"corrupt"})
 
 _SEQS_AHEAD = 8192  # expected versions computed at a time: the permutation is cheap only for many slots
 

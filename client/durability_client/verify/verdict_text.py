@@ -338,7 +338,9 @@ def _classes(outcome: Outcome) -> Iterator[tuple[str, str]]:
     said = outcome.verdict.by_findings and [count for _, count in found] == [report.operations_lost]
     place = "place" if report.superblocks_lost or report.files_back else outcome.plan.contract.noun
     for name, count in found:
-        aside = "" if name in report.convicting else "; set aside, since the scan did not finish"
+        left_out = count - report.convicting.get(name, 0)
+        which = "" if left_out == count else f"{left_out:,} "
+        aside = f"; {which}set aside, since the scan did not finish" if left_out else ""
         meaning = f"{_meaning(name, outcome.plan)}{aside}"
         yield name, meaning if said else f"{counted(count, place)}: {meaning}"
 

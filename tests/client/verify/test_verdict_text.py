@@ -241,6 +241,22 @@ def test_what_is_set_aside_hides_no_lost_operation(make_plan: MakePlan) -> None:
     assert none.document()["lost"] == {"operations": 0, "prefill": 0}
 
 
+def test_a_superblock_counts_though_slots_of_its_class_are_set_aside(make_plan: MakePlan) -> None:
+    """An older log may explain three damaged slots; the page says how many of four findings that leaves."""
+    outcome = judged(
+        make_plan,
+        findings={"corrupt": 4},
+        apart={("superblock", "corrupt"): 1, ("prefill", "corrupt"): 2},
+        provisional=frozenset({"unreadable", "corrupt"}),
+        finished=False,
+    )
+
+    text = printed(outcome)
+    assert text.splitlines()[0] == "LOSS: no acknowledged operation is lost, but 1 superblock copy"
+    assert "4 places: " in text and "3 set aside, since the scan did not finish" in words(text)
+    assert outcome.document()["lost"] == {"operations": 0, "prefill": 0}
+
+
 def test_many_writers_do_not_fill_the_page(make_plan: MakePlan) -> None:
     """The ranges of the first writers are listed, the others counted."""
     outcome = judged(

@@ -119,7 +119,25 @@ READING = (
         noticed_by={
             "bad-sector-before-the-drive-goes-away": "loss: unreadable-only; 1 unreadable",
         },
-        change=without(ScanReport.convicting, "self.finished or name not in self.provisional", "True"),
+        change=without(ScanReport._counts, "self.finished or name not in self.provisional", "True"),
+    ),
+    Mutant(
+        name="an unfinished scan knows how old the log is",
+        rule=8,
+        taken_away="damage to a slot counts, though the rest of the target may show that the log is behind",
+        noticed_by={
+            "write-in-flight-that-an-old-log-does-not-know": "loss; 1 corrupt",
+        },
+        change=without(SlotScan.run, "|= MAY_BE_EXPLAINED", "|= frozenset()"),
+    ),
+    Mutant(
+        name="an old log explains superblocks",
+        rule=8,
+        taken_away="a damaged superblock of an unfinished scan is set aside like damage to a slot",
+        noticed_by={
+            "superblock-that-no-old-log-explains": "inconclusive: scan-unfinished; 1 corrupt",
+        },
+        change=without(ScanReport._counts, " or not explainable", ""),
     ),
     Mutant(
         name="I/O errors cause no loss",
@@ -130,7 +148,7 @@ READING = (
             "drive-that-cannot-read-its-pages": "durable; unreadable",
         },
         change=without(
-            ScanReport.convicting,
+            ScanReport._counts,
             "self.finished or name not in self.provisional",
             "name not in self.provisional",
         ),

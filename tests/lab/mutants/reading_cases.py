@@ -8,13 +8,17 @@ from collections.abc import Callable
 from durability import limits
 from durability.formats.plan import MAIN, Plan
 from durability.formats.record import superblock
+from durability_client.verify.scan.read_chunks import pieces_within
 from durability_client.verify.scan.target_reader import CHUNK_BYTES
 from tests.core.evidence.memory_target import (
+    SECTOR,
+    Disk,
     after_power_loss,
     make_case,
 )
 from tests.lab.mutants.drive_cases import (
     ACKED,
+    GARBAGE,
     fall_back,
     idle_slot,
     idle_slots,
@@ -89,6 +93,39 @@ def bad_sector_before_the_drive_goes_away() -> str:
     files.bad.add((MAIN, plan.extent(0).offset_of(idle_slot(plan))))
     files.gone = (MAIN, range(second.offset_bytes, second.end_bytes))
     return judged(files, make_case(plan, (ACKED, ACKED)))
+
+
+def _restored_store(damage: Callable[[Disk, int], None]) -> str:
+    """The answer on a target that is read in two chunks, with a log that is older by its credit and one
+    operation: only that one shows it, in the second chunk, before which the drive leaves the bus. `damage`
+    gets the disk and the first operation that was not done, whose slot is in the first chunk."""
+    plan = plan_of(slots=1024, record_bytes=4096, block_bytes=4096)
+    extent = plan.extent(0)
+    second = list(pieces_within(extent, extent.slots))[1]
+    disk = Disk(plan)
+    newest = next(
+        seq
+        for seq in range(plan.credit + 2, plan.slots)
+        if disk.slot_of(0, seq + 1) < second.first_slot < disk.slot_of(0, seq)
+    )
+    disk.write_to(0, newest)
+    damage(disk, newest + 1)
+    files = Files.of(disk, after_power_loss())
+    files.gone = (MAIN, range(second.offset, second.offset + 1))
+    return judged(files, make_case(plan, (newest - plan.credit - 1,)))
+
+
+@lab_case("inconclusive: scan-unfinished; 1 corrupt")
+def write_in_flight_that_an_old_log_does_not_know() -> str:
+    """An honest drive tore the write in flight. The server's store is a backup's, and the drive leaves the
+    bus before it has shown an operation that the store does not allow."""
+    return _restored_store(lambda disk, seq: disk.put(0, disk.slot_of(0, seq), GARBAGE))
+
+
+@lab_case("loss; 1 corrupt")
+def superblock_that_no_old_log_explains() -> str:
+    """A copy of the superblock is garbage, which no write of the run can do. Then the drive leaves the bus."""
+    return _restored_store(lambda disk, _: disk.files[MAIN].__setitem__(slice(SECTOR), GARBAGE))
 
 
 @lab_case("loss: unreadable-only; 1 unreadable")

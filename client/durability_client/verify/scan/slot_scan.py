@@ -21,7 +21,7 @@ from durability.evidence.judgement import Judgement
 from durability.evidence.observation import Observation
 from durability.evidence.record_rows import ROW_FINDINGS, JudgedRows, Rows, alike, select
 from durability.evidence.scan_report import Example, ScanReport
-from durability.evidence.slot_oracle import Beyond, LogOracle, SlotOracle
+from durability.evidence.slot_oracle import MAY_BE_EXPLAINED, Beyond, LogOracle, SlotOracle
 from durability.formats.mixing import U64, Words
 from durability.formats.plan import Extent, parse_name
 from durability.formats.versions import Versions
@@ -49,6 +49,8 @@ class SlotScan(ScanBase):
 
     def run(self) -> ScanReport:
         """Read slots in flight first, then everything once, the control arm last, and judge."""
+        if self._oracle.logged and self._plan.contract.layout == "region":
+            self._counts.provisional |= MAY_BE_EXPLAINED
         self._read_in_flight()
         self._read_beyond()
         if not self._oracle.logged:

@@ -24,8 +24,8 @@ WORKLOADS = ("overwrite", "append", "create", "rename", "unlink")
 @dataclass(frozen=True, slots=True)
 class Writer:
     """What a writer did: groups `done` and synced, operations of the next one `under_way`, counted from 1;
-    how many of the newest groups are `missing` in the log; and what a name holds that is just being `made`:
-    the first one of that group that is not there yet."""
+    how many of the newest groups are `missing` in the log; and what a name holds that is just being `made`,
+    or a slot whose write is just under way: the first one of that group that is not there yet."""
 
     done: int
     under_way: frozenset[int]
@@ -33,7 +33,8 @@ class Writer:
     made: bytes | None = None
 
 
-OLD = b"old"  # stands for an older record, in a new file whose blocks were used before
+# Stands for an older record, in a new file whose blocks were used before; in a slot, for the first sector.
+OLD = b"old"
 # Also where a pass of 32 slots ends, or three.
 DONE = st.one_of(st.integers(0, 80), st.sampled_from([8, 24, 32, 96]))
 MADE = st.sampled_from([None, b"", b"\x55" * SECTOR, OLD])
@@ -112,10 +113,13 @@ def _check_scan(disk: Disk, acked: list[int], writers: list[Writer] | None = Non
     assert not findings or report.above_ceiling, (writers or acked, findings[0].text)
     for part in parts:  # the drive may go away at any moment
         assert not part.convicting or part.above_ceiling, (writers or acked, part.convicting)
+        assert part.oldest_lost == (None,) * disk.plan.writers or part.above_ceiling, part.oldest_lost
 
 
 def _make(disk: Disk, number: int, seq: int, writer: Writer) -> None:
-    """Begin to make a name, or a file of a log: the old one may be gone, and it may hold anything."""
+    """Begin to make a name, or a file of a log: the old one may be gone, and it may hold anything. Or damage
+    the slot of a write, unless nothing would show that the log does not know it: see docs/explanation/limits.md,
+    "An old log that ends exactly at the credit"."""
     workload, slots, group = disk.plan.workload, disk.plan.slots, disk.plan.group
     if workload == "append" and writer.made is not None:
         for first in range(seq, (writer.done + 1) * group + 1):
@@ -123,6 +127,14 @@ def _make(disk: Disk, number: int, seq: int, writer: Writer) -> None:
                 disk.write(number, *range(seq, first))  # a full file is synced before the next is made
                 disk.remove(number, (first - 1) // slots - 2)
                 disk.files[f".{number}.{(first - 1) // slots}"] = _content(disk, number, seq, writer.made)
+    if workload == "overwrite" and writer.made is not None and (seq - 1) // group == writer.done:
+        ceiling = max(0, writer.done - writer.missing) * group + disk.plan.credit
+        slot, last = disk.slot_of(number, seq), writer.done * group
+        if seq <= ceiling or (last > ceiling and slot != disk.slot_of(number, last)):
+            new = disk.record(number, slot, seq)[:SECTOR]
+            disk.put(
+                number, slot, new if writer.made == OLD else writer.made or bytes(disk.plan.record_bytes)
+            )
     makes = workload == "create" or (workload == "unlink" and (seq - 1) // slots % 2)
     if makes and (seq - 1) // group == writer.done:
         slot = disk.slot_of(number, seq)
