@@ -28,7 +28,7 @@ CUT_CLASSES: tuple[CutClass, ...] = ("none", *reversed(PROVABLE_CUT_CLASSES))  #
 
 # The time of now's boot is known from facts that may be older than the case by as much as this.
 _BOOT_DOUBT_NS = 10_000_000_000
-# For so long a power supply may feed a drive after its switch has said off.
+# For so long a power supply may feed a drive, or a machine, after its switch has said off.
 _HOLD_UP_NS = 3_000_000_000
 _RESTARTED = "after an I/O error of the target the machine may have been restarted cleanly"
 
@@ -127,12 +127,14 @@ def restart_is_unclear(case: Case, now: Facts) -> bool:
 
 
 def off_as_seen(case: Case) -> PowerOff | None:
-    """The controller's log as far as the drive bears it out: None if the drive went on, and with a later
-    confirmation if a power supply fed it until then."""
-    if case.power_off is None or _worked_after_off_ns(case):
+    """The controller's log as far as the drive, and its machine, bear it out: None if they went on, and with
+    a later confirmation if a power supply fed them until then."""
+    heard_ns = _heard_after_off_ns(case)
+    if case.power_off is None or _worked_after_off_ns(case) or heard_ns > _HOLD_UP_NS:
         return None
     acknowledged_ns, _ = _after_off_ns(case)
-    return replace(case.power_off, confirmed_ns=case.power_off.confirmed_ns + acknowledged_ns)
+    fed_ns = max(acknowledged_ns, heard_ns)
+    return replace(case.power_off, confirmed_ns=case.power_off.confirmed_ns + fed_ns)
 
 
 def _reset_ns(case: Case) -> int | None:
@@ -170,19 +172,28 @@ def _is_guest(facts: Facts) -> bool:
 
 
 def _went_on_without_power(case: Case) -> list[str]:
-    """The contradiction that what a controller switched off went on after that: a machine whose client was
-    heard, or a drive that acknowledged or answered."""
+    """The contradiction that what a controller switched off went on after that, for longer than a power
+    supply may feed it: a machine whose client was heard, or a drive that acknowledged or answered."""
     off = case.power_off
     if off is None:
         return []
     if off.subject == "drive":
         late_ns, what = _worked_after_off_ns(case), "a drive answered"
     else:
-        late_ns = max(0, case.last_receipt_ns - off.confirmed_ns)
-        late_ns, what = late_ns if late_ns > case.rtt_max_ns else 0, "the client was heard"
+        heard_ns = _heard_after_off_ns(case)
+        late_ns, what = heard_ns if heard_ns > _HOLD_UP_NS else 0, "the client was heard"
     if not late_ns:
         return []
     return [f"{what} {late_ns / 1e6:.0f} ms after the switch had said that the power was off"]
+
+
+def _heard_after_off_ns(case: Case) -> int:
+    """How long after the confirmation that the machine is off its client was heard last; 0 for not at all,
+    and where a drive alone was switched."""
+    off = case.power_off
+    if off is None or off.subject == "drive":
+        return 0
+    return max(0, case.last_receipt_ns - off.confirmed_ns - case.rtt_max_ns)
 
 
 def _worked_after_off_ns(case: Case) -> int:

@@ -144,8 +144,8 @@ async def test_a_frozen_client_leaves_nothing_at_risk(tmp_path: Path) -> None:
 
 
 async def test_a_frozen_client_that_is_killed_is_no_cut(tmp_path: Path) -> None:
-    """Its kernel resets the connection, because nobody has read what came: in the boot of the run, that is no
-    trace of a cut, however the drive was attached anew later."""
+    """Its kernel resets the connection, because nobody has read what came: in the boot of the run, on the
+    drives as they were, that is no trace of a cut."""
     target = tmp_path / "target"
     async with local_server() as lab:
         with Writer(lab, target, lab.address) as writer:

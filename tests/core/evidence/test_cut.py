@@ -383,16 +383,24 @@ def test_what_the_facts_contradict_is_no_cut_whatever_the_controller_logged(
     assert cut.contradictions and cut.cut_class in ("none", "os")
 
 
-def test_a_client_that_was_heard_without_power_has_another_switch(make_plan: MakePlan) -> None:
-    """Its switch is that of another machine. If a drive alone was cut, its machine lives on."""
+@pytest.mark.parametrize(("off_ms", "contradicted"), [(-2900, False), (-3001, True)])
+def test_a_client_that_was_heard_without_power_has_another_switch(
+    make_plan: MakePlan, off_ms: int, *, contradicted: bool
+) -> None:
+    """For longer than a power supply holds its voltage: its switch is that of another machine."""
     bare = facts(boot="boot-2", uptime_s=30, drives=(drive(unsafe_shutdowns=None),))
-    early = {"asked_ns": LAST_NS - 900 * MS, "confirmed_ns": LAST_NS - 500 * MS}
+    early = {"asked_ns": LAST_NS + (off_ms - 400) * MS, "confirmed_ns": LAST_NS + off_ms * MS}
     case = make_case(small(make_plan), (100,), power_offs=switched_off(**early))
     cut = assess(case, bare, attested=None, cut_class=None)
-    assert cut.cut_class == "os" and "500 ms after the switch" in cut.contradictions[0]
-    back = facts(drives=(drive(unsafe_shutdowns=None, diskseq=10),))
-    alone = make_case(small(make_plan), (100,), power_offs=switched_off(**early, subject="drive"))
-    assert not assess(alone, back, attested=None, cut_class=None).contradictions
+    assert cut.cut_class == ("os" if contradicted else "power")
+    assert any("the client was heard 300" in one for one in cut.contradictions) is contradicted
+
+
+def test_the_client_of_a_drive_that_was_cut_alone_may_be_heard(make_plan: MakePlan) -> None:
+    """Its machine lives on, for however long."""
+    off = switched_off(confirmed_ns=LAST_NS - 500 * MS, subject="drive")
+    case = make_case(small(make_plan), (100,), power_offs=off, last_receipt_ns=LAST_NS + 30_000 * MS)
+    assert shown(case, facts(drives=(drive(unsafe_shutdowns=None, diskseq=10),))) == "power"
 
 
 @pytest.mark.parametrize(
@@ -448,6 +456,16 @@ def _reset(text: str, *, after_s: float, later: tuple[Event, ...] = (), **change
 
 _BY_PEER = "the connection was reset: [Errno 104] Connection reset by peer"
 _AGAIN = Event(at_ns=LAST_NS + 4 * 10**9, wall="", kind="session", text="from b7")
+
+
+def test_a_reset_in_the_boot_of_the_run_says_nothing_of_a_drive_that_was_cut_alone(
+    make_plan: MakePlan,
+) -> None:
+    """Its system lives, and resets the connection of a client that waited for the drive."""
+    case = _reset(_BY_PEER, after_s=3)(small(make_plan))
+    there, back = (facts(drives=(drive(unsafe_shutdowns=None, diskseq=number),)) for number in (3, 10))
+    assert outlived(replace(case, armed=there), there)
+    assert not outlived(replace(case, armed=there), back)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,9 @@ proves. The drive kept everything, or nearly."""
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, Literal
 
-from durability.formats.case import RESET, DriveState, HeldUp, PowerOff, TargetFailure
+from durability.formats.case import RESET, DriveState, Event, HeldUp, PowerOff, TargetFailure
 from durability_lab.simulated_rig.virtual_time import MS
 from tests.core.evidence.memory_target import (
     LAST_NS,
@@ -21,6 +22,7 @@ from tests.lab.mutants.drive_cases import (
     wait,
 )
 from tests.lab.mutants.lab_case import (
+    Tell,
     at_risk,
     bound,
     disk_of,
@@ -237,19 +239,58 @@ def switch_with_another_clock() -> str:
     return judged(disk, case)
 
 
-def _slot(*, confirmed_ms: int) -> tuple[PowerOff, ...]:
-    """A controller's log of a drive's slot that was confirmed to be off so long after the last
-    acknowledgement."""
+def _switched(what: str, subject: Literal["machine", "drive"], *, confirmed_ms: int) -> tuple[PowerOff, ...]:
+    """A controller's log of a switch that was confirmed to be off so long after the last acknowledgement."""
     return (
         PowerOff(
             asked_ns=LAST_NS + (confirmed_ms - 50) * MS,
             confirmed_ns=LAST_NS + confirmed_ms * MS,
             boot_id="server-boot",
-            subject="drive",
+            subject=subject,
             cut_class="power",
-            text="campaign: slot 3 switched off and confirmed it",
+            text=f"campaign: {what} switched off and confirmed it",
         ),
     )
+
+
+def _slot(*, confirmed_ms: int) -> tuple[PowerOff, ...]:
+    return _switched("slot 3", "drive", confirmed_ms=confirmed_ms)
+
+
+def _machine_off(*, confirmed_ms: int, tell: Tell | None = None, **changes: Any) -> str:
+    """The answer on a machine whose drive counts nothing, and whose switch was confirmed to be off so long
+    after the last acknowledgement."""
+    bare = (drive(unsafe_shutdowns=None),)
+    offs = _switched("outlet 3", "machine", confirmed_ms=confirmed_ms)
+    disk, case = kept(armed=facts(drives=bare), power_offs=offs, **changes)
+    return judged(disk, case, now=facts(boot="boot-2", uptime_s=30, drives=bare), tell=tell)
+
+
+@lab_case("durable; at risk 2, 11, 56, 56")
+def machine_that_its_power_supply_feeds_for_a_while() -> str:
+    """The outlet's relay is fast, and the machine writes for half a second more."""
+    return _machine_off(confirmed_ms=-500, tell=at_risk)
+
+
+@lab_case("inconclusive: attestation-contradicted, cut-class")
+def machine_that_writes_on_after_its_switch_said_off() -> str:
+    """The outlet is another machine's. This one crashes half a minute later."""
+    return _machine_off(confirmed_ms=-30_000)
+
+
+@lab_case("inconclusive: nothing-at-risk")
+def machine_that_idles_on_its_power_supply() -> str:
+    """The last acknowledgement came with the confirmation; heartbeats show power for two seconds more."""
+    return _machine_off(confirmed_ms=1, last_receipt_ns=LAST_NS + 2000 * MS)
+
+
+@lab_case("durable")
+def reset_connection_of_a_drive_that_was_cut_alone() -> str:
+    """A client that was killed as it waited for the drive: the system, which lives, resets its connection."""
+    ended = Event(at_ns=LAST_NS + 3000 * MS, wall="", kind="rst", text=f"{RESET}: by peer")
+    disk, case = kept(armed=facts(drives=(drive(unsafe_shutdowns=None),)), events=(ended,))
+    now = facts(drives=(drive(unsafe_shutdowns=None, diskseq=10),))
+    return judged(disk, case, now=now, attested="pulled the drive")
 
 
 @lab_case("inconclusive: attestation-contradicted, cut-class")

@@ -177,6 +177,26 @@ THE_CUT = (
         change=answering(cut._worked_after_off_ns, "return 0"),
     ),
     Mutant(
+        name="a switched machine has no power",
+        rule=11,
+        taken_away="a machine that writes after its switch has said off does not contradict it",
+        noticed_by={
+            "machine-that-writes-on-after-its-switch-said-off": "durable",
+        },
+        change=answering(cut._heard_after_off_ns, "return 0"),
+    ),
+    Mutant(
+        name="power supplies of machines hold nothing",
+        rule=11,
+        taken_away="any frame after the switch of a machine has said off contradicts it",
+        noticed_by={
+            "machine-that-its-power-supply-feeds-for-a-while": (
+                "inconclusive: attestation-contradicted, cut-class; at risk 2, 11, 56, 56"
+            ),
+        },
+        change=without(cut._went_on_without_power, "heard_ns if heard_ns > _HOLD_UP_NS else 0", "heard_ns"),
+    ),
+    Mutant(
         name="closed sessions accepted",
         rule=12,
         taken_away="a FIN is as good as silence",
@@ -215,6 +235,15 @@ THE_CUT = (
             "connection-that-the-next-boot-reset": "inconclusive: session-closed",
         },
         change=answering(cut.outlived, "return _reset_ns(case) is not None"),
+    ),
+    Mutant(
+        name="any reset in the boot of the run counts",
+        rule=12,
+        taken_away="a system that resets its client's connection shows no cut, though its drive came anew",
+        noticed_by={
+            "reset-connection-of-a-drive-that-was-cut-alone": "inconclusive: session-closed",
+        },
+        change=without(cut.outlived, "not _enumerated_anew(case.armed, now)", "True"),
     ),
     Mutant(
         name="silence after an error does not count",
@@ -335,7 +364,16 @@ THE_CUT = (
         noticed_by={
             "drive-that-its-power-supply-feeds-for-a-while": "durable; at risk 56, 56, 56, 56",
         },
-        change=without(cut.off_as_seen, " + acknowledged_ns", ""),
+        change=without(cut.off_as_seen, " + fed_ns", ""),
+    ),
+    Mutant(
+        name="heartbeats of a machine that is off",
+        rule=13,
+        taken_away="only acknowledgements show for how long a power supply fed a machine",
+        noticed_by={
+            "machine-that-idles-on-its-power-supply": "durable",
+        },
+        change=without(cut.off_as_seen, "max(acknowledged_ns, heard_ns)", "acknowledged_ns"),
     ),
     Mutant(
         name="any frame is power",

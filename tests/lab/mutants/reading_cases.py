@@ -124,7 +124,7 @@ def write_in_flight_that_an_old_log_does_not_know() -> str:
 
 @lab_case("loss; 1 corrupt")
 def superblock_that_no_old_log_explains() -> str:
-    """A copy of the superblock is garbage, which no write of the run can do. Then the drive leaves the bus."""
+    """A copy of the superblock is garbage, which no write of the run does. Then the drive leaves the bus."""
     return _restored_store(lambda disk, _: disk.files[MAIN].__setitem__(slice(SECTOR), GARBAGE))
 
 

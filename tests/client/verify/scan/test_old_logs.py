@@ -118,8 +118,8 @@ def _check_scan(disk: Disk, acked: list[int], writers: list[Writer] | None = Non
 
 def _make(disk: Disk, number: int, seq: int, writer: Writer) -> None:
     """Begin to make a name, or a file of a log: the old one may be gone, and it may hold anything. Or damage
-    the slot of a write, unless nothing would show that the log does not know it: see docs/explanation/limits.md,
-    "An old log that ends exactly at the credit"."""
+    the slot of a write, unless nothing would show that the log does not know it ("An old log that ends
+    exactly at the credit" in docs/explanation/limits.md)."""
     workload, slots, group = disk.plan.workload, disk.plan.slots, disk.plan.group
     if workload == "append" and writer.made is not None:
         for first in range(seq, (writer.done + 1) * group + 1):
