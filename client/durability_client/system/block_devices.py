@@ -365,10 +365,12 @@ def _what(name: str, sys: Path) -> str:
 
 
 def _serial(block: Path) -> str:
-    """Serial number or WWN of a drive; of a loop device its backing file. Namespaces of one NVMe drive share
-    its serial, so each but the first has its number behind it."""
+    """Serial number or WWN of a drive; of a loop device its backing file, and where it begins in that if not
+    at its start. Namespaces of one NVMe drive share its serial, so each but the first has its number behind
+    it."""
     if backing := text_of(block / "loop" / "backing_file"):
-        return f"loop:{backing}"
+        start = _number(block / "loop" / "offset")
+        return f"loop:{backing}@{start}" if start else f"loop:{backing}"
     device = block / "device"
     plain = _first_text(block / "serial", device / "serial")
     if plain and (namespace := _number(block / "nsid") or 1) > 1:

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from durability.evidence.identity import identify
 from durability.formats.documents import from_value, to_value
 from durability.formats.facts import Drive, Facts, FileSystem
+from durability.formats.plan import Plan
 from durability_client.system import block_devices, log_devices
 from durability_client.system.mounts import Mount, mount_of, parse_mount
 from durability_client.system.smart import counter_in
@@ -20,6 +22,8 @@ from durability_client.target import discovery
 from durability_client.target.discovery import collect, uptime_ns
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.target_warnings import target_warnings
+from tests.core.evidence.memory_target import make_case, small
+from tests.loop_devices import looped
 
 DRIVE = Drive(
     name="nvme0n1",
@@ -125,6 +129,25 @@ def test_a_loop_device_is_a_drive_known_by_its_backing_file(make_loop: Callable[
     assert facts.path_in_file_system == ""
     assert not drive.emulated
     assert "loop-device" in [warning.code for warning in facts.warnings]
+
+
+def test_loop_devices_over_two_parts_of_a_file_are_two_drives(
+    loop_machine: None, make_plan: Callable[..., Plan], tmp_path: Path
+) -> None:
+    """By their offsets, however they are attached; and neither is the target of the other's run."""
+    (tmp_path / "image").write_bytes(bytes(8 << 20))
+    half = str(4 << 20)
+    with (
+        looped(tmp_path / "image", "--sizelimit", half) as first,
+        looped(tmp_path / "image", "--offset", half) as second,
+        looped(tmp_path / "image", "--offset", half) as again,
+    ):
+        low, high, same = (collect(device, "device") for device in (first, second, again))
+    assert low.drives[0].serial == f"loop:{tmp_path}/image"
+    assert high.drives[0].serial == same.drives[0].serial == f"loop:{tmp_path}/image@{half}"
+    case = make_case(small(make_plan), (1,), armed=high)
+    assert identify(case, same, (None, None)).by is not None
+    assert identify(case, low, (None, None)).by is None
 
 
 def test_a_loop_device_attached_anew_has_a_higher_diskseq(make_loop: Callable[..., Path]) -> None:
