@@ -138,10 +138,10 @@ async def _look_at_campaigns(
 async def verdicts_of_runs(
     connection: Connection, facts: Facts, clients: Collection[str], told: Collection[str] = ()
 ) -> tuple[list[KnownDrive], str]:
-    """A loss on the drives of `facts`, since one is enough if its stack sent flushes, and the newest durable
-    runs; of `clients`, or of the only client that has runs on them. And a sentence if another client's were
-    left out, else "". `told`: runs whose losses are known already. Nothing of drives that are
-    `unsearchable`."""
+    """A loss on the drives of `facts`, since one is enough if its stack sent flushes, and of each series and
+    class of cuts the newest run that lost nothing or has no outcome; of `clients`, or of the only client that
+    has runs on them. And a sentence if another client's were left out, else "". `told`: runs whose losses are
+    known already. Nothing of drives that are `unsearchable`."""
     if unsearchable(facts):
         return [], ""
     marks = tuple(sorted(marks_of(facts)))
@@ -157,7 +157,7 @@ async def _of_claim(
     connection: Connection, claim: Claim, facts: Facts, told: Collection[str]
 ) -> list[KnownDrive]:
     known: list[KnownDrive] = []
-    for name in (*claim.loss_runs, *claim.durable_runs):
+    for name in claim.named_runs:
         is_loss = name in claim.loss_runs
         if is_loss and (name in told or any(not is_withheld(one.facts, [facts]) for one in known)):
             continue

@@ -22,18 +22,27 @@ _NAMED_MAX = 5  # in a sentence
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """What one client says of a drive. `client`: its id, `name`: what people call it, both "" for the
-    operator; `losses`: how many cuts lost data; `loss_runs`, `durable_runs`: the newest with these
-    verdicts."""
+    operator; `losses`: how many cuts lost data, `unknown`: how many have no outcome. `loss_runs`,
+    `durable_runs`, `unanswered_runs`: of each series and class of cuts the newest run that lost data, that
+    lost nothing, or, without such a one, that has no outcome; the last () from a server of an earlier
+    release."""
 
     client: str
     name: str
     runs: int
     cuts: int
     losses: int
+    unknown: int
     bound: float | None
     cut_class: str
     loss_runs: tuple[str, ...]
     durable_runs: tuple[str, ...]
+    unanswered_runs: tuple[str, ...]
+
+    @property
+    def named_runs(self) -> tuple[str, ...]:
+        """Those whose series together say all that counts, losses first."""
+        return (*self.loss_runs, *self.durable_runs, *self.unanswered_runs)
 
     @property
     def label(self) -> str:
@@ -44,7 +53,8 @@ class Claim:
     def text(self) -> str:
         """The client, and how much it says."""
         lost = f", {counted(self.losses, 'loss', 'losses')}" if self.losses else ""
-        return f"{self.label} ({counted(self.runs, 'run')}{lost})"
+        left = f", {counted(self.unknown, 'cut')} with unknown outcome" if self.unknown else ""
+        return f"{self.label} ({counted(self.runs, 'run')}{lost}{left})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +107,12 @@ def claim_from_row(row: Mapping[str, Any]) -> Claim:
             runs=int(row["runs"]),
             cuts=int(row["cuts"]),
             losses=int(row["losses"]),
+            unknown=int(row["left_out"]),
             bound=None if bound is None else float(bound),
             cut_class=str(row["cut_class"]),
             loss_runs=tuple(map(str, row["loss_runs"])),
             durable_runs=tuple(map(str, row["durable_runs"])),
+            unanswered_runs=tuple(map(str, row.get("unanswered_runs", ()))),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"not what a client says of a drive: {error!r}") from error

@@ -113,7 +113,7 @@ def _known_of_runs(
         return [], f"{label}: {why}"
     claims = [claim_from_row(one) for one in store.claims(tuple(marks_of(result.facts)), client=None)]
     choice = choose(claims, [row["client"]] if row["client"] else (), label)
-    named = [run for one in choice.taken for run in (*one.loss_runs, *one.durable_runs)]
+    named = [run for one in choice.taken for run in one.named_runs]
     return [one for one in (_known_of_run(store, run) for run in named) if one is not None], choice.note
 
 

@@ -29,11 +29,11 @@ class StoreFixture:
         self.lab = lab
 
     def register(
-        self, run: int, *, facts: Facts | None = None, force: bool = False, client: str = ""
+        self, run: int, *, facts: Facts | None = None, force: bool = False, client: str = "", **planned: Any
     ) -> None:
-        """Registers a run of two writers."""
+        """Registers a run of two writers; any other field of its plan by keyword."""
         facts = facts or self.lab.facts()
-        plan = self.lab.plan(run=run)
+        plan = self.lab.plan(run=run, **planned)
         new = Registration(
             run=run,
             client=client,
@@ -64,7 +64,7 @@ class StoreFixture:
         self.store.save([snapshot])
         return snapshot
 
-    def judge(self, run: int, verdict: str, *, cut_class: str = "power") -> None:
+    def judge(self, run: int, verdict: str, *reasons: str, cut_class: str = "power") -> None:
         """Adds a verdict."""
         past = PastVerdict(
             run=f"{run:016x}",
@@ -72,6 +72,7 @@ class StoreFixture:
             cut_class=cut_class,
             at_risk_ms1000=3,
             wall="2026-01-02T00:00:00Z",
+            reasons=reasons,
         )
         self.store.add_verdict(past, {"verdict": verdict})
 

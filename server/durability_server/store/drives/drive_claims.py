@@ -1,7 +1,8 @@
 """What each client's runs say of one target, found by the marks of its drives.
 
 Results hide serials as hashes, so the drives of the store are hashed to be compared. Refuses to pool clients,
-and to let a row limit hide a loss: all runs on the drives are counted, and only their names are limited.
+and to let a row limit hide a loss, or a series by many runs of another one: all runs on the drives are
+counted, and only names of series are limited.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 
@@ -18,7 +19,8 @@ from durability import limits
 from durability.bench.hashed_serials import mark, marks_of
 from durability.errors import FormatError
 from durability.evidence.drive_identity import serial_of_machine
-from durability.formats.case import PastVerdict
+from durability.evidence.strength import strength_of_drive
+from durability.formats.case import PROVABLE_CUT_CLASSES, PastVerdict
 from durability.formats.documents import from_value
 from durability.formats.facts import Facts
 from durability.formats.packing import Value, unpack
@@ -28,7 +30,8 @@ from durability_server.store.drives.drive_listing import Seen, said, standing_of
 from durability_server.store.run_rows import standing_verdicts
 from durability_server.store.target_keys import identity_of, machine_of_path, run_drives
 
-RUNS_NAMED_MAX = 50  # of one client, with one verdict
+RUNS_NAMED_MAX = 50  # of one client, with one outcome
+_Kind: TypeAlias = tuple[str, str]  # a series, a class of cuts
 _READ_MAX = 20  # of one client's drives whose serials do not fit the listing
 
 _DRIVES = tables.run_drives.c
@@ -54,8 +57,8 @@ def claims(
     below: defaultdict[str, set[str]] = defaultdict(set)
     for run, identity in db.execute(select(_DRIVES.run, _DRIVES.identity).where(_DRIVES.run.in_(touching))):
         below[run].add(mark_of.get(identity, ""))
-    columns = (_RUNS.run, _RUNS.client, _RUNS.session_end, _RUNS.receipt_wall, _RUNS.holder, held_at)
-    rows: Select[Any] = select(*columns)
+    of_run = (_RUNS.run, _RUNS.client, _RUNS.series, _RUNS.session_end, _RUNS.receipt_wall, _RUNS.holder)
+    rows: Select[Any] = select(*of_run, held_at)
     newest_first = rows.where(_RUNS.run.in_(touching)).order_by(_RUNS.number.desc())
     runs: defaultdict[str, list[Row[Any]]] = defaultdict(list)
     for row in db.execute(newest_first):
@@ -72,17 +75,35 @@ def claims(
 def _claim(runs: list[Row[Any]], given: Mapping[str, PastVerdict], seen: Seen) -> dict[str, Value]:
     """What the runs of one client say, newest first."""
     standing = standing_of(runs, given, seen)
-
-    def named(verdict: str) -> list[Value]:
-        found: list[Value] = [one.run for one in standing if one.verdict == verdict]
-        return found[:RUNS_NAMED_MAX]
-
+    # A run whose series is not known is one of its own.
+    series_of = {row.run: row.series or row.run for row in runs}
+    lost: dict[_Kind, str] = {}
+    kept: dict[_Kind, str] = {}
+    left: dict[_Kind, str] = {}
+    for one in standing:
+        kind, alone = (series_of[one.run], one.cut_class), strength_of_drive((one,))
+        if alone.losses:
+            lost.setdefault(kind, one.run)
+        elif alone.cuts and one.cut_class in PROVABLE_CUT_CLASSES:
+            kept.setdefault(kind, one.run)
+        elif alone.left_out:
+            left.setdefault(kind, one.run)
+    # A run that lost nothing tells of those without an outcome in its series, too.
+    told = {*kept, *((series, "none") for series, _ in kept)}
     return {
         "runs": len(runs),
         **said(standing[::-1]),
-        "loss_runs": named("loss"),
-        "durable_runs": named("durable"),
+        "loss_runs": _named(lost),
+        "durable_runs": _named(kept),
+        "unanswered_runs": _named({kind: run for kind, run in left.items() if kind not in told}),
     }
+
+
+def _named(runs: Mapping[_Kind, str]) -> list[Value]:
+    """The runs, newest first, of which as many are named as may be: those of the strongest class first."""
+    rank: dict[str, int] = {cut_class: number for number, cut_class in enumerate(PROVABLE_CUT_CLASSES)}
+    found = sorted(runs.items(), key=lambda one: rank.get(one[0][1], len(rank)))
+    return [run for _, run in found[:RUNS_NAMED_MAX]]
 
 
 def _marks(db: Connection, chosen: ColumnElement[bool]) -> Iterator[tuple[str, str]]:

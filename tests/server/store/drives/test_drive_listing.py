@@ -11,6 +11,7 @@ from sqlalchemy import create_engine, insert, select
 from durability.bench.hashed_serials import mark, marks_of
 from durability.formats.facts import Drive, Facts
 from durability_server.store import tables
+from durability_server.store.drives.drive_claims import RUNS_NAMED_MAX
 from durability_server.store.store import RUNS_OF_CLIENT_MAX, Store
 from tests import sample_facts
 from tests.sample_facts import drive
@@ -259,6 +260,38 @@ def test_claims_are_of_exactly_the_drives_asked_for(
     assert (row["runs"], row["losses"]) == ((1, 0) if emulated else (2, 1))
     assert store_fixture.store.claims(tuple(marks_of(on(drive(serial="S9")))), client=None) == ()
     assert store_fixture.store.claims((), client=None) == ()
+
+
+def claimed(store_fixture: StoreFixture) -> dict[str, Any]:
+    """What the runs on the drive say."""
+    (row,) = store_fixture.store.claims(tuple(marks_of(on(drive()))), client=None)
+    return dict(row)
+
+
+def test_many_runs_of_one_series_hide_no_other(store_fixture: StoreFixture) -> None:
+    """The newest of each series and class is named, which tells of the earlier ones: cuts of the power are
+    not hidden by as many newer ones that left the drive its power as names are given."""
+    cut(store_fixture, 1, on(drive()), "durable")
+    store_fixture.register(2, facts=on(drive()), force=True)
+    store_fixture.arm(2, facts=on(drive()))
+    store_fixture.judge(2, "durable", cut_class="os")
+    _copy_run(store_fixture, 2, RUNS_NAMED_MAX)
+    cut(store_fixture, 100, on(drive(wwid="naa.1")), "durable")
+    newest = f"{2 + RUNS_NAMED_MAX:016x}"
+    assert claimed(store_fixture)["durable_runs"] == [f"{100:016x}", f"{1:016x}", newest]
+
+
+def test_a_series_that_lacks_an_outcome_is_named_once(store_fixture: StoreFixture) -> None:
+    """By a run that lost nothing, which tells of them; else by its newest one without."""
+    cut(store_fixture, 1, on(drive()), "durable")
+    cut(store_fixture, 2, on(drive()), "")
+    row = claimed(store_fixture)
+    assert (row["durable_runs"], row["unanswered_runs"], row["left_out"]) == ([f"{1:016x}"], [], 1)
+    for run in (3, 4):
+        cut(store_fixture, run, on(drive(wwid="naa.1")), "")
+    assert claimed(store_fixture)["unanswered_runs"] == [f"{4:016x}"]
+    store_fixture.judge(3, "inconclusive", "superseded")
+    assert claimed(store_fixture)["unanswered_runs"] == [f"{3:016x}", f"{4:016x}"]
 
 
 def test_a_serial_that_any_drive_may_have_claims_nothing(store_fixture: StoreFixture) -> None:
