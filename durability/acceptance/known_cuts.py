@@ -8,24 +8,28 @@ machine, name and size agree. Refuses to look anything up: a client asks the ser
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from durability import limits, plain_text
 from durability.acceptance.drive_evidence import campaign_proof
 from durability.bench.decision.proof import Proof, weightiest_proof
-from durability.bench.decision.same_stack import unlike, withheld_flushes
+from durability.bench.decision.same_stack import BY_FUA, by_fua, measures_flush, unlike, withheld_flushes
 from durability.bench.hashed_serials import HASHED, hashed, marks_of
 from durability.bench.result import Result
 from durability.campaign.campaign_state import CampaignState
+from durability.campaign.cycles import arm_of
 from durability.campaign.results import result_of_cycles
 from durability.evidence.cut import CUT_CLASSES
 from durability.evidence.drive_identity import are_two
 from durability.evidence.strength import strength, weightiest
-from durability.formats.case import Case
+from durability.formats.case import Case, PastVerdict
 from durability.formats.facts import Drive, Facts, Host
+from durability.formats.plan import Plan
 
+# Of sessions that a cut may have ended, as the store counts them.
+_CUT_ENDS = frozenset({"silence", "target-error", "server-down"})
 SEARCHED_CAMPAIGNS_MAX = 50  # that a comparison looks through, the newest, if none is named
 
 
@@ -41,10 +45,9 @@ class KnownDrive:
 
 
 def known_of_run(case: Case) -> KnownDrive | None:
-    """What the series that ends with a run says of its drive, None if no cut of it counts."""
-    if case.armed is None or (stands := weightiest(case.verdicts)) is None:
-        return None
-    if stands.cut_class not in CUT_CLASSES:
+    """What the series of a run says of its drive, None if it has no cut."""
+    stands = weightiest(case.verdicts) or _unverified(case)
+    if case.armed is None or stands is None or stands.cut_class not in CUT_CLASSES:
         return None
     found = strength(
         case,
@@ -53,19 +56,29 @@ def known_of_run(case: Case) -> KnownDrive | None:
         at_risk_ms1000=stands.at_risk_ms1000,
         reasons=stands.reasons,
     )
-    if not found.cuts:
+    if not found.cuts and not found.left_out:
         return None
-    source = f"run {case.run}"
+    source, plan = f"run {case.run}", Plan.decode(bytes.fromhex(case.plan))
+    # Cuts that nobody verified may have been of any class.
+    of_any = not found.cuts and found.cut_class == "none"
     proof = Proof(
         cuts=found.cuts,
         losses=found.losses,
         bound=found.bound,
-        cut_class=found.cut_class,
+        cut_class="power" if of_any else found.cut_class,
         source=source,
         lost_in=source if found.losses else "",
         unknown=found.left_out,
+        by_fua=by_fua(case.armed, workload=plan.workload, sync=plan.sync, direct=plan.direct),
     )
     return KnownDrive(facts=case.armed, proof=proof, runs=frozenset({case.run}), is_campaign=False)
+
+
+def _unverified(case: Case) -> PastVerdict | None:
+    """What stands for a run that may have met a cut, and that nobody verified; None for another one."""
+    if case.session_end not in _CUT_ENDS:
+        return None
+    return PastVerdict(run=case.run, verdict="unverified", cut_class="none", at_risk_ms1000=0, wall="")
 
 
 def runs_of(state: CampaignState, drive: str) -> tuple[str, ...]:
@@ -148,16 +161,34 @@ def known_of_campaign(state: CampaignState, drive: str, facts: Mapping[str, Fact
         else:
             stacks.append((cut, {past.began.cycle}))
     runs = frozenset(runs_of(state, drive))
-    found = ((cut, result_of_cycles(state, drive, own | of_any)) for cut, own in stacks)
-    return [
-        KnownDrive(facts=cut, proof=proof, runs=runs, is_campaign=True)
-        for cut, result in found
-        if (proof := campaign_proof(state.plan.name, state.plan.cut_class, result)) is not None
+    known = []
+    for cut, own in stacks:
+        result = result_of_cycles(state, drive, own | of_any)
+        proof = campaign_proof(state.plan.name, state.plan.cut_class, result)
+        if proof is not None:
+            proof = replace(proof, by_fua=_are_by_fua(state, drive, cut, own))
+            known.append(KnownDrive(facts=cut, proof=proof, runs=runs, is_campaign=True))
+    return known
+
+
+def _are_by_fua(state: CampaignState, drive: str, cut: Facts, cycles: Collection[int]) -> bool:
+    """Whether the commits of all these cuts under load were by FUA: one arm with flushes is enough for not,
+    since an ignored flush loses data at nearly every cut."""
+    counted = [
+        arm
+        for past in state.cycles
+        if past.began.cycle in cycles
+        and (mine := past.of(drive)) is not None
+        and mine.word != "nothing"
+        and (arm := arm_of(state.plan, past.began.cycle)).moment == "load"
     ]
+    return bool(counted) and all(
+        by_fua(cut, workload=arm.workload, sync=arm.sync, direct=arm.direct) for arm in counted
+    )
 
 
-def clean_series(runs: Iterable[KnownDrive], measured: Sequence[Facts]) -> list[KnownDrive]:
-    """Of single runs beside the stacks `measured`, the series without a loss that criteria need.
+def clean_series(runs: Iterable[KnownDrive], measured: Sequence[Result]) -> list[KnownDrive]:
+    """Of single runs beside the results `measured`, the series without a loss that criteria need.
 
     Of each class of cuts the first series with unanswered cuts: it voids the bound of that class and of
     weaker ones. Of each class and stack the longest other one: a durable run ends a series of earlier ones,
@@ -206,17 +237,21 @@ def proof_beside(result: Result, known: Iterable[KnownDrive], *, named: bool) ->
     told = frozenset[str]().union(*(one.runs for one in mine if one.is_campaign))
     return weightiest_proof(
         [
-            held_against(one.proof, one.facts, [result.facts])
+            held_against(one.proof, one.facts, [result])
             for one in mine
             if one.is_campaign or one.proof.bound is not None or one.proof.losses or not one.runs <= told
         ]
     )
 
 
-def held_against(proof: Proof, cut: Facts, measured: Sequence[Facts]) -> Proof:
-    """`proof`, by cuts of the stack `cut`, with what keeps it from proving all of the stacks `measured`."""
-    but = next(filter(None, (unlike(cut, one) for one in measured)), "")
-    return replace(proof, but=but, withheld=is_withheld(cut, measured))
+def held_against(proof: Proof, cut: Facts, measured: Sequence[Result]) -> Proof:
+    """`proof`, by cuts of the stack `cut`, with what keeps it from proving all of the results `measured`."""
+    stacks = [one.facts for one in measured]
+    but = next(filter(None, (unlike(cut, one) for one in stacks)), "")
+    # Without a bound it voids that of other cuts, by whatever way its own commits went.
+    if not but and proof.by_fua and proof.bound is not None and any(map(measures_flush, measured)):
+        but = BY_FUA
+    return replace(proof, but=but, withheld=is_withheld(cut, stacks))
 
 
 def is_withheld(cut: Facts, measured: Sequence[Facts]) -> bool:

@@ -109,11 +109,12 @@ class _Drive:
         results = sorted(self.results, key=lambda one: one.result.created, reverse=True)
         measured = [one.result.facts for one in results]
         facts = [*measured, *(one for one in self.facts if one not in measured)]
+        of_results = [one.result for one in results]
         return DriveEvidence(
             subject=subject_of(facts, rows),
             facts=tuple(facts),
             campaigns=tuple(self.campaigns),
-            proofs=tuple(held_against(proof, cut, measured) for cut, proof in self.proofs),
+            proofs=tuple(held_against(proof, cut, of_results) for cut, proof in self.proofs),
             results=tuple(results),
             left_out=tuple(dict.fromkeys(self.left_out)),
             unfinished=tuple(dict.fromkeys(self.unfinished)),
@@ -332,7 +333,7 @@ def _worth_telling(drive: _Drive, runs: Sequence[KnownDrive], named: set[str]) -
     if drive.campaigns:
         convicted = any(one.losses and not is_withheld(cut, drive.measured) for cut, one in drive.proofs)
         return [] if convicted else losses[:1]
-    return [*losses[:1], *clean_series(runs, drive.measured)]
+    return [*losses[:1], *clean_series(runs, [one.result for one in drive.results])]
 
 
 async def _search_campaigns(

@@ -25,10 +25,11 @@ BOUND_MAX = 0.05  # the share of cuts that may lose data, with 95 % confidence: 
 class Proof:
     """`losses` in `cuts` of the class `cut_class` ("power", "vm" or "os"). `bound`: the largest share of cuts
     with a loss that they do not exclude, None if nothing may be said. `source`: the campaign or run, in
-    words; `lost_in`: where the first loss was, "" for none. `unknown`: cuts with unknown outcome. `but`: in
-    what the cuts were of another stack than the result beside which they stand, "" for nothing. `unanswered`:
-    the cuts with unknown outcome of another series on the drive, in words, "" for none. `withheld`: that the
-    cut stack sent no flush and the measured one does, so that a loss says nothing of it."""
+    words; `lost_in`: where the first loss was, "" for none. `unknown`: cuts with unknown outcome. `by_fua`:
+    that the commits of all cuts were writes with FUA, which no flush followed. `but`: in what the cuts were
+    of something else than the result beside which they stand, "" for nothing. `unanswered`: the cuts with
+    unknown outcome of another series on the drive, in words, "" for none. `withheld`: that the cut stack sent
+    no flush and the measured one does, so that a loss says nothing of it."""
 
     cuts: int
     losses: int
@@ -37,6 +38,7 @@ class Proof:
     source: str
     lost_in: str
     unknown: int = 0
+    by_fua: bool = False
     but: str = ""
     unanswered: str = ""
     withheld: bool = False

@@ -2,8 +2,9 @@
 
 One serial is not one promise. Another firmware keeps it in another way, a drive whose write cache is off has
 nothing to lose, and a mount option such as `nobarrier` sends no flush to a drive that keeps all it is told
-to. Refuses to compare what cannot weaken a commit: options of access, names and times, those that say the
-default, and the kernel's names of devices.
+to. FUA and flush are two promises too: a firmware may keep the one and not the other. Refuses to compare what
+cannot weaken a commit: options of access, names and times, those that say the default, and the kernel's names
+of devices.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from durability.bench.hashed_serials import in_lasting_order
+from durability.bench.result import Result
 from durability.formats.facts import Facts
 
 # Parts of the names of options that change what a commit is, in the file systems of Linux.
@@ -34,6 +36,10 @@ _DEFAULTS = frozenset(
 )
 _OF_SPEED = ("logbufs=", "logbsize=")
 _WITHHOLDING = frozenset({"nobarrier", "barrier=0", "fsync_mode=nobarrier", "sync=disabled"})
+BY_FUA = "by FUA, not by a flush"
+_DATA_SYNCS = frozenset({"dsync", "rwf-dsync"})  # O_SYNC also waits for the journal, which sends flushes
+# They write data elsewhere each time, so each commit is one of their trees, with a flush.
+_COPYING = frozenset({"bcachefs", "btrfs", "zfs"})
 _CACHES = {"write back": "on", "write through": "off"}
 
 
@@ -47,6 +53,26 @@ def withheld_flushes(cut: Facts, measured: Facts) -> bool:
     """Whether the stack that was `cut` sent the drive no flush, and the one that was measured sends some:
     then a loss says nothing of the latter."""
     return _sends_none(cut) and not _sends_none(measured) and "on" in _caches(measured)
+
+
+def by_fua(facts: Facts, *, workload: str, sync: str | None, direct: bool) -> bool:
+    """Whether such commits reach a drive of `facts` as writes with FUA, and no flush follows: Linux does so
+    where O_DIRECT and O_DSYNC overwrite data of a file, and the drive has a volatile cache and FUA."""
+    file_system = facts.file_system
+    if file_system is None or file_system.type in _COPYING or workload != "overwrite":
+        return False
+    has_fua = any(drive.fua and drive.write_cache != "write through" for drive in facts.drives)
+    return direct and sync in _DATA_SYNCS and has_fua
+
+
+def measures_flush(result: Result) -> bool:
+    """Whether some commits that were measured are not by FUA alone."""
+    cells = (one.cell for one in result.cells if one.rounds and one.cell.place == "target")
+    return any(
+        not by_fua(result.facts, workload=cell.workload, sync=cell.sync, direct=cell.direct)
+        for cell in cells
+        if cell.sync != "none"
+    )
 
 
 def _sends_none(facts: Facts) -> bool:

@@ -56,10 +56,11 @@ def _result(drive: Drive, machine: str = "shelf") -> Result:
 
 
 class Cut:
-    """A server that has runs on drives. `cuts`: each drive, or target, with its verdict; run 1 is on the
-    first."""
+    """A server that has runs on drives. `cuts`: each drive, or target, with its verdict, behind it the codes
+    of its reasons, "" if nobody verified it; run 1 is on the first. `planned`: what their plans have."""
 
     def __init__(self, directory: Path) -> None:
+        self.planned: dict[str, Any] = {}
         self._directory = directory
         self._url = f"sqlite:///{directory / 'store.sqlite'}"
         self._credential = directory / "credential.json"
@@ -87,10 +88,11 @@ class Cut:
         fixture = StoreFixture(store, Lab(self._directory))
         for run, (target, verdict) in enumerate(cuts, 1):
             facts = target if isinstance(target, Facts) else _facts(target)
-            fixture.register(run, facts=facts, force=True, client=client)
+            fixture.register(run, facts=facts, force=True, client=client, **self.planned)
             fixture.arm(run, facts=facts)
             fixture.save(run, session_end="silence")
-            fixture.judge(run, verdict)
+            if verdict:
+                fixture.judge(run, *verdict.split())
         for name, log in zip("cd", logs, strict=False):
             keep_log(store, log, name)
         store.close()
@@ -170,6 +172,39 @@ async def test_a_loss_without_flushes_hides_no_loss_with_them(cut: Cut) -> None:
     assert both is not None and both.text == f"lost data in run {1:016x}"
     assert alone is not None and alone.word == "too few cuts"
     assert alone.text == f"lost data in run {3:016x}, but with nobarrier"
+
+
+UNANSWERED = ("", "inconclusive superseded")
+
+
+@pytest.mark.parametrize("verdict", UNANSWERED)
+async def test_a_series_without_a_durable_run_is_looked_at(cut: Cut, tmp_path: Path, verdict: str) -> None:
+    """Nobody knows what its cuts lost, so they keep those of another series from bounding anything. Alone
+    they are told."""
+    other = _drive("S1", wwid="naa.1")  # the same stack, and a series of its own
+    endpoint = await cut.begin([(other, verdict), (_drive("S1"), "durable"), (_drive("S2"), verdict)])
+    paths = [tmp_path / f"{serial}.json" for serial in ("S1", "S2")]
+    for path in paths:
+        path.write_bytes(encode(_result(_drive(path.stem))))
+    wanted = EvidenceWanted(campaigns=(), results=tuple(map(str, paths)), drive="")
+    asked = Criterion(kind="clean-cuts", limit=1, cut_class="power", required=True, reason="It must.")
+    both, alone = await gather(endpoint, wanted, lambda _: None)
+    assert KINDS["clean-cuts"].look(both, asked).figure == (
+        f"1 cut without a loss, but 1 cut of run {1:016x} with unknown outcome, so nothing is bounded"
+    )
+    assert KINDS["clean-cuts"].look(alone, asked).word == "not shown"
+    (proof,) = (await found_verdicts(endpoint, [_result(_drive("S2"))])).proofs
+    assert proof is not None and proof.text == "1 cut with unknown outcome"
+
+
+async def test_cuts_that_sent_no_flush_prove_none(cut: Cut) -> None:
+    """A drive with FUA got only that; one without it got flushes after the same writes."""
+    cut.planned = {"sync": "dsync", "direct": True}
+    drives = (_drive("S1", fua=True), _drive("S2"))
+    endpoint = await cut.begin([(drive, "durable") for drive in drives])
+    by_fua, by_flush = (await found_verdicts(endpoint, [_result(one) for one in drives])).proofs
+    assert by_fua is not None and by_fua.text == "no loss in 1 cut, but by FUA, not by a flush"
+    assert by_flush is not None and by_flush.but == ""
 
 
 async def test_acceptance_holds_cuts_against_the_stack_that_was_measured(cut: Cut, tmp_path: Path) -> None:

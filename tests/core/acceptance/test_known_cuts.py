@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from durability.acceptance.criteria import KINDS
+from durability.acceptance.drive_evidence import BenchEvidence
 from durability.acceptance.known_cuts import KnownDrive, held_against, known_of_campaign, proof_beside
 from durability.acceptance.profile import Criterion
+from durability.bench.catalogue import STANDARD
 from durability.bench.result import Result
+from durability.campaign.definition.settings import Arm
 from durability.campaign.log_entries import DriveCycle
 from durability.formats.facts import Facts
+from durability.formats.plan import SyncMethod
+from tests import sample_facts
 from tests.core.acceptance.samples import evidence
 from tests.core.bench.results import Device, drive, facts, simulate
 from tests.core.campaign.written_log import said, state_of, written_log
@@ -49,7 +56,7 @@ def test_cuts_of_another_stack_are_not_counted() -> None:
     assert other is not None and other.text == (
         "no loss in 58 cuts, but 1 cut of campaign c with the write cache on, not off"
     )
-    held = tuple(held_against(one.proof, one.facts, [ON]) for one in known)
+    held = tuple(held_against(one.proof, one.facts, [measured(ON)]) for one in known)
     found = KINDS["clean-cuts"].look(replace(evidence(), proofs=held), CLEAN)
     assert (found.word, found.figure) == (
         "not shown",
@@ -62,13 +69,80 @@ def test_cuts_of_another_stack_are_not_counted() -> None:
 CLEAN = Criterion(kind="clean-cuts", limit=CUTS, cut_class="power", required=True, reason="Because.")
 
 
+def arms(*syncs: SyncMethod) -> list[Arm]:
+    """Arms that differ in their sync; `dsync` writes past the page cache, as the default one does."""
+    (arm,) = state_of(written_log("c", [[said("durable", 1)]])).plan.arms
+    return [replace(arm, name=one, sync=one, direct=one == "dsync") for one in syncs]
+
+
+def cut_by(of_arms: list[Arm], stack: Facts = ON, *, lost: int = 0) -> list[KnownDrive]:
+    """A campaign of 59 cuts with these arms, which take turns; a cut lost data."""
+    runs = range(1, CUTS + 1)
+    state = state_of(written_log("c", [[said("loss" if run == lost else "durable", run)] for run in runs]))
+    state.settings = replace(state.plan, arms=tuple(of_arms))
+    return known_of_campaign(state, "d0", {f"{run:016x}": stack for run in runs})
+
+
+BY_FUA = "no loss in 59 cuts, but by FUA, not by a flush"
+PROVEN = "proven in 59 cuts"
+
+
+@pytest.mark.parametrize(
+    ("stack", "syncs", "text"),
+    [
+        (ON, ["dsync"], BY_FUA),
+        (ON, ["fdatasync"], PROVEN),
+        (ON, ["fdatasync", "fsync", "dsync"], PROVEN),  # as the default arms: two of three send flushes
+        (ON, ["osync"], PROVEN),
+        (facts(drives=(drive(fua=False),)), ["dsync"], PROVEN),
+        (facts(drives=(drive(fua=None),)), ["dsync"], PROVEN),
+        (OFF, ["dsync"], PROVEN),  # it gets neither, by whatever sync
+        (facts(kind="device", file_system=None), ["dsync"], PROVEN),
+        (facts(file_system=sample_facts.file_system(type="btrfs")), ["dsync"], PROVEN),
+    ],
+)
+def test_cuts_by_fua_alone_prove_no_flush(stack: Facts, syncs: list[SyncMethod], text: str) -> None:
+    """A firmware may keep what FUA writes and ignore the flush: its cuts settle no benchmark of flushes."""
+    known, result = cut_by(arms(*syncs), stack), measured(stack)
+    proof = proof_beside(result, known, named=False)
+    assert proof is not None and proof.text == text
+    held = tuple(held_against(one.proof, one.facts, [result]) for one in known)
+    beside = replace(evidence(results=[BenchEvidence(name="a", sha256="", result=result)]), proofs=held)
+    for kind in (CLEAN, PLAUSIBLE):
+        assert KINDS[kind.kind].look(beside, kind).word == ("pass" if text == PROVEN else "not shown")
+
+
+PLAUSIBLE = Criterion(kind="plausible", limit=None, cut_class="power", required=True, reason="Because.")
+
+
+def test_cuts_by_fua_prove_commits_by_fua() -> None:
+    """Nothing else was measured. A loss counts against every commit."""
+    (cell,) = (one for one in STANDARD if one.sync == "dsync" and one.direct)
+    fua_only = replace(simulate(Device(), cells=[cell]), facts=ON)
+    proof = proof_beside(fua_only, cut_by(arms("dsync")), named=False)
+    assert proof is not None and proof.text == PROVEN
+    lost = proof_beside(measured(ON), cut_by(arms("dsync"), lost=7), named=False)
+    assert lost is not None and lost.word == "lost data"
+    assert lost.text == "lost data in cycle 7 of campaign c (by FUA, not by a flush)"
+
+
+def test_cuts_by_fua_without_an_outcome_leave_flushes_unproven() -> None:
+    """What they lost, the drive lost."""
+    state = state_of(written_log("hung", [[replace(said("nothing", 1), cut=True)]]))
+    state.settings = replace(state.plan, arms=tuple(arms("dsync")))
+    hung = known_of_campaign(state, "d0", {f"{1:016x}": ON})
+    proof = proof_beside(measured(ON), [*cut_by(arms("fdatasync")), *hung], named=False)
+    assert proof is not None
+    assert proof.text == "no loss in 59 cuts, but 1 cut of campaign hung with unknown outcome"
+
+
 def test_a_loss_is_held_against_the_stack_that_lost() -> None:
     """The write cache was off in the first cycle and on when a cut lost data: no other run's facts dismiss
     the loss, and no later campaign clears it."""
     known = [*campaign([OFF, *[ON] * 29], lost=30), *campaign([ON] * CUTS, name="later")]
     proof = proof_beside(measured(ON), known, named=False)
     assert proof is not None and proof.text == "lost data in cycle 30 of campaign c"
-    held = tuple(held_against(one.proof, one.facts, [ON]) for one in known)
+    held = tuple(held_against(one.proof, one.facts, [measured(ON)]) for one in known)
     assert KINDS["clean-cuts"].look(replace(evidence(), proofs=held), CLEAN).word == "refuse"
     mirrored = campaign([ON, *[OFF] * 29], lost=30)
     lost = proof_beside(measured(ON), mirrored, named=False)
