@@ -72,11 +72,13 @@ class ClientStore:
             return _open_invitation(db, hash_, now=now)
 
     def invite(self, invitation: Invitation, *, wall: str, now: int) -> None:
-        """Adds an invitation, and forgets those that are long over. Raises RefusedError "too-many" or
-        "bad-request"."""
+        """Adds an invitation, and forgets those that are long over. Raises RefusedError "too-many",
+        "name-taken" or "bad-request"."""
         columns = tables.invitations.c
         name = fit_name(invitation.name) if invitation.name else ""
         with self._database.transaction() as db:
+            if name:
+                require_free(db, name)
             db.execute(delete(tables.invitations).where(columns.expires < now - _KEPT_S))
             open_ = select(func.count()).where(columns.used == "", columns.expires > now)
             if db.execute(open_).scalar_one() >= INVITATIONS_MAX:
@@ -96,13 +98,15 @@ class ClientStore:
             )
 
     def join(self, hash_: bytes, client: Client, *, wall: str, now: int) -> Client:
-        """Uses up the invitation with this hash for `client`, whose name becomes one that no other has, and
-        the invitation's if that says one. Returns the client as it is kept. Raises as `invitation` does, and
-        RefusedError "too-many"."""
+        """Uses up the invitation with this hash for `client`, who gets the name that it says, or if it says
+        none, one of its own that no other has. Returns the client as it is kept. Raises as `invitation` does,
+        and RefusedError "too-many", "name-taken" and "bad-request"."""
         with self._database.transaction() as db:
             invitation = _open_invitation(db, hash_, now=now)
+            if invitation.name:
+                require_still_free(db, invitation.name)
             named = replace(client, name=invitation.name or client.name, role=invitation.role)
-            kept = add_client(db, named, wall=wall)
+            kept = add_client(db, named, hash_, wall=wall, now=now)
             used = tables.invitations.c.hash == hash_
             db.execute(update(tables.invitations).where(used).values(used=wall))
         return kept
@@ -113,7 +117,7 @@ class ClientStore:
         name = fit_name(name)
         with self._database.transaction() as db:
             row = _known(db, client)
-            if name != row.name and _is_taken(db, name):
+            if name != row.name and _holder(db, name) is not None:
                 raise RefusedError("name-taken", f"another client has the name {name!r}")
             db.execute(update(tables.clients).where(tables.clients.c.id == row.id).values(name=name))
 
@@ -189,9 +193,33 @@ def client_names(db: Connection) -> dict[str, str]:
     }
 
 
-def add_client(db: Connection, client: Client, *, wall: str) -> Client:
-    """Adds `client`, whose name becomes one that no other has; returns it as it is kept. Raises RefusedError
-    "too-many" or "bad-request"."""
+def require_free(db: Connection, name: str) -> None:
+    """Raises RefusedError "name-taken" where a client has this name, which is to be another's: a campaign
+    finds its machines by their names."""
+    holder = _holder(db, name)
+    if holder is not None:
+        raise RefusedError(
+            "name-taken",
+            f"client {holder} has the name {name!r}: choose another one, or if it is the same machine that"
+            f" joins anew, type `durability clients revoke {holder}` first",
+        )
+
+
+def require_still_free(db: Connection, name: str) -> None:
+    """As `require_free`, for whoever joins by a code that was given for this name."""
+    holder = _holder(db, name)
+    if holder is not None:
+        raise RefusedError(
+            "name-taken",
+            f"this code is for the name {name!r}, which client {holder} has by now: type `durability clients"
+            f" rename {holder} NAME` on the server's machine, or revoke it, then join with the same code",
+        )
+
+
+def add_client(db: Connection, client: Client, code: bytes, *, wall: str, now: int) -> Client:
+    """Adds `client`, who joins by the code with the hash `code`. The name becomes one that no other client
+    has, and that no other open code gives. Returns the client as it is kept. Raises RefusedError "too-many"
+    or "bad-request"."""
     known = func.count().filter(tables.clients.c.revoked == "")
     joined, count = db.execute(select(func.count(), known).select_from(tables.clients)).one()
     if count >= CLIENTS_MAX:
@@ -201,7 +229,7 @@ def add_client(db: Connection, client: Client, *, wall: str) -> Client:
         )
     if joined >= JOINS_MAX:
         raise RefusedError("too-many", f"{JOINS_MAX:,} clients have joined, the maximum of one store")
-    kept = replace(client, name=_free_name(db, fit_name(client.name)))
+    kept = replace(client, name=_free_name(db, fit_name(client.name), code, now=now))
     row = {"id": kept.id, "name": kept.name, "role": kept.role, "hash": kept.hash, "joined": wall}
     db.execute(insert(tables.clients).values(row))
     return kept
@@ -263,16 +291,27 @@ def _known(db: Connection, client: str) -> Row[Any]:
     return row
 
 
-def _is_taken(db: Connection, name: str) -> bool:
+def _holder(db: Connection, name: str) -> str | None:
+    """The id of the client that is known by this name or id."""
     columns = tables.clients.c
     taken = or_(columns.id == name, columns.name == name)
-    return db.execute(select(columns.id).where(taken, columns.revoked == "")).first() is not None
+    return db.execute(select(columns.id).where(taken, columns.revoked == "")).scalar()
 
 
-def _free_name(db: Connection, wanted: str) -> str:
+def _is_promised(db: Connection, name: str, code: bytes, *, now: int) -> bool:
+    """Whether an open code gives this name that is not the one with the hash `code`."""
+    invitations, codes = tables.invitations.c, tables.machine_codes.c
+    for columns, over in ((invitations, invitations.used), (codes, codes.revoked)):
+        open_ = select(columns.name).where(over == "", columns.expires > now, columns.hash != code)
+        if db.execute(open_.where(columns.name == name)).first() is not None:
+            return True
+    return False
+
+
+def _free_name(db: Connection, wanted: str, code: bytes, *, now: int) -> str:
     """`wanted`, or with a number behind it; cut where both together would be too long for a name."""
     name, number = wanted, 1
-    while _is_taken(db, name):
+    while _holder(db, name) is not None or _is_promised(db, name, code, now=now):
         number += 1
         suffix = f"-{number}"
         room = limits.NAME_BYTES_MAX - len(suffix)

@@ -17,7 +17,14 @@ from durability.errors import RefusedError
 from durability.formats.packing import Value
 from durability.protocol.auth import Role
 from durability_server.store import tables
-from durability_server.store.client_store import INVITATIONS_MAX, Client, add_client, fit_name
+from durability_server.store.client_store import (
+    INVITATIONS_MAX,
+    Client,
+    add_client,
+    fit_name,
+    require_free,
+    require_still_free,
+)
 from durability_server.store.database import Database
 
 _AGAIN = "type `durability clients invite --machines N` on the server's machine for another"
@@ -47,10 +54,13 @@ class MachineStore:
             return _found(db, hash_, now=now)
 
     def invite(self, code: MachineCode, *, wall: str, now: int) -> None:
-        """Adds a code. Raises RefusedError "too-many" or "bad-request"."""
+        """Adds a code. Raises RefusedError "too-many" or "bad-request", and "name-taken" for one machine:
+        several get numbers behind their name."""
         columns = tables.machine_codes.c
         name = fit_name(code.name) if code.name else ""
         with self._database.transaction() as db:
+            if name and code.machines == 1:
+                require_free(db, name)
             open_ = select(func.count()).where(columns.revoked == "", columns.expires > now)
             if db.execute(open_).scalar_one() >= INVITATIONS_MAX:
                 raise RefusedError(
@@ -67,7 +77,8 @@ class MachineStore:
     def join(self, hash_: bytes, machine: str, client: Client, *, wall: str, now: int) -> tuple[Client, bool]:
         """Joins `machine` by the code with this hash: as `client` with a name that no other has, or if it
         joined before, as that client with the new secret. Returns the client as it is kept, and whether it
-        was known. Raises as `find` does, and RefusedError "bad-request", "machine-revoked" and "too-many"."""
+        was known. Raises as `find` does, and RefusedError "bad-request", "machine-revoked", "name-taken" and
+        "too-many"."""
         with self._database.transaction() as db:
             code = _found(db, hash_, now=now)
             if code is None:
@@ -95,7 +106,10 @@ class MachineStore:
                 raise RefusedError(
                     "code-used", f"{code.machines} machines have joined with this code, its maximum: {_AGAIN}"
                 )
-            kept = add_client(db, replace(client, name=code.name or client.name, role="client"), wall=wall)
+            if code.name and code.machines == 1:
+                require_still_free(db, code.name)
+            named = replace(client, name=code.name or client.name, role="client")
+            kept = add_client(db, named, hash_, wall=wall, now=now)
             db.execute(insert(tables.machines).values(hash=hash_, machine=machine, client=kept.id))
             return kept, False
 

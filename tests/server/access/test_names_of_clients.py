@@ -57,3 +57,58 @@ async def test_spaces_make_no_other_name(lab: Lab, sqlite_url: str) -> None:
     with pytest.raises(RefusedError) as refused:
         await operator.ask(messages.Rename(client="test", name="shelf 1 "), messages.Stored)
     assert refused.value.code == "name-taken"
+
+
+async def test_the_name_of_an_invitation_is_kept(lab: Lab, store_url: str) -> None:
+    """A campaign finds its machines by their names, so no other client gets one that was given away: neither
+    one that calls itself so meanwhile, nor the invited one another name in silence."""
+    running = await lab.start(store_url)
+    operator = await lab.connect(running.address, "operate", local=True)
+    line = (await operator.ask(messages.Invite(role="client", name="b"), messages.Invited)).line
+    one = messages.InviteMachines(name="rack", machines=1, valid_s=3600)
+    code = (await operator.ask(one, messages.Invited)).line
+    for name in ("b", "rack"):
+        await lab.join(running.address, (await running.server.invite()).line, name=name)
+    await lab.join(running.address, line, name="its-host-name")
+    await lab.join(running.address, code, name="its-host-name", machine="m1")
+    assert sorted(map(str, await _names(operator))) == ["b", "b-2", "rack", "rack", "rack-2", "test"]
+
+
+@pytest.mark.parametrize("machines", [0, 1])
+async def test_no_invitation_is_for_a_name_that_is_taken(lab: Lab, store_url: str, machines: int) -> None:
+    """The operator hears it, with what to type; also whoever joins, if the name was given away since. The
+    code is not used up then. `machines`: 0 for a code that is good once."""
+    asked = (
+        messages.InviteMachines(name="b", machines=1, valid_s=3600)
+        if machines
+        else messages.Invite(role="client", name="b")
+    )
+    running = await lab.start(store_url)
+    tenant = await lab.join(running.address, (await running.server.invite()).line, name="b")
+    operator = await lab.connect(running.address, "operate", local=True)
+    with pytest.raises(RefusedError, match=f"clients revoke {tenant.client}") as refused:
+        await operator.ask(asked, messages.Invited)
+    assert refused.value.code == "name-taken"
+    operator = await lab.connect(running.address, "operate", local=True)
+    await operator.ask(messages.Rename(client="b", name="c"), messages.Stored)
+    line = (await operator.ask(asked, messages.Invited)).line
+    await operator.ask(messages.Rename(client="c", name="b"), messages.Stored)
+    with pytest.raises(RefusedError, match=f"rename {tenant.client} NAME") as refused:
+        await lab.join(running.address, line, machine="m1" if machines else "")
+    assert refused.value.code == "name-taken"
+    await operator.ask(messages.Revoke(client="b"), messages.Revoked)
+    mine = await lab.join(running.address, line, machine="m1" if machines else "")
+    rows = (await operator.ask(messages.ListClients(), messages.Clients)).rows
+    assert [row["client"] for row in rows if (row["name"], row["state"]) == ("b", "joined")] == [mine.client]
+
+
+async def test_several_machines_of_one_name_get_numbers(lab: Lab, store_url: str) -> None:
+    """So their code may be given though the name is taken."""
+    running = await lab.start(store_url)
+    await lab.join(running.address, (await running.server.invite()).line, name="rack")
+    operator = await lab.connect(running.address, "operate", local=True)
+    asked = messages.InviteMachines(name="rack", machines=2, valid_s=3600)
+    line = (await operator.ask(asked, messages.Invited)).line
+    for machine in ("m1", "m2"):
+        await lab.join(running.address, line, machine=machine)
+    assert (await _names(operator))[:4] == ["test", "rack", "rack-2", "rack-3"]

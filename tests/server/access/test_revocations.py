@@ -131,7 +131,7 @@ class _Peer:
 
 def test_a_revocation_costs_one_walk_over_the_connections() -> None:
     """Another server names all that were ever revoked each time that one more is: with as many of both as
-    there may be, the event loop stood still for twenty seconds. The time is the processor's, whatever else runs."""
+    there may be, the event loop stood still for twenty seconds. The time is the processor's."""
     manager = ConnectionManager()
     peers = [_Peer(f"{number:x}") for number in range(AUTHENTICATED_MAX)]
     for peer in peers:
