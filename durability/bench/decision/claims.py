@@ -24,8 +24,7 @@ class Claim:
     """What one client says of a drive. `client`: its id, `name`: what people call it, both "" for the
     operator; `losses`: how many cuts lost data, `unknown`: how many have no outcome. `loss_runs`,
     `durable_runs`, `unanswered_runs`: of each series and class of cuts the newest run that lost data, that
-    lost nothing, or, without such a one, that has no outcome; the last () from a server of an earlier
-    release."""
+    lost nothing, or, without such a one, that has no outcome."""
 
     client: str
     name: str
@@ -112,7 +111,7 @@ def claim_from_row(row: Mapping[str, Any]) -> Claim:
             cut_class=str(row["cut_class"]),
             loss_runs=tuple(map(str, row["loss_runs"])),
             durable_runs=tuple(map(str, row["durable_runs"])),
-            unanswered_runs=tuple(map(str, row.get("unanswered_runs", ()))),
+            unanswered_runs=tuple(map(str, row["unanswered_runs"])),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"not what a client says of a drive: {error!r}") from error
