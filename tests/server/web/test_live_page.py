@@ -69,7 +69,7 @@ async def test_a_page_that_hangs_is_started_again(
     assert first is not None
     os.kill(first, signal.SIGSTOP)
     monkeypatch.setattr(live_page, "_AGAIN_S", (0.1, 60.0))
-    with monkeypatch.context() as impatient:  # later on a busy machine keeps any process silent for so long
+    with monkeypatch.context() as impatient:  # on a busy machine any may be silent so long
         impatient.setattr(live_page, "_SILENT_S", 1.5)
         impatient.setattr(live_page, "_END_S", 0.1)
         await until(lambda: page.page.process not in (None, first))
