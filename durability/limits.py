@@ -10,6 +10,7 @@ RECORD_BYTES_MAX = 1 << 20
 BLOCK_BYTES_MAX = 16 << 20
 SUPERBLOCK_BYTES = 64 << 10  # each of the two copies; also keeps the first slot aligned to any block size
 WRITERS_MAX = 256
+WRITERS_OF_CLIENT_MAX = 2048  # of all runs of one client at one server: each may be in each group commit
 SLOTS_MAX = 1 << 48
 SEQ_MAX = (1 << 63) - 1
 GROUP_MAX = 4096

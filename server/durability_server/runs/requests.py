@@ -209,10 +209,12 @@ class Requests:
             wall=clock.wall(),
             writers=plan.writers,
         )
+        self._require_writers_left(message.run, registration.client, plan.writers)
         await self._given.require_left(registration.client, "runs")  # before any prefill
         await self._thread.call(self._store.register, registration, force=message.force)
         self._given.add(registration.client, _bytes_of(registration))
         async with self._registry.holding(message.run, "resume") as run:
+            self._require_writers_left(run.id, registration.client, plan.writers)  # others came meanwhile
             return self._accept(channel, run)
 
     async def _resume(self, channel: Channel, message: messages.Resume) -> Message:
@@ -222,6 +224,7 @@ class Requests:
         _require_not_ended(known)
         async with self._registry.holding(message.run, "resume") as run:
             _require_not_ended(run.head)
+            self._require_writers_left(run.id, run.stored.client, run.plan.writers)
             if run.credits_in_doubt > IN_DOUBT_RESUMED_MAX:
                 raise RefusedError(
                     "quota",
@@ -229,6 +232,18 @@ class Requests:
                     " credits reached it: verify the run, and begin a new one",
                 )
             return self._accept(channel, run)
+
+    def _require_writers_left(self, run_id: int, client: str, writers: int) -> None:
+        """Raises RefusedError "busy" where the run would give its client more writers here than one may have
+        (the operator's own are not counted): the commits of all clients would take longer."""
+        others = self._registry.writers_beside(run_id, client) if client else 0
+        if others + writers > limits.WRITERS_OF_CLIENT_MAX:
+            raise RefusedError(
+                "busy",
+                f"the runs of this client that go on have {others:,} writers, and this one has {writers:,}. One"
+                f" client may have {limits.WRITERS_OF_CLIENT_MAX:,} at one server: give this run fewer with"
+                " --writers, or wait until another one has ended",
+            )
 
     def _accept(self, channel: Channel, run: Run) -> Message:
         """The client on `channel` speaks for `run` from now on; who did so before is fenced."""

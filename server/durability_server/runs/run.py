@@ -121,6 +121,7 @@ class Run:
         self._follows, self._saves = snapshot.epoch, snapshot.saves
         self._save, self._last_save = snapshot.saves, 0  # of the newest snapshot, and of what is durable
         self._whole = False  # whether the store gets all of the run anew
+        self._durable: tuple[int, ...] = ()  # the frontiers that this server has saved last
         self._boot_id = boot_id
         self._events_saved = snapshot.events[-1][0] if snapshot.events else 0
 
@@ -358,6 +359,7 @@ class Run:
             save=self._save,
             last_save=self._last_save,
             whole=self.stored if self._whole else None,
+            durable=self._durable,
         )
 
     def _receipt_wall(self) -> str:
@@ -375,6 +377,7 @@ class Run:
         if snapshot.events:
             self._events_saved = snapshot.events[-1][0]
         self._last_save = snapshot.save
+        self._durable = snapshot.frontiers
         if snapshot.whole is not None:
             self._whole = False
         self.saved_ns = at_ns
@@ -392,6 +395,7 @@ class Run:
         """The store lacks what was durable of the run: it gets all of it anew."""
         self._whole = self.timeline_wanted = True
         self._events_saved = 0
+        self._durable = ()
 
     def case(self, *, now_ns: int, relations: Relations) -> Case:
         """All that a judge needs to know of the run."""

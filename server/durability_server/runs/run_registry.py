@@ -86,6 +86,11 @@ class Registry:
         """The run, if it is in memory here, to be changed."""
         return self._runs.get(run_id)
 
+    def writers_beside(self, run_id: int, client: str) -> int:
+        """How many writers the other runs of the client have that are in memory here."""
+        runs = self._runs.values()
+        return sum(run.plan.writers for run in runs if run.stored.client == client and run.id != run_id)
+
     def _read(self, run_id: int) -> Run:
         """In a thread of the store's: to decode the timeline of a long run takes a tenth of a second."""
         return Run(self._store.load(run_id), boot_id=self._boot_id)

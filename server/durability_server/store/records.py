@@ -51,13 +51,14 @@ class Registration:
 class RunSnapshot:
     """What changes while a run goes on, whole. `finish` is "", "stopped" or "ended". `timeline`, `credits`,
     `statistics` and `target_error`, all packed, leave the stored ones where they are None; `events` are those
-    not saved before, numbered.
+    not saved before, numbered. `durable`: the frontiers that this server saved last, () for none; what stands
+    there as well is not written again.
     `epoch` rises whenever a server takes the run. The store takes the snapshot only if this server has the
     run with this epoch, or if nothing was saved since it was loaded: with the epoch `follows`, when the
     number of its last save was `saves`. `save` is the number of this one, higher than each before it.
     `last_save`: that of the last one which this server knows to be durable, 0 for none. A store that has only
-    older ones has gone back, and takes no snapshot but a whole one: with all events, and with `whole`, which
-    has what was stored once, at arming.
+    older ones has gone back, and takes no snapshot but a whole one: with all events and frontiers, and with
+    `whole`, which has what was stored once, at arming.
     """
 
     run: int
@@ -82,6 +83,7 @@ class RunSnapshot:
     save: int = 1
     last_save: int = 0
     whole: StoredRun | None = None
+    durable: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,6 +73,7 @@ def save_parts(db: Connection, by_key: Mapping[str, RunSnapshot]) -> None:
         {"key": key, "number": writer, "acked": acked}
         for key, snapshot in by_key.items()
         for writer, acked in enumerate(snapshot.frontiers)
+        if snapshot.durable[writer : writer + 1] != (acked,)
     ]
     if frontiers:
         db.execute(_UPDATE_FRONTIER, frontiers)

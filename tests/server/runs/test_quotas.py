@@ -21,6 +21,7 @@ from durability_server.runs import given_bytes
 from durability_server.store import evidence_rows, tables
 from durability_server.store import store as store_module
 from tests.core.evidence.memory_target import make_statistics
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from tests.server.conftest import Client, Lab
@@ -197,6 +198,38 @@ async def test_what_a_run_gives_by_itself_is_counted_now_and_then(
             client = await lab.connect(running.address)
             await client.register(lab.plan(run=run), lab.facts(serial=f"S{run}"))
     assert refused.value.code == "quota"
+
+
+async def test_a_client_has_so_many_writers_at_a_time(
+    lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them may be in each commit, for which all clients wait. One run too many is refused before
+    anything is stored of it, and one that comes back has to wait for another to end; other clients, and the
+    operator, go on."""
+    monkeypatch.setattr(limits, "WRITERS_OF_CLIENT_MAX", 5)
+    running = await lab.start(sqlite_url)
+    clients = [await lab.connect(running.address) for _ in range(2)]
+    for run, client in enumerate(clients, 1):
+        await client.begin(lab.plan(run=run), lab.facts(serial=f"S{run}"))
+    refused = await lab.connect(running.address)
+    with pytest.raises(RefusedError, match=r"4 writers, and this one has 2.* --writers") as busy:
+        await refused.register(lab.plan(run=3), lab.facts(serial="S3"))
+    assert busy.value.code == "busy"
+    await (await lab.connect(running.address)).resume(2)  # counted once
+
+    await clients[0].close()
+    await lab.exported(running.address, 1, lambda case: case.session_end == "fin")
+    await until(lambda: len(running.server.runs) == 1)
+    await (await lab.connect(running.address)).register(lab.plan(run=3), lab.facts(serial="S3"))
+    with pytest.raises(RefusedError) as busy:
+        await (await lab.connect(running.address)).resume(1)
+    assert busy.value.code == "busy"
+
+    lab.members[running.address] = await lab.join(running.address, (await running.server.invite()).line)
+    await (await lab.connect(running.address)).begin(lab.plan(run=4), lab.facts(serial="S4"))
+    for run in (5, 6, 7):
+        operator = await lab.connect(running.address, local=True)
+        await operator.begin(lab.plan(run=run), lab.facts(serial=f"S{run}"))
 
 
 async def test_a_run_begins_while_a_long_question_is_answered(lab: Lab, sqlite_url: str) -> None:

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from sqlalchemy import Engine, event
 
 from durability.errors import RefusedError
 from durability.formats.documents import to_value
@@ -141,6 +142,49 @@ def test_a_store_that_still_has_all_gets_nothing_twice(store_fixture: StoreFixtu
     _acknowledge(run, 5)
     assert _save(store, run) == {}
     assert len(store.load(RUN).snapshot.events) == len(run.events)
+
+
+def test_only_frontiers_that_rose_are_written(store_fixture: StoreFixture) -> None:
+    """A run may have hundreds of writers, of which few come on between two commits. After a commit of unknown
+    outcome those of that one are written too, and to a store that has gone back all of them."""
+    store = store_fixture.store
+    store_fixture.register(RUN)
+    run = _take(store)
+    _arm(store_fixture, run)
+    standby = Standby(store)
+    _save(store, run)
+    written: list[int] = []
+
+    def note(_connection: object, _cursor: object, statement: str, rows: Any, *_: object) -> None:
+        if statement.startswith("UPDATE frontiers"):
+            written.append(len(rows) if isinstance(rows, list) else 1)
+
+    with listening(note):
+        _save(store, run)
+        run.acknowledge(clock.now_ns(), (5, 0), 0)
+        _save(store, run)
+        run.acknowledge(clock.now_ns(), (5, 9), 0)
+        store.save([run.snapshot(timeline=False)])  # the answer was lost
+        run.acknowledge(clock.now_ns(), (6, 9), 0)
+        _save(store, run)
+        assert written == [1, 1, 2]
+        assert store.load(RUN).snapshot.frontiers == (6, 9)
+        standby.take_over()
+        assert _save(store, run) == {RUN: "behind"}
+        run.gone_back()
+        assert _save(store, run) == {}
+    assert written == [1, 1, 2, 2]
+    assert store.load(RUN).snapshot.frontiers == (6, 9)
+
+
+@contextmanager
+def listening(note: Callable[..., None]) -> Iterator[None]:
+    """`note` gets each statement to a database."""
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        yield
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
 
 
 @pytest.mark.parametrize("was_registered", [True, False])
