@@ -24,11 +24,12 @@ from tests.core.campaign.written_log import said, state_of, written_log
 ON = facts()
 OFF = facts(drives=(drive(write_cache="write through"),))
 CUTS = 59
+BENCH = simulate(Device())
 
 
 def measured(stack: Facts) -> Result:
     """A benchmark of that stack."""
-    return replace(simulate(Device()), facts=stack)
+    return replace(BENCH, facts=stack)
 
 
 def campaign(stacks: list[Facts], *, lost: int = 0, name: str = "c") -> list[KnownDrive]:
