@@ -8,6 +8,7 @@ the URL or PGSSLMODE says otherwise.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Any
 
@@ -20,7 +21,7 @@ _ADVICE = (
 )
 
 
-def options(connect: dict[str, Any]) -> dict[str, str]:
+def options(connect: Mapping[str, Any]) -> dict[str, str]:
     """What to add to the parameters of a connection, `connect`, as libpq has them."""
     if "sslmode" in connect or os.environ.get("PGSSLMODE"):
         return {}

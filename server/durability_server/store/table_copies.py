@@ -8,7 +8,6 @@ which a later one migrates (docs/how-to/upgrade.md has the lines). Within a tran
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from sqlalchemy import Connection, inspect
 
@@ -22,22 +21,25 @@ def write(db: Connection, names: Sequence[str], prefix: str) -> None:
     inspector = inspect(db)
     for name in names:
         copy = f'"{prefix}{name}"'
-        keys = [("PRIMARY KEY", inspector.get_pk_constraint(name), "constrained_columns")]
-        keys += [("UNIQUE", key, "column_names") for key in inspector.get_unique_constraints(name)]
+        primary = inspector.get_pk_constraint(name)
+        keys = [("PRIMARY KEY", primary["name"], primary["constrained_columns"])]
+        keys += [
+            ("UNIQUE", one["name"], one["column_names"]) for one in inspector.get_unique_constraints(name)
+        ]
         for kind, key, columns in keys:
-            named = f'"{prefix}{key["name"]}" {kind}'
-            db.exec_driver_sql(f"ALTER TABLE {copy} ADD CONSTRAINT {named} ({_listed(key[columns])})")
+            added = f'"{prefix}{key}" {kind} ({_listed(columns)})'
+            db.exec_driver_sql(f"ALTER TABLE {copy} ADD CONSTRAINT {added}")
         for index in inspector.get_indexes(name):
             if "duplicates_constraint" not in index:
-                columns = _listed(index["column_names"])
-                db.exec_driver_sql(f'CREATE INDEX "{prefix}{index["name"]}" ON {copy} ({columns})')
+                on = f"{copy} ({_listed(index['column_names'])})"
+                db.exec_driver_sql(f'CREATE INDEX "{prefix}{index["name"]}" ON {on}')
     for name in names:  # now that the keys are there to which they refer
-        for key in inspector.get_foreign_keys(name):
-            mine, theirs = _listed(key["constrained_columns"]), _listed(key["referred_columns"])
-            refers = f'FOREIGN KEY ({mine}) REFERENCES "{prefix}{key["referred_table"]}" ({theirs})'
+        for link in inspector.get_foreign_keys(name):
+            mine, theirs = _listed(link["constrained_columns"]), _listed(link["referred_columns"])
+            refers = f'FOREIGN KEY ({mine}) REFERENCES "{prefix}{link["referred_table"]}" ({theirs})'
             # Its name may be that of the table's: it has no index.
-            db.exec_driver_sql(f'ALTER TABLE "{prefix}{name}" ADD CONSTRAINT "{key["name"]}" {refers}')
+            db.exec_driver_sql(f'ALTER TABLE "{prefix}{name}" ADD CONSTRAINT "{link["name"]}" {refers}')
 
 
-def _listed(columns: Iterable[Any]) -> str:
+def _listed(columns: Iterable[str | None]) -> str:
     return ", ".join(f'"{column}"' for column in columns)
