@@ -221,33 +221,38 @@ def serve(
     from durability_server.announcements import Announcer
 
     async def say_where(running: server.Server, host: str, port: int) -> None:
-        print(f"Listening on {format_address(host, port)}.", flush=True)
+        lines = [f"Listening on {format_address(host, port)}."]
         if running.page:
-            print(f"Live page: {running.page}", flush=True)
+            lines.append(f"Live page: {running.page}")
         if running.others:
             count, others = counted(len(running.others), "other server"), ", ".join(running.others)
-            print(f"Sharing the store with {count}: {others}.", flush=True)
+            lines.append(f"Sharing the store with {count}: {others}.")
         if sys.stdout.isatty():  # what a service prints is kept in logs, and the code is a secret
             invited = await running.invite()
-            print(f"On the machine under test, once, until {invited.expires}:\n  {invited.line}", flush=True)
+            lines.append(f"On the machine under test, once, until {invited.expires}:\n  {invited.line}")
         else:
-            print(
-                "To join a machine under test, type here, as this user or root: durability clients invite",
-                flush=True,
+            lines.append(
+                "To join a machine under test, type here, as this user or root: durability clients invite"
             )
+        # In a thread: clients may be here already, and a stopped terminal takes nothing.
+        await asyncio.to_thread(print, "\n".join(lines), flush=True)
 
-    asyncio.run(
-        server.serve(
-            listen=listen,
-            store_url=store or default_store_url(),
-            directory=state_directory(),
-            ready=say_where,
-            announce=Announcer(None if quiet else sys.stdout),
-            advertise=advertise,
-            web=web,
-            listening=service_manager.informed,
+    announce = Announcer(None if quiet else sys.stdout)
+    try:
+        asyncio.run(
+            server.serve(
+                listen=listen,
+                store_url=store or default_store_url(),
+                directory=state_directory(),
+                ready=say_where,
+                announce=announce,
+                advertise=advertise,
+                web=web,
+                listening=service_manager.informed,
+            )
         )
-    )
+    finally:
+        announce.flush()
 
 
 @app.command()

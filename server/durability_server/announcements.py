@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TextIO, TypeAlias
 
 from durability import plain_text
+from durability.units import counted
 from durability_server import clock
+from durability_server.line_writer import NOT_TAKEN, LineWriter
 
 # Tells of an event: who, and what.
 Announce: TypeAlias = Callable[[str, str], None]
@@ -22,19 +23,28 @@ _NOTICE = "<5>"
 
 
 class Announcer:
-    """Writes the lines to `out`, none if that is None."""
+    """Has the lines written to `out`, none if that is None."""
 
     def __init__(self, out: TextIO | None) -> None:
-        self._out = out
+        self._lines = None if out is None else LineWriter(out, left_out=self._left_out)
         self._prefix = _NOTICE if _JOURNAL in os.environ else ""
 
     def __call__(self, who: str, what: str) -> None:
-        """An event happened now; local time, because the line is read beside a clock."""
-        if self._out is None:
-            return
-        line = plain_text.as_line(f"{clock.local_time()}  {who}  {what}")
-        with suppress(OSError, ValueError):  # nobody reads, which must not end the server
-            print(f"{self._prefix}{line}", file=self._out, flush=True)
+        """An event happened now."""
+        if self._lines is not None:
+            self._lines.write(self._line(who, what))
+
+    def flush(self) -> None:
+        """Waits a while for lines that are not written yet."""
+        if self._lines is not None:
+            self._lines.flush()
+
+    def _line(self, who: str, what: str) -> str:
+        """With local time, because the line is read beside a clock."""
+        return self._prefix + plain_text.as_line(f"{clock.local_time()}  {who}  {what}")
+
+    def _left_out(self, count: int) -> str:
+        return self._line("serve", f"{counted(count, 'event')} before this were left out: {NOT_TAKEN}")
 
 
 class HeldBack:

@@ -8,11 +8,14 @@ lines name the objects that they are about, so each would be a kind of its own.
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TextIO
 
 from durability import plain_text
+from durability.units import counted
+from durability_server.line_writer import NOT_TAKEN, LineWriter
 
 _FORMAT = "%(asctime)s %(levelname)s %(message)s"
 _AT_ONCE = 20  # lines of one kind
@@ -20,12 +23,36 @@ _INTERVAL_S = 10.0  # in which there may be so many
 _KINDS_MAX = 20_000  # that are counted apart; all others are one
 
 
-def set_up() -> None:
-    """Has the log written to stderr."""
-    handler = logging.StreamHandler()
+def set_up() -> logging.Handler:
+    """Has the log written to stderr. Flush what it returns before the end of the process."""
+    handler = _LineHandler(sys.stderr)
     handler.setFormatter(PlainFormatter(_FORMAT))
     handler.addFilter(Rare())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+    return handler
+
+
+class _LineHandler(logging.Handler):
+    """Has the lines written to `out`."""
+
+    def __init__(self, out: TextIO) -> None:
+        super().__init__()
+        self._lines = LineWriter(out, left_out=self._left_out)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """As of `logging.Handler`."""
+        try:
+            self._lines.write(self.format(record))
+        except Exception:  # as every handler does: a line of the log ends nothing
+            self.handleError(record)
+
+    def flush(self) -> None:
+        """Waits a while for lines that are not written yet; Python does so at its end."""
+        self._lines.flush()
+
+    def _left_out(self, count: int) -> str:
+        text = f"{counted(count, 'line')} before this were left out: {NOT_TAKEN}"
+        return self.format(logging.makeLogRecord({"levelname": "WARNING", "msg": text}))
 
 
 class PlainFormatter(logging.Formatter):

@@ -318,7 +318,7 @@ async def serve(
     stop. Raises UsageError, SetupError or StoreError if it cannot start, and DurabilityError if a defect ends
     it: what is in the store is whole, as after any death of a server."""
     host, port = parse_address(listen)
-    log_lines.set_up()
+    lines = log_lines.set_up()
     raise_file_limit()
     sys.setswitchinterval(_SWITCH_S)
     held_back = HeldBack(announce)
@@ -348,6 +348,7 @@ async def serve(
     finally:
         for number in signals:
             loop.remove_signal_handler(number)
+        lines.flush()  # before the command says why it ends
 
 
 @asynccontextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import os
 import re
 import signal
@@ -134,14 +133,17 @@ async def test_a_client_that_comes_back_all_the_time_hides_no_other(
 
 def test_a_line_is_plain_and_its_reader_may_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a peer chose forges no line; the journal gets a priority; a closed stdout ends nothing."""
-    out = io.StringIO()
-    Announcer(out)("shelf\x1b[2J", "armed\nverdict: durable")
-    assert re.fullmatch(r"\d\d:\d\d:\d\d  shelf\\x1b\[2J  armed\\nverdict: durable\n", out.getvalue())
-    monkeypatch.setenv("JOURNAL_STREAM", "8:1")
-    Announcer(out)("shelf", "joined")
-    assert out.getvalue().splitlines()[-1].startswith("<5>")
-    out.close()
-    Announcer(out)("shelf", "joined")
+    reader, writer = os.pipe()
+    with os.fdopen(reader, encoding="utf-8") as lines, os.fdopen(writer, "w", encoding="utf-8") as out:
+        Announcer(out)("shelf\x1b[2J", "armed\nverdict: durable")
+        assert re.fullmatch(r"\d\d:\d\d:\d\d  shelf\\x1b\[2J  armed\\nverdict: durable\n", lines.readline())
+        monkeypatch.setenv("JOURNAL_STREAM", "8:1")
+        Announcer(out)("shelf", "joined")
+        assert lines.readline().startswith("<5>")
+        lines.close()
+        left = Announcer(out)
+        left("shelf", "joined")
+        left.flush()
     Announcer(None)("shelf", "joined")
 
 

@@ -240,9 +240,9 @@ class Requests:
         if others + writers > limits.WRITERS_OF_CLIENT_MAX:
             raise RefusedError(
                 "busy",
-                f"the runs of this client that go on have {others:,} writers, and this one has {writers:,}. One"
-                f" client may have {limits.WRITERS_OF_CLIENT_MAX:,} at one server: give this run fewer with"
-                " --writers, or wait until another one has ended",
+                f"the runs of this client that go on have {others:,} writers, and this one has {writers:,}."
+                f" One client may have {limits.WRITERS_OF_CLIENT_MAX:,} at one server: give this run fewer"
+                " with --writers, or wait until another one has ended",
             )
 
     def _accept(self, channel: Channel, run: Run) -> Message:

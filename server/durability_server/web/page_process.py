@@ -88,6 +88,7 @@ def _end_with(task: asyncio.Task[None]) -> None:
     """Without one of its tasks the page would show what is old; the server starts another page."""
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("the live page ends, a defect of this tool: %r", error)
+        logging.shutdown()  # the line is written by a thread
         os._exit(1)
 
 
