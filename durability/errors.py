@@ -71,6 +71,10 @@ class NotOursError(TargetError):
     """The target holds something that this tool did not write."""
 
 
+class UnreadableTargetError(TargetError):
+    """The target is there, and an I/O error keeps it from being opened."""
+
+
 class TargetBusyError(TargetError):
     """Another process holds the target."""
 

@@ -21,12 +21,12 @@ _OF_DEVICES = ("logdev=", "rtdev=", "journal_path=", "journal_dev=", "device=")
 class Drive:
     """A leaf block device: a disk as the kernel sees it, below partitions, md, dm and LVM.
 
-    `serial` is what identifies the drive: the serial or WWN; for a loop device "loop:", its backing
-    file, and "@" and its offset in that if it is not 0; "" where there is none. `diskseq` rises whenever the kernel enumerates a drive anew.
-    `unsafe_shutdowns` is the drive's own counter of power losses without warning. `emulated`: a virtual
-    machine's device, whose counters prove nothing. `flushes`: flush requests that completed on it since it
-    was enumerated (/sys/block/*/stat). `wwid`: the drive's world-wide name, or the CID of a memory card, ""
-    where there is none.
+    `serial` is what identifies the drive: the serial or WWN; for a loop device "loop:", its backing file, and
+    "@" and its offset in that if it is not 0; "" where there is none. `diskseq` rises whenever the kernel
+    enumerates a drive anew. `unsafe_shutdowns` is the drive's own counter of power losses without warning.
+    `emulated`: a virtual machine's device, whose counters prove nothing. `flushes`: flush requests that
+    completed on it since it was enumerated (/sys/block/*/stat). `wwid`: the drive's world-wide name, or the
+    CID of a memory card, "" where there is none.
     """
 
     name: Name

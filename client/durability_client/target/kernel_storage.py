@@ -17,7 +17,7 @@ from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any
 
-from durability.errors import TargetBusyError, TargetError, UsageError
+from durability.errors import TargetBusyError, TargetError, UnreadableTargetError, UsageError
 from durability.formats.facts import Drive, Facts
 from durability.formats.plan import CONTROL, MAIN, Plan, SyncMethod, TargetKind, parse_name
 from durability_client.system import block_devices, encrypted_directories, smart
@@ -25,7 +25,7 @@ from durability_client.system.path_walk import real_path
 from durability_client.target import discovery as facts_module
 from durability_client.target.commit_check import CommitCheck, commit_check, require_alive
 from durability_client.target.drive_watch import KernelDriveWatch
-from durability_client.target.storage import Buffer, PresentDrive, WritableBuffer
+from durability_client.target.storage import MEDIUM_ERRORS, Buffer, PresentDrive, WritableBuffer
 
 _O_DIRECT: int | None = getattr(os, "O_DIRECT", None)
 _F_FULLFSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
@@ -254,7 +254,8 @@ class KernelStorage:
             _sync_ancestor(path)
 
     def lock(self, *, create: bool = False) -> None:
-        """Hold the target: flock for a file, O_EXCL for a device. Raises TargetBusyError."""
+        """Hold the target: flock for a file, O_EXCL for a device. Raises TargetBusyError,
+        UnreadableTargetError, and TargetError for other errors."""
         assert self._lock_fd is None
         # O_EXCL on a block device claims it against mounts, md, dm and every other claimant, as flock does a
         # file.
@@ -272,7 +273,8 @@ class KernelStorage:
                 raise TargetBusyError(
                     f"{self.path}: mounted, or held by another program; release it"
                 ) from error
-            raise TargetError(f"{self.path}: cannot be opened: {error.strerror}") from error
+            of_class = UnreadableTargetError if error.errno in MEDIUM_ERRORS else TargetError
+            raise of_class(f"{self.path}: cannot be opened: {error.strerror}") from error
         try:
             self._lock_fd = _flocked(fd, self.path) if self.kind == "file" else fd
         except BlockingIOError:

@@ -7,6 +7,7 @@ it is, a short write is an error, and nothing is ever retried. Neither protocol 
 
 from __future__ import annotations
 
+import errno
 import mmap
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,14 @@ from durability.formats.plan import Plan, TargetKind
 # use.
 Buffer: TypeAlias = "bytes | bytearray | memoryview | mmap.mmap"
 WritableBuffer: TypeAlias = "bytearray | memoryview | mmap.mmap"
+
+# EIO in its shades: ENODATA is "critical medium error", EILSEQ a failed protection check, EUCLEAN a file
+# system's.
+MEDIUM_ERRORS = frozenset(
+    getattr(errno, name)
+    for name in ("EIO", "ENODATA", "EILSEQ", "EREMOTEIO", "EBADMSG", "EUCLEAN")
+    if hasattr(errno, name)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +161,8 @@ class Storage(Protocol):
         """Hold the target until `unlock` or the end of the process, against other users of it.
 
         `create` makes an empty main file where there is none; without it a missing file has nothing to hold.
-        Raises TargetBusyError if another process holds it.
+        Raises TargetBusyError if another process holds it, UnreadableTargetError if an I/O error of the
+        medium keeps it from being opened.
         """
 
     def unlock(self) -> None:

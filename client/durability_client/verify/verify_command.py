@@ -12,7 +12,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
@@ -28,6 +28,7 @@ from durability.errors import (
     RefusedError,
     SetupError,
     TargetError,
+    UnreadableTargetError,
     UsageError,
     WrongTargetError,
 )
@@ -96,7 +97,8 @@ async def verify(
     target = storage if storage is not None else await asyncio.to_thread(_storage, options)
     if isinstance(target, UnmountableStorage):
         print(fitted(target.why, err, indent=2), file=err)
-    target.lock()
+    with suppress(UnreadableTargetError):  # what cannot be opened is for the scan to judge
+        target.lock()
     try:
         with _bar(err) as on_progress:
             outcome = await examine(options, target, case_source, on_progress)

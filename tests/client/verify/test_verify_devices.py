@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +38,8 @@ from tests.core.evidence.memory_target import Disk, make_case, small
 from tests.sample_facts import drive, facts
 
 MakePlan = Callable[..., Plan]
+MakeMount = Callable[..., tuple[Path, Path]]
+GROUP_INODES, GROUP_BYTES = 32768, 128 << 20  # of the groups of an ext4 with blocks of 4 KiB
 ENVIRONMENT = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
 pytestmark = pytest.mark.slow  # each starts a server and a scan
 
@@ -216,6 +219,85 @@ async def test_file_system_that_does_not_mount_for_io_errors_may_be_withdrawn(
 
     put_back(backing, kept)
     assert await verdict_once_mounted(lab, device, target) == ["cut-not-shown", "loss-withdrawn"]
+
+
+@pytest.mark.parametrize(
+    ("workload", "suffix", "reasons"),
+    [
+        ("append", MAIN, ["findings", "unreadable-only"]),
+        ("append", ".0.0", ["findings", "unreadable-only"]),
+        ("overwrite", MAIN, ["cut-not-shown", "scan-unfinished", "nothing-checked"]),
+    ],
+)
+async def test_a_file_whose_inode_cannot_be_read(  # noqa: PLR0917
+    lab: Lab,
+    make_mount: MakeMount,
+    make_plan: MakePlan,
+    workload: str,
+    suffix: str,
+    reasons: list[str],
+) -> None:
+    """Its records are as unreadable as in bad sectors if other files can be read; where there is no other,
+    nothing shows that the drive is there. A pass that reads it says so."""
+    device, top = make_mount(mkfs=("-b", "4096", "-O", "^flex_bg"))  # inodes lie in the groups of directories
+    lab.plan = small(make_plan, workload=workload, slots=1024, credit=256)
+    lab.disk = Disk(lab.plan)
+    lab.disk.write_to(0, ACKED)
+    target = target_with_far_inode(lab.disk, top, suffix)
+    await lab.run(armed=KernelStorage(target).facts())
+    system("mount", "-o", "remount,ro", top)
+    rest = cut_last_group(device)
+    with pytest.raises(OSError, match="Input/output error"):
+        target.with_name(target.name + suffix).stat()
+
+    lab.storage = KernelStorage(target)
+    assert await reasons_of_verify(lab) == reasons
+
+    put_last_group_back(device, rest)
+    withdrawn = ["loss-withdrawn"] if "findings" in reasons else []
+    assert await reasons_of_verify(lab) == ["cut-not-shown", *withdrawn]
+
+
+async def reasons_of_verify(lab: Lab) -> list[str]:
+    """Without what a busy machine causes: a client that reports its error late has nothing at risk."""
+    return [code for code in codes(await lab.verify()) if code != "nothing-at-risk"]
+
+
+def target_with_far_inode(disk: Disk, top: Path, suffix: str) -> Path:
+    """Lay a target down with all in the first two groups of the ext4, but for the inode of one file; the path
+    of the target."""
+    last = 2 * GROUP_INODES
+    near, far = directory_between(top, 0, last), directory_between(top, last, sys.maxsize)
+    (far / "file").touch()
+    os.link(far / "file", near / f"target{suffix}")
+    return lay_down(disk, near).path
+
+
+def directory_between(top: Path, first: int, end: int) -> Path:
+    """A new directory with an inode from `first` on, before `end`; ext4 spreads them over its groups."""
+    for number in range(100):
+        directory = top / f"{first}-{number}"
+        directory.mkdir()
+        if first <= directory.stat().st_ino < end:
+            return directory
+    raise AssertionError("no directory lies there")
+
+
+def cut_last_group(device: Path) -> bytes:
+    """What the last group of the ext4 holds, from now on unreadable."""
+    with Path(backing_of(device)).open("r+b") as file:
+        file.seek(2 * GROUP_BYTES)
+        rest = file.read()
+        file.truncate(2 * GROUP_BYTES)
+    Path("/proc/sys/vm/drop_caches").write_text("3")
+    return rest
+
+
+def put_last_group_back(device: Path, rest: bytes) -> None:
+    """Let it be read again."""
+    with Path(backing_of(device)).open("ab") as file:
+        file.write(rest)
+    Path("/proc/sys/vm/drop_caches").write_text("3")
 
 
 def read_and_cut(backing: str, size_bytes: int) -> bytes:

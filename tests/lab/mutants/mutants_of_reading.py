@@ -12,6 +12,7 @@ from durability.evidence.slot_oracle import LogOracle, SlotOracle
 from durability.formats import record
 from durability_client.system import encrypted_directories
 from durability_client.verify import mount_probe, verify_command
+from durability_client.verify.scan import target_reader
 from durability_client.verify.scan.canary import Canary
 from durability_client.verify.scan.scan_base import ScanBase
 from durability_client.verify.scan.slot_scan import LogScan, SlotScan
@@ -120,6 +121,46 @@ READING = (
             "bad-sector-before-the-drive-goes-away": "loss: unreadable-only; 1 unreadable",
         },
         change=without(ScanReport._counts, "self.finished or name not in self.provisional", "True"),
+    ),
+    Mutant(
+        name="a file that does not open ends the scan",
+        rule=8,
+        taken_away="an I/O error of a file's own metadata is no finding",
+        noticed_by={
+            "inode-that-cannot-be-read": "inconclusive: scan-unfinished, nothing-checked",
+            "inode-of-the-target-that-cannot-be-read": "inconclusive: scan-unfinished, nothing-checked",
+        },
+        change=together(
+            without(target_reader.opened, "error.errno not in MEDIUM_ERRORS", "True"),
+            without(ScanBase._size, "error.errno not in MEDIUM_ERRORS", "True"),
+        ),
+    ),
+    Mutant(
+        name="a directory that cannot be listed ends the scan",
+        rule=8,
+        taken_away="without a list of the files of a log, its records are not read",
+        noticed_by={
+            "directory-that-cannot-be-listed": "inconclusive: scan-unfinished, nothing-checked",
+        },
+        change=without(ScanBase._suffixes, "error.errno not in MEDIUM_ERRORS", "True"),
+    ),
+    Mutant(
+        name="files of a log are lost without a list",
+        rule=8,
+        taken_away="a missing file of a log counts, though no list shows whether it was replaced",
+        noticed_by={
+            "old-log-of-a-directory-that-cannot-be-listed": "loss; 100 truncated",
+        },
+        change=without(LogScan._extents, " and self._unlisted is None", ""),
+    ),
+    Mutant(
+        name="a first record that cannot be read is old",
+        rule=4,
+        taken_away="a file beyond the ceiling shows no newer record if that cannot be read",
+        noticed_by={
+            "old-log-whose-newer-files-begin-with-bad-sectors": "loss; 100 truncated",
+        },
+        change=without(LogScan._first_record, "if chunk.content.unreadable:", "if False:"),
     ),
     Mutant(
         name="an unfinished scan knows how old the log is",

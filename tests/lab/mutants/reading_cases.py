@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 
 from durability import limits
+from durability.formats.case import Case
 from durability.formats.plan import MAIN, Plan
 from durability.formats.record import superblock
 from durability_client.verify.scan.read_chunks import pieces_within
@@ -126,6 +127,57 @@ def write_in_flight_that_an_old_log_does_not_know() -> str:
 def superblock_that_no_old_log_explains() -> str:
     """A copy of the superblock is garbage, which no write of the run does. Then the drive leaves the bus."""
     return _restored_store(lambda disk, _: disk.files[MAIN].__setitem__(slice(SECTOR), GARBAGE))
+
+
+def _log(acked: int, done: int = ACKED) -> tuple[Files, Case]:
+    """The files of a log after so many records, 64 in each, and a case of which so many were acknowledged."""
+    plan = plan_of(workload="append")
+    return Files.of(disk_of(plan, done), after_power_loss()), make_case(plan, (acked,))
+
+
+@lab_case("loss: unreadable-only; 64 unreadable")
+def inode_that_cannot_be_read() -> str:
+    """One file of a log does not open, because of a bad sector in the file system's own data."""
+    files, case = _log(ACKED)
+    files.hidden.add(".0.2")
+    return judged(files, case)
+
+
+@lab_case("loss: unreadable-only; 2 unreadable")
+def inode_of_the_target_that_cannot_be_read() -> str:
+    """The file with the superblocks does not open. All records are in other files, and in order."""
+    files, case = _log(ACKED)
+    files.hidden.add(MAIN)
+    return judged(files, case)
+
+
+@lab_case("loss; 1 lost")
+def directory_that_cannot_be_listed() -> str:
+    """A record of a log is zeros, and the directory cannot be listed."""
+    plan = plan_of(workload="append")
+    disk = disk_of(plan, ACKED)
+    disk.put(0, ACKED - 20, bytes(plan.record_bytes))
+    files = Files.of(disk, after_power_loss())
+    files.listed = False
+    return judged(files, make_case(plan, (ACKED,)))
+
+
+@lab_case("inconclusive: scan-unfinished, nothing-checked")
+def old_log_of_a_directory_that_cannot_be_listed() -> str:
+    """The server's store is a backup's; the writer has removed the files that the store knows of since."""
+    files, case = _log(100)
+    files.listed = False
+    return judged(files, case)
+
+
+@lab_case("inconclusive: log-behind; 100 truncated")
+def old_log_whose_newer_files_begin_with_bad_sectors() -> str:
+    """The server's store is a backup's. What shows it are the first records of two files, and no sector of
+    these can be read."""
+    files, case = _log(100, 256)
+    for suffix in (".0.2", ".0.3"):
+        files.bad.update({(suffix, 0), (suffix, SECTOR)})
+    return judged(files, case)
 
 
 @lab_case("loss: unreadable-only; 1 unreadable")

@@ -88,7 +88,8 @@ class Files:
     file ("sync") and of the directory ("sync directory"), with how many of that kind there were and the last
     file that was opened for writing; it may raise, or cut.
 
-    `bad`: suffix and offset of sectors that give an I/O error. `flips`: how often the byte at suffix and
+    `bad`: suffix and offset of sectors that give an I/O error. `hidden`: the files that give one whatever
+    is asked. `listed`: whether the directory can be listed. `flips`: how often the byte at suffix and
     offset is read wrong. `gone`: suffix and range from which the drive does not answer any more. `power_for`:
     how many reads there is power for; open files stay open.
     """
@@ -100,6 +101,8 @@ class Files:
         self.now = now
         self.before: Callable[[str, int, OpenFile | None], None] = lambda kind, number, file: None
         self.bad: set[tuple[str, int]] = set()
+        self.hidden: set[str] = set()
+        self.listed = True
         self.flips: dict[tuple[str, int], int] = {}
         self.gone: tuple[str, range] | None = None
         self.power_for: int | None = None
@@ -196,6 +199,7 @@ class Files:
 
     def _open(self, suffix: str, *, create: bool) -> OpenFile:
         self._require_power()
+        self._look(suffix)
         if create and suffix in self._names:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), suffix)
         if create:
@@ -204,10 +208,17 @@ class Files:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), suffix)
         return OpenFile(self, suffix, self._names[suffix])
 
+    def _look(self, suffix: str) -> None:
+        if suffix in self.hidden:
+            raise _error(errno.EIO)
+
     def exists(self, suffix: str) -> bool:
+        self._look(suffix)
         return suffix in self._names
 
     def suffixes(self) -> tuple[str, ...]:
+        if not self.listed:
+            raise _error(errno.EIO)
         return tuple(sorted(suffix for suffix in self._names if suffix != MAIN))
 
     def size(self, suffix: str) -> int:

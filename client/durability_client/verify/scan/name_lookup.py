@@ -16,8 +16,8 @@ from durability import limits
 from durability.evidence.name_oracle import MISSING, FoundNames
 from durability.formats.mixing import U64, Words
 from durability.formats.plan import Name, Plan
-from durability_client.target.storage import Storage
-from durability_client.verify.scan.target_reader import MEDIUM_ERRORS, Content, Reader, aligned_buffer
+from durability_client.target.storage import MEDIUM_ERRORS, Storage
+from durability_client.verify.scan.target_reader import Content, Reader, aligned_buffer
 
 _NAMES = 256  # looked up at a time
 _BATCH_BYTES = 1 << 20

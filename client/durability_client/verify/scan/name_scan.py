@@ -25,7 +25,7 @@ from durability_client.target.storage import Storage
 from durability_client.verify.scan.canary import CanaryPlace
 from durability_client.verify.scan.name_lookup import LookupRequest, NameLookup
 from durability_client.verify.scan.scan_base import Phase, ScanBase, ScanJob, ScanListener, Suspect
-from durability_client.verify.scan.target_reader import MEDIUM_ERRORS, read_ahead
+from durability_client.verify.scan.target_reader import read_ahead
 
 _BUFFERS = 8
 _TRIED = 16  # names, where nothing has read well
@@ -42,7 +42,6 @@ class NameScan(ScanBase):
         self._rooms = [self._names.buffer() for _ in range(_BUFFERS)]
         self._second_room = self._names.buffer()  # the others are being read into meanwhile
         self._listed: list[Name] = []
-        self._unlisted: OSError | None = None  # why the directory could not be listed
 
     def run(self) -> ScanReport:
         """List the directory, read names in flight first, then every name that may be there, and judge."""
@@ -72,20 +71,13 @@ class NameScan(ScanBase):
         self._judge_in_flight()
         self._look_for_earlier_names()
         self._counts.settle_out_of_reach(self._oracle.done_beyond() if self._oracle.logged else 0)
-        if self._unlisted is not None:  # names that should not be there may be
-            raise self._unlisted
         return self._finish()
 
     # -- phases --------------------------------------------------------------------------------------------
 
     def _list(self) -> list[Name]:
         """The names of this run's writers that the directory lists."""
-        try:
-            suffixes = self._storage.suffixes()
-        except OSError as error:
-            if error.errno not in MEDIUM_ERRORS:
-                raise
-            self._unlisted, suffixes = error, ()
+        suffixes = self._suffixes()
         self._listener.tick()
         names = filter(None, map(parse_name, suffixes))
         return [name for name in names if name.writer < self._plan.writers]

@@ -20,10 +20,17 @@ from durability.evidence.observation import Observation
 from durability.evidence.proven_operations import ProvenOperations
 from durability.evidence.scan_report import Example, Examples, ScanCounts, ScanReport
 from durability.formats.plan import MAIN, Extent, Plan
-from durability_client.target.storage import Storage
+from durability_client.target.storage import MEDIUM_ERRORS, Storage
 from durability_client.verify.scan.canary import Canary, CanaryPlace, Presence
 from durability_client.verify.scan.read_chunks import Chunk, Piece, pieces_within
-from durability_client.verify.scan.target_reader import CHUNK_BYTES, Reader, aligned_buffer, read_ahead
+from durability_client.verify.scan.target_reader import (
+    CHUNK_BYTES,
+    ClosedReader,
+    Reader,
+    aligned_buffer,
+    opened,
+    read_ahead,
+)
 
 Phase: TypeAlias = Literal[
     "in flight", "survey", "all slots", "all names", "control arm", "judging", "earlier names"
@@ -122,6 +129,7 @@ class ScanBase:
         )
         self._doubted = False  # whether any read has failed
         self._back: set[str] = set()  # what was convicted as resurrected
+        self._unlisted: OSError | None = None  # why the directory could not be listed
         self._phase: Phase = "in flight"
         self._done = self._total = 0
 
@@ -249,6 +257,9 @@ class ScanBase:
     def _places(self) -> Iterator[CanaryPlace]:
         """Places all over the target that should be readable, to try where nothing has read well."""
         yield from (CanaryPlace(MAIN, offset) for offset in self._plan.superblock_offsets)
+        if self._plan.control_slots:
+            control = self._plan.extent(self._plan.control_writer)
+            yield CanaryPlace(control.suffix, control.offset_bytes)
 
     def _conclude(self, first: Suspect, second: Suspect) -> None:
         """Count a slot that was read twice: only what is wrong both times is a finding."""
@@ -323,8 +334,8 @@ class ScanBase:
                 self._done += chunk.piece.length
                 self._tell()
 
-    def _reader(self, suffix: str) -> Reader:
-        return Reader(self._storage, suffix, block_bytes=self._job.block_bytes, tick=self._listener.tick)
+    def _reader(self, suffix: str) -> Reader | ClosedReader:
+        return opened(self._storage, suffix, block_bytes=self._job.block_bytes, tick=self._listener.tick)
 
     def _present_slots(self, extent: Extent) -> int:
         """How many slots of `extent` its file holds, the last one perhaps in part."""
@@ -332,11 +343,32 @@ class ScanBase:
         return min(extent.slots, max(0, -(-within // extent.record_bytes)))
 
     def _size(self, suffix: str) -> int:
-        """Length of a file of the target, 0 where it is gone."""
+        """Length of a file of the target, 0 where it is gone; the length that it must have where an I/O error
+        hides it."""
         try:
             return self._storage.size(suffix)
         except FileNotFoundError:
             return 0
+        except OSError as error:
+            if error.errno not in MEDIUM_ERRORS:
+                raise
+            return self._required_bytes(suffix)
+
+    def _required_bytes(self, suffix: str) -> int:
+        """The length that a file of the target must have if it exists."""
+        control = self._plan.control_writer
+        return self._plan.main_bytes if suffix == MAIN else self._plan.extent(control).end_bytes
+
+    def _suffixes(self) -> tuple[str, ...]:
+        """The files beside the target; none if an I/O error keeps their directory from being listed. Then the
+        scan does not finish: what should not be there may be."""
+        try:
+            return self._storage.suffixes()
+        except OSError as error:
+            if error.errno not in MEDIUM_ERRORS:
+                raise
+            self._unlisted = error
+            return ()
 
     # -- telling -------------------------------------------------------------------------------------------
 
@@ -360,7 +392,10 @@ class ScanBase:
 
     def _finish(self) -> ScanReport:
         """The report of a scan that is done, after its last examples. Raises DriveWentAwayError: what failed
-        last may have failed because the drive was about to, and what was read may be another drive's."""
+        last may have failed because the drive was about to, and what was read may be another drive's. Raises
+        OSError where a directory could not be listed."""
+        if self._unlisted is not None:
+            raise self._unlisted
         if self._doubted:
             self._canary.require_drive(self._places())
         else:

@@ -25,7 +25,7 @@ from durability.evidence.slot_oracle import MAY_BE_EXPLAINED, Beyond, LogOracle,
 from durability.formats.mixing import U64, Words
 from durability.formats.plan import Extent, parse_name
 from durability.formats.versions import Versions
-from durability_client.target.storage import Storage
+from durability_client.target.storage import MEDIUM_ERRORS, Storage
 from durability_client.verify.scan.canary import CanaryPlace
 from durability_client.verify.scan.read_chunks import Chunk, bytes_around, pieces_around, pieces_within
 from durability_client.verify.scan.scan_base import Phase, ScanBase, ScanJob, ScanListener, Suspect, Visit
@@ -437,7 +437,7 @@ class LogScan(SlotScan):
         explains nothing: a writer makes a file when the one before it is full and synced, so if the log is
         behind by ever so little, the last record of that one shows it.
         """
-        for extent in self._log.files_beyond(self._storage.suffixes()) if self._log.logged else ():
+        for extent in self._log.files_beyond(self._suffixes()) if self._log.logged else ():
             shown = self._first_record(extent)
             if shown == "newer":
                 self._counts.above_ceiling += 1
@@ -464,21 +464,39 @@ class LogScan(SlotScan):
 
     def _look_for_removed(self) -> None:
         """Find files that were removed for good before acknowledged records, and are there."""
-        for judgement in self._log.resurrected(self._storage.suffixes()):
-            there = self._storage.exists(judgement.suffix)
-            again = judgement if there else replace(judgement, finding=None)
+        for judgement in self._log.resurrected(self._suffixes()):
+            again = judgement if self._is_there(judgement.suffix) else replace(judgement, finding=None)
             self._conclude(Suspect(judgement, b""), Suspect(again, b""))
 
     def _extents(self) -> Iterator[Extent]:
         for file in self._log.files():
-            if file.min_bytes is not None or self._storage.exists(file.suffix):
+            # Without a list of the files nothing may show that the log is behind, and that a later one has
+            # replaced this one.
+            required = file.min_bytes is not None and self._unlisted is None
+            if required or self._is_there(file.suffix):
                 yield self._plan.extent(file.writer, file.generation)
+
+    def _is_there(self, suffix: str) -> bool:
+        """Whether a file is there, for all that is known."""
+        try:
+            return self._storage.exists(suffix)
+        except OSError as error:
+            if error.errno not in MEDIUM_ERRORS:
+                raise
+            return True
+
+    def _required_bytes(self, suffix: str) -> int:
+        """As of any target; of a file of the log what A' asks for, and at least the record that begins it."""
+        if parse_name(suffix) is None:
+            return super()._required_bytes(suffix)
+        required = {file.suffix: file.min_bytes or 0 for file in self._log.files()}
+        return max(required.get(suffix, 0), self._plan.record_bytes)
 
     def _every_extent(self) -> Iterator[Extent]:
         """As `_extents`, and every other file of a writer that is there."""
         yield from self._extents()
         known = {extent.suffix for extent in self._extents()}
-        for name in filter(None, map(parse_name, self._storage.suffixes())):
+        for name in filter(None, map(parse_name, self._suffixes())):
             if name.suffix not in known and name.writer < self._plan.writers and not name.temporary:
                 yield self._plan.extent(name.writer, name.number)
 

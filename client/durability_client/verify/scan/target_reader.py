@@ -8,7 +8,6 @@ who doubts an answer opens another `Reader`.
 
 from __future__ import annotations
 
-import errno
 import mmap
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,21 +21,13 @@ from durability import limits
 from durability.formats.facts import Facts
 from durability.formats.plan import MAIN, Plan
 from durability.formats.record import read_superblock
-from durability_client.target.storage import Storage
+from durability_client.target.storage import MEDIUM_ERRORS, Storage
 
 CHUNK_BYTES = 2 << 20
 _ALIGNMENT_BYTES = (
     mmap.PAGESIZE
 )  # enough for O_DIRECT on every drive, and what the page cache asks for at least
 _SUPERBLOCK_PIECE_BYTES = 4096  # what every drive can be asked for; the rest of a copy holds the plan too
-
-# EIO in its shades: ENODATA is "critical medium error", EILSEQ a failed protection check, EUCLEAN a file
-# system's.
-MEDIUM_ERRORS = frozenset(
-    getattr(errno, name)
-    for name in ("EIO", "ENODATA", "EILSEQ", "EREMOTEIO", "EBADMSG", "EUCLEAN")
-    if hasattr(errno, name)
-)
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -152,6 +143,37 @@ class Reader:
         return present, unreadable
 
 
+class ClosedReader:
+    """Stands for the `Reader` of a file that an I/O error keeps from being opened: nothing of it is read."""
+
+    def __init__(self, tick: Callable[[], None]) -> None:
+        self._tick = tick
+
+    def __enter__(self) -> ClosedReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is held."""
+
+    def read(self, buffer: memoryview, offset: int, length: int) -> Content:
+        """As `Reader.read`, all of it unreadable."""
+        self._tick()
+        buffer[:length] = bytes(length)
+        return Content(data=buffer[:length], unreadable=(ByteRange(0, length),))
+
+
+def opened(
+    storage: Storage, suffix: str, *, block_bytes: int, tick: Callable[[], None]
+) -> Reader | ClosedReader:
+    """A reader of one file of the target. Raises OSError for any error that is not the medium's."""
+    try:
+        return Reader(storage, suffix, block_bytes=block_bytes, tick=tick)
+    except OSError as error:
+        if error.errno not in MEDIUM_ERRORS:
+            raise
+        return ClosedReader(tick)
+
+
 def read_ahead(
     jobs: Iterable[Job], read: Callable[[Job, memoryview], Result], buffers: Sequence[memoryview]
 ) -> Iterator[Result]:
@@ -172,13 +194,21 @@ def read_ahead(
 
 
 def read_superblocks(storage: Storage, known: Plan | None) -> tuple[Plan | None, ...]:
-    """What the copies hold, None for one that holds no plan; no copies where the target is gone.
+    """What the copies hold, None for one that holds no plan; no copies where the target is gone. One
+    None stands for a target that an I/O error of the medium keeps from being opened.
 
     The second copy ends a file; on a device its place is known only from the plan, `known` or in the first
     copy. Raises FormatError for a plan of another release, OSError where the target cannot be opened.
     """
-    if not storage.exists(MAIN):
-        return ()
+    try:
+        return _superblocks(storage, known) if storage.exists(MAIN) else ()
+    except OSError as error:
+        if error.errno not in MEDIUM_ERRORS:
+            raise
+        return (None,)
+
+
+def _superblocks(storage: Storage, known: Plan | None) -> tuple[Plan | None, ...]:
     size = storage.size(MAIN)
     buffer = aligned_buffer(limits.SUPERBLOCK_BYTES)
     plans: list[Plan | None] = []
