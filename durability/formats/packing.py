@@ -6,7 +6,7 @@ float, str, bytes, list and dict with string keys only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeAlias
 
 import msgpack
@@ -28,6 +28,11 @@ def pack(value: Value) -> bytes:
     if not isinstance(packed, bytes):
         raise FormatError("cannot encode a value as msgpack: no bytes came back")
     return packed
+
+
+def pack_list(packed: Collection[bytes]) -> bytes:
+    """A list of values that are `packed` already, as msgpack bytes."""
+    return b"".join((msgpack.Packer().pack_array_header(len(packed)), *packed))
 
 
 def unpack(

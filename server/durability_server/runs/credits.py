@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import cast
 
-from durability.formats.packing import pack, unpack
+from durability.formats.packing import pack, pack_list, unpack
 
 IN_DOUBT_MAX = 1000  # five times what an honest client has under way
-GRANTS_IN_DOUBT_MAX = 64 << 10  # of all writers: they are packed with each commit
+GRANTS_IN_DOUBT_MAX = 64 << 10  # of all writers: they are saved with each commit
 # With more its run is not taken up again: what was durable then is one more each time.
 IN_DOUBT_RESUMED_MAX = 2 * IN_DOUBT_MAX
 
@@ -25,6 +25,7 @@ class Credits:
 
     def __init__(self, sent: Sequence[tuple[int, tuple[int, ...]]]) -> None:
         self._sent = deque(sent)
+        self._packed = deque(map(_packed, sent))  # once: each commit needs all of them
 
     @property
     def grants(self) -> tuple[tuple[int, ...], ...]:
@@ -44,20 +45,23 @@ class Credits:
         """A credit is sent; one that says nothing new is passed over."""
         if grants != self._sent[-1][1]:
             self._sent.append((at_ns, grants))
+            self._packed.append(_packed(self._sent[-1]))
 
     def begin_anew(self, at_ns: int) -> None:
         """The connection is another one from `at_ns` on, perhaps with another clock: which of the earlier
         credits arrived is not known before a later one has."""
         self._sent = deque((at_ns, grants) for _, grants in self._sent)
+        self._packed = deque(map(_packed, self._sent))
 
     def forget(self, arrived_ns: int) -> None:
         """What was sent by `arrived_ns` has arrived."""
         while len(self._sent) > 1 and self._sent[1][0] <= arrived_ns:
             self._sent.popleft()
+            self._packed.popleft()
 
     def pack(self) -> bytes:
         """As bytes for the store."""
-        return pack([[at_ns, list(grants)] for at_ns, grants in self._sent])
+        return pack_list(self._packed)
 
     @classmethod
     def unpack(cls, data: bytes | None, *, newest: tuple[int, ...]) -> Credits:
@@ -67,3 +71,8 @@ class Credits:
         if not sent or sent[-1][1] != newest:
             sent.append((sent[-1][0] if sent else 0, newest))
         return cls(sent)
+
+
+def _packed(credit: tuple[int, tuple[int, ...]]) -> bytes:
+    at_ns, grants = credit
+    return pack([at_ns, list(grants)])
