@@ -158,9 +158,9 @@ class CampaignState:
         return words.total() - words["nothing"]
 
     def begins_afresh(self, drive: DriveUnderTest) -> bool:
-        """Whether what a device holds may go before its next run, which makes its file system anew: the check
-        found that drive there, and this is the first run, or what the last one left did not mount or had to
-        be repaired."""
+        """Whether what a device holds may go before its next run, for which it is erased or its file system
+        made anew: the check found that drive there, and this is the first run, or what the last one left did
+        not mount or had to be repaired."""
         if drive.target or drive.name not in self.conditions:
             return False
         if not self.has_run_on(drive):

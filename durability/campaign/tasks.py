@@ -68,9 +68,9 @@ class DriveTask:
     digits, "" for none; in `release` the run whose files on `drive.target` are to be removed, which is for
     the server to say, since it has the verdict. `serial`: of the drive as it was examined first, "" before
     that or if it has none. `fresh`: what the drive holds may go: a file system is to be made before the run,
-    or else the run begins with --force. `cut_class`: what `verify` is to require. `label`: of
-    the run. `examined`: what the drive was when it was examined first, None before that. `again`: an earlier
-    run of the campaign was begun on it, so it carries what that left."""
+    or else its signatures are erased and the run begins with --force. `cut_class`: what `verify` is to
+    require. `label`: of the run. `examined`: what the drive was when it was examined first, None before that.
+    `again`: an earlier run of the campaign was begun on it, so it carries what that left."""
 
     drive: DriveUnderTest
     arm: Arm | None

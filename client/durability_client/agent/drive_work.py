@@ -12,6 +12,7 @@ missing file for a loss.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
@@ -52,7 +53,7 @@ from durability_client.system.programs import find_tool
 from durability_client.target import discovery
 
 TARGET = "target"  # the file in a file system that the agent made
-_VERDICTS = (EXIT_OK, EXIT_LOSS, EXIT_INCONCLUSIVE)
+_VERDICTS = {EXIT_OK: "durable", EXIT_LOSS: "loss", EXIT_INCONCLUSIVE: "inconclusive"}
 _LOOK_S = 0.2  # between looks for a drive
 _READ_S = 30.0
 _BUSY_S = 10.0  # for whoever looks at a new device to let go of it
@@ -63,6 +64,7 @@ _TRIES = 5
 _BETWEEN_TRIES_S = 3.0
 _STORE_TRIES = 600  # of what the server does not store, since its disk is full for a while
 _NO_STORE = f"{NOT_ACCEPTED} (store-unavailable)"
+_UNVERIFIED = f"{NOT_ACCEPTED} (unverified-run)"
 _NO_VERDICT_LEFT = f"{NOT_STORED} (quota)"  # which no other try changes
 _STILL_ACKED_S = 3.0  # in which a run whose drive was cut acknowledges nothing
 
@@ -168,14 +170,16 @@ class DriveWork:
         contents = await self._erasable(found)
         work.condition = await in_thread(partial(condition_of, found, ready_s=None))
         work.say()
-        check = partial(same_drive.check_before_writing, task, mine, found, work.condition)
-        await in_thread(partial(check, contents))
+        await in_thread(partial(same_drive.check_before_writing, task, mine, found, work.condition, contents))
         target = await self._make_target(work, found)
+        if drive.is_raw and mine.fresh:
+            mine = same_drive.erased(mine, await self._erasable(found))
         work.say(text="")
         write_mark(mark, {"before": await self._last_run(work)})
         command = own_command("run", str(target), *self._setting.options, *run_options(mine))
         self._run_on = (found.leaves[0], found.diskseq)
         tries_left = {True: _STORE_TRIES, False: _TRIES}  # by whether the server could not store
+        verified = False
         while True:
             self._run = run = await RunChild.start(self._children, *command)
             if await self._watch_run(work, run, mark):
@@ -185,10 +189,17 @@ class DriveWork:
             if not run.has_said(NOT_ACCEPTED) or not tries_left[no_store]:
                 break
             work.say(text=run.said)
-            await asyncio.sleep(_BETWEEN_TRIES_S)
-            await self._setting.online.wait()
+            if run.has_said(_UNVERIFIED) and not verified:
+                await self._verify_earlier(work, target)
+                verified = True
+            else:
+                await asyncio.sleep(_BETWEEN_TRIES_S)
+                await self._setting.online.wait()
             if drive.is_raw:  # the server may have been away for a week, and the drive be put to use since
-                await in_thread(partial(check, await self._erasable(found)))
+                contents = await self._erasable(found)
+                await in_thread(
+                    partial(same_drive.check_before_writing, task, mine, found, work.condition, contents)
+                )
         # A cut of the other drives may be this one's too: a mount would keep it from coming back.
         await self._dismount(self._setting.places.mount_point(task, mine))
         raise DriveError(_not_begun(run), run.said or f"run ended with exit code {run.exit_code}")
@@ -244,7 +255,7 @@ class DriveWork:
             await self._verify_mounted(work, found)
         elif mine.run:
             self._unpin()
-            await self._judge(work, Path(drive.target) if drive.target else found.device)
+            await self._judge(work, Path(drive.target) if drive.target else found.device, mine.run)
         work.condition = await in_thread(partial(condition_of, found, ready_s=round(ready_s, 3)))
         await self._dismount(directory)
         work.say(state="done")
@@ -408,6 +419,9 @@ class DriveWork:
         if found.device is None:
             return Path(drive.target)
         if not drive.file_system:
+            if work.mine.fresh:  # the next run is not forced, and what lies beyond this one's records stays
+                work.say(text="erasing what the drive held")
+                await file_systems.erase(self._children, found.device)
             return found.device
         if work.mine.fresh:
             work.say(text=f"making {drive.file_system}")
@@ -450,18 +464,18 @@ class DriveWork:
             write_mark(mark, known)
             work.say(mount_s=known["mount_s"], repaired=bool(known["damage"]), text="")
             if work.mine.run:
-                await self._judge(work, self._setting.places.mount_point(work.task, work.mine) / TARGET)
+                await self._judge(work, self._target(work), work.mine.run)
             counted = file_systems.error_count(work.drive.file_system, found.name)
             damage = known["damage"] or await _damage(log, found)
         if damage or counted:
             work.say(repaired=True, text=shortened(damage or f"the file system counts {counted} errors"))
 
-    async def _judge(self, work: TaskPart, target: Path | None) -> None:
+    async def _judge(self, work: TaskPart, target: Path | None, run: str) -> None:
         """Have the run verified; while the server cannot be reached, that is waited for. Raises DriveError
         without a verdict."""
         assert target is not None
         for number in range(1, _TRIES + 1):
-            exit_code, said = await self._verdict(work, str(target))
+            exit_code, said = await self._verdict(work, run, str(target))
             if exit_code in _VERDICTS:
                 work.say(exit_code=exit_code, text="")
                 return
@@ -470,6 +484,31 @@ class DriveWork:
                 raise DriveError("not-verified", said)
             await asyncio.sleep(_BETWEEN_TRIES_S)
             await self._setting.online.wait()
+
+    async def _verify_earlier(self, work: TaskPart, target: Path) -> None:
+        """Have the run verified that is on the target, since the next one would overwrite its evidence: the
+        drive was not back in time, or the machine restarted before the server had heard of the run from this
+        agent. One that somebody began by hand is left to them, who may attest a cut. Raises DriveError
+        without a verdict."""
+        run = await self._last_run(work)
+        try:
+            label = await self._label_of(run) if run else ""
+            if label.rpartition(" ")[0] != work.mine.label.rpartition(" ")[0]:
+                return
+            await self._judge(work, target, run)
+        except (DriveError, ProgramError):  # a mount would keep a drive that is cut from coming back
+            await self._dismount(self._setting.places.mount_point(work.task, work.mine))
+            raise
+        verdict = _VERDICTS[work.status.exit_code or EXIT_OK]
+        work.say(exit_code=None, text=f"first verified run {run}, which had no verdict: {verdict}")
+
+    async def _label_of(self, run: str) -> str:
+        """As the server has it, "" if it does not say. A campaign's runs have its name and their cycle."""
+        command = own_command("show", run, *self._setting.options, "--json")
+        done = await self._children.run(*command, timeout_s=_READ_S)
+        with suppress(ValueError, KeyError):
+            return str(json.loads(done.output)["case"]["label"])
+        return ""
 
     async def _mount_or_judge(self, work: TaskPart, kind: FileSystem, device: Path) -> float | None:
         """How long the mount took; None if the file system does not mount and the run was judged without.
@@ -483,7 +522,7 @@ class DriveWork:
             if not work.mine.run:
                 break
             target = self._setting.places.mount_point(work.task, work.mine) / TARGET
-            exit_code, said = await self._verdict(work, str(target), "--device", str(device))
+            exit_code, said = await self._verdict(work, work.mine.run, str(target), "--device", str(device))
             work.say(exit_code=exit_code, text=why)
             if exit_code in _VERDICTS:
                 work.say(trouble="unmountable")
@@ -492,10 +531,10 @@ class DriveWork:
             await self._setting.online.wait()
         raise DriveError("unmountable", f"{why}; verify --device gave no verdict: {said}" if said else why)
 
-    async def _verdict(self, work: TaskPart, *words: str) -> tuple[int, str]:
+    async def _verdict(self, work: TaskPart, run: str, *words: str) -> tuple[int, str]:
         """The exit code of `verify`, and what it said. A verdict that the server did not store counts
         nowhere, so it is made again. Raises DriveError."""
-        options = ("--run", work.mine.run, "--require-cut", work.mine.cut_class, "--json")
+        options = ("--run", run, "--require-cut", work.mine.cut_class, "--json")
         command = own_command("verify", *words, *self._setting.options, *options)
         for _ in range(_STORE_TRIES):
             work.say(text="verifying")

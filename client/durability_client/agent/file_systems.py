@@ -57,16 +57,27 @@ class NotMountedError(Exception):
     """The file system could not be mounted."""
 
 
+async def erase(children: Children, device: Path) -> None:
+    """Erase all signatures. Raises DriveError."""
+    # A table within a partition goes only by force, which erases a device in use too: refused before that.
+    for force in ((), ("--force",)):
+        await _change(children, device, "wipefs", "--all", "--quiet", *force)
+
+
 async def make(children: Children, kind: FileSystem, device: Path, *, uuid: str) -> None:
     """Erase all signatures, then make the file system with that UUID. Raises DriveError."""
+    await erase(children, device)
     options = (*_MKFS[kind], *(option.format(uuid) for option in _UUID[kind]))
-    for command in (("wipefs", "--all", "--quiet"), (f"mkfs.{kind}", *options)):
-        try:
-            done = await children.run(*command, str(device), timeout_s=_MKFS_S)
-        except ProgramError as error:
-            raise DriveError("not-made", str(error)) from error
-        if done.exit_code:
-            raise DriveError("not-made", f"{command[0]} {device}: {done.said}")
+    await _change(children, device, f"mkfs.{kind}", *options)
+
+
+async def _change(children: Children, device: Path, *command: str) -> None:
+    try:
+        done = await children.run(*command, str(device), timeout_s=_MKFS_S)
+    except ProgramError as error:
+        raise DriveError("not-made", str(error)) from error
+    if done.exit_code:
+        raise DriveError("not-made", f"{command[0]} {device}: {done.said}")
 
 
 async def mount(

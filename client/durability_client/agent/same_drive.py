@@ -14,6 +14,7 @@ import re
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -146,6 +147,16 @@ def check_contents(task: Task, mine: DriveTask, found: FoundDrive, contents: Con
         f"{found.device} has no serial that tells it from others, and does not carry what this campaign left"
         " on it; it was not touched",
     )
+
+
+def erased(mine: DriveTask, contents: Contents) -> DriveTask:
+    """The part for a drive that was erased, and then had these contents: of what it held when it was
+    examined, only what is left is still expected."""
+    first = mine.examined
+    if first is None:
+        return mine
+    left = [word for word in _words(contents) if word in first.holds.split()]
+    return replace(mine, examined=replace(first, holds=" ".join(left)))
 
 
 def check_mountable(task: Task, mine: DriveTask, found: FoundDrive) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import struct
 import subprocess
 import uuid
@@ -18,6 +19,7 @@ from durability_client.agent.abandonable_calls import Children
 from durability_client.agent.drives import DriveError, check_named_once, find
 from durability_client.agent.file_systems import KernelLog
 from durability_client.target import discovery
+from durability_client.target.signatures import signature_of, signatures_of
 from tests.client.agent.task_server import (
     Tasks,
     TaskServer,
@@ -27,6 +29,7 @@ from tests.client.agent.task_server import (
     file_on,
     task_server,
 )
+from tests.client.target.test_signatures import _make
 from tests.loop_devices import one_partition
 
 MakeLoop = Callable[..., Path]
@@ -208,6 +211,20 @@ def test_a_loop_device_on_the_system_is_not_the_system(make_loop: MakeLoop) -> N
             drives.check_system_disk(found)
     finally:
         tool("swapoff", device)
+
+
+async def test_a_table_within_a_partition_is_erased(make_loop: MakeLoop) -> None:
+    """As one that was a guest's disk has it, at both ends; one that is in use is not erased."""
+    children = Children()
+    with one_partition(make_loop(SIZE_BYTES)) as partition:
+        _make(partition, "gpt")
+        held = os.open(partition, os.O_RDONLY | os.O_EXCL)
+        with pytest.raises(DriveError, match="busy"):
+            await file_systems.erase(children, partition)
+        assert signature_of(partition) == "gpt"
+        os.close(held)
+        await file_systems.erase(children, partition)
+        assert (signature_of(partition), signatures_of(partition)) == ("", ())
 
 
 async def test_a_repair_is_heard(make_loop: MakeLoop, tmp_path: Path) -> None:

@@ -48,6 +48,8 @@ async def test_a_verdict_beyond_the_quota_is_not_made_again(
         said: list[DriveStatus] = []
         with pytest.raises(DriveError) as failed:
             async with asyncio.timeout(DEADLINE_S):
-                await work._judge(TaskPart(task, task.drives[0], said.append), target)
+                await work._judge(
+                    TaskPart(task, task.drives[0], said.append), target, format_run(summary.run)
+                )
     assert failed.value.trouble == "not-verified"
     assert f"{NOT_STORED} (quota): this client has " in str(failed.value)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import sqlite3
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from durability.campaign.tasks import DriveStatus
+from durability.campaign.tasks import DriveStatus, Task
 from durability.errors import EXIT_ENVIRONMENT, EXIT_INCONCLUSIVE, EXIT_LOSS, NOT_STORED
 from durability.units import parse_address, parse_run
 from durability_client import queries
@@ -40,6 +41,7 @@ from tests.client.agent.task_server import (
     task_server,
     with_both_servers,
 )
+from tests.client.target.test_signatures import _make
 
 pytestmark = pytest.mark.usefixtures("rig_machine")
 ACKED = 300
@@ -332,6 +334,63 @@ async def test_a_drive_that_is_put_to_use_while_the_server_is_away_is_not_erased
         assert (status.state, status.trouble) == ("failed", "in-use"), status
         assert "was not touched" in status.text
         assert device.read_bytes() == before
+
+
+async def test_a_raw_drive_that_carried_a_partition_table_is_tested_again(
+    tmp_path: Path, make_loop: MakeLoop
+) -> None:
+    """Its table has a copy at the end, beyond what a run overwrites: the next run, which is not forced, would
+    be refused for it."""
+    device = make_loop(64 << 20)
+    _make(device, "gpt")
+    async with with_both_servers(tmp_path) as (server, _, _):
+        tasks = Tasks((drive_on(device, "", size="8MiB"),))
+        tasks.examined = (await server.do(tasks.make("examine"))).condition
+        assert tasks.examined is not None and "gpt" in tasks.examined.holds
+        run = await server.do(tasks.make("run", fresh=True), "armed failed ended")
+        assert run.state == "armed", run
+        verified = await server.do(tasks.make("verify", run=run.run))
+        assert verified.state == "done", verified
+        tasks.again = True
+        later = await server.do(tasks.make("run"), "armed failed ended")
+        assert later.state == "armed", later
+        await server.do(tasks.make("release"))
+
+
+@pytest.mark.parametrize("label", ["campaign test 3", "by hand"])
+async def test_a_run_that_was_never_verified_is_verified_before_the_next_one(
+    tmp_path: Path, make_mount: MakeMount, label: str
+) -> None:
+    """The machine restarts before the agent has told of its run: the server refuses another one on that
+    target, which is never forced, in this cycle and in each later one. A run that somebody began by hand is
+    theirs to verify."""
+    _, directory = make_mount()
+    async with with_both_servers(tmp_path) as (server, agent, lab):
+        tasks = Tasks((file_on(directory / "t"),))
+        first = tasks.make("run")
+        run = await server.do(labelled(first, label), "armed failed ended")
+        assert run.state == "armed", run
+        await agent.kill()
+        (agent.directory / "runs" / f"nightly+d1+{tasks.number}").unlink()  # as a boot does
+        server.status = None
+        await agent.start()
+        later = await server.do(labelled(tasks.make("run"), "campaign test 4"), "armed failed ended")
+        out = io.StringIO()
+        await queries.show(lab.endpoint, parse_run(run.run), json=True, out=out)
+        verdicts = json.loads(out.getvalue())["verdicts"]
+        if label == "by hand":
+            assert (later.state, later.trouble, verdicts) == ("failed", "agent", []), later
+            assert f"holds run {run.run}" in later.text and "verify it first" in later.text
+            return
+        assert later.state == "armed" and later.run != run.run and later.exit_code is None, later
+        assert later.text == f"first verified run {run.run}, which had no verdict: inconclusive"
+        assert len(verdicts) == 1
+        await server.do(tasks.make("release"))
+
+
+def labelled(task: Task, label: str) -> Task:
+    """The task with that label for its runs."""
+    return replace(task, drives=tuple(replace(one, label=label) for one in task.drives))
 
 
 async def test_a_run_waits_for_room_on_the_servers_disk(

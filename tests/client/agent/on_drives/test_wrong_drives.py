@@ -15,6 +15,7 @@ import pytest
 from durability.campaign.tasks import Condition, DriveStatus
 from durability_client.agent import same_drive
 from durability_client.agent.drives import DriveError, FoundDrive, find
+from durability_client.target.signatures import Signature
 from durability_lab.kernel_rig.block_rig import without_loop_mounts
 from tests.client.agent.task_server import (
     Tasks,
@@ -132,6 +133,24 @@ def test_a_serial_that_others_have_too_tells_no_drive(serial: str) -> None:
         same_drive.check_name(drive_on("/dev/vdb"), numbered)
     assert not same_drive.is_certain(numbered)
     assert same_drive.is_certain(replace(numbered, serial="S1"))
+
+
+def test_a_drive_that_was_erased_is_known_without_what_it_held(make_loop: MakeLoop) -> None:
+    """A drive without a serial is compared once more before each try of its first run: not with what the
+    agent has erased from it, and anything else is new."""
+    found = nameless(make_loop(64 << 20).name)
+    examined = replace(condition(), holds="gpt 1:ext4=0b1c")
+    task = Tasks((drive_on(f"/dev/{found.name}", ""),), examined=examined).make("run", fresh=True)
+    (mine,) = task.drives
+    with pytest.raises(DriveError, match="does not carry"):
+        same_drive.check_contents(task, mine, found, {"": ()})
+    erased = same_drive.erased(mine, {"": (Signature("swap", ""),)})
+    same_drive.check_contents(task, erased, found, {"": ()})
+    for new in ("swap", "gpt"):
+        with pytest.raises(DriveError, match="does not carry"):
+            same_drive.check_contents(task, erased, found, {"": (Signature(new, ""),)})
+    part = same_drive.erased(mine, {"": (), "1": (Signature("ext4", "0b1c"),)})
+    same_drive.check_contents(task, part, found, {"": (), "1": (Signature("ext4", "0b1c"),)})
 
 
 async def test_a_drive_without_a_serial_is_known_by_what_the_campaign_left_on_it(
