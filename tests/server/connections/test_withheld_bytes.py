@@ -73,5 +73,7 @@ async def test_a_stranger_who_withholds_a_byte_is_no_defect(
     async with asyncio.timeout(DEADLINE_S):
         while await reader.read(1 << 16):
             pass
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    late = "did not run for"  # which a busy machine makes true
+    lines = [record.levelname for record in caplog.records if late not in record.getMessage()]
+    assert lines == ["WARNING"]
     writer.close()
