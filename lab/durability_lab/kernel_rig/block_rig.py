@@ -5,7 +5,7 @@
 A flush of the file system reaches the drive as an NBD flush. SIGKILL of nbdkit is the cut: everything above
 sees I/O errors, as it does when a drive drops off its bus, and what the drive held in its cache is gone.
 `power_on` then puts everything together again, on the same paths, with a loop device that the kernel
-enumerated anew. With `read_delay_ms` the drive is slow to read, so that a cut can come while it is read.
+enumerated anew.
 
 The drives: each model of `faults`, and the two that nbdkit's own cache filter makes, which share no code with
 the models: `filter-honest`, and `filter-amnesiac`, which loses all data written since it was
@@ -49,6 +49,7 @@ from durability_client.system import device_users
 from durability_lab.drive import NBDKIT_PLUGIN, faults
 from durability_lab.drive.drive_check import DriveCheck, check_drive
 from durability_lab.drive.drive_events import NOT, DriveEvents
+from durability_lab.drive.drive_log import DriveLog
 from durability_lab.support import privileges
 from durability_lab.support.cleanup import DRIVE_FILE, MOUNT_POINT, PID_SUFFIX, Cleanup, in_memory, watched
 from durability_lab.support.loads import FileSystemName
@@ -140,7 +141,6 @@ class BlockRig:
         self.sector_bytes = 4096 if file_system else 512
         self.loop = ""
         self.power_ons = 0
-        self.read_delay_ms = 0  # of each request, from the next `power_on`
         self._write_through = drive not in FILTERS and not faults.parse(drive).volatile
         self._seed = seed
         self._size_bytes = size_bytes
@@ -211,8 +211,7 @@ class BlockRig:
                 f"{self._directory.parent}: its path is too long for a socket; choose a shorter path"
             )
         ready = self._directory / f"nbdkit.{self.power_ons}.ready"
-        slow = ("--filter=delay",) if self.read_delay_ms else ()
-        command = ("nbdkit", "-f", "-U", str(listener), "-P", str(ready), *slow, *self._drive_command())
+        command = ("nbdkit", "-f", "-U", str(listener), "-P", str(ready), *self._drive_command())
         self._nbdkit = _Program(self._directory, *command)
         self._nbdkit.wait_for(ready.exists, "to listen")
         self.attach()
@@ -295,9 +294,15 @@ class BlockRig:
         """Undo `stop_answering`."""
         self._control_pause(b"r")
 
-    def bytes_read(self) -> int:
-        """How much has been read of the block device since it was attached."""
-        return int(Path("/sys/block", Path(self.loop).name, "stat").read_text().split()[2]) * 512
+    def has_drained(self) -> bool:
+        """Whether all that the drive has promised is on its media, so that a cut now would lose none of it.
+        Of a drive that has power, whose media are a plain image."""
+        with self._media.open("rb") as media:
+
+            def read(offset: int, length: int) -> bytes:
+                return os.pread(media.fileno(), length, offset)
+
+            return not DriveLog(str(self._drive_log)).broken(read, self._size_bytes)
 
     def drive_check(self) -> DriveCheck | None:
         """Which promises the drive kept; None for a drive of nbdkit's own. Call it after `cut`, before
@@ -324,10 +329,6 @@ class BlockRig:
             self._cleanup.dismiss()
 
     def _drive_command(self) -> tuple[str, ...]:
-        delay = (f"rdelay={self.read_delay_ms}ms",) if self.read_delay_ms else ()
-        return *self._model_command(), *delay
-
-    def _model_command(self) -> tuple[str, ...]:
         if self.drive in FILTERS:
             return "--filter=cache", "file", f"file={self._media}", f"cache={FILTERS[self.drive]}"
         filters = ("--filter=pause", "--filter=error") if self._disturbed else ()

@@ -33,11 +33,12 @@ from durability_lab.kernel_rig.cycle import (
 from durability_lab.support.loads import Load
 from durability_lab.support.local_server import LocalServer, local_server
 from tests.lab.kernel_rig.under_load import codes
-from tests.waiting import DEADLINE_S
+from tests.waiting import DEADLINE_S, wait_for
 
 pytestmark = [pytest.mark.usefixtures("rig_machine"), pytest.mark.timeout(900)]
 
 DRAIN_MS = 500  # the drive has on media what it acknowledged so long ago
+HANG_S = 4.0  # longer than what is acknowledged is at risk
 LATE = f"early-ack:delay_ms={DRAIN_MS}"
 OPERATIONS = 300
 LOADS = [
@@ -53,10 +54,9 @@ def disturbed(drive: str, load: Load, seed: int) -> BlockRig:
     return BlockRig(drive, load.file_system, seed=seed, disturbed=True)
 
 
-async def drained() -> None:
-    """Power stays on for longer than the drive takes to destage all that it has acknowledged, also where its
-    thread is late."""
-    await asyncio.sleep(4 * DRAIN_MS / 1000)
+async def drained(rig: BlockRig) -> None:
+    """Power stays on until the drive has destaged all that it has acknowledged."""
+    await asyncio.to_thread(wait_for, rig.has_drained)
 
 
 async def rebooted(lab: LocalServer, run: str, target: Path) -> str:
@@ -113,7 +113,7 @@ async def test_drive_that_lives_on_after_an_error_has_nothing_at_risk(load: Load
     ):
         async with running(lab, rig.target, load, acked=OPERATIONS) as client:
             said = (await failed_once(rig, client)).said
-        await drained()
+        await drained(rig)
         rig.cut()
         assert await power_on(rig) or load.file_system is None
         answer = await verify(lab, rig.target, "--run", client.run, "--attest-cut", ATTESTATION)
@@ -133,8 +133,8 @@ async def test_drive_that_hangs_before_it_dies_has_nothing_at_risk(load: Load, s
     ):
         async with running(lab, rig.target, load, acked=OPERATIONS) as client:
             await asyncio.to_thread(rig.stop_answering)
-            await drained()
-            await drained()
+            await asyncio.sleep(HANG_S)
+            await drained(rig)
             rig.cut()
             said = (await client.end()).said
         assert await power_on(rig) or load.file_system is None
