@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from durability.evidence.scan_report import ScanReport
 from durability.formats.plan import Plan
+from durability_client.verify.scan import read_chunks
 from tests.core.evidence.memory_target import ENDLESS, SECTOR, Disk, small
 from tests.lab.truth.disk_storage import scanned
 
@@ -42,12 +43,19 @@ WRITERS = st.builds(Writer, DONE, st.frozensets(st.integers(1, 4)), st.integers(
 BORDER = [Writer(32, frozenset(), 8, b""), Writer(32, frozenset(), 19, b"\x55" * SECTOR)]
 
 
+@pytest.fixture(autouse=True)
+def _short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a scan tell after every few slots what it has found so far."""
+    monkeypatch.setattr(read_chunks, "CHUNK_BYTES", 4 << 10)
+
+
 @pytest.mark.parametrize("workload", WORKLOADS)
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(writers=st.lists(WRITERS, min_size=2, max_size=2), group=st.sampled_from([1, 4]), pattern=PATTERNS)
 @example(writers=[Writer(32, frozenset(), 32), Writer(0, frozenset(), 0)], group=1, pattern="random")
 @example(writers=[Writer(74, frozenset(), 11), Writer(0, frozenset(), 0)], group=1, pattern="random")
 @example(writers=BORDER, group=1, pattern="random")
+@example(writers=[Writer(0, frozenset(), 0), Writer(32, frozenset(), 9, b"")], group=1, pattern="random")
 @example(writers=[Writer(96, frozenset(), 47), Writer(3, frozenset(), 2)], group=1, pattern="sequential")
 @example(writers=[Writer(99, frozenset(), 95, b""), Writer(0, frozenset(), 0)], group=1, pattern="random")
 @example(writers=[Writer(5, frozenset({1, 4}), 5), Writer(9, frozenset(), 0)], group=4, pattern="random")
