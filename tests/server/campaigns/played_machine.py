@@ -19,19 +19,33 @@ from durability.formats.documents import from_value, to_value
 from durability.protocol import messages
 from durability.units import format_run, parse_run
 from tests.server.conftest import Client, Lab, Member
+from tests.waiting import DEADLINE_S
 
 TICK_S = 0.02
 
 
-def switch(power: Path) -> Power:
+def switch(power: Path, *, before_off: str = "") -> Power:
     """Commands that make the file `power` say "on" or "off", and read it. It never says neither, which the
-    machine would take for a moment without power, as where "on" is asked for again after a kill."""
+    machine would take for a moment without power, as where "on" is asked for again after a kill. The file
+    that `_offs_of` names gets a line each time that it has said "off". `before_off`: what the shell of "off"
+    does first."""
+    off = f"{before_off}echo off > {power}.$$ && mv {power}.$$ {power} && echo >> {_offs_of(power)}"
     options = {
         "on": f"sh -c 'echo on > {power}.$$ && mv {power}.$$ {power}'",
-        "off": f"sh -c 'echo off > {power}.$$ && mv {power}.$$ {power}'",
+        "off": f"sh -c '{off}'",
         "status": f"sh -c 'grep -q on {power} || exit 2'",
     }
     return Power(kind="commands", agent="", options=options, timeout_s=20.0, machine="")
+
+
+def gated_switch(power: Path, gate: Path) -> Power:
+    """A `switch` that waits for the file `gate` before it goes off."""
+    waits = f"until [ -e {gate} ]; do sleep 0.05; done; "
+    return replace(switch(power, before_off=waits), timeout_s=DEADLINE_S)
+
+
+def _offs_of(power: Path) -> Path:
+    return power.with_name(f"{power.name}.offs")
 
 
 def _now_ns() -> int:
@@ -66,18 +80,19 @@ class Machine:
         """Boot, ask, do, lose power, boot again, until cancelled."""
         while True:
             await self._until(on=True)
+            offs = self._offs()
             self.boots += 1
             self._booted_ns = _now_ns()
             self.number, self.statuses, self._is_down = 0, {}, False
-            await self._boot()
+            await self._boot(offs)
 
     def restart_agent(self) -> None:
         """The agent is killed, its runs with it, and started again in the same boot."""
         self._killed.set()
 
-    async def _boot(self) -> None:
-        """One boot, until the power is off."""
-        off = asyncio.get_running_loop().create_task(self._off())
+    async def _boot(self, offs: int) -> None:
+        """One boot, until the power is off, which it had been `offs` times before."""
+        off = asyncio.get_running_loop().create_task(self._off(offs))
         while not off.done():
             self._killed.clear()
             agent = asyncio.get_running_loop().create_task(self._agent())
@@ -96,15 +111,26 @@ class Machine:
             self.runs.clear()
             self.number, self.statuses, self._is_down = 0, {}, False
 
-    async def _off(self) -> None:
-        await self._until(on=False)
+    async def _off(self, offs: int) -> None:
+        """Returns also where a standstill outlasted all the time without power."""
         if not self.obeys:
-            await self._until(on=True)
             await self._until(on=False)
+            await self._until(on=True)
+            offs = self._offs()
+        while self._is_on() and self._offs() == offs:  # noqa: ASYNC110 - files of other processes
+            await asyncio.sleep(TICK_S)
 
     async def _until(self, *, on: bool) -> None:
-        while (self.power.read_text().strip() == "on") != on:  # noqa: ASYNC110 - a file of other processes
+        while self._is_on() != on:  # noqa: ASYNC110 - a file of other processes
             await asyncio.sleep(TICK_S)
+
+    def _is_on(self) -> bool:
+        return self.power.read_text().strip() == "on"
+
+    def _offs(self) -> int:
+        """How often the switch has said that it was off."""
+        offs = _offs_of(self.power)
+        return offs.stat().st_size if offs.exists() else 0
 
     async def _agent(self) -> None:
         while True:

@@ -22,7 +22,7 @@ from durability.protocol import messages
 from durability.units import format_run
 from durability_client.campaigns.entry_lines import entry_line
 from tests import waiting
-from tests.server.campaigns.played_machine import Machine, switch
+from tests.server.campaigns.played_machine import Machine, gated_switch, switch
 from tests.server.conftest import Lab, Running
 from tests.waiting import DEADLINE_S
 
@@ -279,10 +279,7 @@ async def test_arms_with_a_question_of_their_own_are_counted_apart(
     running = await lab.start(sqlite_url)
     gate = tmp_path / "gate"
     open_(gate)
-    gated = switch(power)
-    off = f"sh -c 'until [ -e {gate} ]; do sleep 0.05; done; echo off > {power}'"
-    gated = replace(gated, options={**gated.options, "off": off}, timeout_s=DEADLINE_S)
-    settings = settings_of(power, power=(gated,))
+    settings = settings_of(power, power=(gated_switch(power, gate),))
     load = settings.arms[0]
     arms = (
         replace(load, name="idle", moment="idle", idle_s=0.3),
