@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
@@ -66,7 +66,8 @@ class SwitchedDrive:
 class SwitchedDrives:
     """All drives behind the switch, which is the socket `path`. `cuts`: how often it took their power.
     `is_welded`: it says that it is off or on as asked, and does nothing. While `answers` is not set, it does
-    nothing and does not answer; what nobody waits for any more is not done later."""
+    nothing and does not answer; what nobody waits for any more is not done later. `at_cut`: what happens by
+    itself, once, when the cut of that number is asked for and before it is made; 1 is the first."""
 
     def __init__(self, drives: Sequence[SwitchedDrive], path: Path) -> None:
         self.drives = tuple(drives)
@@ -74,6 +75,7 @@ class SwitchedDrives:
         self.is_welded = False
         self.answers = asyncio.Event()
         self.answers.set()
+        self.at_cut: dict[int, Callable[[], None]] = {}
         self._path = path
         self._is_on = True
         self._one_at_a_time = asyncio.Lock()
@@ -96,6 +98,8 @@ class SwitchedDrives:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         operation = (await reader.readline()).decode().strip()
+        if operation == "off" and self._is_on and (happen := self.at_cut.pop(self.cuts + 1, None)):
+            happen()
         await self.answers.wait()
         if reader.at_eof():  # who asked has given up
             writer.close()

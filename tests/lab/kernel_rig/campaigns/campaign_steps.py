@@ -10,10 +10,11 @@ import pytest
 
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.log_entries import Cause, CycleBegan, CycleEnded, Entry, PowerWentOff
-from durability.campaign.results import DriveResult
+from durability.campaign.results import DriveResult, results
 from durability.errors import EXIT_OK
 from durability.evidence.verdict import REASONS
 from durability_lab.kernel_rig.real_campaign import RealCampaign
+from tests.lab.kernel_rig.under_load import StandstillError
 
 DEADLINE_S = 800
 NOTHING_AT_RISK = REASONS["nothing-at-risk"]
@@ -81,6 +82,17 @@ def not_counted(result: DriveResult) -> list[tuple[int, Cause]]:
     """Cycle and cause of what a drive's result leaves out, but for cuts at which a busy machine had no record
     at risk: those say nothing, and rightly."""
     return [(cycle, cause) for cycle, cause, text in result.left_out if text != NOTHING_AT_RISK]
+
+
+def idle_cuts(result: DriveResult) -> int:
+    """How many cuts of a drive met no record at risk, see `not_counted`."""
+    return len(result.left_out) - len(not_counted(result))
+
+
+def require_load(state: CampaignState) -> None:
+    """For what is to be said of campaigns without such cuts: raises StandstillError where there was one."""
+    if any(map(idle_cuts, results(state))):
+        raise StandstillError(results(state))
 
 
 def numbers_of(entries: list[Entry], kind: type[CycleBegan | CycleEnded]) -> list[int]:

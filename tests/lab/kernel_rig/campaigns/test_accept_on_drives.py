@@ -16,7 +16,8 @@ from durability.bench.result import encode
 from durability.errors import EXIT_INCONCLUSIVE, EXIT_LOSS, EXIT_OK
 from durability_lab.campaign_rig.lab_campaign_command import TIMES
 from durability_lab.kernel_rig.real_campaign import RealCampaign, real_campaign
-from tests.lab.kernel_rig.campaigns.campaign_steps import log_of, over, start
+from tests.lab.kernel_rig.campaigns.campaign_steps import log_of, over, require_load, start
+from tests.lab.kernel_rig.under_load import again_after_a_standstill
 
 pytestmark = [pytest.mark.usefixtures("rig_machine"), pytest.mark.slow]
 CUTS = 2
@@ -63,6 +64,7 @@ def _words(document: dict[str, Any], drive: int) -> dict[str, str]:
 
 
 @pytest.mark.timeout(1000)
+@again_after_a_standstill
 async def test_a_drive_is_taken_or_refused_by_what_was_shown(tmp_path: Path) -> None:
     """The honest drive passes what two cuts can show and no more; the liar is refused; both together are
     refused. Evidence is found on the server by the drive's serial, and the hash is that of the document."""
@@ -77,6 +79,7 @@ async def test_a_drive_is_taken_or_refused_by_what_was_shown(tmp_path: Path) -> 
         await start(campaign)
         state = await over(campaign)
         assert state.reason == "complete", await log_of(campaign)
+        require_load(state)
 
         words = ("accept", str(profile), "--bench", str(files["honest"]), "--json", "-o", str(report))
         honest = await campaign.durability(*words)

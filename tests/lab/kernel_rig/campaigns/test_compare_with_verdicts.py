@@ -18,7 +18,8 @@ from durability.campaign.results import results
 from durability.errors import EXIT_OK, EXIT_USAGE
 from durability_lab.campaign_rig.lab_campaign_command import TIMES
 from durability_lab.kernel_rig.real_campaign import RealCampaign, real_campaign
-from tests.lab.kernel_rig.campaigns.campaign_steps import log_of, over, start
+from tests.lab.kernel_rig.campaigns.campaign_steps import log_of, over, require_load, start
+from tests.lab.kernel_rig.under_load import again_after_a_standstill
 
 pytestmark = [pytest.mark.usefixtures("rig_machine"), pytest.mark.slow]
 CUTS = 2
@@ -49,6 +50,7 @@ async def _compared(campaign: RealCampaign, *words: str | Path) -> dict[str, Any
 
 
 @pytest.mark.timeout(1000)
+@again_after_a_standstill
 async def test_the_sentence_changes_with_the_cuts(files: dict[str, Path]) -> None:
     """Before: no choice and a caveat for each pair. After: never the liar; the others are not proven yet."""
     async with real_campaign(list(MODELS.values()), seed=21) as campaign:
@@ -64,6 +66,7 @@ async def test_the_sentence_changes_with_the_cuts(files: dict[str, Path]) -> Non
         await start(campaign)
         state = await over(campaign)
         assert state.reason == "complete", await log_of(campaign)
+        require_load(state)
         liar = results(state)[list(MODELS).index("liar")]
         assert liar.first_loss is not None, await log_of(campaign)
         lost = f"lost data in cycle {liar.first_loss[0]} of campaign {campaign.name}"
