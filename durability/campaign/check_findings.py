@@ -56,16 +56,21 @@ def _problems(state: CampaignState, cycle: CycleState, statuses: Sequence[DriveS
 
 
 def _of_guests(state: CampaignState, cycle: CycleState, statuses: Sequence[DriveStatus]) -> Iterator[str]:
-    """What no cut of a machine can show: the verdict on a guest, or on an emulated drive, has at most class
-    `vm` (rule 11). A drive that is cut alone is what the campaign file says that it is."""
+    """What no cut of a machine can show: the verdict on a drive of a guest, or on an emulated one, has at
+    most class `vm`, unless the drive counts unsafe shutdowns itself (rule 11). A drive that is cut alone is
+    what the campaign file says that it is."""
     if state.plan.cut_class != "power" or state.plan.subject != "machine":
         return
     remedy = 'a cut of it shows nothing about the loss of power: set cut_class = "vm"'
-    guests = [one for one in cycle.machines if _is_guest(state.machines.get(one))]
-    yield from (f"machine {machine} is a virtual machine; {remedy}" for machine in guests)
+    guests = set[str]()
     for status in statuses:
-        emulated = status.condition is not None and status.condition.emulated
-        if emulated and state.machine_of(status.drive) not in guests:
+        machine = state.machine_of(status.drive)
+        if status.condition is None or _has_counter(status.condition) or machine in guests:
+            continue
+        if _is_guest(state.machines.get(machine)):
+            guests.add(machine)
+            yield f"machine {machine} is a virtual machine; {remedy}"
+        elif status.condition.emulated:
             yield f"drive {status.drive} is emulated; {remedy}"
 
 

@@ -69,14 +69,17 @@ def _verdict_case(outcome: Outcome) -> ElementTree.Element:
 
 def _finding_case(outcome: Outcome, name: FindingClass) -> ElementTree.Element:
     case, count = _case(name), outcome.report.findings.get(name, 0)
+    counts = outcome.report.convicting.get(name, 0) if outcome.verdict.by_findings else 0
     if outcome.verdict.word == "inconclusive":
         _result(case, "skipped", f"the verdict is inconclusive; {count} {name} found", "")
-    elif count and not (outcome.verdict.by_findings and name in outcome.report.convicting):
+    elif count and not counts:
         _result(case, "skipped", f"{count} {name} found, which do not count", "")
     elif count:
         examples = (one.judgement for one in outcome.examples if one.is_finding)
         texts = [judgement.text for judgement in examples if judgement.finding == name]
-        _result(case, "failure", f"{count} {name}", "\n".join(texts))
+        others = f"; {count - counts} more do not count, since the scan did not finish"
+        message = f"{counts} {name}{others if count > counts else ''}"
+        _result(case, "failure", message, "\n".join(texts))
     return case
 
 

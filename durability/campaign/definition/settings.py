@@ -19,7 +19,7 @@ from durability.errors import UsageError
 from durability.evidence.cut import CutClass
 from durability.formats.plan import WRITE_THROUGH_METHODS, Pattern, SyncMethod, is_record_size
 from durability.formats.workloads.registry import WORKLOADS
-from durability.limits import GROUP_MAX, WRITERS_MAX
+from durability.limits import GROUP_MAX, WRITERS_MAX, WRITERS_OF_CLIENT_MAX
 from durability.units import parse_size
 
 CUTS_MAX = 10_000
@@ -197,6 +197,14 @@ def check(settings: Settings) -> Settings:
         )
     for arm in settings.arms:
         _check_arm(settings, arm)
+        for machine in settings.machines:  # its drives run at once, as one client of the server
+            drives = len(settings.drives_of(machine))
+            _require(
+                drives * arm.writers <= WRITERS_OF_CLIENT_MAX,
+                f"[[arm]] {arm.name}: {arm.writers} writers on each of {drives} drives of machine"
+                f" {machine!r} are more than one machine may have, {WRITERS_OF_CLIENT_MAX}: give writers"
+                f" at most {WRITERS_OF_CLIENT_MAX // drives}",
+            )
     return settings
 
 

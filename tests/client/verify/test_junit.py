@@ -69,6 +69,21 @@ def test_findings_that_do_not_count_are_skipped(make_plan: MakePlan, tmp_path: P
     ]
 
 
+def test_a_failure_counts_what_convicts(make_plan: MakePlan, tmp_path: Path) -> None:
+    """A superblock does, though an older log may explain three slots of its class."""
+    outcome = judged(
+        make_plan,
+        findings={"corrupt": 4},
+        apart={("superblock", "corrupt"): 1, ("prefill", "corrupt"): 2},
+        provisional=frozenset({"unreadable", "corrupt"}),
+        finished=False,
+    )
+
+    failure = suite_of(outcome, tmp_path).find("testcase[@name='corrupt']/failure")
+    assert failure is not None
+    assert failure.get("message") == "1 corrupt; 3 more do not count, since the scan did not finish"
+
+
 def test_inconclusive_is_an_error_and_no_pass(make_plan: MakePlan, tmp_path: Path) -> None:
     """A job that could not test the drive must not look like one that did."""
     suite = suite_of(judged(make_plan, now=facts(uptime_s=5000)), tmp_path)

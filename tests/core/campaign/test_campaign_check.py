@@ -86,25 +86,26 @@ def test_check_says_that_no_counter_was_compared(
 
 
 @pytest.mark.parametrize(
-    ("subject", "virtualisation", "emulated", "problem"),
+    ("subject", "virtualisation", "emulated", "unsafe", "problem"),
     [
-        ("machine", "kvm", False, "machine b is a virtual machine"),
-        ("machine", "kvm", True, "machine b is a virtual machine"),
-        ("machine", "none", True, "drive d0 is emulated"),
-        ("machine", "none", False, ""),
-        ("drive", "kvm", True, ""),
+        ("machine", "kvm", False, None, "machine b is a virtual machine"),
+        ("machine", "kvm", False, 5, ""),  # a drive that was handed through, which counts itself
+        ("machine", "kvm", True, 5, "machine b is a virtual machine"),
+        ("machine", "none", True, 5, "drive d0 is emulated"),
+        ("machine", "none", False, None, ""),
+        ("drive", "kvm", True, None, ""),
     ],
 )
 def test_check_fails_if_no_cut_could_be_of_the_class(
-    subject: str, virtualisation: str, emulated: bool, problem: str
+    subject: str, virtualisation: str, emulated: bool, unsafe: int | None, problem: str
 ) -> None:
     """Each verdict on a guest that was switched off has class `vm`, so no cycle would count, and nothing is
-    cut for it. A drive that loses its power alone may be handed through to a guest."""
+    cut for it. A drive that loses its power alone, or counts unsafe shutdowns, may be handed through."""
     told = ToldCampaign()
     told.begin(told_settings(subject=subject), check_only=True)
     told.note()
     told.say(virtualisation=virtualisation)
-    told.say(part("done", found=condition(emulated=emulated)), virtualisation=virtualisation)
+    told.say(part("done", found=condition(emulated=emulated, unsafe=unsafe)), virtualisation=virtualisation)
     told.answers_to_check()
     if not problem:
         assert told.steps() == [Ask(0, "off")]

@@ -26,6 +26,7 @@ cut_class = "power"
 device = "/dev/disk/by-id/nvme-EXAMPLE"
 """
 FILE_SYSTEM = LEAST + 'file_system = "ext4"\n'
+EIGHT_MORE = "".join(f'[[drive]]\ndevice = "/dev/d{number}"\n' for number in range(8))
 
 
 def read(text: str) -> Settings:
@@ -181,6 +182,10 @@ REFUSED = {
     "no writers": (FILE_SYSTEM + "[[arm]]\nwriters = 0\n", "writers"),
     "no group": (FILE_SYSTEM + "[[arm]]\ngroup = 0\n", "group"),
     "arm twice": (FILE_SYSTEM + '[[arm]]\nname = "a"\n[[arm]]\nname = "a"\n', "two have the name 'a'"),
+    "more writers than a machine may have": (
+        FILE_SYSTEM + EIGHT_MORE + "[[arm]]\nwriters = 256\n",
+        "writers at most 227",
+    ),
     "shutdown of a drive": (
         changed("fence = ", 'cuts = "drive"\nfence = ') + '[[arm]]\nmoment = "shutdown"\n',
         "cuts the drive alone",
