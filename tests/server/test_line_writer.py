@@ -119,6 +119,7 @@ def test_an_end_waits_for_what_can_be_written(pipe: Pipe, monkeypatch: pytest.Mo
     assert not writer._queued
 
 
+@pytest.mark.slow
 async def test_clients_get_answers_while_nobody_takes_the_output(
     lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

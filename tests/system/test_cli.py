@@ -255,6 +255,7 @@ def test_a_reader_that_leaves_is_no_defect(environment: dict[str, str], tmp_path
     assert (process.returncode, errors) == (141, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", ["--help", "--version", "run --help"])
 def test_a_reader_of_help_may_leave(environment: dict[str, str], arguments: str) -> None:
     """As any other."""

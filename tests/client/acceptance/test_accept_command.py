@@ -64,6 +64,7 @@ def test_the_exit_code_and_the_screen_say_the_decision(
     assert "no server is known" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", profiles.SHIPPED)
 def test_every_shipped_profile_fits_the_screen(place: Path, name: str) -> None:
     """Each can be read, shown, and judged by."""
@@ -130,6 +131,7 @@ def test_drives_are_told_apart(place: Path) -> None:
         run(place, "good.json", drive="X")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [

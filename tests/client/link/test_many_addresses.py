@@ -198,6 +198,7 @@ async def test_a_lone_server_is_not_written_down(where: Endpoint, tmp_path: Path
     assert path.stat().st_ino == before
 
 
+@pytest.mark.slow
 async def test_a_name_that_cannot_be_looked_up_is_passed_over(where: Endpoint) -> None:
     """An operator's slip in `--advertise` reaches credentials; the other addresses still work."""
     several = replace(where, addresses=(("store..example", 7420), *where.addresses))

@@ -63,6 +63,7 @@ def test_what_is_written_repeatedly_counts_once(
     assert says in found.text, found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("used", "reserved", "size_gib", "is_most", "says"),
     [

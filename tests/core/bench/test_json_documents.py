@@ -36,6 +36,7 @@ def keys(value: Any) -> Iterator[str]:
         yield from keys(part)
 
 
+@pytest.mark.slow
 def test_a_summary_is_what_the_file_gives() -> None:
     """Plain JSON, schema first, the same from the run as from its file."""
     document = summary_document(RESULT)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import get_args
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -143,7 +144,7 @@ class Histories(RuleBasedStateMachine):
         return machines[number % len(machines)]
 
 
-TestHistories = Histories.TestCase
+TestHistories = pytest.mark.slow(Histories.TestCase)
 TestHistories.settings = settings(
     max_examples=60,
     stateful_step_count=25,

@@ -104,6 +104,7 @@ def test_two_runs_share_no_sector(make_plan: MakePlan) -> None:
     assert not (set(map(bytes, one)) & set(map(bytes, two)))
 
 
+@pytest.mark.slow
 def test_the_data_can_neither_be_compressed_nor_deduplicated(make_plan: MakePlan) -> None:
     """Deflate gains under 8 % (the headers), and neither a sector nor a body repeats."""
     data = records(make_plan(slots=4096, credit=1000), np.arange(1, 4097, dtype=U64))

@@ -44,12 +44,14 @@ PAGE = REFERENCE / "mutants.md"
 RULES = range(1, 18)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_case_gets_the_answer_that_it_deserves(case: LabCase) -> None:
     """Nothing is taken away: honest drives pass, liars are caught, the rest has its true reason."""
     assert case.answer() == case.expected, case.done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
 def test_case_notices_what_is_taken_away(mutant: Mutant) -> None:
     """Each case that is named for a mutant is answered wrongly by it, in the way that its rule prevents: any

@@ -80,6 +80,7 @@ def test_a_plan_of_a_sixth_workload_is_a_plan_like_any_other() -> None:
     assert plan.schedule(plan.control_writer).slot_of(np.array([1], dtype=U64)).tolist() == [0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["random", "sequential"])
 @pytest.mark.parametrize("writers", [1, 3])
 def test_an_honest_drive_under_a_sixth_workload_is_durable(pattern: str, writers: int) -> None:

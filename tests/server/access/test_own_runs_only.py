@@ -148,6 +148,7 @@ async def test_accept_says_that_a_client_is_not_shown_campaigns(
     assert evidence.unfinished == ()
 
 
+@pytest.mark.slow
 async def test_accept_takes_no_result_where_two_clients_keep_one(
     lab: Lab, pair: tuple[Tenant, Tenant]
 ) -> None:

@@ -71,6 +71,7 @@ async def _answer_to(lab: Lab, address: tuple[str, int], data: bytes) -> list[me
 HELLO = Hello(versions=(3,), purpose="run", client="c", secret=bytes(32), software="test")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("data", "code"),
     [

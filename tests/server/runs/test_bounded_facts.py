@@ -25,6 +25,7 @@ assert FACTS.file_system is not None
 MANY_DRIVES = tuple(drive(serial=f"S{number}") for number in range(limits.FACTS_DRIVES_MAX + 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "field"),
     [

@@ -149,6 +149,7 @@ def test_a_heartbeat_of_before_a_connection_shows_nothing_of_older_credits() -> 
     assert committed(run, 35).grants == ((6,),)
 
 
+@pytest.mark.slow
 def test_no_grant_is_raised_while_too_many_credits_are_in_doubt() -> None:
     """What a client shows nothing of stays few; once it answers a heartbeat, it has credit again."""
     plan = Plan(**{**PLAN_FIELDS, "writers": 1, "credit": 10_000, "slots": 40_000})
@@ -163,6 +164,7 @@ def test_no_grant_is_raised_while_too_many_credits_are_in_doubt() -> None:
     assert run.frontiers.grants == run.frontiers.acked
 
 
+@pytest.mark.slow
 def test_a_run_of_many_writers_has_fewer_credits_in_doubt() -> None:
     """Each commit packs the grants of all writers for each of them."""
     writers = 256

@@ -61,6 +61,7 @@ async def test_a_client_keeps_and_a_viewer_reads(lab: Lab, sqlite_url: str) -> N
         await lab.connect(running.address, "verify", member=viewer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "words"),
     [

@@ -22,6 +22,7 @@ STATISTICS: dict[str, Any] = statistics_to_value(make_statistics(operations=(1, 
 REFUSED_CONTROL = 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("field", "value"), [("cpus", "1" + "0" * 40), ("load", "nan"), ("busy_percent", "inf")]
 )

@@ -132,6 +132,12 @@ async def test_no_store_elsewhere_is_reached_without_tls(
             assert "\n" not in str(refused.value)
         assert await answer(plain.url(HERE)) == 7
         assert await answer(plain.url(ELSEWHERE, "?sslmode=disable")) == 7
+        monkeypatch.setenv("PGHOSTADDR", ELSEWHERE)
+        with pytest.raises(StoreError, match="sslmode=disable"):
+            await answer(plain.url("localhost"))
+        monkeypatch.setenv("PGHOSTADDR", HERE)  # the end of a tunnel
+        assert await answer(plain.url("db.example")) == 7
+        monkeypatch.delenv("PGHOSTADDR")
         monkeypatch.setenv("PGSSLMODE", "prefer")
         assert await answer(plain.url(ELSEWHERE)) == 7
 
@@ -164,6 +170,10 @@ async def test_a_certificate_elsewhere_is_checked(store_url: str, tmp_path: Path
         ({"host": "192.0.2.7"}, True),
         ({"host": "localhost,db.example"}, True),
         ({"host": "localhost", "hostaddr": "192.0.2.7"}, True),
+        ({"host": "localhost,db.example", "hostaddr": "127.0.0.1,"}, True),
+        ({"host": "localhost,db.example", "hostaddr": ",127.0.0.1"}, False),
+        ({"host": "db.example", "hostaddr": ""}, True),
+        ({"hostaddr": "127.0.0.1,192.0.2.7"}, True),
         ({"service": "store"}, True),
         ({"host": "db.example", "sslmode": "require"}, False),
     ],
@@ -171,6 +181,18 @@ async def test_a_certificate_elsewhere_is_checked(store_url: str, tmp_path: Path
 def test_which_hosts_are_elsewhere(connect: dict[str, str], is_checked: bool) -> None:
     """What the URL says comes before what the environment says."""
     assert options(connect) == ({"sslmode": "verify-full"} if is_checked else {})
+
+
+def test_an_address_in_the_environment_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """libpq connects to it, whatever host the URL names, unless the URL has an address too."""
+    monkeypatch.setenv("PGHOSTADDR", "192.0.2.7")
+    for connect in ({}, {"host": "localhost"}, {"host": "/run/postgresql"}):
+        assert options(connect) == {"sslmode": "verify-full"}
+    assert options({"host": "localhost", "hostaddr": "127.0.0.1"}) == {}
+    assert options({"host": "localhost", "hostaddr": ""}) == {}
+    monkeypatch.setenv("PGHOSTADDR", "127.0.0.1,")
+    assert options({"host": "db.example,localhost"}) == {}
+    assert options({"host": "localhost,db.example"}) == {"sslmode": "verify-full"}
 
 
 def test_a_host_in_the_environment_is_elsewhere_too(monkeypatch: pytest.MonkeyPatch) -> None:

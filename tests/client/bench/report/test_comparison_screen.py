@@ -28,6 +28,7 @@ def _shown(comparison: Comparison, width: int) -> list[str]:
     return out.getvalue().splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("proofs", [(), (PROVEN, PROVEN), (PROVEN, None), (PROVEN, LOST)])
 def test_a_screen_fits(proofs: tuple[Proof | None, ...], width: int) -> None:

@@ -74,6 +74,7 @@ def test_unreadable_slots_in_flight_withdraw_no_loss(make_plan: MakePlan) -> Non
     assert read.verdict.word == "durable"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3, 40, 9))
 def test_a_writer_that_waits_before_a_pass_border_is_not_at_risk(make_plan: MakePlan, seed: int) -> None:
     """The last operation that an older credit allows removed a name, which the next pass, within the newest

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -415,7 +416,7 @@ class Lies(RuleBasedStateMachine):
         assert vars(again) == vars(self.told.state)
 
 
-TestLies = Lies.TestCase
+TestLies = pytest.mark.slow(Lies.TestCase)
 TestLies.settings = settings(
     max_examples=60,
     stateful_step_count=30,
