@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, and_, delete, func, insert, or_, select, update
 
 from durability import limits, plain_text
 from durability.errors import RefusedError
@@ -105,8 +105,10 @@ class ClientStore:
             invitation = _open_invitation(db, hash_, now=now)
             if invitation.name:
                 require_still_free(db, invitation.name)
-            named = replace(client, name=invitation.name or client.name, role=invitation.role)
-            kept = add_client(db, named, hash_, wall=wall, now=now)
+                name = invitation.name
+            else:
+                name = free_name(db, client.name, hash_, now=now)
+            kept = add_client(db, replace(client, name=name, role=invitation.role), wall=wall)
             used = tables.invitations.c.hash == hash_
             db.execute(update(tables.invitations).where(used).values(used=wall))
         return kept
@@ -216,10 +218,23 @@ def require_still_free(db: Connection, name: str) -> None:
         )
 
 
-def add_client(db: Connection, client: Client, code: bytes, *, wall: str, now: int) -> Client:
-    """Adds `client`, who joins by the code with the hash `code`. The name becomes one that no other client
-    has, and that no other open code gives. Returns the client as it is kept. Raises RefusedError "too-many"
-    or "bad-request"."""
+def free_name(db: Connection, wanted: str, code: bytes, *, now: int) -> str:
+    """For whoever joins by the code with the hash `code`: `wanted`, with a number behind it if a client has
+    that name or another open code gives it. Cut where both together would be too long for a name. Raises
+    RefusedError "bad-request"."""
+    wanted = fit_name(wanted)
+    name, number = wanted, 1
+    while _holder(db, name) is not None or _is_promised(db, name, code, now=now):
+        number += 1
+        suffix = f"-{number}"
+        room = limits.NAME_BYTES_MAX - len(suffix)
+        name = wanted.encode()[:room].decode(errors="ignore") + suffix
+    return name
+
+
+def add_client(db: Connection, client: Client, *, wall: str) -> Client:
+    """Adds `client`, whose name no other client has. Returns the client as it is kept. Raises RefusedError
+    "too-many" or "bad-request"."""
     known = func.count().filter(tables.clients.c.revoked == "")
     joined, count = db.execute(select(func.count(), known).select_from(tables.clients)).one()
     if count >= CLIENTS_MAX:
@@ -229,7 +244,7 @@ def add_client(db: Connection, client: Client, code: bytes, *, wall: str, now: i
         )
     if joined >= JOINS_MAX:
         raise RefusedError("too-many", f"{JOINS_MAX:,} clients have joined, the maximum of one store")
-    kept = replace(client, name=_free_name(db, fit_name(client.name), code, now=now))
+    kept = replace(client, name=fit_name(client.name))
     row = {"id": kept.id, "name": kept.name, "role": kept.role, "hash": kept.hash, "joined": wall}
     db.execute(insert(tables.clients).values(row))
     return kept
@@ -299,21 +314,15 @@ def _holder(db: Connection, name: str) -> str | None:
 
 
 def _is_promised(db: Connection, name: str, code: bytes, *, now: int) -> bool:
-    """Whether an open code gives this name that is not the one with the hash `code`."""
+    """Whether an open code that is not the one with the hash `code` gives this name to somebody who is still
+    to join."""
     invitations, codes = tables.invitations.c, tables.machine_codes.c
-    for columns, over in ((invitations, invitations.used), (codes, codes.revoked)):
-        open_ = select(columns.name).where(over == "", columns.expires > now, columns.hash != code)
-        if db.execute(open_.where(columns.name == name)).first() is not None:
+    joined = select(func.count()).where(tables.machines.c.hash == codes.hash).scalar_subquery()
+    for columns, is_open in (
+        (invitations, invitations.used == ""),
+        (codes, and_(codes.revoked == "", joined < codes.machines)),
+    ):
+        gives = select(columns.name).where(columns.name == name, columns.hash != code, columns.expires > now)
+        if db.execute(gives.where(is_open)).first() is not None:
             return True
     return False
-
-
-def _free_name(db: Connection, wanted: str, code: bytes, *, now: int) -> str:
-    """`wanted`, or with a number behind it; cut where both together would be too long for a name."""
-    name, number = wanted, 1
-    while _holder(db, name) is not None or _is_promised(db, name, code, now=now):
-        number += 1
-        suffix = f"-{number}"
-        room = limits.NAME_BYTES_MAX - len(suffix)
-        name = wanted.encode()[:room].decode(errors="ignore") + suffix
-    return name

@@ -22,6 +22,7 @@ from durability_server.store.client_store import (
     Client,
     add_client,
     fit_name,
+    free_name,
     require_free,
     require_still_free,
 )
@@ -108,8 +109,10 @@ class MachineStore:
                 )
             if code.name and code.machines == 1:
                 require_still_free(db, code.name)
-            named = replace(client, name=code.name or client.name, role="client")
-            kept = add_client(db, named, hash_, wall=wall, now=now)
+                name = code.name
+            else:
+                name = free_name(db, code.name or client.name, hash_, now=now)
+            kept = add_client(db, replace(client, name=name, role="client"), wall=wall)
             db.execute(insert(tables.machines).values(hash=hash_, machine=machine, client=kept.id))
             return kept, False
 

@@ -112,3 +112,36 @@ async def test_several_machines_of_one_name_get_numbers(lab: Lab, store_url: str
     for machine in ("m1", "m2"):
         await lab.join(running.address, line, machine=machine)
     assert (await _names(operator))[:4] == ["test", "rack", "rack-2", "rack-3"]
+
+
+async def test_a_code_that_is_used_up_promises_no_name(lab: Lab, store_url: str) -> None:
+    """A machine that was revoked is invited again under its name, or comes with that name of its own: it gets
+    exactly that, though the first code has not expired."""
+    running = await lab.start(store_url)
+    operator = await lab.connect(running.address, "operate", local=True)
+    one = messages.InviteMachines(name="rack-3", machines=1, valid_s=3600)
+    for machine in ("m1", "m2"):
+        line = (await operator.ask(one, messages.Invited)).line
+        await lab.join(running.address, line, machine=machine)
+        await operator.ask(messages.Revoke(client="rack-3"), messages.Revoked)
+    await lab.join(running.address, (await running.server.invite()).line, name="rack-3")
+    assert set(await _names(operator)) == {"test", "rack-3"}
+
+
+@pytest.mark.parametrize("machines", [0, 1, 2])
+async def test_an_invited_machine_gets_exactly_its_name(lab: Lab, store_url: str, machines: int) -> None:
+    """Also while another open code gives the same one, as after a code was lost. Of two that were given
+    away, whoever comes second is refused. `machines`: of the other code, 0 for one that is good once."""
+    again = messages.Invite(role="client", name="b")
+    other = messages.InviteMachines(name="b", machines=machines, valid_s=3600) if machines else again
+    running = await lab.start(store_url)
+    operator = await lab.connect(running.address, "operate", local=True)
+    lost = (await operator.ask(other, messages.Invited)).line
+    line = (await operator.ask(again, messages.Invited)).line
+    await lab.join(running.address, line, name="its-host-name")
+    rows = (await operator.ask(messages.ListClients(), messages.Clients)).rows
+    assert [row["name"] for row in rows if row["state"] == "joined"] == ["test", "b"]
+    if machines < 2:
+        with pytest.raises(RefusedError) as refused:
+            await lab.join(running.address, lost, machine="m1" if machines else "")
+        assert refused.value.code == "name-taken"
