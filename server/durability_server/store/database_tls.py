@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from ipaddress import ip_address
+from itertools import zip_longest
 from typing import Any
 
 MODE = "verify-full"
@@ -25,10 +26,8 @@ def options(connect: Mapping[str, Any]) -> dict[str, str]:
     """What to add to the parameters of a connection, `connect`, as libpq has them."""
     if "sslmode" in connect or os.environ.get("PGSSLMODE"):
         return {}
-    places = (connect.get("hostaddr"), connect.get("host"), os.environ.get("PGHOSTADDR"))
-    hosts = next((place for place in places if place), os.environ.get("PGHOST", ""))
     is_elsewhere = "service" in connect or os.environ.get("PGSERVICE")  # what that names is libpq's to know
-    if is_elsewhere or not all(map(_is_here, str(hosts).split(","))):
+    if is_elsewhere or not all(map(_is_here, _places(connect))):
         return {"sslmode": MODE}
     return {}
 
@@ -38,6 +37,14 @@ def advice(why: str) -> str:
     What PostgreSQL itself refuses is not: it came over a connection that was made."""
     failed = why.startswith(_FAILED) and "FATAL:" not in why
     return f". {_ADVICE}" if failed and ("SSL" in why or "certificate" in why) else ""
+
+
+def _places(connect: Mapping[str, Any]) -> list[str]:
+    """Where libpq connects to, one after the other until it is connected: each address, or the host where
+    there is none. It takes from the environment whatever the URL lacks."""
+    addresses = str(connect.get("hostaddr", os.environ.get("PGHOSTADDR", ""))).split(",")
+    hosts = str(connect.get("host", os.environ.get("PGHOST", ""))).split(",")
+    return [address or host for address, host in zip_longest(addresses, hosts, fillvalue="")]
 
 
 def _is_here(host: str) -> bool:
