@@ -23,13 +23,14 @@ from durability.campaign.cycles import arm_of
 from durability.campaign.results import result_of_cycles
 from durability.evidence.cut import CUT_CLASSES
 from durability.evidence.drive_identity import are_two
-from durability.evidence.strength import strength, weightiest
-from durability.formats.case import Case, PastVerdict
+from durability.evidence.strength import strength, strength_of_drive, weightiest
+from durability.formats.case import PROVABLE_CUT_CLASSES, Case, PastVerdict
 from durability.formats.facts import Drive, Facts, Host
 from durability.formats.plan import Plan
 
 # Of sessions that a cut may have ended, as the store counts them.
 _CUT_ENDS = frozenset({"silence", "target-error", "server-down"})
+_WEAKER = frozenset(PROVABLE_CUT_CLASSES) - {"power"}
 SEARCHED_CAMPAIGNS_MAX = 50  # that a comparison looks through, the newest, if none is named
 
 
@@ -49,8 +50,11 @@ def known_of_run(case: Case) -> KnownDrive | None:
     stands = weightiest(case.verdicts) or _unverified(case)
     if case.armed is None or stands is None or stands.cut_class not in CUT_CLASSES:
         return None
+    # Of a run without an outcome nobody knows the class of its cut: cuts of a weaker one say nothing of it.
+    others = _without_weaker_cuts(case)
+    of_any = stands.cut_class == "none" and strength_of_drive((*others.series, stands)).left_out > 0
     found = strength(
-        case,
+        others if of_any else case,
         cut_class=stands.cut_class,
         verdict=stands.verdict,
         at_risk_ms1000=stands.at_risk_ms1000,
@@ -59,19 +63,23 @@ def known_of_run(case: Case) -> KnownDrive | None:
     if not found.cuts and not found.left_out:
         return None
     source, plan = f"run {case.run}", Plan.decode(bytes.fromhex(case.plan))
-    # Cuts that nobody verified may have been of any class.
-    of_any = not found.cuts and found.cut_class == "none"
     proof = Proof(
         cuts=found.cuts,
         losses=found.losses,
         bound=found.bound,
-        cut_class="power" if of_any else found.cut_class,
+        cut_class="power" if of_any and not found.cuts else found.cut_class,
         source=source,
         lost_in=source if found.losses else "",
         unknown=found.left_out,
         by_fua=by_fua(case.armed, workload=plan.workload, sync=plan.sync, direct=plan.direct),
     )
     return KnownDrive(facts=case.armed, proof=proof, runs=frozenset({case.run}), is_campaign=False)
+
+
+def _without_weaker_cuts(case: Case) -> Case:
+    """Without the other runs of its series whose cuts may have left the drive its power, but for losses."""
+    series = tuple(one for one in case.series if one.verdict == "loss" or one.cut_class not in _WEAKER)
+    return replace(case, series=series)
 
 
 def _unverified(case: Case) -> PastVerdict | None:

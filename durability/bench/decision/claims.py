@@ -24,7 +24,7 @@ class Claim:
     """What one client says of a drive. `client`: its id, `name`: what people call it, both "" for the
     operator; `losses`: how many cuts lost data, `unknown`: how many have no outcome. `loss_runs`,
     `durable_runs`, `unanswered_runs`: of each series and class of cuts the newest run that lost data, that
-    lost nothing, or, without such a one, that has no outcome."""
+    lost nothing, or, if none of the latter tells of it, that has no outcome."""
 
     client: str
     name: str

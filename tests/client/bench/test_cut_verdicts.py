@@ -57,10 +57,12 @@ def _result(drive: Drive, machine: str = "shelf") -> Result:
 
 class Cut:
     """A server that has runs on drives. `cuts`: each drive, or target, with its verdict, behind it the codes
-    of its reasons, "" if nobody verified it; run 1 is on the first. `planned`: what their plans have."""
+    of its reasons, "" if nobody verified it; run 1 is on the first. `planned`: what their plans have;
+    `classes`: of the runs' cuts, where they left the drive its power."""
 
     def __init__(self, directory: Path) -> None:
         self.planned: dict[str, Any] = {}
+        self.classes: dict[int, str] = {}
         self._directory = directory
         self._url = f"sqlite:///{directory / 'store.sqlite'}"
         self._credential = directory / "credential.json"
@@ -92,7 +94,7 @@ class Cut:
             fixture.arm(run, facts=facts)
             fixture.save(run, session_end="silence")
             if verdict:
-                fixture.judge(run, *verdict.split())
+                fixture.judge(run, *verdict.split(), cut_class=self.classes.get(run, "power"))
         for name, log in zip("cd", logs, strict=False):
             keep_log(store, log, name)
         store.close()
@@ -195,6 +197,36 @@ async def test_a_series_without_a_durable_run_is_looked_at(cut: Cut, tmp_path: P
     assert KINDS["clean-cuts"].look(alone, asked).word == "not shown"
     (proof,) = (await found_verdicts(endpoint, [_result(_drive("S2"))])).proofs
     assert proof is not None and proof.text == "1 cut with unknown outcome"
+
+
+@pytest.mark.parametrize("cut_class", ["os", "vm"])
+async def test_a_weaker_cut_answers_for_no_run_without_an_outcome(
+    cut: Cut, tmp_path: Path, cut_class: str
+) -> None:
+    """The series of the run has a clean cut that left the drive its power. The run may have lost data at a
+    cut of the power, so it keeps the 59 of another series from proving anything."""
+    other = _facts(_drive("S1", wwid="naa.1"))
+    clean = _facts(_drive("S1"))
+    booted = [replace(clean, host=replace(clean.host, boot_id=f"boot-{n}")) for n in range(59)]
+    cut.classes = {1: cut_class}
+    endpoint = await cut.begin([(other, "durable"), (other, ""), *((one, "durable") for one in booted)])
+    result = _result(_drive("S1"))
+    (proof,) = (await found_verdicts(endpoint, [result])).proofs
+    assert proof is not None
+    assert proof.text == f"no loss in 59 cuts, but 1 cut of run {2:016x} with unknown outcome"
+    path = tmp_path / "a.json"
+    path.write_bytes(encode(result))
+    wanted = EvidenceWanted(campaigns=(), results=(str(path),), drive="")
+    (evidence,) = await gather(endpoint, wanted, lambda _: None)
+    asked = Criterion(kind="clean-cuts", limit=59, cut_class="power", required=True, reason="It must.")
+    assert KINDS["clean-cuts"].look(evidence, asked).figure == (
+        f"59 cuts without a loss, but 1 cut of run {2:016x} with unknown outcome, so nothing is bounded"
+    )
+    weaker, unanswered = [await named_verdicts(endpoint, [f"{run:016x}"], [result]) for run in (1, 2)]
+    assert [one and one.text for one in (*weaker, *unanswered)] == [
+        f"no loss in 1 cut of class {cut_class}, 1 other with unknown outcome",
+        "1 cut with unknown outcome",
+    ]
 
 
 async def test_cuts_that_sent_no_flush_prove_none(cut: Cut) -> None:

@@ -8,18 +8,26 @@ import pytest
 
 from durability.acceptance.criteria import KINDS
 from durability.acceptance.drive_evidence import BenchEvidence
-from durability.acceptance.known_cuts import KnownDrive, held_against, known_of_campaign, proof_beside
+from durability.acceptance.known_cuts import (
+    KnownDrive,
+    held_against,
+    known_of_campaign,
+    known_of_run,
+    proof_beside,
+)
 from durability.acceptance.profile import Criterion
 from durability.bench.catalogue import STANDARD
 from durability.bench.result import Result
 from durability.campaign.definition.settings import Arm
 from durability.campaign.log_entries import DriveCycle
+from durability.formats.case import PastVerdict
 from durability.formats.facts import Facts
 from durability.formats.plan import SyncMethod
 from tests import sample_facts
 from tests.core.acceptance.samples import evidence
 from tests.core.bench.results import Device, drive, facts, simulate
 from tests.core.campaign.written_log import said, state_of, written_log
+from tests.core.evidence.memory_target import MakePlan, apart, make_case, small
 
 ON = facts()
 OFF = facts(drives=(drive(write_cache="write through"),))
@@ -148,6 +156,49 @@ def test_a_loss_is_held_against_the_stack_that_lost() -> None:
     mirrored = campaign([ON, *[OFF] * 29], lost=30)
     lost = proof_beside(measured(ON), mirrored, named=False)
     assert lost is not None and lost.word == "too few cuts", "with the cache off no flush was sent"
+
+
+def verdict(word: str, cut_class: str = "power", *reasons: str) -> PastVerdict:
+    """A verdict on another run of a series."""
+    return PastVerdict(
+        run="0" * 16, verdict=word, cut_class=cut_class, at_risk_ms1000=9, wall="", reasons=reasons
+    )
+
+
+UNVERIFIED = verdict("unverified", "none")
+NO_CUT = (verdict("inconclusive", "none", "no-cut"),)
+
+
+@pytest.mark.parametrize(
+    ("given", "series", "text"),
+    [
+        ((), [], "1 cut with unknown outcome"),
+        ((), [UNVERIFIED], "2 cuts with unknown outcome"),
+        ((), [verdict("durable", "os")], "1 cut with unknown outcome"),
+        (
+            (),
+            [verdict("durable", "vm"), verdict("inconclusive", "os", "superseded")],
+            "1 cut with unknown outcome",
+        ),
+        ((), [verdict("durable")], "no loss in 1 cut, 1 other with unknown outcome"),
+        (
+            (),
+            [verdict("durable"), verdict("durable", "os")],
+            "no loss in 1 cut, 1 other with unknown outcome",
+        ),
+        ((), [verdict("loss", "os")], f"lost data in run {1:016x}"),
+        (NO_CUT, [verdict("durable", "os")], "no loss in 1 cut of class os: the drive kept its power"),
+        (NO_CUT, [verdict("durable", "os"), UNVERIFIED], "1 cut with unknown outcome"),
+    ],
+)
+def test_a_run_without_an_outcome_may_have_met_a_power_cut(
+    make_plan: MakePlan, given: tuple[PastVerdict, ...], series: list[PastVerdict], text: str
+) -> None:
+    """What weaker cuts of its series kept does not count with it, but for a loss; one without a cut says what
+    the others say."""
+    case = make_case(small(make_plan, run=1), (10,), verdicts=given, series=apart(*series))
+    known = known_of_run(case)
+    assert known is not None and known.proof.text == text
 
 
 def test_a_cycle_whose_run_nobody_knows_counts_against_each_stack() -> None:

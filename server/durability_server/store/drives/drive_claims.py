@@ -88,8 +88,8 @@ def _claim(runs: list[Row[Any]], given: Mapping[str, PastVerdict], seen: Seen) -
             kept.setdefault(kind, one.run)
         elif alone.left_out:
             left.setdefault(kind, one.run)
-    # A run that lost nothing tells of those without an outcome in its series, too.
-    told = {*kept, *((series, "none") for series, _ in kept)}
+    # A run without an outcome may have met a power cut: only a series of such cuts tells of it.
+    told = {*kept, *((series, "none") for series, cut_class in kept if cut_class == "power")}
     return {
         "runs": len(runs),
         **said(standing[::-1]),

@@ -294,6 +294,17 @@ def test_a_series_that_lacks_an_outcome_is_named_once(store_fixture: StoreFixtur
     assert claimed(store_fixture)["unanswered_runs"] == [f"{3:016x}", f"{4:016x}"]
 
 
+def test_a_weaker_cut_names_the_run_without_an_outcome_too(store_fixture: StoreFixture) -> None:
+    """Nobody knows whether that run met a cut of the power: only a run that did, and lost nothing, tells of
+    it."""
+    for run, cut_class in enumerate(("os", "vm"), 1):
+        cut(store_fixture, run, on(drive()), "durable", cut_class=cut_class)
+    cut(store_fixture, 3, on(drive()), "")
+    assert claimed(store_fixture)["unanswered_runs"] == [f"{3:016x}"]
+    cut(store_fixture, 4, on(drive()), "durable")
+    assert claimed(store_fixture)["unanswered_runs"] == []
+
+
 def test_a_serial_that_any_drive_may_have_claims_nothing(store_fixture: StoreFixture) -> None:
     """A hidden one is asked for like any other."""
     cut(store_fixture, 1, on(drive(serial="00000000")), "loss")
