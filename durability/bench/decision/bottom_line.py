@@ -219,7 +219,8 @@ _HONESTY: Mapping[Code, tuple[Honesty, str]] = MappingProxyType(
         ),
         "faster-than-media": (
             "suspicious",
-            "commits came faster than the platter turns: a cache answers, and may lose what it holds",
+            "commits came faster than the platter turns: a cache answers, and loses what it holds unless a"
+            " battery or flash protects it",
         ),
         "flush-no-media-work": (
             "not shown",
@@ -235,17 +236,29 @@ _HONESTY: Mapping[Code, tuple[Honesty, str]] = MappingProxyType(
 )
 
 
+_CONTROLLER_ANSWERS = (
+    "commits came faster than the platter turns: a controller's cache may answer, which a battery or flash"
+    " may protect"
+)
+
+
 def suspected(result: Result, verdict: Plausibility) -> Code | None:
     """By which code the commits of `result` are suspicious, by the verdict on its plausibility; None if they
     are not. Datacenter drives declare rightly that they have no volatile cache, so no flush is no sign of a
-    lie; commits that no platter makes are one, if the drive says how fast it turns."""
+    lie; commits that no platter makes are one, if the drive says how fast it turns, and if no controller may
+    answer for it: one with a protected cache may give its volume the disks' turns."""
     if verdict.code != "no-flush-sent":
         return verdict.code if _HONESTY[verdict.code][0] == "suspicious" else None
     controls = controls_of(result)
     if not _gets_no_flush(controls):
         return "no-flush-sent"
+    return "faster-than-media" if _overtakes(controls, verdict) and not controls.assumed else None
+
+
+def _overtakes(controls: Controls, verdict: Plausibility) -> bool:
+    """Whether commits that sent no flush came faster than the drive says that it turns."""
     # The only reasons of this verdict are rates above what a platter allows.
-    return "faster-than-media" if controls.rpm is not None and verdict.reasons else None
+    return controls.rpm is not None and bool(verdict.reasons)
 
 
 def _gets_no_flush(controls: Controls) -> bool:
@@ -260,7 +273,9 @@ def honesty(result: Result, verdict: Plausibility) -> tuple[Honesty, str]:
         return _HONESTY[code]
     word, reason = _HONESTY[verdict.code]
     if verdict.code == "no-flush-sent":
-        return "not shown", f"{_why_no_flush(controls_of(result))}; only a power cut tells"
+        controls = controls_of(result)
+        fast = f"; {_CONTROLLER_ANSWERS}" if _overtakes(controls, verdict) else ""
+        return "not shown", f"{_why_no_flush(controls)}{fast}; only a power cut tells"
     if verdict.code == "inconclusive" and verdict.reasons:
         named = [one.text for one in result.facts.warnings if one.code in _NAMED]
         return word, "; ".join((f"{reason}: {verdict.reasons[0]}", *named))

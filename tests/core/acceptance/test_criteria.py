@@ -60,8 +60,9 @@ ROTATING = simulate(
 NO_FLUSH_ROTATING = simulate(
     NO_FLUSH,
     facts=facts(drives=(drive(rotational=True, write_cache="write through"),)),
-    media=ROTATING.media,
+    media=(Medium(name="sda", rpm=7200, link_bytes_per_s=600_000_000, link="SATA 6.0 Gbps"),),
 )
+BEHIND_CONTROLLER = replace(NO_FLUSH_ROTATING, media=ROTATING.media)
 SILENT = {
     "ready_s": None,
     "unsafe_shutdowns": None,
@@ -504,6 +505,20 @@ CASES = (
         evidence(campaign(), results=[measured(NO_FLUSH_ROTATING)]),
         "pass",
         "suspicious by its times (faster than the media); 59 clean cuts settle it",
+    ),
+    case(
+        "plausible",
+        None,
+        evidence(results=[measured(BEHIND_CONTROLLER)]),
+        "not shown",
+        "a controller's cache may answer, which a battery or flash may protect; only a power cut tells",
+    ),
+    case(
+        "plausible",
+        None,
+        evidence(campaign(), results=[measured(BEHIND_CONTROLLER)]),
+        "pass",
+        "times show nothing; 59 clean cuts settle it",
     ),
     case("plausible", None, evidence(campaign()), "not shown", "no result"),
     case("commit-p99", 1, FINE, "pass", "0.45 ms"),

@@ -154,7 +154,7 @@ def test_proofs_settle_it() -> None:
 
 def test_a_platter_that_is_overtaken_is_suspicious_without_a_flush_too() -> None:
     """The disk declares write through, so it got no flush, and commits faster than it turns: it is not taken
-    unless cuts have proven it."""
+    unless cuts have proven it. A controller's volume only lacks a proof."""
     where = facts(drives=(drive(write_cache="write through", rotational=True),))
     media = (Medium(name="sda", rpm=7200, link_bytes_per_s=600_000_000, link="SATA 6.0 Gbps"),)
     disk = run(Device(flushes=0.0), facts=where, media=media)
@@ -162,6 +162,9 @@ def test_a_platter_that_is_overtaken_is_suspicious_without_a_flush_too() -> None
     pair = [("a", disk), ("b", run(SLOW, seed=2))]
     (answer,) = compare(pair).answers
     assert answer.startswith("Do not take a: it committed faster than its platter turns.")
+    volume = replace(disk, media=(replace(media[0], link="PCIe 8.0 GT/s x8"),))
+    (answer,) = compare([("a", volume), pair[1]]).answers
+    assert answer.startswith("Do not choose yet: ")
     (answer,) = compare(pair, (proof, proof)).answers
     assert answer.startswith("Take a: ")
 

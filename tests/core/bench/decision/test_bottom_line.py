@@ -9,7 +9,7 @@ import pytest
 from durability.bench.catalogue import HEADLINE, PROFILES, STANDARD, sustained
 from durability.bench.cells import make_cell
 from durability.bench.decision.block_size import best_sizes
-from durability.bench.decision.bottom_line import bottom_line, megabytes
+from durability.bench.decision.bottom_line import bottom_line, megabytes, suspected
 from durability.bench.measurement import Idle
 from durability.bench.plausibility import plausibility
 from durability.bench.result import Medium
@@ -134,6 +134,25 @@ def test_no_flush_excuses_no_commit_that_a_platter_cannot_make(
     found = bottom_line(result)
     assert plausibility(result).code == "no-flush-sent"
     assert found.honesty == word and reason in found.honesty_reason
+
+
+@pytest.mark.parametrize("link", ["PCIe 8.0 GT/s x8", "USB 5000 Mbit/s", ""])
+def test_a_controller_may_answer_for_a_platter(link: str) -> None:
+    """Its volume has the turns of the disks below it, and a battery may protect its cache: that is no lie. Of
+    commits that a platter can make nothing is said."""
+    where = facts(drives=(drive(write_cache="write through", rotational=True),))
+    medium = Medium(name="sda", rpm=7200, link_bytes_per_s=600_000_000, link=link)
+    fast, slow = (
+        simulate(replace(device, flushes=0.0), cells=CELLS, facts=where, media=(medium,))
+        for device in (Device(), Device(flush_ns=20_000_000))
+    )
+    found, reason = bottom_line(fast), bottom_line(slow).honesty_reason
+    assert found.honesty == "not shown" and suspected(fast, plausibility(fast)) is None
+    assert found.honesty_reason.endswith(
+        "; commits came faster than the platter turns: a controller's cache may answer, which a battery or"
+        " flash may protect; only a power cut tells"
+    )
+    assert "may not mention one), so it got no flush; only a power cut tells" in reason
 
 
 @pytest.mark.parametrize(
