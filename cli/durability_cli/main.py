@@ -234,10 +234,9 @@ def serve(
             lines.append(
                 "To join a machine under test, type here, as this user or root: durability clients invite"
             )
-        # In a thread: clients may be here already, and a stopped terminal takes nothing.
-        await asyncio.to_thread(print, "\n".join(lines), flush=True)
+        announce.say("\n".join(lines))
 
-    announce = Announcer(None if quiet else sys.stdout)
+    announce = Announcer(sys.stdout, is_quiet=quiet)
     try:
         asyncio.run(
             server.serve(

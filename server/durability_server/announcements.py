@@ -23,21 +23,25 @@ _NOTICE = "<5>"
 
 
 class Announcer:
-    """Has the lines written to `out`, none if that is None."""
+    """Has the lines written to `out`; no events if `is_quiet`."""
 
-    def __init__(self, out: TextIO | None) -> None:
-        self._lines = None if out is None else LineWriter(out, left_out=self._left_out)
+    def __init__(self, out: TextIO, *, is_quiet: bool = False) -> None:
+        self._lines = LineWriter(out, left_out=self._left_out)
+        self._is_quiet = is_quiet
         self._prefix = _NOTICE if _JOURNAL in os.environ else ""
 
     def __call__(self, who: str, what: str) -> None:
         """An event happened now."""
-        if self._lines is not None:
+        if not self._is_quiet:
             self._lines.write(self._line(who, what))
+
+    def say(self, text: str) -> None:
+        """Has `text`, which is no event, written as it is."""
+        self._lines.write(text)
 
     def flush(self) -> None:
         """Waits a while for lines that are not written yet."""
-        if self._lines is not None:
-            self._lines.flush()
+        self._lines.flush()
 
     def _line(self, who: str, what: str) -> str:
         """With local time, because the line is read beside a clock."""

@@ -132,7 +132,8 @@ async def test_a_client_that_comes_back_all_the_time_hides_no_other(
 
 
 def test_a_line_is_plain_and_its_reader_may_leave(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a peer chose forges no line; the journal gets a priority; a closed stdout ends nothing."""
+    """What a peer chose forges no line; the journal gets a priority; a closed stdout ends nothing. With
+    --quiet only what is no event is said."""
     reader, writer = os.pipe()
     with os.fdopen(reader, encoding="utf-8") as lines, os.fdopen(writer, "w", encoding="utf-8") as out:
         Announcer(out)("shelf\x1b[2J", "armed\nverdict: durable")
@@ -140,11 +141,14 @@ def test_a_line_is_plain_and_its_reader_may_leave(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setenv("JOURNAL_STREAM", "8:1")
         Announcer(out)("shelf", "joined")
         assert lines.readline().startswith("<5>")
+        quiet = Announcer(out, is_quiet=True)
+        quiet("shelf", "joined")
+        quiet.say("Listening.")
+        assert lines.readline() == "Listening.\n"
         lines.close()
         left = Announcer(out)
         left("shelf", "joined")
         left.flush()
-    Announcer(None)("shelf", "joined")
 
 
 @pytest.mark.slow

@@ -162,6 +162,31 @@ async def test_clients_get_answers_while_nobody_takes_the_output(
     assert "INFO stopped" in rest
 
 
+@pytest.mark.slow
+async def test_a_server_that_can_say_nothing_can_be_ended(lab: Lab, pipe: Pipe) -> None:
+    """Its stdout is full from the start, so not even where it listens is written. A client joins, and the end
+    waits for the output only a while."""
+    pipe.fill()
+    command = [COMMAND, "serve", "--listen", "127.0.0.1:0"]
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        env={**os.environ, "XDG_STATE_HOME": str(lab.directory.parent)},
+        stdout=pipe.out,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    async with ended(process), asyncio.timeout(DEADLINE_S):
+        while not (found := re.search(rb"listening on (\S+),", said := await process.stderr.readline())):
+            assert said, "the server ended"
+        address = parse_address(found[1].decode())
+        operator = await lab.connect(address, "operate", local=True)
+        line = (await operator.ask(messages.Invite(role="client", name="b7"), messages.Invited)).line
+        await lab.join(address, line)
+        process.send_signal(signal.SIGTERM)
+        assert b"INFO stopped" in await process.stderr.read()
+        assert await process.wait() == 0
+
+
 @asynccontextmanager
 async def ended(process: asyncio.subprocess.Process) -> AsyncIterator[None]:
     """The process is over after the block."""
