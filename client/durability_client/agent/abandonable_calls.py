@@ -54,12 +54,14 @@ class Children:
     def __init__(self) -> None:
         self._live: dict[asyncio.subprocess.Process, asyncio.Task[int]] = {}
 
-    async def start(self, *command: str) -> asyncio.subprocess.Process:
+    async def start(
+        self, *command: str, stdin: int = asyncio.subprocess.DEVNULL
+    ) -> asyncio.subprocess.Process:
         """Start a program, with pipes for what it says. Raises ProgramError."""
         try:
             process = await asyncio.create_subprocess_exec(
                 *bound(command),
-                stdin=asyncio.subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 start_new_session=True,  # Ctrl-C is for the agent, which ends its children in order
@@ -72,16 +74,16 @@ class Children:
         waiting.add_done_callback(lambda _: self._live.pop(process, None))
         return process
 
-    async def run(self, *command: str, timeout_s: float) -> Done:
-        """Run a program to its end. One that takes longer, or whose caller is cancelled, is ended. Raises
-        ProgramError."""
+    async def run(self, *command: str, timeout_s: float, given: bytes = b"") -> Done:
+        """Run a program to its end; it reads what is `given`. One that takes longer, or whose caller is
+        cancelled, is ended. Raises ProgramError."""
         program = command[0] if "/" in command[0] else find_tool(command[0])
         if program is None:
             raise ProgramError(f"{command[0]} is not installed")
-        process = await self.start(program, *command[1:])
+        process = await self.start(program, *command[1:], stdin=asyncio.subprocess.PIPE)
         try:
             async with asyncio.timeout(timeout_s):
-                output, errors = await process.communicate()
+                output, errors = await process.communicate(given)
         except TimeoutError:
             raise ProgramError(f"{' '.join(command)}: no answer within {timeout_s:.0f} s") from None
         finally:

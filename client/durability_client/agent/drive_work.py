@@ -421,6 +421,9 @@ class DriveWork:
         if not drive.file_system:
             if work.mine.fresh:  # the next run is not forced, and what lies beyond this one's records stays
                 work.say(text="erasing what the drive held")
+                if await in_thread(partial(same_drive.needs_mark, found)):
+                    text = same_drive.mark_of(work.task, work.mine)
+                    await file_systems.mark(self._children, found.device, text)
                 await file_systems.erase(self._children, found.device)
             return found.device
         if work.mine.fresh:

@@ -57,27 +57,34 @@ class NotMountedError(Exception):
     """The file system could not be mounted."""
 
 
+async def mark(children: Children, device: Path, text: bytes) -> None:
+    """Write `text` to the beginning of a device, so that a cut does not take it back. Raises DriveError."""
+    await _change(children, "wipefs", "--all", "--no-act", "--quiet", str(device))  # refuses one in use
+    options = ("iflag=fullblock", "count=1", "conv=notrunc,nocreat,fsync", "status=none")
+    await _change(children, "dd", f"bs={len(text)}", *options, f"of={device}", given=text)
+
+
 async def erase(children: Children, device: Path) -> None:
     """Erase all signatures. Raises DriveError."""
     # A table within a partition goes only by force, which erases a device in use too: refused before that.
     for force in ((), ("--force",)):
-        await _change(children, device, "wipefs", "--all", "--quiet", *force)
+        await _change(children, "wipefs", "--all", "--quiet", *force, str(device))
 
 
 async def make(children: Children, kind: FileSystem, device: Path, *, uuid: str) -> None:
     """Erase all signatures, then make the file system with that UUID. Raises DriveError."""
     await erase(children, device)
     options = (*_MKFS[kind], *(option.format(uuid) for option in _UUID[kind]))
-    await _change(children, device, f"mkfs.{kind}", *options)
+    await _change(children, f"mkfs.{kind}", *options, str(device))
 
 
-async def _change(children: Children, device: Path, *command: str) -> None:
+async def _change(children: Children, *command: str, given: bytes = b"") -> None:
     try:
-        done = await children.run(*command, str(device), timeout_s=_MKFS_S)
+        done = await children.run(*command, timeout_s=_MKFS_S, given=given)
     except ProgramError as error:
         raise DriveError("not-made", str(error)) from error
     if done.exit_code:
-        raise DriveError("not-made", f"{command[0]} {device}: {done.said}")
+        raise DriveError("not-made", f"{command[0]} {command[-1]}: {done.said}")
 
 
 async def mount(

@@ -2,8 +2,10 @@
 
 A serial of its own or a world-wide name tells a drive wherever it is. Where there is none, or a volume lies
 on several drives, the place, model and size must be the same, and what it holds must be as examined or this
-campaign's own. Nothing new may be on any drive: its owner may have put it to use since the check, or in a
-pause. Refuses names that may mean another drive after a boot.
+campaign's own. Before a raw drive is erased of what it is known by, it gets a mark on itself, since the agent
+keeps nothing over a boot; the superblock of its first run takes the place of that. Nothing new may be on any
+drive: its owner may have put it to use since the check, or in a pause. Refuses names that may mean another
+drive after a boot.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ _OF_A_BOOT = re.compile(r"/dev/(dm-\d+|block/.*|disk/by-diskseq/.*)")
 _OF_CONTENTS = re.compile(r"/dev/disk/by-(label|uuid)/.*")
 _LINKS = ("/dev/disk/by-id", "/dev/disk/by-path", "/dev/mapper")
 _PLACES = "/dev/disk/by-path/"
+_MARK = b"durability erase"  # at the beginning of a device; a digest of campaign and drive follows
 _OWN_BYTES = 9  # of a UUID, by which a file system is known as this campaign's; the others are random
 Contents: TypeAlias = Mapping[str, Sequence[Signature]]  # by partition; "" for the device itself
 
@@ -138,7 +141,7 @@ def check_contents(task: Task, mine: DriveTask, found: FoundDrive, contents: Con
                 f" was not touched. If you do not need it, erase it (wipefs --all {found.device})",
             )
         return
-    if not new and (own if mine.drive.file_system else safety_checks.holds_run(found.device)):
+    if not new and (own if mine.drive.file_system else _is_left(task, mine, found.device)):
         return
     if not mine.again and mine.examined is not None and first == set(_words(contents)):
         return
@@ -147,6 +150,18 @@ def check_contents(task: Task, mine: DriveTask, found: FoundDrive, contents: Con
         f"{found.device} has no serial that tells it from others, and does not carry what this campaign left"
         " on it; it was not touched",
     )
+
+
+def needs_mark(found: FoundDrive) -> bool:
+    """Whether a raw device could not be told from others once its signatures are erased: it has no serial,
+    and a run's superblock, which stays, is not on it."""
+    assert found.device is not None
+    return not is_certain(found) and not safety_checks.holds_run(found.device)
+
+
+def mark_of(task: Task, mine: DriveTask) -> bytes:
+    """What tells that a raw device is about to be erased, or is, for its first run in this campaign."""
+    return _MARK + _digest(task, mine)
 
 
 def erased(mine: DriveTask, contents: Contents) -> DriveTask:
@@ -269,13 +284,24 @@ def _is_own(known: str, task: Task, mine: DriveTask) -> bool:
         return False
 
 
+def _is_left(task: Task, mine: DriveTask, device: Path) -> bool:
+    """Whether a raw device carries a run, or the mark of this campaign's first one."""
+    mark = mark_of(task, mine)
+    with device.open("rb", buffering=0) as file:
+        return file.read(len(mark)) == mark or safety_checks.holds_run(device)
+
+
 def _own(task: Task, mine: DriveTask) -> bytes:
     """The beginning of the UUIDs of the campaign's file systems on a drive: that of version 8, which is for
     uses of one's own."""
-    digest = bytearray(hashlib.sha256(f"{task.campaign}+{mine.drive.name}".encode()).digest()[:_OWN_BYTES])
+    digest = bytearray(_digest(task, mine)[:_OWN_BYTES])
     digest[6] = digest[6] & 0x0F | 0x80
     digest[8] = digest[8] & 0x3F | 0x80
     return bytes(digest)
+
+
+def _digest(task: Task, mine: DriveTask) -> bytes:
+    return hashlib.sha256(f"{task.campaign}+{mine.drive.name}".encode()).digest()
 
 
 def _twins(found: FoundDrive) -> list[str]:

@@ -221,7 +221,10 @@ async def test_a_table_within_a_partition_is_erased(make_loop: MakeLoop) -> None
         held = os.open(partition, os.O_RDONLY | os.O_EXCL)
         with pytest.raises(DriveError, match="busy"):
             await file_systems.erase(children, partition)
-        assert signature_of(partition) == "gpt"
+        before = partition.read_bytes()
+        with pytest.raises(DriveError, match="busy"):
+            await file_systems.mark(children, partition, b"mark")
+        assert signature_of(partition) == "gpt" and partition.read_bytes() == before
         os.close(held)
         await file_systems.erase(children, partition)
         assert (signature_of(partition), signatures_of(partition)) == ("", ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import nullcontext, suppress
@@ -13,10 +14,13 @@ from pathlib import Path
 import pytest
 
 from durability.campaign.tasks import Condition, DriveStatus
-from durability_client.agent import same_drive
+from durability.units import parse_address
+from durability_client.agent import file_systems, same_drive
+from durability_client.agent.abandonable_calls import Children
 from durability_client.agent.drives import DriveError, FoundDrive, find
-from durability_client.target.signatures import Signature
+from durability_client.target.signatures import Signature, signatures_of
 from durability_lab.kernel_rig.block_rig import without_loop_mounts
+from durability_server.server import Server
 from tests.client.agent.task_server import (
     Tasks,
     TaskServer,
@@ -151,6 +155,77 @@ def test_a_drive_that_was_erased_is_known_without_what_it_held(make_loop: MakeLo
             same_drive.check_contents(task, erased, found, {"": (Signature(new, ""),)})
     part = same_drive.erased(mine, {"": (), "1": (Signature("ext4", "0b1c"),)})
     same_drive.check_contents(task, part, found, {"": (), "1": (Signature("ext4", "0b1c"),)})
+
+
+async def test_a_drive_is_known_by_the_mark_that_it_got_before_it_was_erased(make_loop: MakeLoop) -> None:
+    """In a later task too, and if only a part is erased yet; the mark of another campaign or drive does not
+    count, nor does it excuse anything new."""
+    device = make_loop(64 << 20)
+    found = nameless(device.name)
+    examined = replace(condition(), holds="gpt 1:ext4=0b1c")
+    task = Tasks((drive_on(f"/dev/{found.name}", ""),), examined=examined).make("run", fresh=True)
+    (mine,) = task.drives
+    others = (
+        (replace(task, campaign="weekly"), mine),
+        (task, replace(mine, drive=replace(mine.drive, name="d2"))),
+    )
+    for of, part in others:
+        await file_systems.mark(Children(), device, same_drive.mark_of(of, part))
+        with pytest.raises(DriveError, match="does not carry"):
+            same_drive.check_contents(task, mine, found, {"": ()})
+    assert same_drive.needs_mark(found)
+    await file_systems.mark(Children(), device, same_drive.mark_of(task, mine))
+    left = (Signature("ext4", "0b1c"),)
+    for contents in ({"": ()}, {"": (), "1": left}, {"": (Signature("gpt", ""),), "1": left}):
+        same_drive.check_contents(task, mine, found, contents)
+    for new in (Signature("swap", ""), Signature("ext4", "0b1c")):
+        with pytest.raises(DriveError, match="does not carry"):
+            same_drive.check_contents(task, mine, found, {"": (new,)})
+
+
+async def test_a_raw_drive_without_a_serial_is_known_after_a_run_that_did_not_begin(
+    tmp_path: Path, make_nameless: Callable[[], Path]
+) -> None:
+    """Its signatures are erased, the server is away, and the machine restarts: the next task finds the drive
+    by its mark. Another one of that size is not written to, nor is this one once it is put to use."""
+    mine, other = make_nameless(), make_nameless()
+    await tool("mkswap", mine)
+    async with with_both_servers(tmp_path) as (server, agent, lab):
+        host, port = parse_address(lab.address)
+        with by_name(mine) as link:
+            tasks = Tasks((drive_on(link.path, ""),), ready_within_s=1.0)
+            tasks.examined = (await server.do(tasks.make("examine"))).condition
+            assert tasks.examined is not None and tasks.examined.holds.startswith("swap=")
+            await lab.server.stop()
+            server.task = tasks.make("run", fresh=True)
+            await server.until(lambda status: any("cannot connect to" in one.text for one in status.drives))
+            await agent.kill()
+            shutil.rmtree(agent.directory)  # as a boot does
+            assert signatures_of(mine) == ()
+            server.status = None
+            await agent.start()
+            link.point(other)
+            run = await server.do(tasks.make("run", fresh=True), "armed failed ended")
+            refused(run, "wrong-drive", "no serial")
+            assert not any(other.read_bytes())
+            link.point(mine)
+            erased = mine.read_bytes()
+            await tool("mkfs.ext4", "-q", mine)
+            used = mine.read_bytes()
+            run = await server.do(tasks.make("run", fresh=True), "armed failed ended")
+            refused(run, "wrong-drive", "no serial")
+            assert mine.read_bytes() == used
+            mine.write_bytes(erased)
+            again = Server(store_url=f"sqlite:///{lab.credential.parent}/store.sqlite")
+            await again.start(host, port, directory=None)
+            run = await server.do(tasks.make("run", fresh=True), "armed failed ended")
+            assert run.state == "armed", run
+            await server.do(tasks.make("release"))
+            tasks.again = True
+            run = await server.do(tasks.make("run"), "armed failed ended")
+            assert run.state == "armed", run
+            await server.do(tasks.make("release"))
+            await again.stop()
 
 
 async def test_a_drive_without_a_serial_is_known_by_what_the_campaign_left_on_it(
