@@ -95,7 +95,10 @@ def test_memory_that_says_it_rotates_is_too_fast(memory_drive: Path) -> None:
     """No platter comes round as often as memory answers; if it does not say how fast it turns, its flag is in
     doubt."""
     declare(memory_drive, rotational="1")
-    result = _measured(memory_drive, HEADLINE, SEQUENTIAL, seconds=0.4)  # in which a busy machine stalls too
+    for seconds in (0.4, 2.0, 10.0):  # a busy machine may stand still for most of the shorter ones
+        result = _measured(memory_drive, HEADLINE, SEQUENTIAL, seconds=seconds)
+        if plausibility(result).reasons:
+            break
     assert "the flag is doubtful" in plausibility(result).reasons[0]
     turning = tuple(replace(one, rpm=7200) for one in result.media)
     assert plausibility(replace(result, media=turning)).code == "faster-than-media"
