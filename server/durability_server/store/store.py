@@ -42,7 +42,7 @@ from durability_server.store.drives import drive_claims, drive_listing, newest_r
 from durability_server.store.lease_store import LeaseStore
 from durability_server.store.live_rows import RunNow
 from durability_server.store.machine_store import MachineStore
-from durability_server.store.migrations import STORE_FORMAT, Migrated, open_store
+from durability_server.store.migration.migrations import STORE_FORMAT, Migrated, open_store
 from durability_server.store.records import (
     MovedError,
     Registration,

@@ -26,8 +26,8 @@ from durability.formats.documents import from_value
 from durability.formats.facts import Facts
 from durability.formats.plan import Plan
 from durability.units import format_run
-from durability_server.store import migrations
-from durability_server.store.migrations import STORE_FORMAT
+from durability_server.store.migration import migrations
+from durability_server.store.migration.migrations import STORE_FORMAT
 from durability_server.store.store import Store
 from durability_server.store.target_keys import series_key, target_keys
 from tests.places import DOCS, TESTS

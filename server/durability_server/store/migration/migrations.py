@@ -28,10 +28,11 @@ from sqlalchemy import Connection, insert, inspect, text
 import durability
 from durability.errors import StoreError
 from durability.releases import upgrade_line
-from durability_server.store import store_copy, table_copies, tables
+from durability_server.store import tables
 from durability_server.store.database import Database
 from durability_server.store.drives import drive_listing
 from durability_server.store.lease_store import living
+from durability_server.store.migration import store_copy, table_copies
 
 COPY_PREFIX = "before_format_{}_"  # of tables in PostgreSQL that keep what was there before
 

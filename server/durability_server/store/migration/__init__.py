@@ -1,0 +1,1 @@
+"""A store that an earlier release made becomes one of this release, and the old one is kept."""
