@@ -28,7 +28,9 @@ Change = Callable[[], AbstractContextManager[None]]
         (
             LIAR,
             without(
-                ScanReport.operations_lost, "sum(convicting.values()) - apart", "sum(convicting.values()) + 1"
+                ScanReport.operations_lost,
+                "sum(self.convicting.values()) - apart",
+                "sum(self.convicting.values()) + 1",
             ),
             "lost operations, and a second reading has",
         ),
