@@ -17,6 +17,7 @@ from sqlalchemy import make_url
 
 from durability.errors import RefusedError
 from durability.protocol import messages
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from durability_lab.support.postgresql import PostgreSQL
@@ -213,7 +214,7 @@ async def test_a_server_starts_with_a_full_disk(
     shown = (await asker.ask(messages.Show(run=first), messages.Shown)).document
     assert shown["case"]["session_end"] != "live"  # type: ignore[index, call-overload]
     assert (await asker.export(first)).frontiers == (5, 5)
-    assert "granting no credit until it works again" in server.log
+    await until(lambda: "granting no credit until it works again" in server.log)
 
     client = await lab.connect(server.address)
     assert (await client.resume(first)).grants == (5, 5)
@@ -238,7 +239,7 @@ async def test_a_server_starts_with_a_full_disk(
     if isinstance(said, messages.Notice):
         assert (await client.get(messages.Credit)).grants == (6, 6)
         assert (await client.get(messages.Notice)).code == "store-recovered"
-        assert ": works again" in server.log
+        await until(lambda: ": works again" in server.log)
     await lab.exported(server.address, second, lambda case: case.session_end != "live")
     await client.acknowledge(7, 7)
     server.end()
@@ -269,8 +270,7 @@ async def test_a_full_disk_costs_the_live_page_and_not_the_server(
     asker = await lab.connect(server.address, "query")
     rows = (await asker.ask(messages.List(limit=100), messages.Listing)).rows
     assert len(rows) == 1
-    said = server.log[before:]
-    assert "live page: it is left out: the store's disk has no room" in said, said
+    await until(lambda: "live page: it is left out: the store's disk has no room" in server.log[before:])
     assert server.end(signal.SIGTERM) == 0
     disk.free()
     before = len(server.log)
