@@ -74,3 +74,15 @@ def judged(
         requirements=Requirements(cut=require_cut, min_cuts=min_cuts),
         duration_s=1.25,
     )
+
+
+def partly_set_aside(make_plan: MakePlan) -> Outcome:
+    """Four damaged places of a scan that did not finish: a superblock convicts, and an older log may explain
+    the three slots."""
+    return judged(
+        make_plan,
+        findings={"corrupt": 4},
+        apart={("superblock", "corrupt"): 1, ("prefill", "corrupt"): 2},
+        provisional=frozenset({"unreadable", "corrupt"}),
+        finished=False,
+    )

@@ -15,7 +15,7 @@ from durability.evidence.outcome import Outcome
 from durability.formats.case import PastVerdict
 from durability.formats.plan import Plan
 from durability_client.verify import junit
-from tests.client.verify.outcomes import judged
+from tests.client.verify.outcomes import judged, partly_set_aside
 from tests.sample_facts import facts
 
 MakePlan = Callable[..., Plan]
@@ -71,13 +71,7 @@ def test_findings_that_do_not_count_are_skipped(make_plan: MakePlan, tmp_path: P
 
 def test_a_failure_counts_what_convicts(make_plan: MakePlan, tmp_path: Path) -> None:
     """A superblock does, though an older log may explain three slots of its class."""
-    outcome = judged(
-        make_plan,
-        findings={"corrupt": 4},
-        apart={("superblock", "corrupt"): 1, ("prefill", "corrupt"): 2},
-        provisional=frozenset({"unreadable", "corrupt"}),
-        finished=False,
-    )
+    outcome = partly_set_aside(make_plan)
 
     failure = suite_of(outcome, tmp_path).find("testcase[@name='corrupt']/failure")
     assert failure is not None

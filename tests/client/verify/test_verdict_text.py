@@ -17,7 +17,7 @@ from durability.formats.case import PastVerdict
 from durability.formats.facts import TargetWarning
 from durability.formats.plan import Plan
 from durability_client.verify import verdict_text as page
-from tests.client.verify.outcomes import judged
+from tests.client.verify.outcomes import judged, partly_set_aside
 from tests.core.evidence.memory_target import after_power_loss, make_statistics
 from tests.encryption import PRESENT, kernel_says
 from tests.sample_facts import drive, facts, file_system
@@ -243,13 +243,7 @@ def test_what_is_set_aside_hides_no_lost_operation(make_plan: MakePlan) -> None:
 
 def test_a_superblock_counts_though_slots_of_its_class_are_set_aside(make_plan: MakePlan) -> None:
     """An older log may explain three damaged slots; the page says how many of four findings that leaves."""
-    outcome = judged(
-        make_plan,
-        findings={"corrupt": 4},
-        apart={("superblock", "corrupt"): 1, ("prefill", "corrupt"): 2},
-        provisional=frozenset({"unreadable", "corrupt"}),
-        finished=False,
-    )
+    outcome = partly_set_aside(make_plan)
 
     text = printed(outcome)
     assert text.splitlines()[0] == "LOSS: no acknowledged operation is lost, but 1 superblock copy"
