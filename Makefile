@@ -58,6 +58,8 @@ quick: $(INSTALLED)
 
 # Else each process that runs tests, and each that a test starts, compiles its modules again if this is set.
 quick-tests test test-long test-release coverage: export PYTHONDONTWRITEBYTECODE =
+# They wait for little, so more of them than processors would only read all tests once more.
+quick-tests: TESTERS := $(shell nproc)
 quick-tests: $(INSTALLED)
 	@$(PYTEST) --quiet -m 'not lab and not slow'
 

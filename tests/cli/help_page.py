@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
+from functools import cache
 from textwrap import fill
 from typing import Any
 
@@ -44,6 +45,7 @@ def commands(
         yield from commands(one, f"{name} {word}".strip(), context)
 
 
+@cache
 def sections() -> dict[str, str]:
     """The generated text of each section of the page, by its heading."""
     found = {}

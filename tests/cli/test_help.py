@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any, get_args
 
 import pytest
@@ -30,6 +31,7 @@ DOCUMENTATION = REFERENCE / "cli.md"
 COMMANDS = {name: (command, context) for name, command, context in commands()}
 
 
+@cache
 def help_of(name: str) -> str:
     """What `durability NAME --help` prints in 80 columns."""
     return CliRunner().invoke(app, [*name.split(), "--help"], env={"COLUMNS": "80"}).stdout

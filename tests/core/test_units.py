@@ -54,6 +54,7 @@ def test_what_is_no_size_is_refused(text: str) -> None:
         parse_size(text)
 
 
+@pytest.mark.slow
 @given(
     st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)).map(str),
     st.integers(min_value=0, max_value=65535),
@@ -192,6 +193,7 @@ def test_a_bound_is_rounded_away_from_what_was_shown(share: float, at_least: str
     assert (percent_at_least(share), percent_at_most(share)) == (at_least, at_most)
 
 
+@pytest.mark.slow
 def test_no_bound_reads_smaller_than_it_is() -> None:
     """Nor does any lower end of an interval read larger. The usual aims stay 5.0 and 1.0 %."""
     for cuts in (*range(1, 120), *range(120, 1001, 20)):

@@ -154,6 +154,7 @@ def test_an_address_that_was_given_comes_before_dhcp(tmp_path: Path) -> None:
     assert names == sorted(names)
 
 
+@pytest.mark.slow
 def test_the_disc_names_its_boot_loader(tmp_path: Path) -> None:
     """GRUB, which is not of the system's packages, is listed in its version, and its licence is on the
     disc."""

@@ -101,6 +101,7 @@ async def test_a_client_that_is_heard_again_is_told_of(lab: Lab, sqlite_url: str
     assert set(words[::2]) == {"lost at"} and set(words[1::2]) == {"back, after 7"} and len(words) > 3, told
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_silence")
 async def test_a_client_that_comes_back_all_the_time_hides_no_other(
     lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch

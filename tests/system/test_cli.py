@@ -166,6 +166,7 @@ def test_a_credential_that_others_can_read_is_refused(environment: dict[str, str
     assert "is not a credential that `durability join` wrote" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_token_is_refused_by_name(environment: dict[str, str]) -> None:
     """The option of earlier releases ends with the line to type."""
     done = _durability(environment, "runs", "--token-file", "durability.token")
@@ -227,6 +228,7 @@ def test_an_error_moves_no_cursor(environment: dict[str, str], tmp_path: Path) -
     assert "\x1b" not in done.stderr
 
 
+@pytest.mark.slow
 def test_stdout_without_room_is_named(environment: dict[str, str]) -> None:
     """An answer that cannot be written is exit 5 and a sentence that says of what."""
     buffered = {name: value for name, value in environment.items() if name != "PYTHONUNBUFFERED"}
@@ -275,6 +277,7 @@ def test_a_reader_of_help_may_leave(environment: dict[str, str], arguments: str)
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.slow
 def test_a_stderr_that_takes_nothing_holds_nobody_up(environment: dict[str, str]) -> None:
     """A pipe that is full and does not wait, as another program can leave a terminal."""
     read_end, write_end = os.pipe()

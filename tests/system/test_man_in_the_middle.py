@@ -445,6 +445,7 @@ async def test_a_code_is_good_for_an_hour(served: Served, tmp_path: Path) -> Non
     assert refusal.value.code == "code-expired"
 
 
+@pytest.mark.slow
 async def test_a_code_of_another_server_is_told_so(served: Served, tmp_path: Path) -> None:
     """It is not said to this server, and is still good for its own."""
     (tmp_path / "other").mkdir()
@@ -457,6 +458,7 @@ async def test_a_code_of_another_server_is_told_so(served: Served, tmp_path: Pat
     await other.server.stop()
 
 
+@pytest.mark.slow
 async def test_a_code_is_taken_as_people_type_it(served: Served, tmp_path: Path) -> None:
     """Small letters, spaces, no hyphens, and the letters O, I and L for digits."""
     ways: tuple[Callable[[str], str], ...] = (

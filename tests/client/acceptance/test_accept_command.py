@@ -49,6 +49,7 @@ def run(place: Path, *results: str, **options: Any) -> tuple[int, str, str]:
     return accept(AcceptOptions(wanted=wanted, **chosen), out, err), out.getvalue(), err.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("result", "code", "word"),
     [("good.json", 0, "PASS"), ("slow.json", 3, "REFUSE"), ("quick.json", 4, "NOT SHOWN")],
@@ -86,6 +87,7 @@ def test_the_slowest_published_drive_of_its_kind_is_fast_enough() -> None:
     assert limit == next(kind.low for kind in KINDS if kind.short == "datacenter SSD")
 
 
+@pytest.mark.slow
 def test_a_report_has_a_page_and_its_evidence(place: Path) -> None:
     """Two drives give a summary and two sheets; what a drive calls itself is text; the page is replaced by
     the next one, and nothing else is."""
@@ -109,6 +111,7 @@ def test_a_report_has_a_page_and_its_evidence(place: Path) -> None:
         run(place, "good.json", output=beside)
 
 
+@pytest.mark.slow
 def test_json_is_one_document(place: Path) -> None:
     """Stdout holds the document of the report, and nothing else."""
     code, out, _ = run(place, "good.json", json=True)
@@ -161,6 +164,7 @@ def test_bad_input_is_refused_by_name(
     assert set(place.iterdir()) == before
 
 
+@pytest.mark.slow
 def test_a_result_that_is_none_is_refused(place: Path) -> None:
     """A file that cannot be read, or is no result, and a kept result without a server, are named."""
     with pytest.raises(SetupError, match=r"cannot read the result .*none\.json"):
@@ -175,6 +179,7 @@ def test_a_result_that_is_none_is_refused(place: Path) -> None:
         accept(AcceptOptions(profile="consumer-ssd", wanted=wanted), io.StringIO(), io.StringIO())
 
 
+@pytest.mark.slow
 def test_a_server_that_cannot_be_searched_leaves_it_open(place: Path) -> None:
     """The result that was named passes; what the server knows of the drive may be a loss. Exit code 4, and
     the page, the document and stderr say why."""

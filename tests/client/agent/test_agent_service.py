@@ -146,6 +146,7 @@ def test_a_machine_without_systemd_is_told_what_to_do(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 def test_the_agent_is_roots() -> None:
     """Another user is told so before anything is done."""

@@ -142,6 +142,7 @@ async def test_cuts_are_found_by_the_serial_among_those_of_other_drives(cut: Cut
     assert words == ["too few cuts", "lost data", "lost data", None]
 
 
+@pytest.mark.slow
 async def test_cuts_of_another_firmware_or_file_system_prove_nothing(cut: Cut) -> None:
     """They are shown, with what was other; a loss stays one."""
     endpoint = await cut.begin([(_drive("S1"), "durable"), (_drive("S2"), "loss")])
@@ -179,6 +180,7 @@ async def test_a_loss_without_flushes_hides_no_loss_with_them(cut: Cut) -> None:
 UNANSWERED = ("", "inconclusive superseded")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verdict", UNANSWERED)
 async def test_a_series_without_a_durable_run_is_looked_at(cut: Cut, tmp_path: Path, verdict: str) -> None:
     """Nobody knows what its cuts lost, so they keep those of another series from bounding anything. Alone
@@ -199,6 +201,7 @@ async def test_a_series_without_a_durable_run_is_looked_at(cut: Cut, tmp_path: P
     assert proof is not None and proof.text == "1 cut with unknown outcome"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut_class", ["os", "vm"])
 async def test_a_weaker_cut_answers_for_no_run_without_an_outcome(
     cut: Cut, tmp_path: Path, cut_class: str
@@ -239,6 +242,7 @@ async def test_cuts_that_sent_no_flush_prove_none(cut: Cut) -> None:
     assert by_flush is not None and by_flush.but == ""
 
 
+@pytest.mark.slow
 async def test_acceptance_holds_cuts_against_the_stack_that_was_measured(cut: Cut, tmp_path: Path) -> None:
     """Cuts on ext4, or with another state of the write cache, are told with what was other."""
     off = _drive("S2", write_cache="write through")
@@ -256,6 +260,7 @@ async def test_acceptance_holds_cuts_against_the_stack_that_was_measured(cut: Cu
     ]
 
 
+@pytest.mark.slow
 async def test_a_campaign_counts_for_each_stack_that_it_cut(cut: Cut, tmp_path: Path) -> None:
     """The write cache is on until the first power cut only. `compare` and `accept`, by name or not, and the
     page of the server count one cut of what was measured, and say how many were of another stack."""
@@ -291,6 +296,7 @@ async def test_a_campaign_counts_for_each_stack_that_it_cut(cut: Cut, tmp_path: 
     ]
 
 
+@pytest.mark.slow
 async def test_a_drive_that_was_gone_before_its_first_run_is_on_the_report(cut: Cut, tmp_path: Path) -> None:
     """The check found it, and no cycle after that. By the campaign's name, or by a result of it, its sheet
     refuses."""
@@ -313,6 +319,7 @@ async def test_a_drive_that_was_gone_before_its_first_run_is_on_the_report(cut: 
         assert (told.word, told.figure) == ("refuse", "it is gone (cycle 1 of campaign c)")
 
 
+@pytest.mark.slow
 async def test_campaigns_of_drives_without_a_serial_are_joined_if_they_are_named(cut: Cut) -> None:
     """A hypervisor gave two volumes one serial, one after the other: who names neither campaign gets a sheet
     for each."""
@@ -325,6 +332,7 @@ async def test_campaigns_of_drives_without_a_serial_are_joined_if_they_are_named
         assert [[one.name for one in of.campaigns] for of in found] == sheets
 
 
+@pytest.mark.slow
 async def test_a_drive_without_a_serial_takes_verdicts_that_are_named(cut: Cut) -> None:
     """Nothing is found by itself; the operator's word counts if machine, name, model and size agree."""
     endpoint = await cut.begin([(_drive("", name="vdb", model="Volume"), "durable")])
@@ -341,6 +349,7 @@ async def test_a_drive_without_a_serial_takes_verdicts_that_are_named(cut: Cut) 
             await named_verdicts(endpoint, [f"{1:016x}"], [other])
 
 
+@pytest.mark.slow
 async def test_compare_names_a_campaign_that_it_cannot_read(cut: Cut, tmp_path: Path) -> None:
     """One of a later release may have lost data; what others say still counts."""
     log = written_log("c", [[said("durable", 1)]])
@@ -352,6 +361,7 @@ async def test_compare_names_a_campaign_that_it_cannot_read(cut: Cut, tmp_path: 
     assert proof is not None and proof.source == "campaign c"
 
 
+@pytest.mark.slow
 async def test_compare_says_what_it_cannot_find(cut: Cut, tmp_path: Path) -> None:
     """A line for the drive without a serial, with the option that helps; with the option there is none."""
     endpoint = await cut.begin([(_drive("", name="vdb"), "durable"), (_drive("S1"), "durable")])

@@ -76,6 +76,7 @@ async def test_the_next_address_is_tried(
         assert took_s >= PATIENCE_S
 
 
+@pytest.mark.slow
 async def test_what_a_server_says_counts_more_than_silence(where: Endpoint) -> None:
     """Of several errors the one of a server that answered is told."""
     several = replace(where, addresses=(*NOWHERE.addresses, *where.addresses), secret=b"x" * 32)

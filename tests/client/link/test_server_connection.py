@@ -135,6 +135,7 @@ def facts(tmp_path: Path) -> Value:
     return to_value(KernelStorage(tmp_path / "target").facts())
 
 
+@pytest.mark.slow
 async def test_what_a_run_acknowledges_is_granted(served: Served, facts: Value, make_plan: MakePlan) -> None:
     """Frontiers that were sent come back as grants once they are durable, and the stop is confirmed."""
     async with running(await served.start(), make_plan(), facts) as heard:
@@ -157,6 +158,7 @@ async def test_an_ack_that_a_dead_connection_swallowed_is_sent_again(
         assert heard.link.final is None
 
 
+@pytest.mark.slow
 async def test_a_run_goes_on_with_a_restarted_server(
     served: Served, facts: Value, make_plan: MakePlan
 ) -> None:
@@ -172,6 +174,7 @@ async def test_a_run_goes_on_with_a_restarted_server(
         await heard.until_granted(9, 9)
 
 
+@pytest.mark.slow
 async def test_a_run_that_cannot_be_stored_is_armed_once_it_can(
     served: Served, facts: Value, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,6 +214,7 @@ async def test_a_run_beyond_the_quota_is_given_up(
         assert refused.value.code == "quota"
 
 
+@pytest.mark.slow
 async def test_an_end_is_delivered_over_a_new_connection(
     served: Served, facts: Value, make_plan: MakePlan
 ) -> None:
@@ -238,6 +242,7 @@ async def test_a_run_that_verify_ended_does_not_come_back(
         verify.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verified", [False, True], ids=["stopped", "stopped-and-verified"])
 async def test_a_stop_whose_answer_was_lost_has_stopped_the_run(
     served: Served, facts: Value, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, verified: bool
@@ -269,6 +274,7 @@ async def test_a_stop_whose_answer_was_lost_has_stopped_the_run(
         assert heard.link.final is None
 
 
+@pytest.mark.slow
 async def test_a_server_that_forgot_its_clients_is_waited_for_with_words(
     served: Served, facts: Value, make_plan: MakePlan
 ) -> None:
@@ -286,6 +292,7 @@ async def test_a_server_that_forgot_its_clients_is_waited_for_with_words(
         assert heard.link.trouble == ""
 
 
+@pytest.mark.slow
 async def test_a_client_that_is_not_known_is_waited_for_with_words(
     served: Served, facts: Value, make_plan: MakePlan, tmp_path: Path
 ) -> None:

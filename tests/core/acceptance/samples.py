@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from durability.acceptance.drive_evidence import (
@@ -147,6 +148,13 @@ def held_round(cell: Cell, per_second: float, *, falls_to: float = 1.0, seconds:
 RATES = {cell.name: rate for cell, rate in zip(HELD, (2000.0, 900.0, 4000.0, 500.0), strict=True)}
 
 
+@cache
+def _base(device: Device) -> Result:
+    return simulate(
+        device, cells=(*JUDGED, *(one for one in STANDARD if one.name.endswith("16jobs-overwritten")))
+    )
+
+
 def accept_result(
     device: Device = HONEST,
     *,
@@ -158,9 +166,7 @@ def accept_result(
     **changes: Any,
 ) -> Result:
     """A result of `bench --accept` with the cells that verdicts need and its held loads."""
-    base = simulate(
-        device, cells=(*JUDGED, *(one for one in STANDARD if one.name.endswith("16jobs-overwritten")))
-    )
+    base = _base(device)
     per_second = RATES | (rates or {})
     held = [
         CellRounds(

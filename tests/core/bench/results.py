@@ -32,8 +32,8 @@ class Device:
     dirty_bytes_per_s: float = 0.0  # 0: it moves nothing
     flushes: float = 1.0  # that reach it for each sync
     noise: float = 0.03
-    written: Mapping[str, float] = field(default_factory=dict)  # bytes written of those given, by data
-    speed: Mapping[str, float] = field(default_factory=dict)  # times the rate, by data
+    written: Mapping[str, float] = field(default_factory=dict, hash=False)  # bytes of those given, by data
+    speed: Mapping[str, float] = field(default_factory=dict, hash=False)  # times the rate, by data
 
     def commit_ns(self, cell: Cell) -> tuple[float, float]:
         """The whole commit and its sync alone."""

@@ -103,6 +103,7 @@ def test_unlike_runs_are_compared_in_what_they_share(changes: dict[str, Any], wo
     assert re.match(r"0\.(49|5\d) of A\.json", headline_text(found))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [{"block_bytes": 8192}, {"file_state": "sparse"}, {"jobs": 2}])
 def test_cells_of_one_name_that_are_not_one_measurement_are_left_out(change: dict[str, Any]) -> None:
     """A name alone is not believed: the cell is left out, and the field that differs is named."""
@@ -152,6 +153,7 @@ def test_proofs_settle_it() -> None:
     assert document["proofs"][0]["text"] == "proven in 59 cuts" and document["answers"] == list(found.answers)
 
 
+@pytest.mark.slow
 def test_a_platter_that_is_overtaken_is_suspicious_without_a_flush_too() -> None:
     """The disk declares write through, so it got no flush, and commits faster than it turns: it is not taken
     unless cuts have proven it. A controller's volume only lacks a proof."""
@@ -177,6 +179,7 @@ def test_three_results_are_each_held_against_the_first() -> None:
     assert " of A.json (" in row.against[0].text and row.against[1].text.startswith("no difference shown")
 
 
+@pytest.mark.slow
 def test_swapping_two_results_inverts_the_ratio() -> None:
     """It does not matter which file is named first."""
     one, other = run(), run(SLOW, seed=2)
@@ -186,6 +189,7 @@ def test_swapping_two_results_inverts_the_ratio() -> None:
     assert there.inverse().low == pytest.approx(back.low)
 
 
+@pytest.mark.slow
 def test_a_partial_result_is_compared_as_far_as_it_goes() -> None:
     """Cells that one has not are listed, few rounds have no interval, and the reader is warned."""
     partial = run(rounds=3, cells=CELLS[:2], complete=False, stopped="stopped by Ctrl-C")
@@ -229,6 +233,7 @@ def test_the_engines_are_compared_each_with_itself() -> None:
     assert compared(both[0], other).left_out == (f"{HEADLINE.name} (fio)",)
 
 
+@pytest.mark.slow
 def test_sustained_cells_of_unlike_length_are_left_out() -> None:
     """Ten minutes are another test than thirty."""
     found = compared(*(run(cells=sustained(minutes), mode="accept") for minutes in (10, 30)))
@@ -271,6 +276,7 @@ def _late(result: Result, factor: float) -> Result:
     return replace(result, cells=cells)
 
 
+@pytest.mark.slow
 def test_a_pace_is_no_ground_for_a_comparison() -> None:
     """Both rates are the pace, whatever the drives: then latencies are told, and there is no ratio."""
     cells = (*CELLS, PACED)

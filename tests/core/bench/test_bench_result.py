@@ -154,6 +154,7 @@ def test_a_truncated_file_is_refused(length: int) -> None:
         decode(GOLDEN[:length])
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(LEAVES),
     st.sampled_from([None, -1, -0.5, "x", [], {}, [1], float("nan"), float("inf"), 1 << 70, True]),
@@ -212,6 +213,7 @@ def test_the_message_names_the_field(path: Path_, value: object, match: str) -> 
         decode(changed(path, value))
 
 
+@pytest.mark.slow
 def test_a_missing_field_is_named() -> None:
     """Every field must be there, also those that may be null."""
     for path in LEAVES:

@@ -85,6 +85,7 @@ def test_a_difference_is_shown_where_there_is_one() -> None:
     assert statistics.median(values) == pytest.approx(1.5, rel=0.02)
 
 
+@pytest.mark.slow
 @given(RATES, RATES)
 def test_the_inverse_of_a_ratio_is_the_ratio_the_other_way_round(of: list[float], to: list[float]) -> None:
     """It does not matter which result is named first."""
@@ -98,6 +99,7 @@ def test_the_inverse_of_a_ratio_is_the_ratio_the_other_way_round(of: list[float]
             assert one.low <= one.value * (1 + 1e-9) and one.value <= one.high * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @given(RATES, st.floats(0.01, 100))
 def test_other_units_do_not_change_a_ratio(rates: list[float], factor: float) -> None:
     """A spread scales with its values, and their ratio is the factor."""

@@ -59,6 +59,7 @@ def test_a_cell_of_a_summary() -> None:
     assert {one["cell"].split("-")[-2]: one["inflated"] for one in document["inflation"]}["zeros"] is True
 
 
+@pytest.mark.slow
 def test_a_summary_has_the_machine_and_the_controls() -> None:
     """Facts with the keys of the file, what was written, and the medians that the verdict rests on."""
     document: Any = summary_document(RESULT)

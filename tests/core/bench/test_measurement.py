@@ -36,6 +36,7 @@ def test_latencies_come_back_as_the_same_histogram(values: list[int]) -> None:
     assert len(kept) == len(values)
 
 
+@pytest.mark.slow
 @given(VALUES, VALUES, VALUES)
 def test_merging_is_the_same_in_any_order(first: list[int], second: list[int], third: list[int]) -> None:
     """Rounds can be merged one by one, in groups or backwards: the counts are those of all values."""

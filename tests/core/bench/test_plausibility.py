@@ -182,6 +182,7 @@ def test_the_turns_come_from_the_media() -> None:
     assert one.rpm is None and one.link_bytes_per_s is None
 
 
+@pytest.mark.slow
 def test_a_virtual_machine_adds_that_the_host_may_lie() -> None:
     """Whatever the verdict, the guest's view of the drive proves nothing of the host."""
     for device in (PROTECTED, HONEST_NAND, replace(PROTECTED, flushes=0.0)):

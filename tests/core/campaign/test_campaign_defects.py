@@ -55,6 +55,7 @@ def test_drive_that_was_verified_is_not_verified_again() -> None:
     assert words(world)[0] == ["durable", "durable"]
 
 
+@pytest.mark.slow
 def test_server_that_was_away_gives_a_machine_its_time_to_be_heard() -> None:
     """It was away for longer than a boot may take, and the machine had been up all the time: it is not cut
     for that."""

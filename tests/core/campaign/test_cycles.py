@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,6 +70,7 @@ def test_draws_lie_within_their_intervals(seed: int, cycle: int, low: float, wid
     assert drawn.arm == arm_of(settings, cycle).name == ("plain", "again")[(cycle - 1) % 2]
 
 
+@pytest.mark.slow
 def test_draws_spread_over_the_interval() -> None:
     """The tenths of the interval have about as many of 1000 cycles each."""
     tenths = [0] * 10

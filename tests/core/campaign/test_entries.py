@@ -49,6 +49,7 @@ def of_type(kind: typing.Any) -> st.SearchStrategy[typing.Any]:
     return st.builds(kind, **{name: of_type(hint) for name, hint in hints.items()})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_every_kind_of_entry_is_read_as_it_was_written(kind: type) -> None:
     """Through the bytes of the store and back."""

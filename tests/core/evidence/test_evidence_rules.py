@@ -65,6 +65,7 @@ def word(case: Case, plan: Plan, disk: Disk) -> str:
     return judged(case, plan, scan(disk, case.frontiers)).verdict.word
 
 
+@pytest.mark.slow
 def test_rule_1_acknowledge_only_after_success(plan: Plan, disk: Disk) -> None:
     """False loss without it: a write that failed with EIO and was acknowledged is missing on any drive."""
     acknowledged_in_spite_of_an_error = ACKED + 1
@@ -73,6 +74,7 @@ def test_rule_1_acknowledge_only_after_success(plan: Plan, disk: Disk) -> None:
     assert word(make_case(plan, (ACKED,)), plan, disk) == "durable"
 
 
+@pytest.mark.slow
 def test_rule_2_acknowledgements_are_cumulative(plan: Plan, disk: Disk) -> None:
     """False pass without it: an ack per record, lost on the way, leaves a record that nobody checks."""
     heard = Frontiers(plan)
@@ -88,6 +90,7 @@ def test_rule_2_acknowledgements_are_cumulative(plan: Plan, disk: Disk) -> None:
     assert scan(disk, merged.acked).findings == {"lost": 1}
 
 
+@pytest.mark.slow
 def test_rule_3_one_process_writes_a_run(plan: Plan, disk: Disk) -> None:
     """False pass without it: a second process that writes on after the cut heals what the drive has lost."""
     for seq in range(ACKED - 10, ACKED + 1):
@@ -98,6 +101,7 @@ def test_rule_3_one_process_writes_a_run(plan: Plan, disk: Disk) -> None:
     assert scan(disk, (ACKED,)).wrong == []
 
 
+@pytest.mark.slow
 def test_rule_4_credit_bounds_what_is_in_flight(plan: Plan, disk: Disk) -> None:
     """False pass without it: if any slot may be in flight, damage is excused anywhere."""
     slot = idle_slot(plan)
@@ -110,6 +114,7 @@ def test_rule_4_credit_bounds_what_is_in_flight(plan: Plan, disk: Disk) -> None:
     assert (verdict.word, codes(verdict)[0]) == ("inconclusive", "log-behind")
 
 
+@pytest.mark.slow
 def test_rule_5_nothing_is_judged_before_arming(plan: Plan, disk: Disk) -> None:
     """False loss without it: a cut during the prefill leaves slots that never held anything."""
     for slot in range(20, plan.slots):
@@ -123,6 +128,7 @@ def test_rule_5_nothing_is_judged_before_arming(plan: Plan, disk: Disk) -> None:
     assert codes(by_campaign) == codes(verdict) and "attestation-contradicted" not in codes(verdict)
 
 
+@pytest.mark.slow
 def test_rule_6_the_disk_testifies(plan: Plan, disk: Disk) -> None:
     """False pass without it: what the drive acknowledged after the last received ack could be lost unseen."""
     disk.write(0, ACKED + 1, ACKED + 3)  # the write between them was synced before the last, and is not here
@@ -131,6 +137,7 @@ def test_rule_6_the_disk_testifies(plan: Plan, disk: Disk) -> None:
     assert judgement.expected_seq == ACKED + 2
 
 
+@pytest.mark.slow
 def test_rule_7_legal_content_is_a_set(plan: Plan, disk: Disk) -> None:
     """False loss without it: an honest drive may tear, drop or garble what it has not acknowledged."""
     slot = disk.slot_of(0, ACKED + 1)
@@ -147,6 +154,7 @@ def test_rule_7_legal_content_is_a_set(plan: Plan, disk: Disk) -> None:
     assert (hidden.findings, hidden.in_flight_damaged) == ({"corrupt": 1, "unreadable": 1}, 1)
 
 
+@pytest.mark.slow
 def test_rule_8_every_acknowledged_slot_is_checked(plan: Plan, disk: Disk) -> None:
     """False pass without it: a mapping table that forgets loses old records as well as new ones."""
     assert scan(disk, (ACKED,)).checked == plan.slots
@@ -161,6 +169,7 @@ def test_rule_8_every_acknowledged_slot_is_checked(plan: Plan, disk: Disk) -> No
     assert codes(judged(make_case(plan, (ACKED,)), plan, unstable).verdict) == ["unstable"]
 
 
+@pytest.mark.slow
 def test_rule_9_identity_before_loss(plan: Plan, disk: Disk) -> None:
     """False loss without it: the wrong disk, or one used again since, holds none of this run's records."""
     case = make_case(plan, (ACKED,))
@@ -179,6 +188,7 @@ def test_rule_9_identity_before_loss(plan: Plan, disk: Disk) -> None:
     assert word(make_case(plan, (ACKED,), verdicts=(loss,)), plan, disk) == "loss"
 
 
+@pytest.mark.slow
 def test_rule_10_an_unfinished_scan_is_no_verdict(plan: Plan, disk: Disk) -> None:
     """False pass without it: half a scan has seen no loss; false loss if a hanging read counted as one."""
     found = dataclasses.replace(scan(disk, (ACKED,)), finished=False, failure="a read hung for 120 s")
@@ -186,6 +196,7 @@ def test_rule_10_an_unfinished_scan_is_no_verdict(plan: Plan, disk: Disk) -> Non
     assert (verdict.word, codes(verdict)) == ("inconclusive", ["scan-unfinished"])
 
 
+@pytest.mark.slow
 def test_rule_11_a_cut_must_be_shown(plan: Plan, disk: Disk) -> None:
     """False pass without it: a drive that lies keeps everything as long as nobody cuts its power."""
     case = make_case(plan, (ACKED,))
@@ -210,6 +221,7 @@ def test_rule_11_a_cut_must_be_shown(plan: Plan, disk: Disk) -> None:
     assert judged(case, plan, found).verdict.word == "durable"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["fin", "rst", "stop", "client-error"])
 def test_rule_12_the_cut_must_meet_load(plan: Plan, disk: Disk, end: str) -> None:
     """False pass without it: a client that died before the cut gave the drive time to drain its cache."""
@@ -226,6 +238,7 @@ def test_rule_12_the_cut_must_meet_load(plan: Plan, disk: Disk, end: str) -> Non
     assert codes(waited.verdict) == ["nothing-at-risk"]
 
 
+@pytest.mark.slow
 def test_rule_13_records_must_be_at_risk(plan: Plan, disk: Disk) -> None:
     """False pass without it: two seconds before the cut, idle or hung, are enough for most caches."""
     idle = make_case(plan, (ACKED,), last_receipt_ns=LAST_NS + 2000 * MS)
@@ -238,6 +251,7 @@ def test_rule_13_records_must_be_at_risk(plan: Plan, disk: Disk) -> None:
     assert 0 < risk.ms1 <= risk.ms10 <= risk.ms100 <= risk.ms1000 == plan.slots - plan.credit
 
 
+@pytest.mark.slow
 def test_rule_14_the_cut_is_an_interval(plan: Plan, disk: Disk) -> None:
     """Without it a loss window of 1 ms would be printed that the heartbeat cannot resolve."""
     case = make_case(plan, (ACKED,))
@@ -253,6 +267,7 @@ def test_rule_14_the_cut_is_an_interval(plan: Plan, disk: Disk) -> None:
     assert window.operations == 100
 
 
+@pytest.mark.slow
 def test_rule_15_the_control_arm_is_no_evidence_of_loss(make_plan: MakePlan) -> None:
     """False loss without it: writes that were never synced may go, and prove nothing of those that were."""
     plan = small(make_plan, control_slots=4)

@@ -63,6 +63,7 @@ def outcome(
     )
 
 
+@pytest.mark.slow
 def test_everything_that_the_verdict_rests_on_is_in_the_outcome(plan: Plan) -> None:
     """Identity, cut, risk and window are those of the verdict, and what was handed in is passed on."""
     case = make_case(plan, (ACKED,))
@@ -77,6 +78,7 @@ def test_everything_that_the_verdict_rests_on_is_in_the_outcome(plan: Plan) -> N
     assert outcome(plan, case).verdict.word == "durable"
 
 
+@pytest.mark.slow
 def test_without_a_log_plan_and_target_alone_are_judged(plan: Plan) -> None:
     """Nothing is known of cut and load, and the operator's word is kept though nothing bears it out."""
     attested = Attestation(text="pulled the plug", cut_class="power")
@@ -90,6 +92,7 @@ def test_without_a_log_plan_and_target_alone_are_judged(plan: Plan) -> None:
     assert outcome(plan, None, lost=3).verdict.word == "loss"
 
 
+@pytest.mark.slow
 def test_without_a_log_another_runs_superblock_may_be_the_later_one(plan: Plan) -> None:
     """Nothing says which of two runs is older, so nothing that is gone convicts, and no plan is preferred."""
     other = dataclasses.replace(plan, run=7)
@@ -116,6 +119,7 @@ def test_what_the_operator_says_and_asks_is_weighed(plan: Plan) -> None:
     assert codes(many.verdict) == ["too-few-cuts"]
 
 
+@pytest.mark.slow
 def test_another_target_is_refused(plan: Plan) -> None:
     """Findings on it would mean nothing."""
     with pytest.raises(AssertionError, match="UUID another, expected uuid-1"):

@@ -209,6 +209,7 @@ def test_a_writer_at_its_limit_may_have_stalled(make_plan: MakePlan, workload: s
         assert judged(case, plan, found).at_risk.stalled == stalled
 
 
+@pytest.mark.slow
 def test_a_whole_directory_is_judged_in_bulk(make_plan: MakePlan) -> None:
     """However the names are cut into calls, the same are found, and each is looked at again alike."""
     plan = plan_of(make_plan, "rename", slots=2000, pattern="random")

@@ -78,6 +78,7 @@ def fixture_plan(make_plan: MakePlan) -> Plan:
     return small(make_plan)
 
 
+@pytest.mark.slow
 def test_a_durable_document(plan: Plan) -> None:
     """Every key is there, in order, and survives JSON."""
     disk = Disk(plan)
@@ -117,6 +118,7 @@ def test_a_document_of_loss(plan: Plan) -> None:
     assert result["loss_window"]["operations"] == 2000
 
 
+@pytest.mark.slow
 def test_the_subject_is_the_whole_stack(plan: Plan) -> None:
     """File system with its options, layers and drives are named, as the verdict is on all of them."""
     disk = Disk(plan)

@@ -37,6 +37,7 @@ def test_bounds_with_losses(losses: int, cuts: int, bound: float) -> None:
     assert upper_bound(losses, cuts) == pytest.approx(bound, abs=1e-4)
 
 
+@pytest.mark.slow
 @given(data=st.data(), cuts=st.integers(1, 3000))
 def test_the_bound_is_where_the_probability_falls_to_five_percent(data: st.DataObject, cuts: int) -> None:
     """At the bound, so few losses or fewer have a probability of 5 %."""

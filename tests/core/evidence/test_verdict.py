@@ -79,6 +79,7 @@ def past(verdict: str, **changes: Any) -> PastVerdict:
     return PastVerdict(verdict=verdict, **fields)
 
 
+@pytest.mark.slow
 def test_durable_needs_everything(plan: Plan, intact: Found) -> None:
     """A whole run, from receipts to facts, on an honest drive."""
     verdict = judged(make_case(plan, (ACKED,)), plan, intact).verdict
@@ -87,6 +88,7 @@ def test_durable_needs_everything(plan: Plan, intact: Found) -> None:
     assert (verdict.strength.cuts, verdict.strength.losses) == (1, 0)
 
 
+@pytest.mark.slow
 def test_loss_needs_one_finding(plan: Plan, broken: Found) -> None:
     """One lost write in two thousand is loss, and the reason counts it."""
     verdict = judged(make_case(plan, (ACKED,)), plan, broken).verdict

@@ -19,6 +19,7 @@ def histogram_of(values: list[int]) -> Histogram:
     return histogram
 
 
+@pytest.mark.slow
 @given(VALUES, st.floats(0, 100))
 def test_a_percentile_is_never_too_low_and_at_most_a_32nd_too_high(values: list[int], percent: float) -> None:
     """The percentile brackets the value of that rank among all values, sorted."""
@@ -35,6 +36,7 @@ def test_merged_histograms_are_the_histogram_of_all_values(first: list[int], sec
     assert len(merged) == len(first) + len(second)
 
 
+@pytest.mark.slow
 @given(VALUES)
 def test_a_histogram_comes_back_from_plain_values(values: list[int]) -> None:
     """What travels as plain values is the same histogram on the other side."""
@@ -66,6 +68,7 @@ def test_what_is_no_histogram_is_refused(value: object) -> None:
         Histogram.from_value(value)
 
 
+@pytest.mark.slow
 @given(VALUES, st.floats(0, 100))
 def test_a_fine_percentile_is_at_most_a_128th_too_high(values: list[int], percent: float) -> None:
     """The benchmark's histogram is exact to 0.8 %, and never too low."""

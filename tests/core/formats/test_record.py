@@ -71,6 +71,7 @@ def test_any_truncation_is_seen(sector: bytes, cut: int, filler: bytes) -> None:
     assert not parse(damaged).intact[0]
 
 
+@pytest.mark.slow
 @given(cut=st.integers(1, 511), old_seq=st.integers(0, 5000), new_seq=st.integers(0, 5000))
 def test_a_splice_of_two_versions_is_seen(make_plan: MakePlan, cut: int, old_seq: int, new_seq: int) -> None:
     """A sector whose head is of one version and whose tail is of another is not intact."""

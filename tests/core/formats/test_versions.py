@@ -47,6 +47,7 @@ def plans(draw: st.DrawFn, make_plan: MakePlan) -> Plan:
     return small(make_plan, workload=workload, pattern=pattern, slots=draw(st.sampled_from([32, 41])))
 
 
+@pytest.mark.slow
 @given(data=st.data())
 def test_the_events_of_a_slot_are_what_its_writer_did(make_plan: MakePlan, data: st.DataObject) -> None:
     """Newest, following and removing operations of any slot at any frontier."""
@@ -67,6 +68,7 @@ def test_the_events_of_a_slot_are_what_its_writer_did(make_plan: MakePlan, data:
     assert not versions.is_version(0, slot, frontier) or frontier in (0, *(seq for seq, _ in events))
 
 
+@pytest.mark.slow
 @given(data=st.data())
 def test_what_operations_touch_are_the_slots_of_which_they_are_events(
     make_plan: MakePlan, data: st.DataObject

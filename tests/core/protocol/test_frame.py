@@ -19,6 +19,7 @@ def cut(stream: bytes, places: list[int]) -> Iterator[bytes]:
     return (stream[start:end] for start, end in pairwise(edges))
 
 
+@pytest.mark.slow
 @given(st.lists(st.binary(min_size=1, max_size=300), max_size=8), st.lists(st.integers(0, 4000)))
 def test_any_split_of_the_stream_gives_the_same_frames(bodies: list[bytes], places: list[int]) -> None:
     """Where the network cuts the stream does not matter."""

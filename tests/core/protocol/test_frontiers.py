@@ -75,6 +75,7 @@ def test_a_run_that_goes_on_has_credit_from_what_was_durable(make_plan: MakePlan
     assert frontiers.tainted == ""
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 400), st.booleans()), max_size=60))
 def test_no_sequence_of_reports_breaks_the_invariants(
     make_plan: MakePlan, reports: list[tuple[int, int, bool]]

@@ -18,6 +18,7 @@ CODES = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(CODES, st.data())
 def test_a_code_can_be_typed_as_people_type(code: JoinCode, data: st.DataObject) -> None:
     """Small letters, spaces for hyphens or none, and look-alikes mean the same code."""
@@ -32,6 +33,7 @@ def _typed_as(character: str) -> str:
     return look_alikes.get(character, character + character.lower())
 
 
+@pytest.mark.slow
 @given(CODES, st.data())
 def test_a_typing_error_is_found(code: JoinCode, data: st.DataObject) -> None:
     """One wrong character, or two neighbours exchanged, is refused; one of 65,000 may pass for a check."""

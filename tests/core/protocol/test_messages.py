@@ -45,6 +45,7 @@ def test_every_kind_survives_the_wire(samples: dict[type[Message], Message]) -> 
         assert len(body) <= messages.bytes_max_of(kind) <= limits.FRAME_BYTES_MAX
 
 
+@pytest.mark.slow
 @given(seqs, st.integers(0, limits.SEQ_MAX))
 def test_any_ack_survives_the_wire(frontiers: tuple[int, ...], control: int) -> None:
     """Any number of writers and any seqs come back."""
@@ -82,6 +83,7 @@ def _strings(value: Any) -> Iterator[str]:
         yield from _strings(part)
 
 
+@pytest.mark.slow
 @given(st.text(), st.booleans())
 def test_any_words_can_be_reported(words: str, long: bool) -> None:
     """An error report never fails over its words: they are cut and made plain, and the rest arrives."""
@@ -184,6 +186,7 @@ def test_what_is_no_array_of_plain_values_is_refused(body: bytes) -> None:
         decode(body)
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_any_truncation_or_extension_is_refused(
     samples: dict[type[Message], Message], data: st.DataObject

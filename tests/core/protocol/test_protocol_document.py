@@ -60,6 +60,7 @@ def failure_codes(tree: ast.AST) -> Iterator[str]:
                 yield part.value
 
 
+@pytest.mark.slow
 def test_every_failure_code_is_listed(text: str) -> None:
     """What a server can refuse with is in the table, and the table holds nothing else."""
     sources = [ROOT / "durability/protocol/state_machine.py", *(ROOT / "server").rglob("*.py")]

@@ -51,6 +51,7 @@ def joined() -> tuple[SecureStream, SecureStream]:
     return client, server
 
 
+@pytest.mark.slow
 @given(st.integers(1, 200), st.lists(st.binary(min_size=1, max_size=400), max_size=5))
 def test_any_split_of_the_bytes_gives_the_same_words(size: int, said: list[bytes]) -> None:
     """What is said before, during and after the handshake arrives once and in order."""
@@ -97,6 +98,7 @@ def test_a_server_with_another_certificate_hears_nothing() -> None:
     assert client.outgoing() == b""
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_an_altered_byte_is_found(data: st.DataObject) -> None:
     """One flipped bit on the way, in either direction, and nothing of what was said is believed."""

@@ -153,6 +153,7 @@ def failure_of(session: ClientProtocol | ServerProtocol) -> Failure:
     return failure
 
 
+@pytest.mark.slow
 @given(st.sampled_from(sorted(SCRIPTS)), st.lists(st.integers(1, 60), min_size=1, max_size=20))
 def test_any_split_of_the_stream_gives_the_same_conversation(
     make_ends: MakeEnds, samples: Samples, purpose: str, sizes: list[int]

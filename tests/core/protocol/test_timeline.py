@@ -35,6 +35,7 @@ def filled(moves: list[tuple[int, int, int]]) -> tuple[Timeline, list[Receipt]]:
     return timeline, added
 
 
+@pytest.mark.slow
 @given(steps)
 def test_what_is_kept_was_received_and_ends_with_the_last_change(moves: list[tuple[int, int, int]]) -> None:
     """Nothing is invented or out of order; the last change of a frontier is always there."""
@@ -45,6 +46,7 @@ def test_what_is_kept_was_received_and_ends_with_the_last_change(moves: list[tup
     assert kept[-1:] == tuple(added[-1:])
 
 
+@pytest.mark.slow
 @given(steps)
 def test_the_spacing_grows_with_the_age(moves: list[tuple[int, int, int]]) -> None:
     """After any receipt that was dropped, one is kept within 1/63 of its age, or 0.1 ms where that is more:
@@ -57,6 +59,7 @@ def test_the_spacing_grows_with_the_age(moves: list[tuple[int, int, int]]) -> No
         assert nearest - receipt.at_ns <= max(FINEST_NS, age_ns / 63)
 
 
+@pytest.mark.slow
 @given(steps)
 def test_a_stored_timeline_goes_on_as_if_it_had_not_been(moves: list[tuple[int, int, int]]) -> None:
     """Packed, unpacked and continued, it keeps the same receipts as one that never left memory."""

@@ -55,6 +55,7 @@ def test_reads_give_the_newest_write_until_the_cut(spec: str, sector_bytes: int)
             host.cut()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sector_bytes", [512, 4096])
 @pytest.mark.parametrize("spec", HONEST)
 def test_honest_drive_keeps_what_was_flushed(spec: str, sector_bytes: int) -> None:

@@ -195,6 +195,7 @@ def test_liar_breaks_its_promises_in_most_cuts(spec: str, sector_bytes: int) -> 
     assert set().union(*cuts) == KINDS[spec]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fua", [False, True])
 @pytest.mark.parametrize("spec", ["honest", "write-through"])
 def test_honest_drive_breaks_none(spec: str, fua: bool) -> None:
@@ -203,6 +204,7 @@ def test_honest_drive_breaks_none(spec: str, fua: bool) -> None:
         assert not synced_load(spec, seed, 512, fua=fua), f"seed {seed}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", [spec for spec in LIARS if spec != "smaller:share=0.5"])
 def test_book_and_account_agree_on_what_is_broken(spec: str) -> None:
     """By the log exactly those sectors are broken that were ever promised and hold what they must not."""
@@ -254,6 +256,7 @@ def test_early_ack_does_what_is_due_before_the_cut() -> None:
     assert after_cut(drive)[:SECTOR] == fill(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one_in", [1, 2, 10])
 @pytest.mark.parametrize("fua", [False, True])
 def test_flush_skipped_loses_the_last_sync_once_in_n(one_in: int, fua: bool) -> None:
@@ -379,6 +382,7 @@ def test_neighbour_flip_damages_old_pages_next_to_the_newest_only() -> None:
         assert found[newest : newest + PAGE_BYTES] == expected[newest : newest + PAGE_BYTES], f"seed {seed}"
 
 
+@pytest.mark.slow
 def test_rollback_returns_the_whole_drive_to_one_moment() -> None:
     """After the cut every sector is what it was at the last checkpoint, synced or not, old or new."""
     newest = 0
@@ -411,6 +415,7 @@ def test_partial_rollback_returns_regions_and_no_more() -> None:
     assert 6 <= held.count(fill(1, region)) <= 26
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", ["unreadable:share=0.25", "hanging:share=0.25"])
 def test_regions_fail_until_they_are_written_again(spec: str) -> None:
     """Before a cut none fails; after it about their share, whole regions, and a write heals a sector."""

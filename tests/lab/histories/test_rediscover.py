@@ -14,6 +14,7 @@ def test_a_rule_that_is_gone_is_found(capsys: pytest.CaptureFixture[str]) -> Non
     assert "i: found after" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_rule_that_is_missed_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     """One history, the simplest, shows nothing, so the search ends with an error."""
     assert main(["a", "--count", "1", "--seed", "1"]) == 1

@@ -62,6 +62,7 @@ def test_path_that_can_be_no_log_is_refused(path: Path) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_log_that_a_kill_left_at_any_byte_goes_on(tmp_path: Path) -> None:
     """Wherever the write was when it ended: what is whole is there, and the log is as if never cut off."""
     path = tmp_path / "cuts"

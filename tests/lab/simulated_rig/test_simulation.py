@@ -137,6 +137,7 @@ def test_every_liar_has_a_load_that_brings_it_out() -> None:
     assert shown == {name for name, model in CATALOGUE.items() if not model.honest} - set(UNREAD)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["honest", "early-ack", "flush-skipped", "misdirected", "unreadable"])
 def test_same_scenario_and_seed_give_the_same_cut(model: str, seed: int) -> None:
     """All of it: document, counts, time and truth; from the objects and from their name."""
@@ -184,6 +185,7 @@ def test_workload_that_needs_files_is_refused(workload: str) -> None:
         simulate(Scenario(workload=workload), seed=1)
 
 
+@pytest.mark.slow
 def test_drive_that_hangs_is_never_judged(seed: int) -> None:
     """Reads that do not return leave the scan unfinished, and what was lost there is counted as unread."""
     result = simulate(Scenario(model="hanging:share=1.0"), seed=seed)
@@ -202,6 +204,7 @@ def test_dead_drive_is_never_judged(seed: int) -> None:
     assert not result.truth.defects
 
 
+@pytest.mark.slow
 def test_drive_that_had_time_to_drain_passes(seed: int) -> None:
     """A cut shows nothing of what a drive lied about longer ago than it lies: hence rule 12."""
     scenario = Scenario(model="early-ack:delay_ms=10.0", idle_ms=100.0, operations=(300, 400))

@@ -93,6 +93,7 @@ def test_an_honest_drive_under_a_sixth_workload_is_durable(pattern: str, writers
         assert subject["workload"] == "rewind"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["random", "sequential"])
 def test_a_drive_that_ignores_flushes_loses_under_a_sixth_workload(pattern: str) -> None:
     """Each cut is a loss, and the reference judge has each place, class and operation as the tester has

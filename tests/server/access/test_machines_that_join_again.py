@@ -26,6 +26,7 @@ async def rows(operator: Client) -> list[tuple[object, object]]:
     return [(row["name"], row["state"]) for row in listed.rows[1:]]
 
 
+@pytest.mark.slow
 async def test_a_machine_is_the_same_client_after_every_boot(lab: Lab, store_url: str) -> None:
     """It gets another secret each time, the earlier one ends, and its runs stay its own."""
     running = await lab.start(store_url)

@@ -19,6 +19,7 @@ async def _names(operator: Client) -> list[object]:
     return [row["name"] for row in (await operator.ask(messages.ListClients(), messages.Clients)).rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
 async def test_no_client_has_no_name_or_the_operators(lab: Lab, sqlite_url: str, name: str) -> None:
     """Neither by joining (where an empty one becomes "client"), nor by an invitation or a new name; what was
@@ -74,6 +75,7 @@ async def test_the_name_of_an_invitation_is_kept(lab: Lab, store_url: str) -> No
     assert sorted(map(str, await _names(operator))) == ["b", "b-2", "rack", "rack", "rack-2", "test"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machines", [0, 1])
 async def test_no_invitation_is_for_a_name_that_is_taken(lab: Lab, store_url: str, machines: int) -> None:
     """The operator hears it, with what to type; also whoever joins, if the name was given away since. The

@@ -40,6 +40,7 @@ async def pair(lab: Lab, sqlite_url: str) -> tuple[Tenant, Tenant]:
     return await tenant(lab, running, "b1"), await tenant(lab, running, "mallory")
 
 
+@pytest.mark.slow
 async def test_a_copied_serial_with_a_loss_is_no_loss(lab: Lab, pair: tuple[Tenant, Tenant]) -> None:
     """While two claim the drive neither counts, and a sentence says so; the client that is named counts."""
     honest, copying = pair
@@ -61,6 +62,7 @@ async def test_a_copied_serial_with_a_loss_is_no_loss(lab: Lab, pair: tuple[Tena
     assert proof is not None and proof.word == "lost data"
 
 
+@pytest.mark.slow
 async def test_a_copied_serial_with_clean_cuts_proves_nothing(lab: Lab, pair: tuple[Tenant, Tenant]) -> None:
     """The drive's own loss counts, however clean the copies are; a client by itself counts unnamed."""
     honest, copying = pair
@@ -133,6 +135,7 @@ async def test_accept_goes_by_the_client_that_kept_the_result(
     assert [one.lost_in for one in evidence.proofs if one.losses] == [f"run {format_run(4)}"]
 
 
+@pytest.mark.slow
 async def test_accept_says_that_a_client_is_not_shown_campaigns(
     lab: Lab, pair: tuple[Tenant, Tenant]
 ) -> None:
@@ -190,6 +193,7 @@ async def test_accept_passes_over_a_kept_result_of_a_later_release(
     assert evidence.unfinished == (f"stored result {newest} cannot be read by this release",)
 
 
+@pytest.mark.slow
 async def test_verify_of_the_operator_asks_which_run(lab: Lab, pair: tuple[Tenant, Tenant]) -> None:
     """Without a run, the newest on the target is only taken where one client has any; each client has its
     own."""
@@ -212,6 +216,7 @@ async def test_verify_of_the_operator_asks_which_run(lab: Lab, pair: tuple[Tenan
     assert (await own.fetch(0, facts)).run == format_run(1)
 
 
+@pytest.mark.slow
 async def test_runs_names_the_client_where_two_claim_a_drive(lab: Lab, pair: tuple[Tenant, Tenant]) -> None:
     """Each has a row of its own, in 80 columns; drives of one client need no name."""
     honest, copying = pair
@@ -236,6 +241,7 @@ async def test_runs_names_the_client_where_two_claim_a_drive(lab: Lab, pair: tup
     assert [one["client_name"] for one in document["runs"]] == ["mallory", "b1"]
 
 
+@pytest.mark.slow
 async def test_a_client_of_its_own_is_asked_nothing(lab: Lab, pair: tuple[Tenant, Tenant]) -> None:
     """It sees its own runs alone, so nobody else's claim is left out, or shown."""
     honest, copying = pair

@@ -109,6 +109,7 @@ async def test_another_server_cannot_take_the_place(lab: Lab, sqlite_url: str) -
     assert row == {}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_silence")
 async def test_an_altered_byte_ends_the_connection(lab: Lab, sqlite_url: str) -> None:
     """Bytes that somebody puts into the stream are not heard: not as an ack, and not as a sign of life."""

@@ -23,6 +23,7 @@ async def test_a_verdict_is_for_a_run_that_has_ended(lab: Lab, sqlite_url: str) 
         await judge.ask(given, messages.Stored)
 
 
+@pytest.mark.slow
 async def test_another_clients_unverified_run_keeps_nobody_from_a_target(lab: Lab, sqlite_url: str) -> None:
     """It says that its target is ours, and was cut there: our run begins without --force, and is judged as
     though that one did not exist."""
@@ -43,6 +44,7 @@ async def test_another_clients_unverified_run_keeps_nobody_from_a_target(lab: La
     assert (int(case.run, 16), case.superseded_by, case.predecessors) == (1, "", ())
 
 
+@pytest.mark.slow
 async def test_a_viewer_sees_all_runs_and_makes_none(lab: Lab, sqlite_url: str) -> None:
     """It lists and shows; it may not register, resume or judge."""
     running = await lab.start(sqlite_url)

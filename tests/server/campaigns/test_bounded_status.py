@@ -59,6 +59,7 @@ async def test_a_status_has_no_more_drives_than_a_campaign(lab: Lab, sqlite_url:
     assert refused.value.code == "bad-request"
 
 
+@pytest.mark.slow
 async def test_a_full_disk_begins_no_campaign_and_takes_no_reports(
     lab: Lab, sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from durability.protocol import messages
 from tests.server.campaigns.test_campaign_intruders import say, status, tenant_of
 from tests.server.campaigns.test_campaigns import begin, settings_of
@@ -19,6 +21,7 @@ def _switched_on(power: Path) -> Path:
     return power
 
 
+@pytest.mark.slow
 async def test_an_agent_is_known_by_its_newest_name(lab: Lab, sqlite_url: str, tmp_path: Path) -> None:
     """Without another connection; and who gets its old name is that machine."""
     running = await lab.start(sqlite_url)

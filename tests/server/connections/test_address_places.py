@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from durability_server.connections.address_places import AddressPlaces
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from("abcdef"))))
 def test_the_address_with_most_places_is_known(steps: list[tuple[bool, str]]) -> None:
     """After any takes and returns, `most` is an address that no other exceeds."""

@@ -103,6 +103,7 @@ async def test_nonsense_is_told_so_and_closed(
     assert len([line for line in lines if said in line]) == 1
 
 
+@pytest.mark.slow
 async def test_a_large_frame_is_not_waited_for(lab: Lab, sqlite_url: str) -> None:
     """A stranger that announces more than a greeting's length is refused at the length, before the body."""
     running = await lab.start(sqlite_url)
@@ -152,6 +153,7 @@ async def test_a_peer_that_does_not_read_is_dropped(
     assert OUTPUT_BYTES_MAX < int(unread) < 2 * OUTPUT_BYTES_MAX
 
 
+@pytest.mark.slow
 async def test_a_broken_frame_of_a_known_client_ends_only_its_own_run(lab: Lab, sqlite_url: str) -> None:
     """A client that turns to garbage is closed, its run recorded as reset here; its neighbour goes on."""
     running = await lab.start(sqlite_url)

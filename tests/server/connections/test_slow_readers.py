@@ -71,6 +71,7 @@ async def test_a_slow_reader_gets_a_long_answer_whole(lab: Lab, sqlite_url: str)
     assert len(messages.encode(shown)) > 2 * OUTPUT_BYTES_MAX
 
 
+@pytest.mark.slow
 async def test_who_takes_nothing_of_an_answer_is_dropped(
     lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -87,6 +88,7 @@ async def test_who_takes_nothing_of_an_answer_is_dropped(
     assert "bytes unread" in caplog.text
 
 
+@pytest.mark.slow
 async def test_the_memory_of_answers_that_nobody_reads_is_bounded(
     lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,6 +56,7 @@ def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return seen
 
 
+@pytest.mark.slow
 async def test_a_secret_goes_to_stdin_alone(controller: Controller, seen: Path, tmp_path: Path) -> None:
     """An agent gets its secret on stdin; arguments, environment and answers have none, though it repeats all
     it was told."""
@@ -70,6 +71,7 @@ async def test_a_secret_goes_to_stdin_alone(controller: Controller, seen: Path, 
         assert not any(SECRET in text for text in [*was["argv"], *was["environment"].values()])
 
 
+@pytest.mark.slow
 async def test_an_agents_own_file_is_given_as_a_path(
     controller: Controller, seen: Path, tmp_path: Path
 ) -> None:
@@ -81,6 +83,7 @@ async def test_an_agents_own_file_is_given_as_a_path(
     assert {"identity_file=/etc/key", "token=tok-1234"} < set(told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "text"),
     [
@@ -154,6 +157,7 @@ def test_a_file_of_another_user_is_refused(tmp_path: Path) -> None:
         read_secret(path)
 
 
+@pytest.mark.slow
 @given(st.text(st.characters(min_codepoint=0x20, max_codepoint=0x24F), min_size=4), st.text())
 def test_no_text_keeps_a_secret(secret: str, around: str) -> None:
     """A secret is taken out of every text, in each way of writing it."""

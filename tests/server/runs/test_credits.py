@@ -177,6 +177,7 @@ def test_a_run_of_many_writers_has_fewer_credits_in_doubt() -> None:
     assert 200 < len(known) <= GRANTS_IN_DOUBT_MAX // writers + 1
 
 
+@pytest.mark.slow
 async def test_a_run_with_too_many_credits_in_doubt_is_not_taken_up_again(
     lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ async def test_a_stop_without_statistics_keeps_the_last(lab: Lab, sqlite_url: st
     assert (case.session_end, case.statistics) == ("stop", NEWEST)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [{"rate": 1.5}, {"operations": [1]}, {"latency_ns": {}}])
 async def test_statistics_that_cannot_be_are_refused(
     lab: Lab, sqlite_url: str, wrong: dict[str, Value]

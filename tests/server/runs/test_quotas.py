@@ -61,6 +61,7 @@ async def _verdicts(client: Client, run: int, count: int, document: dict[str, Va
     return count
 
 
+@pytest.mark.slow
 async def test_verdicts_count_in_the_quota_of_a_client(
     lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +155,7 @@ async def test_facts_count_in_the_quota_of_a_client(
     assert refused.value.code == "quota"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("counted_again", [False, True])
 async def test_registered_runs_count_in_the_quota_of_a_client(
     lab: Lab, store_url: str, monkeypatch: pytest.MonkeyPatch, counted_again: bool
@@ -176,6 +178,7 @@ async def test_registered_runs_count_in_the_quota_of_a_client(
     assert taken == 5
 
 
+@pytest.mark.slow
 async def test_what_a_run_gives_by_itself_is_counted_now_and_then(
     lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +203,7 @@ async def test_what_a_run_gives_by_itself_is_counted_now_and_then(
     assert refused.value.code == "quota"
 
 
+@pytest.mark.slow
 async def test_a_client_has_so_many_writers_at_a_time(
     lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,6 +267,7 @@ async def test_arming_and_verdicts_leave_some_of_the_disk_free(
         assert refused.value.code == "store-unavailable"
 
 
+@pytest.mark.slow
 async def test_to_give_evidence_reads_no_timeline(lab: Lab, sqlite_url: str) -> None:
     """Whose run it is, and whether it has ended, is known without its timeline, which takes long to read if
     the run was long: evidence and a verdict are taken, and refused, where the timeline cannot be read."""

@@ -26,6 +26,7 @@ def summary() -> dict[str, Value]:
     return to_value(summary_of(RESULT))
 
 
+@pytest.mark.slow
 async def test_a_client_keeps_and_a_viewer_reads(lab: Lab, sqlite_url: str) -> None:
     """A client sees its own result, another one does not, a viewer and the operator see all; a viewer keeps
     none."""

@@ -85,6 +85,7 @@ async def test_a_run_that_cannot_be_saved_is_set_aside(lab: Lab, sqlite_url: str
     assert (case.state, case.session_end, case.frontiers) == ("ended", "rst", (9, 9))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 3])
 async def test_what_keeps_every_run_from_being_saved_is_no_runs_fault(
     lab: Lab, sqlite_url: str, count: int
@@ -130,6 +131,7 @@ async def test_what_the_store_says_is_for_the_operator(
         assert "not kept" in caplog.text
 
 
+@pytest.mark.slow
 async def test_a_flag_is_no_number_in_a_verdict(lab: Lab, store_url: str) -> None:
     """What SQLite takes for 1 PostgreSQL refuses; neither is asked."""
     running = await lab.start(store_url)

@@ -260,6 +260,7 @@ def test_a_drive_without_a_serial_of_its_own_has_targets(
     assert sum(int(str(row["runs"])) for row in store.drive_listing(5, client=None)) == 4
 
 
+@pytest.mark.slow
 def test_a_later_run_at_the_same_path_hides_none(store_fixture: StoreFixture) -> None:
     """Where drives have no serials, another file system may have been mounted there since."""
     bare = (drive(serial=""), drive(serial="", name="sdb"))
@@ -368,6 +369,7 @@ def test_the_weightiest_verdict_is_listed(store_fixture: StoreFixture) -> None:
     assert [past.verdict for past in series] == ["durable"]
 
 
+@pytest.mark.slow
 def test_what_stands_takes_little_memory(store_fixture: StoreFixture) -> None:
     """However often the runs of a series on many drives were verified, the drives are read once of each."""
     mirror = store_fixture.lab.facts(
@@ -453,6 +455,7 @@ def test_evidence_is_never_replaced(store_fixture: StoreFixture) -> None:
     assert evidence == ({"name": "lost-000", "bytes": 5}, {"name": "lost-000.2", "bytes": 6})
 
 
+@pytest.mark.slow
 def test_much_evidence_of_one_name_takes_no_more_questions(store_fixture: StoreFixture) -> None:
     """However many pieces of a name there are, another one, and one that is kept already, are found to be so
     with as many statements."""

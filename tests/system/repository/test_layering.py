@@ -107,8 +107,13 @@ def _modules(package: str) -> list[Path]:
     return sorted((FOLDERS | RELEASE)[package].rglob("*.py"))
 
 
-def _imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
+@cache
+def _imports(tree: ast.AST) -> tuple[tuple[str, int], ...]:
     """Dotted names that `tree` imports, with the line."""
+    return tuple(_imported(tree))
+
+
+def _imported(tree: ast.AST) -> Iterator[tuple[str, int]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)

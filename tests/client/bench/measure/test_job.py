@@ -83,6 +83,7 @@ def test_each_write_is_followed_by_its_sync(file: Path, monkeypatch: pytest.Monk
     assert len(stretch.recorded.syncs) == commits > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writes", [2, 8, 700])
 def test_a_group_is_synced_once(file: Path, monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
     """A group commit is so many writes and one sync, also where it is longer than the pool of blocks."""

@@ -292,6 +292,7 @@ def test_a_small_device_is_refused(make_loop: MakeLoop) -> None:
     place_of(device, DESTROY, size_bytes=8 * MIB).close()  # and the refused one was let go of
 
 
+@pytest.mark.slow
 def test_a_killed_measurement_is_cleared_away(tmp_path: Path) -> None:
     """What a SIGKILL leaves is recognised and removed; what is in use, or only looks alike, is not."""
     program = (

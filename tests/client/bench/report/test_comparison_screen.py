@@ -61,6 +61,7 @@ def test_the_caveat_is_said_once() -> None:
     assert text.count("Ratios are not a ranking") == 1 and text.count("ranked") == 0
 
 
+@pytest.mark.slow
 def test_three_results_and_refusals() -> None:
     """Each has its row; without a cell in common there is one sentence."""
     three = compare([("a", CONSUMER), ("b", PROTECTED), ("c", PROTECTED)])

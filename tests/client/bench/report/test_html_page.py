@@ -95,6 +95,7 @@ def test_a_page_is_whole_and_loads_nothing(name: str) -> None:
     assert '<html lang="en">' in pages()[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_picture_is_described(name: str) -> None:
     """Each SVG is well-formed, is an image to a screen reader, and has a title and a description."""
@@ -108,6 +109,7 @@ def test_every_picture_is_described(name: str) -> None:
         assert "nan" not in text.partition("</desc>")[2]
 
 
+@pytest.mark.slow
 def test_a_page_opens_with_the_bottom_line() -> None:
     """Tiles with both speeds, steady and honest, the next command and the published drives come before all
     prose on W, F0 and C."""
@@ -124,6 +126,7 @@ def test_a_page_opens_with_the_bottom_line() -> None:
     assert text.index('<h2 id="bottom"') < text.index('<h2 id="cells"') < text.index('<h2 id="verdict"')
 
 
+@pytest.mark.slow
 def test_a_page_says_the_verdict_and_what_to_type() -> None:
     """Headline, what was seen, what only a cut can show, the commands and each cell are on the page."""
     result = simulate(Device(), cells=STANDARD)
@@ -144,6 +147,7 @@ def test_a_page_says_the_verdict_and_what_to_type() -> None:
     assert [title for title in titles if f"<h3>{title}</h3>" not in text] == []
 
 
+@pytest.mark.slow
 def test_a_page_has_the_controls_and_what_was_written() -> None:
     """W, F0, C and each step of the ladder have a median, and the facts the bytes of the rounds."""
     text = html_page.result_page(simulate(Device(), cells=STANDARD))
@@ -168,6 +172,7 @@ def test_a_mix_has_its_reads() -> None:
     assert [one.split(", ")[-1] for one in found] == ["max 70 µs"]
 
 
+@pytest.mark.slow
 def test_only_what_was_held_for_long_is_an_alarm() -> None:
     """Rounds that scatter have the word and by how much, in no colour; the reason where the pointer rests,
     and below the table, for paper and for fingers."""
@@ -238,6 +243,7 @@ def test_a_ratio_of_a_disk_to_an_ssd_is_not_zero() -> None:
     assert "0.00233" in page and "0.00 " not in page
 
 
+@pytest.mark.slow
 def test_a_proof_has_the_colour_of_its_word() -> None:
     """A tile says proven in green, lost in red, and its answer names the drive to take."""
     results = [simulate(Device(write_ns=ns), seed=3, cells=STANDARD) for ns in (20_000.0, 40_000.0)]
@@ -250,6 +256,7 @@ def test_a_proof_has_the_colour_of_its_word() -> None:
     assert "Do not take b" in text and "Take a: it is proven in 59 cuts." in text
 
 
+@pytest.mark.slow
 def test_a_comparison_has_times_where_rates_say_nothing() -> None:
     """Of the flush ladder the sync, of a paced cell the latencies of both and no dot."""
     results = [simulate(Device(write_ns=ns), seed=3, cells=STANDARD) for ns in (20_000.0, 40_000.0)]
@@ -271,6 +278,7 @@ def test_nothing_measured_makes_a_page_all_the_same() -> None:
     assert "Headline" in html_page.result_page(simulate(Device(), cells=STANDARD[-2:]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROFILES)
 def test_every_profile_has_a_page(name: str) -> None:
     """A profile's cells have a picture of their latencies, though they are not the standard ones."""
@@ -323,6 +331,7 @@ def test_what_was_held_for_long_has_its_place() -> None:
     assert 'id="held"' not in pages()["partial"]
 
 
+@pytest.mark.slow
 def test_the_example_of_the_docs_can_be_shown() -> None:
     """docs/examples has the result of an acceptance run, whole, and its page says what it found."""
     example = decode((DOCS / "examples/sustained.json").read_bytes())

@@ -47,6 +47,7 @@ def _shown(result: Result, width: int) -> list[str]:
     return out.getvalue().splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("name", RESULTS)
 def test_a_screen_fits(name: str, width: int) -> None:
@@ -57,6 +58,7 @@ def test_a_screen_fits(name: str, width: int) -> None:
     assert not any("\x1b" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_the_screen_opens_with_the_four_lines() -> None:
     """Speed of one writer and 16, steady, honest with the next command, place: in this order."""
     lines = _shown(EXAMPLE, 80)
@@ -101,6 +103,7 @@ def test_a_rate_of_nothing_has_no_bar() -> None:
     assert " 0 commits/s" in line and "█" not in line
 
 
+@pytest.mark.slow
 def test_a_machine_without_a_server_is_told_to_get_one_first() -> None:
     """Both lines can be typed as they stand: the remark is one of the shell."""
     out = io.StringIO()
@@ -129,6 +132,7 @@ def test_the_block_sizes_end_in_a_line() -> None:
     assert "best size for 1 writer: " in text and "it fits the blocks of ext4 (4 KiB)" in text
 
 
+@pytest.mark.slow
 def test_pictures_stand_below() -> None:
     """The published kinds, the target's mark in its column, the rate by writers and by block."""
     text = "\n".join(_shown(EXAMPLE, 80))
@@ -158,6 +162,7 @@ def test_a_rate_over_time_says_whose(held: Cell, words: str) -> None:
     assert any(line.endswith(words) for line in _shown(throttled(held), 80))
 
 
+@pytest.mark.slow
 def test_a_partial_result_says_so_first() -> None:
     """The first warning of a result that was interrupted is that rounds are missing."""
     warnings = [line for line in _shown(RESULTS["partial"], 80) if line.startswith("warning")]

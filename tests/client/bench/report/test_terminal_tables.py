@@ -30,6 +30,7 @@ def _shown(result: Result, width: int) -> str:
     return out.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [80, 120, 160, 240])
 def test_names_are_whole_and_lines_fit(width: int) -> None:
     """At any width names are there uncut, and nothing but a command to copy is longer than a line."""
@@ -42,6 +43,7 @@ def test_names_are_whole_and_lines_fit(width: int) -> None:
     assert "\x1b" not in text
 
 
+@pytest.mark.slow
 def test_figures_stand_under_their_headings() -> None:
     """A cell's line has its median, interval and percentiles; p99.9 of 2,000 samples is a dash."""
     result = simulate(Device(), seed=3)
@@ -70,6 +72,7 @@ def _head(result: Result, width: int = 160) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [80, 160])
 def test_the_facts_are_told_before_the_figures(width: int) -> None:
     """Where, on what drive and processor, how busy before and after, in which mode, and what was written."""
@@ -111,6 +114,7 @@ def test_unknown_facts_are_left_out() -> None:
     assert large["written"].endswith("in the rounds")
 
 
+@pytest.mark.slow
 def test_options_of_a_mount_as_long_as_a_page_are_wrapped() -> None:
     """Overlays of containers have such: lines end between options, and within one if they must."""
     options = f"rw,lowerdir={':'.join(f'/var/lib/layers/{number:032x}' for number in range(40))},xino=off"
@@ -181,6 +185,7 @@ def _with_rates(result: Result, rates: Sequence[float]) -> Result:
     return replace(result, cells=(replace(first, rounds=rounds), *result.cells[1:]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rates", "word"),
     [
@@ -242,6 +247,7 @@ def test_missing_rounds_are_dashes_and_said() -> None:
     assert "    the target has no file system" in text
 
 
+@pytest.mark.slow
 def test_a_hostile_name_moves_no_cursor() -> None:
     """Control characters of a result file reach no terminal."""
     evil = "\x1b[2J\x07model\r\u202e"

@@ -361,6 +361,7 @@ def test_the_control_arm_is_counted_beside_names(make_plan: MakePlan, tmp_path: 
     assert (report.control_lost, report.findings) == (10, {})
 
 
+@pytest.mark.slow
 def test_examples_and_progress_of_many_names(make_plan: MakePlan, tmp_path: Path) -> None:
     """Of many findings the first and the last are kept with their bytes, and progress ends at the total."""
     disk = written(make_plan, "unlink", 0, slots=400)

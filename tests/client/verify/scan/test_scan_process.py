@@ -133,6 +133,7 @@ async def test_scan_that_hangs_is_unfinished(make_plan: MakePlan, tmp_path: Path
     wait_for_end()
 
 
+@pytest.mark.slow
 async def test_child_that_dies_has_shown_nothing(written: Disk, tmp_path: Path) -> None:
     """A crashed reader makes the scan unfinished, and says how it ended."""
     with ScanProcess(lay_down(written, tmp_path), stall_s=STALL_S) as scan_process:
@@ -189,6 +190,7 @@ async def test_error_of_the_drive_is_the_reports_failure(written: Disk, tmp_path
     assert "cannot be read" in report.failure
 
 
+@pytest.mark.slow
 async def test_interrupt_does_not_wait_for_the_drive(written: Disk, tmp_path: Path) -> None:
     """Cancelling a scan whose child hangs returns at once, and the child is ended."""
     with ScanProcess(lay_down(written, tmp_path), stall_s=STALL_S) as scan_process:

@@ -132,6 +132,7 @@ def test_append_is_counted_as_by_the_book(
     assert report.findings["truncated"] == cut_off
 
 
+@pytest.mark.slow
 def test_all_that_a_log_lacks_beyond_the_log_of_the_server_is_out_of_order(
     make_plan: MakePlan, tmp_path: Path
 ) -> None:
@@ -176,6 +177,7 @@ def test_missing_file_is_truncated_throughout(written: Disk, tmp_path: Path) -> 
     assert len(examples) == 66
 
 
+@pytest.mark.slow
 def test_many_absent_slots_are_counted_without_looking_at_each(make_plan: MakePlan, tmp_path: Path) -> None:
     """A file cut short by a million slots costs no more than its examples."""
     plan = small(make_plan, slots=1 << 20, credit=8, record_bytes=512, block_bytes=512)
@@ -436,6 +438,7 @@ def test_unstable_superblock_is_no_finding(written: Disk, tmp_path: Path) -> Non
     assert (report.findings, report.unstable) == ({}, 1)
 
 
+@pytest.mark.slow
 def test_examples_are_the_first_and_the_last(make_plan: MakePlan, tmp_path: Path) -> None:
     """Of many findings of a class 64 are kept from the beginning and 64 from the end, with their bytes."""
     disk = Disk(small(make_plan, slots=400))
@@ -467,6 +470,7 @@ def test_records_off_the_blocks_are_read_all_the_same(make_plan: MakePlan, tmp_p
     assert (report.findings, report.checked) == ({}, 128)
 
 
+@pytest.mark.slow
 def test_slots_in_flight_are_read_first_where_they_are_few(make_plan: MakePlan, tmp_path: Path) -> None:
     """Rule 8's order: their testimony is in before the pass; each phase tells how far it is."""
     disk = Disk(small(make_plan, slots=4096, credit=2))

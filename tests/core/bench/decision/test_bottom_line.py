@@ -136,6 +136,7 @@ def test_no_flush_excuses_no_commit_that_a_platter_cannot_make(
     assert found.honesty == word and reason in found.honesty_reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", ["PCIe 8.0 GT/s x8", "USB 5000 Mbit/s", ""])
 def test_a_controller_may_answer_for_a_platter(link: str) -> None:
     """Its volume has the turns of the disks below it, and a battery may protect its cache: that is no lie. Of
@@ -174,6 +175,7 @@ def test_no_flush_under_a_loop_device_shows_nothing(caches: tuple[str, ...], wor
     assert plausibility(result).code == "no-flush-sent"
 
 
+@pytest.mark.slow
 def test_a_benchmark_never_calls_a_drive_honest_or_safe() -> None:
     """At best a drive looks honest, and the line says what proves it."""
     for device in (HONEST, Device(), Device(flushes=0.0)):

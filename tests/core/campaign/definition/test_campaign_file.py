@@ -301,6 +301,7 @@ def as_toml(value: Any) -> str:
     return str(value).lower()  # TOML has inf, nan and 1e+16 as Python has them
 
 
+@pytest.mark.slow
 @given(DOCUMENTS)
 def test_any_file_is_a_campaign_or_a_usage_error(document: dict[str, Any]) -> None:
     """Whatever a file holds, no other error comes of it."""

@@ -330,6 +330,7 @@ def test_a_store_of_before_gets_its_drives(store_fixture: StoreFixture, store_ur
     assert len(before) == 1 and after == before
 
 
+@pytest.mark.slow
 def test_a_drive_may_call_itself_anything(store_fixture: StoreFixture) -> None:
     """What no database takes, or a terminal obeys, is kept as plain text."""
     cut(store_fixture, 1, on(drive(model="m\0\x1b[31m")), "durable")
