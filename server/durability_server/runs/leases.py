@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -21,7 +20,7 @@ from durability_server.store.records import MovedError
 from durability_server.store.store_thread import StoreThread
 
 BEAT_S = 0.4  # of a lease of 2 s: a renewal may come late four times
-ALONE_S = 10.0  # without the database, after which clients are to look for a server that has it
+ALONE_BEATS = 25  # 10 s without the database, after which clients are to look for a server that has it
 ASK_S = 0.1
 ASKED_S = 2 * LEASE_MS / 1e3  # for which a run is asked for at most
 
@@ -55,7 +54,7 @@ class Leases:
         self._closing = False
         self._revoked = 0  # how many clients, of which `on_revoked` was told
         self._telling: asyncio.Task[None] | None = None
-        self._renewed_s = 0.0
+        self._beats = 0  # since the last renewal
         self.on_revoked: Callable[[], Awaitable[None]] = _nothing
         self.others: tuple[str, ...] = ()  # addresses of the other servers that live
 
@@ -69,8 +68,23 @@ class Leases:
 
     async def work(self) -> None:
         """Renews the lease, asks and answers until `close`."""
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(self._watch())
+            await self._work()
+            watching.cancel()
+
+    async def _watch(self) -> None:
+        """Sends the clients away after `ALONE_BEATS`, also while a call of the database hangs. Beats are
+        counted: a process that stood still gets the time to renew its lease."""
+        while True:
+            await asyncio.sleep(BEAT_S)
+            self._beats += 1
+            if self._beats == ALONE_BEATS and self.others:
+                self._send_away()
+
+    async def _work(self) -> None:
         loop = asyncio.get_running_loop()
-        due_s = self._renewed_s = loop.time()
+        due_s = loop.time()
         while not self._closing and self._store.is_shared:
             wait_s = due_s - loop.time()
             if self._asked:
@@ -89,9 +103,6 @@ class Leases:
             except Exception as error:
                 if not isinstance(error, StoreError):  # which the committer reports
                     log.exception("a defect of this tool")
-                if self.others and loop.time() - self._renewed_s > ALONE_S:
-                    self._renewed_s = math.inf  # once
-                    self._send_away()
                 await asyncio.sleep(ASK_S)
 
     def close(self) -> None:
@@ -162,7 +173,7 @@ class Leases:
 
     async def _renew(self) -> None:
         renewal = await self._thread.call(self._store.renew, self._address, self._boot_id)
-        self._renewed_s = asyncio.get_running_loop().time()
+        self._beats = 0
         if renewal.others != self.others:
             log.info("other servers on the store: %s", ", ".join(renewal.others) or "none")
         self.others = renewal.others

@@ -44,10 +44,13 @@ _QUERY_CANCELED = "57014"  # that for a statement_timeout
 _LOOK_AFTER = 10_000  # instructions of SQLite's, a millisecond or less
 _IN_USE = "another server has it open; stop that one first"
 _LOCKED = "another server keeps it locked"
-# A server that stops within a transaction loses it before the others have waited for its locks in vain.
+# A server that stops within a transaction loses it before the others have waited for its locks in vain. When
+# the network to PostgreSQL falls silent, a call fails after some ten seconds, even if only its answer is due.
 _POSTGRESQL_OPTIONS = {
     "connect_timeout": 5,
     "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
     "options": "-c synchronous_commit=on -c statement_timeout=30s -c client_encoding=utf8"
     " -c default_transaction_isolation=read\\ committed"

@@ -30,6 +30,7 @@ from durability_server.store import lease_store
 from durability_server.store.client_store import ClientStore
 from durability_server.store.store import Store
 from tests.server.conftest import SECRET, ServerProcess
+from tests.server.front import front
 from tests.server.store.conftest import StoreFixture
 from tests.waiting import DEADLINE_S
 
@@ -530,34 +531,58 @@ async def test_a_server_that_alone_has_lost_the_database_is_left(
 ) -> None:
     """Its clients are sent to the others, who take its runs; when it has the database again, nothing that it
     received meanwhile counts, and it serves as before."""
+    other = start_server()
+    await other.join()
     with _way_to(store_url) as way:
-        other = start_server()
-        await other.join()
         lonely = ServerProcess(way.url, tmp_path / "lonely.log", lab)
-        lonely.line = other.line
-        lonely.start()
-        lab.members[lonely.address] = lab.members[other.address]
-        try:
-            plan = lab.plan()
-            client = await lab.connect(lonely.address)
-            await client.begin(plan, lab.facts())
-            await client.acknowledge(5, 6)
-            await lab.exported(other.address, plan.run, lambda case: case.session_end == "live")
-            way.cut()
-            client.say(messages.Ack(frontiers=(100, 100), control=0))
+        await _is_left(lonely, other, lab, lose=way.cut, give_back=way.open)
+
+
+async def test_a_server_whose_database_falls_silent_is_left(
+    start_server: StartServer, store_url: str, tmp_path: Path, lab: Lab
+) -> None:
+    """The same, though its call of the database hangs and nothing ends it."""
+    other = start_server()
+    await other.join()
+    async with front(store_url) as way:
+        lonely = ServerProcess(way.url("127.0.0.1"), tmp_path / "lonely.log", lab)
+        await _is_left(lonely, other, lab, lose=way.withhold, give_back=way.release)
+
+
+async def _is_left(
+    lonely: ServerProcess,
+    other: ServerProcess,
+    lab: Lab,
+    *,
+    lose: Callable[[], None],
+    give_back: Callable[[], None],
+) -> None:
+    """What happens to a run at the server `lonely` from when `lose` takes its database from it."""
+    lonely.line = other.line
+    await asyncio.to_thread(lonely.start)
+    lab.members[lonely.address] = lab.members[other.address]
+    try:
+        plan = lab.plan()
+        client = await lab.connect(lonely.address)
+        await client.begin(plan, lab.facts())
+        await client.acknowledge(5, 6)
+        await lab.exported(other.address, plan.run, lambda case: case.session_end == "live")
+        lose()
+        client.say(messages.Ack(frontiers=(100, 100), control=0))
+        async with asyncio.timeout(DEADLINE_S):
             refused = await client.ended()
-            assert isinstance(refused, RefusedError)
-            assert refused.code == "store-unavailable", lonely.log
-            assert not any(isinstance(message, messages.Credit) for message in client.received)
-            again = await lab.connect(other.address)
-            async with asyncio.timeout(DEADLINE_S):
-                assert (await again.resume(plan.run)).grants == (5, 6)
-            await again.acknowledge(7, 8)
-            way.open()
-            await lab.exported(lonely.address, plan.run, _live_at(7, 8))
-            await again.acknowledge(9, 9)
-        finally:
-            lonely.end()
+        assert isinstance(refused, RefusedError)
+        assert refused.code == "store-unavailable", lonely.log
+        assert not any(isinstance(message, messages.Credit) for message in client.received)
+        again = await lab.connect(other.address)
+        async with asyncio.timeout(DEADLINE_S):
+            assert (await again.resume(plan.run)).grants == (5, 6)
+        await again.acknowledge(7, 8)
+        give_back()
+        await lab.exported(lonely.address, plan.run, _live_at(7, 8))
+        await again.acknowledge(9, 9)
+    finally:
+        lonely.end()
 
 
 class _Way:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -14,56 +12,14 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from sqlalchemy import make_url, text
+from sqlalchemy import text
 
 from durability.errors import StoreError
 from durability_server.store.database import Database
 from durability_server.store.database_tls import options
+from tests.server.front import ELSEWHERE, front
 
-ELSEWHERE = "0.0.0.0"  # reaches this machine, and is no address of loopback
 HERE = "127.0.0.1"
-
-
-class Front:
-    """A port in front of a PostgreSQL that listens on its socket alone. With `tls` it speaks TLS as
-    PostgreSQL does; without, it is somebody between the two who keeps TLS from being used."""
-
-    def __init__(self, store_url: str, tls: ssl.SSLContext | None) -> None:
-        directory = make_url(store_url).query["host"]
-        self._socket = f"{directory}/.s.PGSQL.5432"
-        self._database = make_url(store_url).database
-        self._tls = tls
-        self.port = 0
-
-    def url(self, host: str, query: str = "") -> str:
-        """The store, reached by this port of `host`."""
-        return f"postgresql://lab@{host}:{self.port}/{self._database}{query}"
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection."""
-        with suppress(OSError, asyncio.IncompleteReadError):
-            if self._tls is not None:
-                await reader.readexactly(8)  # the request for TLS
-                writer.write(b"S")
-                await writer.start_tls(self._tls)
-            there = await asyncio.open_unix_connection(self._socket)
-            await asyncio.gather(_hand_on(reader, there[1]), _hand_on(there[0], writer))
-        writer.close()
-
-
-async def _hand_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(1 << 16):
-        writer.write(data)
-    writer.close()
-
-
-@asynccontextmanager
-async def front(store_url: str, tls: ssl.SSLContext | None = None) -> AsyncIterator[Front]:
-    """Such a port."""
-    here = Front(store_url, tls)
-    async with await asyncio.start_server(here.serve, ELSEWHERE, 0) as server:
-        here.port = server.sockets[0].getsockname()[1]
-        yield here
 
 
 async def answer(url: str) -> int:
