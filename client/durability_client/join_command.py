@@ -2,7 +2,8 @@
 
 The code has the server's fingerprint, so the server is known before anything is said to it, and a secret, so
 the server knows that its operator wants this client. What comes of it is proven by a connection of its own
-before the command ends. Refuses to replace a credential that works, unless it is told to.
+before the command ends. Refuses to replace a credential that works, unless it is told to, and to use the code
+before there is a place for the credential.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from durability_client.link.credential import (
     Credential,
     credential_path,
     load_credential,
-    save_credential,
+    place_for_credential,
 )
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import connect
@@ -51,23 +52,23 @@ async def join(
     parsed = parse_join_code(code)
     address = parse_address(server, port=PORT)
     stranger = Endpoint(addresses=(address,), fingerprint=parsed.fingerprint, secret=parsed.secret)
-    with closing(await connect(stranger, "join")) as connection:
-        fingerprint = connection.server_fingerprint
-        named = name or socket.gethostname()
-        asked = JoinMachine(name=named, machine=machine) if machine else Join(name=named)
-        joined = await connection.request(asked, Joined)
-    save_credential(
-        Credential(
-            schema=SCHEMA,
-            servers=(format_address(*address),),
-            fingerprint=fingerprint.hex(),
-            client=joined.client,
-            secret=joined.secret.hex(),
-            name=joined.name,
-            role=joined.role,
-        ),
-        path,
-    )
+    with place_for_credential(path) as save:  # first: the code is good once
+        with closing(await connect(stranger, "join")) as connection:
+            fingerprint = connection.server_fingerprint
+            named = name or socket.gethostname()
+            asked = JoinMachine(name=named, machine=machine) if machine else Join(name=named)
+            joined = await connection.request(asked, Joined)
+        save(
+            Credential(
+                schema=SCHEMA,
+                servers=(format_address(*address),),
+                fingerprint=fingerprint.hex(),
+                client=joined.client,
+                secret=joined.secret.hex(),
+                name=joined.name,
+                role=joined.role,
+            )
+        )
     member = replace(
         stranger, fingerprint=fingerprint, client=joined.client, secret=joined.secret, credential=path
     )

@@ -12,10 +12,11 @@ import fcntl
 import os
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 from platformdirs import user_config_path
 
@@ -30,6 +31,7 @@ from durability_client.system.output_files import sync_directory
 SCHEMA = "durability.credential/1"
 _FILE = "credential.json"
 _SYSTEM = Path("/etc/durability")
+_ROOM_BYTES = 4096
 ANEW = "Replace it: join again, with --force"
 
 
@@ -45,6 +47,9 @@ class Credential:
     secret: str
     name: str
     role: str
+
+
+Save: TypeAlias = Callable[[Credential], None]
 
 
 def credential_path() -> Path:
@@ -88,8 +93,21 @@ def load_credential(path: Path) -> Credential | None:
 
 def save_credential(credential: Credential, path: Path) -> None:
     """Write it, durably, in the place of an earlier one. Raises SetupError."""
-    with _unchanged(path):
-        _replace(credential, path)
+    with place_for_credential(path) as save:
+        save(credential)
+
+
+@contextmanager
+def place_for_credential(path: Path) -> Iterator[Save]:
+    """A place for a credential in the file `path`, with room for it on the disk, and what saves one there as
+    `save_credential` does; until then what is there stays. Both raise SetupError."""
+    with _place(path) as save:
+
+        def save_alone(credential: Credential) -> None:
+            with _unchanged(path):
+                save(credential)
+
+        yield save_alone
 
 
 @contextmanager
@@ -119,21 +137,41 @@ def _is_at(path: Path, descriptor: int) -> bool:
         return False
 
 
-def _replace(credential: Credential, path: Path) -> None:
-    try:
+@contextmanager
+def _place(path: Path) -> Iterator[Save]:
+    with _writing(path):
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(to_json(to_value(credential)) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(path)
-        except BaseException:
-            with suppress(OSError):
-                Path(name).unlink()
-            raise
-        sync_directory(path.parent)
+    try:
+        with _writing(path):
+            _put(descriptor, bytes(_ROOM_BYTES))
+
+        def save(credential: Credential) -> None:
+            with _writing(path):
+                _put(descriptor, f"{to_json(to_value(credential))}\n".encode())
+                Path(name).replace(path)
+                sync_directory(path.parent)
+
+        yield save
+    finally:
+        os.close(descriptor)
+        with suppress(OSError):  # it has its place, or nothing was saved
+            Path(name).unlink()
+
+
+def _put(descriptor: int, data: bytes) -> None:
+    """Makes `data` all that the file has, durably."""
+    written = 0
+    while written < len(data):
+        written += os.pwrite(descriptor, data[written:], written)
+    os.ftruncate(descriptor, len(data))
+    os.fsync(descriptor)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise SetupError(f"cannot write the credential {path}: {error.strerror}") from error
 
@@ -159,7 +197,8 @@ def remember_servers(path: Path, live: Sequence[str], *, client: str) -> None:
     with _unchanged(path):
         known = load_credential(path)
         if known is not None and known.client == client and not set(live) <= set(known.servers):
-            _replace(replace(known, servers=with_servers(known.servers, live)), path)
+            with _place(path) as save:
+                save(replace(known, servers=with_servers(known.servers, live)))
 
 
 def _open(path: str, flags: int) -> int:
