@@ -13,7 +13,7 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import count as counting
 from pathlib import Path
 from typing import TextIO
@@ -34,6 +34,12 @@ SCHEMA = "durability.lab.histories/1"
 REPLAY_SCHEMA = "durability.lab.histories.replay/1"
 COUNT = 300
 _SHOWN = 12  # of the most frequent reasons
+_COUNTED = {
+    "verdicts": "verdicts",
+    "reasons": "reasons of the inconclusive",
+    "missed": "inconclusive, although the facts allowed a verdict",
+    "limits": "right under a documented assumption",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,16 +208,14 @@ def _document(
         "schema": SCHEMA,
         "rig": rig,
         "seed": seed,
-        **{field.name: _plain(getattr(tally, field.name)) for field in fields(tally)},
+        "histories": tally.histories,
+        "distinct": tally.distinct,
+        **{name: dict(getattr(tally, name).most_common()) for name in _COUNTED},
         "wrong": failure.what if failure else "",
         "history": str(failure.history) if failure else "",
         "file": str(written) if written else "",
         "duration_s": round(duration_s, 1),
     }
-
-
-def _plain(value: int | Counter[str]) -> Value:
-    return dict(value.most_common()) if isinstance(value, Counter) else value
 
 
 def _tell(
@@ -225,13 +229,9 @@ def _tell(
     out: TextIO,
 ) -> None:
     right = counted(tally.histories, "history", "histories")
-    print(f"{right} right, seed {seed}, {duration_s:.0f} s", file=out)
-    for title, counts in (
-        ("verdicts", tally.verdicts),
-        ("reasons of the inconclusive", tally.reasons),
-        ("inconclusive, although the facts allowed a verdict", tally.missed),
-        ("right under a documented assumption", tally.limits),
-    ):
+    print(f"{right} right, seed {seed}, {duration_s:.0f} s; {tally.distinct:,} different", file=out)
+    for kind, title in _COUNTED.items():
+        counts: Counter[str] = getattr(tally, kind)
         if counts:
             print(f"{title}:", file=out)
         for name, number in counts.most_common(_SHOWN):

@@ -169,12 +169,12 @@ class _Worker:
         process = self._process or await self._start(part.within)
         assert process.stdin is not None
         process.stdin.write(to_json(to_value(part)).encode() + b"\n")
-        right, playing = 0, ""
+        right, playing = SearchTally(), ""
         while (line := await self._line(process, RIGS[part.rig].silent_s_max)) is not None:
             if line.playing:
                 playing = line.playing
             elif line.right:
-                right += 1
+                right.count(playing)
                 self._on_right()
             elif line.tally is not None:
                 failure = (
@@ -186,7 +186,7 @@ class _Worker:
         what = f"the process that played it ended with code {code}{last_words(self._said)}"
         if not playing:
             raise DurabilityError(f"no history of part {part.number} (seed {part.seed}) was played: {what}")
-        return SearchTally(histories=right), WrongHistory(history=History.parse(playing), what=what)
+        return right, WrongHistory(history=History.parse(playing), what=what)
 
     async def _line(self, process: asyncio.subprocess.Process, silent_s_max: float) -> _Line | None:
         """The next line of the process; None if it has ended."""

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, Phase, given, reject, seed, settings
 from hypothesis import strategies as st
 from hypothesis.errors import FlakyFailure
 
@@ -52,23 +53,40 @@ USUAL = {("run", "next"): 12, ("verify", "cut_after"): 5, ("verify", "beside"): 
 # what was at risk rests on such a history, so it is drawn as one, with each of these troubles.
 _TROUBLES = ("error", "hang", "network", "kill", "freeze")
 
+# What Hypothesis draws first in every search; many searches would play it as often.
+SIMPLEST: Final = History(
+    seed=0, target=TARGETS[0], drive=DRIVES[0], counters=False, serials=SERIALS[0], steps=(Step("run"),)
+)
+_DIGEST_BYTES = 8
+
 # Plays a history, with its files within a directory.
 Play: TypeAlias = Callable[[History, Path | None], Played]
 
 
 @dataclass(slots=True)
 class SearchTally:
-    """What came of all histories so far."""
+    """What came of all histories so far. `digests`: of each, by which two that are the same are known."""
 
     histories: int = 0
+    digests: Counter[str] = field(default_factory=Counter)
     verdicts: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)  # of inconclusive verdicts
     missed: Counter[str] = field(default_factory=Counter)  # reasons, where a verdict was possible
     limits: Counter[str] = field(default_factory=Counter)
 
-    def add(self, played: Played) -> None:
-        """Count one history."""
+    @property
+    def distinct(self) -> int:
+        """How many different histories there were."""
+        return len(self.digests)
+
+    def count(self, history: str) -> None:
+        """Count one history by its text, without what came of it."""
         self.histories += 1
+        self.digests[blake2b(history.encode(), digest_size=_DIGEST_BYTES).hexdigest()] += 1
+
+    def add(self, history: History, played: Played) -> None:
+        """Count one history."""
+        self.count(str(history))
         for grade in played.grades:
             self.verdicts[grade.word] += 1
             if grade.word == "inconclusive":
@@ -82,6 +100,7 @@ class SearchTally:
         """Count those of another tally as well."""
         self.histories += other.histories
         for mine, theirs in (
+            (self.digests, other.digests),
             (self.verdicts, other.verdicts),
             (self.reasons, other.reasons),
             (self.missed, other.missed),
@@ -160,13 +179,14 @@ def search(
     on_right: Callable[[], None] = lambda: None,
 ) -> tuple[SearchTally, WrongHistory | None]:
     """Play `count` histories of seed `number`, each with its files within `within`. What came of those before
-    the first that failed, and that one made short, or None.
+    the first that failed, and that one made short, or None. No two are the same, and none is `SIMPLEST`.
 
     `on_play` is called before each play, those that make a failure short included; `on_right` after each
     history that was right, up to the first failure.
     """
     tally = SearchTally()
     failed: list[str] = []
+    drawn = {str(SIMPLEST)}
 
     @seed(number)
     @settings(
@@ -180,13 +200,16 @@ def search(
     )
     @given(history=histories())
     def check(history: History) -> None:
+        if not failed and str(history) in drawn:
+            reject()
+        drawn.add(str(history))
         on_play(history)
         what, played = attempt(play, history, within)
         if what:
             failed.append(str(history))
             raise WrongVerdictError(what)
         if played is not None and not failed:
-            tally.add(played)
+            tally.add(history, played)
             on_right()
 
     try:

@@ -21,7 +21,7 @@ from durability.evidence import verdict
 from durability_lab.histories import histories_command
 from durability_lab.histories.histories_command import HistoriesOptions, histories
 from durability_lab.histories.play import play
-from durability_lab.histories.search import SearchTally, WrongHistory, search
+from durability_lab.histories.search import SIMPLEST, SearchTally, WrongHistory, search
 from durability_lab.histories.steps import History
 from tests.lab.mutants.mutation import answering
 from tests.lab.support.processes import Process, children, wait_until_gone
@@ -214,6 +214,19 @@ def test_an_output_file_is_looked_at_first(tmp_path: Path) -> None:
             histories(HistoriesOptions(output=output), out=io.StringIO(), err=io.StringIO())
 
 
+def test_parts_of_a_search_play_different_histories() -> None:
+    """Hypothesis begins each search with the simplest history, and repeats some: each is played once in a
+    part, and the simplest in none, so that many parts do not play it as often."""
+    drawn: list[History] = []
+    found = SearchTally()
+    for part in range(2):
+        tally, failure = search(count=20, number=part, on_play=drawn.append)
+        assert failure is None
+        found.merge(tally)
+    assert SIMPLEST not in drawn
+    assert (found.histories, found.distinct) == (40, len(set(map(str, drawn)))) == (40, 40)
+
+
 # -- the search as a process ---------------------------------------------------------------------------------
 
 
@@ -234,6 +247,7 @@ def test_the_same_seed_gives_the_same_histories(tmp_path: Path) -> None:
     assert documents[0] == documents[1]
     assert documents[0]["schema"] == histories_command.SCHEMA
     assert documents[0]["seed"] == 11
+    assert documents[0]["distinct"] == documents[0]["histories"] == 20
     assert sum(documents[0]["verdicts"].values()) >= documents[0]["histories"]
 
 

@@ -87,7 +87,7 @@ def search_on_kernel(
         if what:
             return tally, _shortened(WrongHistory(history=history, what=what), lambda one: wrong(one)[0])
         if played is not None:
-            tally.add(played)
+            tally.add(history, played)
             on_right()
     return tally, None
 
