@@ -7,7 +7,7 @@ import json
 import pytest
 
 from durability.campaign.results import DriveResult, results
-from durability.errors import EXIT_INCONCLUSIVE, EXIT_LOSS
+from durability.errors import EXIT_INCONCLUSIVE, EXIT_LOSS, EXIT_OK
 from durability.evidence.verdict import REASONS
 from durability_lab.campaign_rig.lab_campaign_command import GUEST_TIMES
 from durability_lab.vm_rig.guest_campaign import GuestCampaign, guest_campaign
@@ -19,6 +19,8 @@ CUTS = 3
 ARM = "[[arm]]\n"  # one writer: of others a slow guest may have nothing at risk
 # On a busy machine a guest may stand still for a second before its cut; then a short delay loses nothing.
 LIARS = ["early-ack:delay_ms=5000", "rollback:interval_ms=5000", "flush-skipped:one_in=2"]
+
+EXIT_CODES = {"pass": EXIT_OK, "refuse": EXIT_LOSS, "not shown": EXIT_INCONCLUSIVE}
 
 PROFILE = """
 [profile]
@@ -41,7 +43,7 @@ async def test_each_drive_of_a_guest_gets_what_it_deserves() -> None:
     """Three cuts: the honest drive is durable in each, in class `vm`. Each liar is named in the cycle of its
     first loss; the last one, which skips half of the flushes, may have luck. A cycle whose guest was too slow
     to have records at risk is repeated. `accept` passes the honest drive, for what three cuts show and no
-    more, and refuses each drive that lost data."""
+    more, and refuses each drive that lost data: of all together and of each alone, with its exit code."""
     async with guest_campaign(["honest", *LIARS], seed=21) as campaign:
         campaign.write_file(campaign=f"cuts = {CUTS}\nseed = 7\n{GUEST_TIMES}", file_system="ext4", arms=ARM)
         started = await campaign.campaign("start", str(campaign.file), "--yes")
@@ -84,8 +86,13 @@ async def decisions(campaign: GuestCampaign, *, limit: int) -> list[str]:
     profile = campaign.directory / f"cuts-{limit}.toml"
     profile.write_text(PROFILE.format(limit=limit))
     answer = await campaign.durability("accept", str(profile), "--campaign", campaign.name, "--json")
-    decided = [drive["decision"] for drive in json.loads(answer.out)["drives"]]
+    drives = json.loads(answer.out)["drives"]
+    decided = [drive["decision"] for drive in drives]
     assert answer.exit_code == (EXIT_LOSS if "refuse" in decided else EXIT_INCONCLUSIVE), answer
+    for drive in drives:
+        words = ("--campaign", campaign.name, "--drive", drive["subject"]["serial"])
+        alone = await campaign.durability("accept", str(profile), *words)
+        assert alone.exit_code == EXIT_CODES[drive["decision"]], alone
     return decided
 
 
