@@ -44,7 +44,7 @@ def test_nothing_is_told_before_the_first_line() -> None:
 
 @pytest.mark.slow
 async def test_each_event_is_a_line(lab: Lab, sqlite_url: str) -> None:
-    """Joined, armed, lost with what to type, back, stopped, and the verdict, in their order."""
+    """Joined, connected, armed, lost with what to type, back, stopped, and the verdict, in their order."""
     told: list[str] = []
     server = Server(store_url=sqlite_url, announce=lambda who, what: told.append(f"{who}: {what}"))
     address = await server.start("127.0.0.1", 0, directory=lab.directory)
@@ -71,12 +71,39 @@ async def test_each_event_is_a_line(lab: Lab, sqlite_url: str) -> None:
     await server.stop()
     expected = (
         r"b7: joined as client",
-        r".*: run 0123456789abcdef armed: /mnt/t on .*, 31 MiB, 2 writers",
+        r".*: run 0123456789abcdef connected as b7 at 127.*, prefills /mnt/t on .*, 31 MiB, 2 writers",
+        r".*: run \w+ armed: /mnt/t on .*, 31 MiB, 2 writers",
         r".*: run \w+ lost at \d\d:\d\d:\d\d after 7 acknowledgements: boot it and type"
         r" `durability verify '/mnt/my disk/t'`",
         r".*: run \w+ back, after 7 acknowledgements",
         r".*: run \w+ stopped cleanly after 7 acknowledgements: this run cannot become durable",
         r".*: run \w+ verdict: loss",
+    )
+    assert len(told) == len(expected), told
+    for line, pattern in zip(told, expected, strict=True):
+        assert re.fullmatch(pattern, line), line
+
+
+@pytest.mark.slow
+async def test_a_client_in_its_prefill_is_told_of(lab: Lab, sqlite_url: str) -> None:
+    """It may last for minutes, in which the machine may go as well; nobody is told to verify nothing."""
+    told: list[str] = []
+    running = await lab.start(sqlite_url, announce=lambda _, what: told.append(what))
+    plan = lab.plan()
+    client = await lab.connect(running.address)
+    await client.register(plan, lab.facts(path="/mnt/t"))
+    client.pause()
+    await lab.exported(running.address, plan.run, lambda case: case.session_end == "silence")
+    again = await lab.connect(running.address)
+    await again.resume(plan.run)
+    await again.close()
+    await lab.exported(running.address, plan.run, lambda case: case.session_end == "fin")
+    expected = (
+        r"joined as client",
+        r"run \w+ connected as test at .*, prefills /mnt/t on .*",
+        r"run \w+ lost at \d\d:\d\d:\d\d in its prefill: nothing was acknowledged",
+        r"run \w+ back, in its prefill",
+        r"run \w+ connection closed in its prefill: .*",
     )
     assert len(told) == len(expected), told
     for line, pattern in zip(told, expected, strict=True):
@@ -124,7 +151,7 @@ async def test_a_client_that_comes_back_all_the_time_hides_no_other(
     client = await lab.connect(address, member=quiet)
     await client.begin(other, lab.facts(serial="S2", uuid="uuid-2"))
     assert sum(format_run(plan.run) in line for line in told) == 5
-    assert len(told) == before + 1
+    assert len(told) == before + 2  # connected and armed
     monkeypatch.setattr(log_lines, "_INTERVAL_S", -1.0)
     last = await lab.connect(address, member=noisy)
     await last.resume(plan.run)

@@ -69,7 +69,7 @@ class Requests:
 
     def heard(self, run: Run, at_ns: int) -> None:
         """Something came from the run's client at `at_ns`."""
-        if run.heard(at_ns) and run.armed is not None:
+        if run.heard(at_ns):
             self._tell(run, run_events.back(run))
 
     def acknowledge(self, run: Run, ack: messages.Ack, at_ns: int) -> None:
@@ -116,8 +116,7 @@ class Requests:
         if now_ns - run.last_receipt_ns > limits.SILENCE_NS and run.silent(now_ns):
             run.timeline_wanted = True
             self._committer.touch(run)
-            if run.armed is not None:
-                self._tell(run, run_events.lost(run, campaign=self.campaign_of(run.id)))
+            self._tell(run, run_events.lost(run, campaign=self.campaign_of(run.id)))
         elif now_ns - run.saved_ns > SAVE_INTERVAL_NS and run.session_end in ("live", "target-error"):
             self._committer.touch(run)
 
@@ -132,7 +131,7 @@ class Requests:
         """`session` is over; its end is the run's unless a newer session speaks for the run."""
         run = session.run
         if self._registry.session_of(run) is session:
-            if run.armed is not None and run.session_end == "live":
+            if run.session_end == "live":
                 self._tell(run, run_events.closed(run, text))
             run.detached(clock.now_ns(), end, text)
             run.timeline_wanted = run.timeline_wanted or run.timeline_changed
@@ -215,6 +214,7 @@ class Requests:
         self._given.add(registration.client, _bytes_of(registration))
         async with self._registry.holding(message.run, "resume") as run:
             self._require_writers_left(run.id, registration.client, plan.writers)  # others came meanwhile
+            self._tell(run, run_events.connected(run, facts, name=channel.name))
             return self._accept(channel, run)
 
     async def _resume(self, channel: Channel, message: messages.Resume) -> Message:
@@ -231,6 +231,7 @@ class Requests:
                     f"the client of run {format_run(run.id)} has not shown which of {run.credits_in_doubt:,}"
                     " credits reached it: verify the run, and begin a new one",
                 )
+            self._tell(run, run_events.back(run))
             return self._accept(channel, run)
 
     def _require_writers_left(self, run_id: int, client: str, writers: int) -> None:
@@ -247,8 +248,6 @@ class Requests:
 
     def _accept(self, channel: Channel, run: Run) -> Message:
         """The client on `channel` speaks for `run` from now on; who did so before is fenced."""
-        if run.armed is not None:
-            self._tell(run, run_events.back(run))
         session = Session(run, channel)
         older = self._registry.enter(session)  # first: the end of the older session is not the run's
         run.attached(clock.now_ns(), channel.name)

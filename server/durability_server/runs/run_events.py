@@ -13,44 +13,56 @@ from durability_server.runs.run import Run
 _GIB = 1 << 30
 
 
+def connected(run: Run, facts: Facts, *, name: str) -> str:
+    """The client `name` has a new run, and fills its target: where, on what, how much."""
+    return f"connected as {name}, prefills {_what(run, facts)}"
+
+
 def armed(run: Run) -> str:
-    """The run may write now: where, on what, how much."""
+    """The run may write now: the same."""
     assert run.armed is not None
-    return f"armed: {run.armed.path} on {_drives(run.armed)}, {_size(run.plan)}, {_writers(run.plan)}"
+    return f"armed: {_what(run, run.armed)}"
 
 
 def lost(run: Run, *, campaign: str) -> str:
     """Nothing comes any more, as after a cut: what to do next. A `campaign` does that by itself, "" for
     none."""
-    what = f"lost at {clock.local_time(run.last_receipt_ns)} after {_acked(run)}"
+    what = f"lost at {clock.local_time(run.last_receipt_ns)} {_how_far(run)}"
     if campaign:
         return f"{what}: campaign {campaign} verifies it"
-    path = shlex.quote(run.armed.named or run.armed.path) if run.armed is not None else "TARGET"
-    return f"{what}: boot it and type `durability verify {path}`"
+    if run.armed is None:
+        return f"{what}: nothing was acknowledged"
+    return f"{what}: boot it and type `durability verify {shlex.quote(run.armed.named or run.armed.path)}`"
 
 
 def back(run: Run) -> str:
     """The client is heard again, on the same connection or on a new one."""
-    return f"back, after {_acked(run)}"
+    return f"back, {_how_far(run)}"
 
 
 def closed(run: Run, why: str) -> str:
     """The connection ended without a word of the client."""
-    return f"connection closed after {_acked(run)}: {why}"
+    return f"connection closed {_how_far(run)}: {why}"
 
 
 def stopped(run: Run) -> str:
     """The client ended the run cleanly."""
-    return f"stopped cleanly after {_acked(run)}: this run cannot become durable"
+    return f"stopped cleanly {_how_far(run)}: this run cannot become durable"
 
 
 def failed(run: Run, why: str) -> str:
     """The target, or the client, failed."""
-    return f"failed after {_acked(run)}: {why}"
+    return f"failed {_how_far(run)}: {why}"
 
 
-def _acked(run: Run) -> str:
-    return counted(sum(run.frontiers.acked), "acknowledgement")
+def _how_far(run: Run) -> str:
+    if run.armed is None:
+        return "in its prefill"
+    return f"after {counted(sum(run.frontiers.acked), 'acknowledgement')}"
+
+
+def _what(run: Run, facts: Facts) -> str:
+    return f"{facts.path} on {_drives(facts)}, {_size(run.plan)}, {_writers(run.plan)}"
 
 
 def _drives(facts: Facts) -> str:
