@@ -26,6 +26,8 @@ from tests.lab.histories.test_known_histories import NEEDS
 from tests.lab.mutants.mutants import MUTANTS
 
 COUNT = 20_000
+# Without its rule, k has the verdict of a documented assumption, which no search calls wrong.
+_ASSUMED = ("k",)
 _PART = 50  # histories of one seed
 
 
@@ -80,7 +82,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print a line for each rule and the shortest history that was found; the exit code is 1 if one rule was
     not found or a history shows a defect. Several rules have a process each."""
     parser = argparse.ArgumentParser(prog="mends", description="Search for each known wrong verdict again.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="known histories, as a or b (default: all)")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="known histories, as a or b (default: all but k)"
+    )
     parser.add_argument(
         "--count", type=int, default=COUNT, help=f"most histories of a rule (default: {COUNT})"
     )
@@ -89,7 +93,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown := [name for name in given.names if name not in NEEDS]:
         parser.error(f"no known history {', '.join(unknown)}: there are {', '.join(NEEDS)}")
     seed = secrets.randbits(32) if given.seed is None else given.seed
-    names = list({NEEDS[name]: name for name in reversed(given.names or NEEDS)}.values())[::-1]
+    wanted = given.names or [name for name in NEEDS if name not in _ASSUMED]
+    names = list({NEEDS[name]: name for name in reversed(wanted)}.values())[::-1]
     if len(names) == 1:
         return _tell(names[0], look_for(NEEDS[names[0]], count=given.count, seed=seed))
     print(f"seed {seed}, up to {given.count} histories for each rule", flush=True)

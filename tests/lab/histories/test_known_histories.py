@@ -39,6 +39,8 @@ EXPECTED = {
     ),
     "h": ("durable", "inconclusive (too-few-cuts)", "durable", "inconclusive (superseded)", "durable"),
     "i": ("loss (device-smaller)", "loss (device-smaller, earlier-loss)"),
+    # j is a file system that does not mount, of a kernel: rig B has it.
+    "k": ("inconclusive (session-closed)", "inconclusive (session-closed)"),
     # Found by the search: a drive dies while the network is away, which then delivers what is old by now.
     "held-up": ("inconclusive (nothing-at-risk)",),
     # Found by the search: a run of which only the superblock is left, and a server restored to before it.
@@ -68,6 +70,7 @@ NEEDS = {
     "g": "newer runs on the target ignored",
     "h": "the latest verdict stands",
     "i": "smaller drives accepted",
+    "k": "a reset after silence does not count",
     "held-up": "late frames are new",
     "unarmed": "runs without a log are armed",
     "gone": "a target that is gone is empty",

@@ -1,8 +1,8 @@
 """The network of a history: TCP connections in memory, with a delay, and what becomes of them when it fails.
 
 A connection keeps its bytes in order and loses none while both ends live: what is sent into a dead network
-arrives when it is back. A process that ends closes its connections in order, as its kernel does; a machine
-that loses its power says nothing, and a machine that has started anew resets what it no longer knows.
+arrives when it is back. A process that ends closes its connections in order, as its kernel does, or resets
+them where it was killed in a dead network while the other side went on sending; a machine that loses its power says nothing, and a machine that has started anew resets what it no longer knows.
 """
 
 from __future__ import annotations
@@ -82,11 +82,15 @@ class VirtualNetwork:
         return self._delay_s * (0.5 + self._draw())
 
     def kill(self, owner: Any) -> None:
-        """The process is gone; its kernel closes what it had open."""
+        """The process is gone; its kernel closes what it had open. In a dead network it still has to take what
+        the peer sent: nobody reads that any more, so it resets the connection once the network is back."""
         for end in self._ends_of(owner):
             if not end.gone:
                 end.vanish()
-                end.send_end("fin")
+                if self.up or not end.peer.has_to_say:
+                    end.send_end("fin")
+                else:
+                    end.send_reset()
 
     def unheard(self, owner: Any) -> bool:
         """Whether something that the process sent has not arrived yet."""
@@ -240,8 +244,7 @@ class End(asyncio.Transport):
         if not self._over:
             self._closing = True
             if not self.gone:
-                self._queue.clear()
-                self.send_end("rst")
+                self.send_reset()
                 self._loop.call_soon(self._lose, None)
 
     # What the network does.
@@ -266,6 +269,11 @@ class End(asyncio.Transport):
         """Tell the other end, after all that is queued."""
         self._queue.append(how)
         self.flow()
+
+    def send_reset(self) -> None:
+        """Tell the other end, instead of all that is queued."""
+        self._queue.clear()
+        self.send_end("rst")
 
     def flow(self) -> None:
         """Put on the way what is queued, unless the network is dead."""

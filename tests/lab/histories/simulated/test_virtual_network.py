@@ -259,6 +259,26 @@ def test_the_fin_of_a_killed_process_waits_for_the_network(dies: bool) -> None:
     play(work)
 
 
+def test_a_process_that_is_killed_while_its_peer_goes_on_sending_resets_the_connection() -> None:
+    """In a dead network its kernel has not heard what the peer sent; when it hears that, nobody reads it."""
+
+    async def work(loop: VirtualLoop, network: VirtualNetwork) -> None:
+        end, client, server = await connected(loop, network)
+        network.turn(up=False)
+        end.write(b"last words")
+        server.transport.write(b"are you there?")
+        network.kill("client")
+        await asyncio.sleep(LATER_S)
+        assert server.events == []
+        network.turn(up=True)
+        await asyncio.sleep(LATER_S)
+        assert (server.heard, server.events) == (b"", ["ConnectionResetError"])
+        assert (client.heard, client.events) == (b"", [])
+        assert not network.unheard("client")
+
+    play(work)
+
+
 def test_closing_and_aborting() -> None:
     """A closed connection sends what was written, then a FIN; an aborted one a RST."""
 
