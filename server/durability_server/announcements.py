@@ -1,12 +1,11 @@
 """What `serve` tells the person who stands beside it: one line for each event, on stdout.
 
-Under systemd the lines carry the priorities of the journal. Refuses to be the log: what is wrong with a
-connection stands there.
+Refuses to be the log: what is wrong with a connection stands there.
 """
 
 from __future__ import annotations
 
-import os
+import syslog
 from collections.abc import Callable
 from typing import TextIO, TypeAlias
 
@@ -18,9 +17,6 @@ from durability_server.line_writer import NOT_TAKEN, LineWriter
 # Tells of an event: who, and what.
 Announce: TypeAlias = Callable[[str, str], None]
 
-_JOURNAL = "JOURNAL_STREAM"  # systemd's variable
-_NOTICE = "<5>"
-
 
 class Announcer:
     """Has the lines written to `out`; no events if `is_quiet`."""
@@ -28,12 +24,11 @@ class Announcer:
     def __init__(self, out: TextIO, *, is_quiet: bool = False) -> None:
         self._lines = LineWriter(out, left_out=self._left_out)
         self._is_quiet = is_quiet
-        self._prefix = _NOTICE if _JOURNAL in os.environ else ""
 
     def __call__(self, who: str, what: str) -> None:
         """An event happened now."""
         if not self._is_quiet:
-            self._lines.write(self._line(who, what))
+            self._lines.write(self._line(who, what), syslog.LOG_NOTICE)
 
     def say(self, text: str) -> None:
         """Has `text`, which is no event, written as it is."""
@@ -45,7 +40,7 @@ class Announcer:
 
     def _line(self, who: str, what: str) -> str:
         """With local time, because the line is read beside a clock."""
-        return self._prefix + plain_text.as_line(f"{clock.local_time()}  {who}  {what}")
+        return plain_text.as_line(f"{clock.local_time()}  {who}  {what}")
 
     def _left_out(self, count: int) -> str:
         return self._line("serve", f"{counted(count, 'event')} before this were left out: {NOT_TAKEN}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import syslog
 import time
 from dataclasses import dataclass
 from typing import Any, TextIO
@@ -18,6 +19,12 @@ from durability.units import counted
 from durability_server.line_writer import NOT_TAKEN, LineWriter
 
 _FORMAT = "%(asctime)s %(levelname)s %(message)s"
+_PRIORITIES = {
+    logging.CRITICAL: syslog.LOG_CRIT,
+    logging.ERROR: syslog.LOG_ERR,
+    logging.WARNING: syslog.LOG_WARNING,
+    logging.DEBUG: syslog.LOG_DEBUG,
+}
 _AT_ONCE = 20  # lines of one kind
 _INTERVAL_S = 10.0  # in which there may be so many
 _KINDS_MAX = 20_000  # that are counted apart; all others are one
@@ -42,7 +49,7 @@ class _LineHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """As of `logging.Handler`."""
         try:
-            self._lines.write(self.format(record))
+            self._lines.write(self.format(record), _PRIORITIES.get(record.levelno, syslog.LOG_INFO))
         except Exception:  # as every handler does: a line of the log ends nothing
             self.handleError(record)
 

@@ -166,13 +166,14 @@ def test_a_line_is_plain_and_its_reader_may_leave(monkeypatch: pytest.MonkeyPatc
     with os.fdopen(reader, encoding="utf-8") as lines, os.fdopen(writer, "w", encoding="utf-8") as out:
         Announcer(out)("shelf\x1b[2J", "armed\nverdict: durable")
         assert re.fullmatch(r"\d\d:\d\d:\d\d  shelf\\x1b\[2J  armed\\nverdict: durable\n", lines.readline())
-        monkeypatch.setenv("JOURNAL_STREAM", "8:1")
+        status = os.fstat(writer)
+        monkeypatch.setenv("JOURNAL_STREAM", f"{status.st_dev}:{status.st_ino}")
         Announcer(out)("shelf", "joined")
         assert lines.readline().startswith("<5>")
         quiet = Announcer(out, is_quiet=True)
         quiet("shelf", "joined")
         quiet.say("Listening.")
-        assert lines.readline() == "Listening.\n"
+        assert lines.readline() == "<6>Listening.\n"
         lines.close()
         left = Announcer(out)
         left("shelf", "joined")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -50,3 +53,32 @@ def test_kinds_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     passed = [limit.left_out(f"kind {number}") is not None for number in range(1000)]
     assert passed == [True] * 12 + [False] * 988
     assert len(limit._kinds) == 11
+
+
+def test_lines_for_the_journal_have_a_priority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So `journalctl -p err` shows what is wrong, each line of a traceback too. A file has no use for it."""
+    root = logging.Logger("root")
+    monkeypatch.setattr(logging, "root", root)
+    for name in ("journal", "file"):
+        with (tmp_path / name).open("w") as out:
+            monkeypatch.setattr(sys, "stderr", out)
+            if name == "journal":
+                status = os.fstat(out.fileno())
+                monkeypatch.setenv("JOURNAL_STREAM", f"{status.st_dev}:{status.st_ino}")
+            handler = log_lines.set_up()
+            root.info("listening")
+            root.warning("closed")
+            try:
+                raise ValueError("a\nb")
+            except ValueError:
+                root.exception("a defect")
+            root.critical("the end")
+            handler.flush()
+            root.removeHandler(handler)
+    lines = (tmp_path / "journal").read_text().splitlines()
+    found = [line[:3] for line in lines]
+    assert found == ["<6>", "<4>"] + ["<3>"] * (len(lines) - 3) + ["<2>"]
+    assert len(lines) > 6
+    plain = (tmp_path / "file").read_text().splitlines()
+    assert len(plain) == len(lines)
+    assert not any(line.startswith("<") for line in plain)
