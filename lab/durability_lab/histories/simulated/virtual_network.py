@@ -2,7 +2,8 @@
 
 A connection keeps its bytes in order and loses none while both ends live: what is sent into a dead network
 arrives when it is back. A process that ends closes its connections in order, as its kernel does, or resets
-them where it was killed in a dead network while the other side went on sending; a machine that loses its power says nothing, and a machine that has started anew resets what it no longer knows.
+them where it was killed in a dead network while the other side went on sending; a machine that loses its
+power says nothing, and a machine that has started anew resets what it no longer knows.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class VirtualNetwork:
         return self._delay_s * (0.5 + self._draw())
 
     def kill(self, owner: Any) -> None:
-        """The process is gone; its kernel closes what it had open. In a dead network it still has to take what
+        """The process is gone; its kernel closes what it had open. In a dead network it has yet to take what
         the peer sent: nobody reads that any more, so it resets the connection once the network is back."""
         for end in self._ends_of(owner):
             if not end.gone:
