@@ -25,6 +25,7 @@ from durability.campaign.log_entries import (
     StrangerHeard,
 )
 from durability.campaign.tasks import DriveStatus, DriveTask, Status, Task, TaskKind
+from durability.formats.case import FILES_REMOVED, Event
 
 # For what was said before the power went, as well as can be told.
 LATE_S = 3.0
@@ -160,6 +161,20 @@ def removed_runs(state: CampaignState) -> frozenset[str]:
     among them before any task names it for that, since the log has the end first."""
     named = (_released(state, drive.name) for drive in state.plan.drives if drive.target)
     return frozenset(run for run in named if run)
+
+
+def removal(state: CampaignState, run: str) -> Event | None:
+    """That the files of a run were removed, if it is one of `removed_runs`; None if not. It follows from the
+    log that has told it, so it holds whoever died since."""
+    if state.settings is None or state.last is None or run not in removed_runs(state):
+        return None
+    return Event(
+        at_ns=state.last.at_ns,
+        wall=state.last.wall,
+        kind=FILES_REMOVED,
+        text=f"the files of run {run} were removed after its verdict by campaign {state.plan.name}, which is"
+        f" over: no other verdict can be made, and that one stands (`durability show {run}`)",
+    )
 
 
 def _released(state: CampaignState, drive: str) -> str:

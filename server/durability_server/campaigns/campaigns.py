@@ -12,13 +12,13 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
-from durability.campaign.assignments import WAIT, Speaker, bounded, removed_runs
+from durability.campaign.assignments import WAIT, Speaker, bounded, removal
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.definition.settings import Settings, check
 from durability.campaign.log_entries import Began, Happening, PauseAsked, Resumed
 from durability.campaign.tasks import Status, Task
 from durability.errors import DurabilityError, FormatError, ProtocolError, RefusedError
-from durability.formats.case import FILES_REMOVED, Case, Event
+from durability.formats.case import Case, Event
 from durability.formats.documents import from_value, to_value
 from durability.protocol import messages
 from durability.protocol.messages import Message
@@ -101,22 +101,10 @@ class Campaigns:
         return ""
 
     async def removal_of(self, run: int) -> Event | None:
-        """That the files of a run were removed, if an agent was told to; None if not. It follows from the log
-        that has told it, so it holds whoever died since. Raises StoreError."""
+        """That the files of a run were removed, if an agent was told to; None if not. Raises StoreError."""
         named = format_run(run)
-        for known in await self._newest_logs():
-            state = known.state
-            if state.settings is None or state.last is None or named not in removed_runs(state):
-                continue
-            return Event(
-                at_ns=state.last.at_ns,
-                wall=state.last.wall,
-                kind=FILES_REMOVED,
-                text=f"the files of run {named} were removed after its verdict by campaign {known.name},"
-                " which is over: no other verdict can be made, and that one stands"
-                f" (`durability show {named}`)",
-            )
-        return None
+        removals = (removal(known.state, named) for known in await self._newest_logs())
+        return next((one for one in removals if one is not None), None)
 
     async def campaign_with(self, machine: str) -> str:
         """The campaign that is not over and has the machine, "" for none. Raises StoreError."""

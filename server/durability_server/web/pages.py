@@ -12,6 +12,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from typing import Any, cast
@@ -25,6 +26,7 @@ from starlette.routing import Route
 
 import durability
 from durability import plain_text
+from durability.campaign.assignments import removal
 from durability.campaign.cycles import arm_of
 from durability.campaign.health import health_rows, health_warnings
 from durability.campaign.progress import hours
@@ -34,7 +36,7 @@ from durability.formats.case import RUNS_SCHEMA, SHOW_SCHEMA, case_to_value
 from durability.formats.documents import to_json
 from durability.formats.histogram import supported
 from durability.formats.plan import Plan
-from durability.units import counted, duration, format_size, parse_run, percent_at_most
+from durability.units import counted, duration, format_run, format_size, parse_run, percent_at_most
 from durability_server.store.client_store import Client
 from durability_server.web import comparisons, metrics, pictures
 from durability_server.web.event_stream import EventStream, Parts
@@ -189,7 +191,7 @@ class _Pages:
         watch = self._watch
 
         async def read() -> RunView:
-            return await watch.ask(run_view, watch.store, run, watch.boot_id)
+            return await watch.ask(_run_view, watch, run)
 
         return watch.topic(f"run {run}", read)
 
@@ -278,6 +280,14 @@ def _finder(watch: Watch) -> Callable[[str], Awaitable[Client | None]]:
         return await watch.ask(watch.store.clients.find, client)
 
     return find
+
+
+def _run_view(watch: Watch, run: int) -> RunView:
+    """A run, and in its events whether a campaign had its files removed. Raises RefusedError, StoreError."""
+    view = run_view(watch.store, run, watch.boot_id)
+    removals = (removal(one.state, format_run(run)) for one in watch.campaigns.read())
+    found = tuple(one for one in removals if one is not None)[:1]
+    return replace(view, case=replace(view.case, events=(*view.case.events, *found)))
 
 
 def _lines(track: Any, *, over: bool) -> tuple[pictures.PictureLine, ...]:

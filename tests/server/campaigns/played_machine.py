@@ -18,7 +18,7 @@ from durability.formats.case import Case
 from durability.formats.documents import from_value, to_value
 from durability.protocol import messages
 from durability.units import format_run, parse_run
-from tests.server.conftest import Client, Lab, Member
+from tests.server.conftest import FACTS, Client, Lab, Member
 from tests.waiting import DEADLINE_S
 
 TICK_S = 0.02
@@ -56,7 +56,7 @@ def _now_ns() -> int:
 class Machine:
     """A machine at `address` of `lab`, which joined as `member`, None: as the first. `verdicts`: what its
     verify says of each drive, one after the other, then durable for ever. `obeys`: whether it loses its power
-    when the switch says so."""
+    when the switch says so. `host`: what it calls itself."""
 
     lab: Lab
     address: tuple[str, int]
@@ -64,6 +64,7 @@ class Machine:
     verdicts: dict[str, list[str]] = field(default_factory=dict)
     member: Member | None = None
     obeys: bool = True
+    host: str = FACTS.host.hostname
     boots: int = 0
     tasks: list[Task] = field(default_factory=list)  # as they came, each once
     statuses: dict[str, DriveStatus] = field(default_factory=dict)
@@ -194,7 +195,8 @@ class Machine:
     async def _run(self, drive: str, label: str) -> str:
         run = secrets.randbits(63) | 1
         client = await self.lab.connect(self.address, member=self.member)
-        facts = self.lab.facts(serial=drive, uuid=drive)
+        host = replace(FACTS.host, hostname=self.host)
+        facts = self.lab.facts(serial=drive, uuid=drive, host=host)
         await client.begin(self.lab.plan(run=run), facts, force=True, label=label)
         await client.acknowledge(3, 4)
         self.runs.append(client)
