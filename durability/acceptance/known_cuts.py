@@ -31,7 +31,6 @@ from durability.formats.plan import Plan
 # Of sessions that a cut may have ended, as the store counts them.
 _CUT_ENDS = frozenset({"silence", "target-error", "server-down"})
 _WEAKER = frozenset(PROVABLE_CUT_CLASSES) - {"power"}
-SEARCHED_CAMPAIGNS_MAX = 50  # that a comparison looks through, the newest, if none is named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,13 +228,6 @@ def unsearchable(facts: Facts) -> str:
     else:
         return ""
     return f"{why}, so its cuts cannot be found on the server"
-
-
-def older_campaigns(campaigns: int) -> tuple[str, ...]:
-    """A sentence if a comparison looks through the newest of so many campaigns only."""
-    if campaigns <= SEARCHED_CAMPAIGNS_MAX:
-        return ()
-    return (f"only the newest {SEARCHED_CAMPAIGNS_MAX} of {campaigns} campaigns were looked at",)
 
 
 def proof_beside(result: Result, known: Iterable[KnownDrive], *, named: bool) -> Proof | None:

@@ -7,12 +7,14 @@ whatever could move a terminal's cursor is replaced.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from durability import plain_text
-from durability.bench.compare import Row
+from durability.bench.compare import Comparison, Row, deciding_row
 from durability.bench.decision.classic import ClassicRow
+from durability.bench.decision.proof import PROOF_CLASSES, Proof
 from durability.bench.intervals import Spread, paired_ratio
 from durability.bench.plausibility import ControlTime
 from durability.bench.result import CellRounds, Result
@@ -25,6 +27,17 @@ UNSURE = "?"  # behind a ratio whose interval includes 1, or is missing
 PERCENTILES = ("p50", "p95", "p99", "p99.9", "max")
 CLASSIC_HEADINGS = ("fio", "read MB/s", "IOPS", "write MB/s", "IOPS", "synced MB/s", "IOPS")
 SPARK_BARS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """A result of a comparison in four lines; `word`: the style of what cuts said."""
+
+    label: str
+    rate: str
+    beside: str
+    word: str
+    cuts: str
 
 
 def name_of(summary: CellSummary) -> str:
@@ -90,6 +103,30 @@ def decided(row: Row | None, number: int) -> tuple[str, str, str, str]:
     if ratio is not None and not ratio.shows_difference:
         times += UNSURE
     return rate(summary.rate), megabytes(summary), time(summary.commit.p99), times
+
+
+def cuts_in_words(proof: Proof | None) -> str:
+    """What cuts said of a drive."""
+    return "no known cut" if proof is None else proof.text
+
+
+def tiles(comparison: Comparison) -> tuple[Tile, ...]:
+    """Each result with the figures of the cell that decides, and what cuts said of its drive."""
+    row = deciding_row(comparison.rows)
+    made = []
+    for number, (label, proof) in enumerate(zip(comparison.labels, comparison.proofs, strict=True)):
+        per_second, moved, p99, times = decided(row, number)
+        against = f", ratio {times}" if number else ""
+        made.append(
+            Tile(
+                label=label,
+                rate=f"{per_second} commits/s",
+                beside=f"{moved} MB/s, p99 {p99}{against}",
+                word="open" if proof is None else PROOF_CLASSES[proof.word],
+                cuts=cuts_in_words(proof),
+            )
+        )
+    return tuple(made)
 
 
 def side_by_side(summaries: Iterable[CellSummary]) -> tuple[CellSummary, ...]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from durability import plain_text
+from durability.acceptance.cut_search import facts_of_runs, unread
 from durability.acceptance.drive_evidence import (
     BenchEvidence,
     CampaignEvidence,
@@ -42,9 +43,9 @@ from durability.formats.facts import Facts
 from durability.plain_text import owner_label
 from durability.protocol.messages import CampaignNames, ListCampaigns, Listing, ListResults
 from durability_client.bench import saved_results
-from durability_client.bench.cut_verdicts import facts_of_runs, verdicts_of_runs
+from durability_client.bench.cut_verdicts import looked_up, verdicts_of_runs
 from durability_client.bench.kept_results import fetch_over
-from durability_client.link.campaign_log import FetchedLog, read_log
+from durability_client.link.campaign_log import fetch_log
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import Connection, connect
 
@@ -260,18 +261,17 @@ async def _add_campaign(
 ) -> bool:
     """Whether the campaign says something of any of `drives`, to which its drives are added unless
     `only_known`. `named`: the user named it, so a drive without a serial of its own may be one of them."""
-    log = FetchedLog(name=name)
-    await read_log(connection, log)
-    if log.state.settings is None:
+    state = (await fetch_log(connection, name)).state
+    if state.settings is None:
         return False
 
     def is_wanted(facts: Facts) -> bool:
         return not only_known or any(one.is_of(facts, named=named) for one in drives)
 
     found = False
-    for drive in log.state.plan.drives:
-        by_run = await facts_of_runs(connection, log.state, drive.name, is_wanted)
-        facts = next(iter(by_run.values()), None) or facts_of_check(log.state, drive.name)
+    for drive in state.plan.drives:
+        by_run = await looked_up(connection, facts_of_runs(state, drive.name, is_wanted))
+        facts = next(iter(by_run.values()), None) or facts_of_check(state, drive.name)
         if facts is None:
             continue
         mine = next((one for one in drives if one.is_of(facts, named=named)), None)
@@ -280,9 +280,9 @@ async def _add_campaign(
                 continue
             mine = _Drive()
             drives.append(mine)
-        known = known_of_campaign(log.state, drive.name, by_run)
+        known = known_of_campaign(state, drive.name, by_run)
         mine.facts += [one.facts for one in known] or [facts]
-        mine.campaigns.append(campaign_evidence(log.state, drive.name))
+        mine.campaigns.append(campaign_evidence(state, drive.name))
         mine.proofs += [(one.facts, one.proof) for one in known]
         found = True
     return found
@@ -319,10 +319,11 @@ async def _search_runs(connection: Connection, drive: _Drive, clients: tuple[str
     if why := unsearchable(facts):
         say(f"{drive.words}: {why}; only what --campaign and --bench name counts")
         return
-    known, note = await verdicts_of_runs(connection, facts, clients or drive.owners, named)
-    drive.facts += [one.facts for one in known[:1]]
-    drive.proofs += [(one.facts, one.proof) for one in _worth_telling(drive, known, named)]
-    drive.left_out += [note] if note else []
+    found = await verdicts_of_runs(connection, facts, clients or drive.owners, named)
+    drive.facts += [one.facts for one in found.known[:1]]
+    drive.proofs += [(one.facts, one.proof) for one in _worth_telling(drive, found.known, named)]
+    drive.left_out += found.left_out
+    drive.unfinished += found.unread
 
 
 def _worth_telling(drive: _Drive, runs: Sequence[KnownDrive], named: set[str]) -> list[KnownDrive]:
@@ -349,8 +350,8 @@ async def _search_campaigns(
             for name in names:  # all: an old one may have seen the drive vanish
                 try:
                     await _add_campaign(connection, name, found, only_known=only_known, named=False)
-                except FormatError:  # of a later release: others can be read
-                    unfinished.append(f"campaign {name} cannot be read by this release")
+                except FormatError:  # others can be read
+                    unfinished.append(unread(f"campaign {name}"))
     except RefusedError as error:
         if error.code != "forbidden":
             raise

@@ -7,39 +7,35 @@ client that nobody named where several have runs on the drive.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
-from contextlib import closing, suppress
+from collections.abc import Collection, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from typing import TypeVar
 
 from durability import plain_text
+from durability.acceptance.cut_search import Search, in_campaign, in_runs, is_of, newest_campaigns, unread
 from durability.acceptance.known_cuts import (
-    SEARCHED_CAMPAIGNS_MAX,
     KnownDrive,
-    facts_of_series,
-    is_withheld,
-    known_of_campaign,
     known_of_run,
-    older_campaigns,
     proof_beside,
-    runs_of,
     same_drives,
     unsearchable,
 )
-from durability.bench.decision.claims import Claim, choose, claim_from_row
+from durability.bench.decision.claims import choose, claim_from_row
 from durability.bench.decision.proof import Proof
 from durability.bench.hashed_serials import marks_of
 from durability.bench.result import Result
-from durability.campaign.campaign_state import CampaignState
 from durability.errors import FormatError, PeerError, RefusedError, UsageError
 from durability.formats.case import Case, case_from_value
 from durability.formats.facts import Facts
 from durability.protocol.messages import CampaignNames, ListCampaigns, ListClaims, Listing, Show, Shown
 from durability.units import parse_run
-from durability_client.link.campaign_log import FetchedLog, read_log
+from durability_client.link.campaign_log import fetch_log
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import Connection, connect
 
 SEARCH_S = 10.0  # a comparison waits no longer for what nobody asked for
+_Found = TypeVar("_Found")
 
 
 async def named_verdicts(
@@ -84,14 +80,12 @@ async def found_verdicts(
     notes: dict[str, None] = {}
     try:
         async with asyncio.timeout(SEARCH_S):
-            # A refusal ends its connection. Clients are not shown campaigns, and have runs of their own.
-            with closing(await connect(endpoint, "query")) as connection, suppress(RefusedError):
-                notes |= dict.fromkeys(await _look_at_campaigns(connection, measured, known))
+            notes |= dict.fromkeys(await _look_at_campaigns(endpoint, measured, known))
             with closing(await connect(endpoint, "query")) as connection:
                 for facts in _distinct(measured):
-                    of_runs, note = await verdicts_of_runs(connection, facts, clients)
-                    known += of_runs
-                    notes |= {note: None} if note else {}
+                    of_runs = await verdicts_of_runs(connection, facts, clients)
+                    known += of_runs.known
+                    notes |= dict.fromkeys((*of_runs.left_out, *of_runs.unread))
     except TimeoutError as error:
         raise PeerError(f"the server at {endpoint} did not answer within {SEARCH_S:.0f} s") from error
     proofs = tuple(proof_beside(result, known, named=False) for result in measured)
@@ -117,84 +111,78 @@ async def _named(connection: Connection, name: str) -> list[KnownDrive]:
 
 
 async def _look_at_campaigns(
-    connection: Connection, measured: Sequence[Result], known: list[KnownDrive]
+    endpoint: Endpoint, measured: Sequence[Result], known: list[KnownDrive]
 ) -> tuple[str, ...]:
-    """Add what the newest campaigns say of the drives of `measured`. A sentence for each that cannot be read,
-    and one if there are older ones."""
-
-    def is_measured(facts: Facts) -> bool:
-        return any(same_drives(facts, one.facts, named=False) for one in measured)
-
-    names = (await connection.request(ListCampaigns(), CampaignNames)).names
-    unread: list[str] = []
-    for name in names[-SEARCHED_CAMPAIGNS_MAX:]:
+    """Add what the newest campaigns say of the drives of `measured`, nothing for a client, to which no
+    campaigns are shown. A sentence for each that cannot be read, and one if there are older ones."""
+    is_measured = is_of(measured)
+    left_out: list[str] = []
+    # A refusal ends its connection.
+    with closing(await connect(endpoint, "query")) as connection:
         try:
-            known += await _of_campaign(connection, name, is_measured)
-        except FormatError:  # of a later release: others can be read
-            unread.append(f"campaign {name} cannot be read by this release, and what it says does not count")
-    return (*unread, *older_campaigns(len(names)))
+            names = (await connection.request(ListCampaigns(), CampaignNames)).names
+        except RefusedError as error:
+            if error.code != "forbidden":
+                raise
+            return ()
+        searched, older = newest_campaigns(names)
+        for name in searched:
+            try:
+                state = (await fetch_log(connection, name)).state
+                known += await looked_up(connection, in_campaign(state, is_measured))
+            except FormatError:  # others can be read
+                left_out.append(unread(f"campaign {name}"))
+    return (*left_out, *older)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictsOfRuns:
+    """What single runs say of a drive. `left_out`: in a sentence which other clients' do not count; `unread`:
+    which cannot be read, a sentence each."""
+
+    known: list[KnownDrive]
+    left_out: tuple[str, ...]
+    unread: tuple[str, ...]
 
 
 async def verdicts_of_runs(
     connection: Connection, facts: Facts, clients: Collection[str], told: Collection[str] = ()
-) -> tuple[list[KnownDrive], str]:
+) -> VerdictsOfRuns:
     """A loss on the drives of `facts`, since one is enough if its stack sent flushes, and of each series and
     class of cuts the newest run that lost nothing or has no outcome; of `clients`, or of the only client that
-    has runs on them. And a sentence if another client's were left out, else "". `told`: runs whose losses are
-    known already. Nothing of drives that are `unsearchable`."""
+    has runs on them. `told`: runs whose losses are known already. Nothing of drives that are
+    `unsearchable`."""
     if unsearchable(facts):
-        return [], ""
+        return VerdictsOfRuns(known=[], left_out=(), unread=())
     marks = tuple(sorted(marks_of(facts)))
     rows = (await connection.request(ListClaims(drives=marks), Listing)).rows
     choice = choose([claim_from_row(row) for row in rows], clients, plain_text.as_line(_drives(facts)))
-    known: list[KnownDrive] = []
-    for claim in choice.taken:
-        known += await _of_claim(connection, claim, facts, told)
-    return known, f"{choice.note}; choose with --client NAME" if choice.note else ""
+    known, unread_runs = await looked_up(connection, in_runs(choice.taken, facts, told))
+    left_out = (f"{choice.note}; choose with --client NAME",) if choice.note else ()
+    return VerdictsOfRuns(known=known, left_out=left_out, unread=unread_runs)
 
 
-async def _of_claim(
-    connection: Connection, claim: Claim, facts: Facts, told: Collection[str]
-) -> list[KnownDrive]:
-    known: list[KnownDrive] = []
-    for name in claim.named_runs:
-        is_loss = name in claim.loss_runs
-        if is_loss and (name in told or any(not is_withheld(one.facts, [facts]) for one in known)):
-            continue
-        one = await _of_run(connection, parse_run(name))
-        if one is not None and same_drives(one.facts, facts, named=False):
-            known.append(one)
-    return known
+async def looked_up(connection: Connection, search: Search[_Found]) -> _Found:
+    """What a search finds, its cases asked of the server. Raises RefusedError, PeerError, and FormatError as
+    the search does."""
+    try:
+        run = next(search)
+        while True:
+            try:
+                case = await _case(connection, parse_run(run))
+            except FormatError as error:
+                run = search.throw(error)
+            else:
+                run = search.send(case)
+    except StopIteration as end:
+        found: _Found = end.value
+        return found
 
 
-async def _of_campaign(
-    connection: Connection, name: str, is_wanted: Callable[[Facts], bool] = lambda _: True
-) -> list[KnownDrive]:
-    """Each drive of a campaign that is wanted, and of which its cuts said something, in each of its
-    stacks."""
-    log = FetchedLog(name=name)
-    await read_log(connection, log)
-    if log.state.settings is None:
-        return []
-    known: list[KnownDrive] = []
-    for drive in log.state.plan.drives:
-        facts = await facts_of_runs(connection, log.state, drive.name, is_wanted)
-        known += known_of_campaign(log.state, drive.name, facts)
-    return known
-
-
-async def facts_of_runs(
-    connection: Connection, state: CampaignState, drive: str, is_wanted: Callable[[Facts], bool]
-) -> dict[str, Facts]:
-    """The facts of a drive's runs in a campaign, by run, the first one's first; one run of each series is
-    asked for. None if the first one's are not wanted."""
-    facts: dict[str, Facts] = {}
-    for run in runs_of(state, drive):
-        if run not in facts:
-            facts |= facts_of_series(await _case(connection, parse_run(run)))
-        if facts and not is_wanted(next(iter(facts.values()))):
-            return {}
-    return facts
+async def _of_campaign(connection: Connection, name: str) -> list[KnownDrive]:
+    """Each drive of a campaign of which its cuts said something, in each of its stacks."""
+    state = (await fetch_log(connection, name)).state
+    return await looked_up(connection, in_campaign(state, lambda _: True))
 
 
 async def _of_run(connection: Connection, run: int) -> KnownDrive | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.log_entries import Entry, entry_from_value
+from durability.errors import FormatError
 from durability.protocol.messages import Campaign, ShowCampaign
 from durability_client.link.server_connection import Connection
 
@@ -26,13 +27,23 @@ class FetchedLog:
     note: str = ""
 
 
+async def fetch_log(connection: Connection, name: str) -> FetchedLog:
+    """The whole log of a campaign. Raises RefusedError, PeerError, FormatError."""
+    log = FetchedLog(name=name)
+    await read_log(connection, log)
+    return log
+
+
 async def read_log(connection: Connection, log: FetchedLog) -> None:
-    """Read what is new of a log. Raises RefusedError, PeerError, FormatError."""
+    """Read what is new of a log. Raises RefusedError, PeerError, and FormatError if this side or the server
+    cannot read it: what is missing may be a loss."""
     while True:
         answer = await connection.request(ShowCampaign(name=log.name, after=log.state.number), Campaign)
         log.silent_s = {machine: float(seconds) for machine, seconds in answer.silent_s.items()}  # type: ignore[arg-type]
         log.note = answer.note
         for value in answer.entries:
+            if why := value.get("unreadable"):
+                raise FormatError(f"the server cannot read the log of campaign {log.name}: {why}")
             entry = entry_from_value(value)
             log.state.apply(entry)
             log.entries.append(entry)

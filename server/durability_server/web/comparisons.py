@@ -8,33 +8,20 @@ runs of the client that kept the result, else of the only client that has any. R
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from durability.acceptance.known_cuts import (
-    SEARCHED_CAMPAIGNS_MAX,
-    KnownDrive,
-    facts_of_series,
-    known_of_campaign,
-    known_of_run,
-    older_campaigns,
-    proof_beside,
-    runs_of,
-    same_drives,
-    unsearchable,
-)
+from durability.acceptance.cut_search import Search, in_campaign, in_runs, is_of, newest_campaigns, unread
+from durability.acceptance.known_cuts import KnownDrive, proof_beside, unsearchable
 from durability.bench import figures
-from durability.bench.compare import Comparison, Row, compare, deciding_row
+from durability.bench.compare import Comparison, Row, compare
 from durability.bench.decision.claims import choose, claim_from_row
-from durability.bench.decision.proof import PROOF_CLASSES, Proof
+from durability.bench.decision.proof import Proof
 from durability.bench.hashed_serials import marks_of
 from durability.bench.kept_result import is_result_id, unpack_body
 from durability.bench.result import Result
-from durability.campaign.campaign_state import CampaignState
 from durability.errors import FormatError, RefusedError, UsageError
 from durability.formats.case import Case
-from durability.formats.facts import Facts
 from durability.units import parse_run
 from durability_server import clock
 from durability_server.runs.run import Run
@@ -43,27 +30,17 @@ from durability_server.web.campaign_watch import CampaignWatch, WatchedCampaign
 
 COMPARED_MAX = 4
 LISTED_MAX = 200
-_UNKNOWN = "no cut of it is known"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """A result in the cell that decides. `word`: the style of what cuts said, `cuts`."""
-
-    label: str
-    rate: str
-    beside: str
-    word: str
-    cuts: str
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonView:
     """What the page shows; `cells`: for each cell its name, what is compared with the MB/s, and the ratios in
-    words; `notes`: whose runs were left out, and which drives have none that can be found."""
+    words; `notes`: whose runs were left out, what cannot be read, and which drives have no cuts that can be
+    found."""
 
     compared: Comparison
-    columns: tuple[Column, ...]
+    tiles: tuple[figures.Tile, ...]
     cells: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]
     notes: tuple[str, ...]
 
@@ -86,47 +63,76 @@ def comparison_view(store: Store, watch: CampaignWatch, names: Sequence[str]) ->
     StoreError."""
     kept = [store.results.find(name, client=None) for name in names]
     found = [(_label(row, kept), unpack_body(body)[1]) for row, body in kept]
-    campaigns = watch.read()
-    known = _known_of_campaigns(store, campaigns, [result for _, result in found])
+    known, left_out = _known_of_campaigns(store, watch.read(), [result for _, result in found])
     proofs: list[Proof | None] = []
-    notes = dict.fromkeys(older_campaigns(len(campaigns)))
+    notes = dict.fromkeys(left_out)
     for (row, _), (label, result) in zip(kept, found, strict=True):
-        of_runs, note = _known_of_runs(store, row, label, result)
+        of_runs, said = _known_of_runs(store, row, label, result)
         proofs.append(proof_beside(result, [*known, *of_runs], named=False))
-        notes |= {note: None} if note else {}
+        notes |= dict.fromkeys(said)
     compared = compare(found, tuple(proofs))
-    deciding = deciding_row(compared.rows)
     return ComparisonView(
         compared=compared,
-        columns=tuple(_column(compared, deciding, number) for number in range(len(compared.labels))),
+        tiles=figures.tiles(compared),
         cells=tuple(map(_cell, compared.rows)),
         notes=tuple(notes),
     )
 
 
+def _known_of_campaigns(
+    store: Store, campaigns: Sequence[WatchedCampaign], measured: Sequence[Result]
+) -> tuple[list[KnownDrive], tuple[str, ...]]:
+    """What the newest campaigns say of the drives of `measured`. A sentence for each that cannot be read, and
+    one if there are older ones."""
+    known: list[KnownDrive] = []
+    left_out: list[str] = []
+    searched, older = newest_campaigns(campaigns)
+    for campaign in searched:
+        try:
+            if campaign.note:
+                raise FormatError(campaign.note)
+            known += _looked_up(store, in_campaign(campaign.state, is_of(measured)))
+        except FormatError:  # others can be read
+            left_out.append(unread(f"campaign {campaign.name}"))
+    return known, (*left_out, *older)
+
+
 def _known_of_runs(
     store: Store, row: Mapping[str, Any], label: str, result: Result
-) -> tuple[list[KnownDrive], str]:
-    """What runs on the drives of a kept result say, and a sentence if another client's were left out, or if
-    none can be found."""
+) -> tuple[list[KnownDrive], tuple[str, ...]]:
+    """What runs on the drives of a kept result say. A sentence if another client's were left out, if none can
+    be found, and for each that cannot be read."""
     if why := unsearchable(result.facts):
-        return [], f"{label}: {why}"
+        return [], (f"{label}: {why}",)
     claims = [claim_from_row(one) for one in store.claims(tuple(marks_of(result.facts)), client=None)]
     choice = choose(claims, [row["client"]] if row["client"] else (), label)
-    named = [run for one in choice.taken for run in one.named_runs]
-    return [one for one in (_known_of_run(store, run) for run in named) if one is not None], choice.note
+    known, unread_runs = _looked_up(store, in_runs(choice.taken, result.facts))
+    return known, (*filter(None, (choice.note,)), *unread_runs)
 
 
-def _known_of_run(store: Store, name: str) -> KnownDrive | None:
-    case = _case(store, name)
-    return None if case is None else known_of_run(case)
+def _looked_up(store: Store, search: Search[_Found]) -> _Found:
+    """What a search finds, its cases read from the store. Raises StoreError, and FormatError as the search
+    does."""
+    try:
+        run = next(search)
+        while True:
+            try:
+                case = _case(store, run)
+            except FormatError as error:
+                run = search.throw(error)
+            else:
+                run = search.send(case)
+    except StopIteration as end:
+        found: _Found = end.value
+        return found
 
 
 def _case(store: Store, name: str) -> Case | None:
-    with suppress(RefusedError, UsageError, FormatError):  # the store has that run no more
+    try:
         stored = store.load(parse_run(name))
-        return Run(stored, boot_id="").case(now_ns=clock.now_ns(), relations=store.relations(stored))
-    return None
+    except (RefusedError, UsageError):  # the store has that run no more
+        return None
+    return Run(stored, boot_id="").case(now_ns=clock.now_ns(), relations=store.relations(stored))
 
 
 def _label(row: Mapping[str, Any], kept: Sequence[tuple[Mapping[str, Any], bytes]]) -> str:
@@ -138,46 +144,6 @@ def _label(row: Mapping[str, Any], kept: Sequence[tuple[Mapping[str, Any], bytes
 
 def _model(row: Mapping[str, Any]) -> str:
     return " + ".join(str(drive.get("model") or "unnamed") for drive in row["drives"]) or str(row["target"])
-
-
-def _known_of_campaigns(
-    store: Store, campaigns: Sequence[WatchedCampaign], measured: Sequence[Result]
-) -> list[KnownDrive]:
-    """What the newest campaigns said of the drives of `measured`."""
-    known: list[KnownDrive] = []
-    for campaign in campaigns[-SEARCHED_CAMPAIGNS_MAX:]:
-        state = campaign.state
-        for drive in state.plan.drives if state.settings is not None else ():
-            facts = _facts_of_runs(store, state, drive.name, measured)
-            known += known_of_campaign(state, drive.name, facts)
-    return known
-
-
-def _facts_of_runs(
-    store: Store, state: CampaignState, drive: str, measured: Sequence[Result]
-) -> dict[str, Facts]:
-    """The facts of a drive's runs in a campaign, by run; none if no result is of that drive."""
-    facts: dict[str, Facts] = {}
-    for run in runs_of(state, drive):
-        case = None if run in facts else _case(store, run)
-        facts |= {} if case is None else facts_of_series(case)
-        first = next(iter(facts.values()), None)
-        if first and not any(same_drives(first, one.facts, named=False) for one in measured):
-            return {}
-    return facts
-
-
-def _column(compared: Comparison, row: Row | None, number: int) -> Column:
-    proof = compared.proofs[number] if compared.proofs else None
-    rate, moved, p99, times = figures.decided(row, number)
-    against = f", ratio {times}" if number else ""
-    return Column(
-        label=compared.labels[number],
-        rate=f"{rate} commits/s",
-        beside=f"{moved} MB/s, p99 {p99}{against}",
-        word="open" if proof is None else PROOF_CLASSES[proof.word],
-        cuts=_UNKNOWN if proof is None else proof.text,
-    )
 
 
 def _cell(row: Row) -> tuple[str, tuple[str, ...], tuple[str, ...]]:

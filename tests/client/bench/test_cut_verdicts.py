@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import io
+import sqlite3
 from collections.abc import AsyncIterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,7 +20,7 @@ from durability.bench.hashed_serials import hash_serials
 from durability.bench.kept_result import digest_of, pack_body, summary_of
 from durability.bench.result import Result, encode
 from durability.campaign.log_entries import Entry
-from durability.errors import EXIT_OK, UsageError
+from durability.errors import EXIT_OK, FormatError, RefusedError, UsageError
 from durability.formats.documents import to_value
 from durability.formats.facts import Drive, Facts
 from durability.protocol.local_address import socket_name
@@ -31,7 +33,7 @@ from durability_server.server import Server
 from durability_server.store.result_store import NewResult
 from durability_server.store.store import Store
 from durability_server.web.campaign_watch import CampaignWatch
-from durability_server.web.comparisons import comparison_view
+from durability_server.web.comparisons import ComparisonView, comparison_view
 from tests import sample_facts
 from tests.core.bench.results import JUDGED, Device, simulate
 from tests.core.campaign.told_campaign import condition
@@ -63,8 +65,9 @@ class Cut:
     def __init__(self, directory: Path) -> None:
         self.planned: dict[str, Any] = {}
         self.classes: dict[int, str] = {}
+        self.database = directory / "store.sqlite"
         self._directory = directory
-        self._url = f"sqlite:///{directory / 'store.sqlite'}"
+        self._url = f"sqlite:///{self.database}"
         self._credential = directory / "credential.json"
         self._server = Server(store_url=self._url)
 
@@ -99,8 +102,29 @@ class Cut:
             keep_log(store, log, name)
         store.close()
 
+    def change(self, *statements: str) -> None:
+        """Change the store's database behind the server."""
+        with closing(sqlite3.connect(self.database, timeout=60)) as database, database:
+            for statement in statements:
+                database.execute(statement)
+
+    def page_of(self, *results: Result) -> ComparisonView:
+        """The comparison of `results` on the page of the server."""
+        store = Store(self._url)
+        store.open()
+        try:
+            names = [store.results.add(_kept(result)) for result in results]
+            return comparison_view(store, CampaignWatch(store.campaigns), names)
+        finally:
+            store.close()
+
     async def end(self) -> None:
         await self._server.stop()
+
+
+def _kept(result: Result) -> NewResult:
+    body = pack_body(result)
+    return NewResult(client="", wall="", summary=summary_of(result), body=body, digest=digest_of(body))
 
 
 @pytest.fixture
@@ -282,15 +306,8 @@ async def test_a_campaign_counts_for_each_stack_that_it_cut(cut: Cut, tmp_path: 
             (2, "with the write cache off, not on"),
         ]
     await cut.end()
-    store = Store(f"sqlite:///{tmp_path / 'store.sqlite'}")
-    store.open()
-    body = pack_body(result)
-    new = NewResult(client="", wall="", summary=summary_of(result), body=body, digest=digest_of(body))
-    other = replace(new, body=pack_body(_result(off)), digest=digest_of(pack_body(_result(off))))
-    names = [store.results.add(one) for one in (new, other)]
-    columns = comparison_view(store, CampaignWatch(store.campaigns), names).columns
-    store.close()
-    assert [one.cuts for one in columns] == [
+    tiles = cut.page_of(result, _result(off)).tiles
+    assert [one.cuts for one in tiles] == [
         text,
         "no loss in 2 cuts, but 1 cut of campaign c with the write cache on, not off",
     ]
@@ -356,9 +373,61 @@ async def test_compare_names_a_campaign_that_it_cannot_read(cut: Cut, tmp_path: 
     later = [{**to_value(log[0]), "happening": {"kind": "later"}}]
     endpoint = await cut.begin([(_drive("S1"), "durable")], log, later)
     found = await found_verdicts(endpoint, [_result(_drive("S1"))])
-    assert found.notes == ("campaign d cannot be read by this release, and what it says does not count",)
+    assert found.notes == ("campaign d cannot be read, and what it says does not count",)
     (proof,) = found.proofs
     assert proof is not None and proof.source == "campaign c"
+
+
+async def test_a_log_that_cannot_be_read_is_not_taken_for_a_short_one(cut: Cut, tmp_path: Path) -> None:
+    """An entry of the second campaign, which has a loss, is damaged while the server runs. `compare` and the
+    page name the campaign, `accept` passes nothing that it may refuse, and by name it is an error."""
+    logs = [written_log("c", [[said("durable", 1)]]), written_log("d", [[said("loss", 2)]])]
+    endpoint = await cut.begin([(_drive("S1"), "durable"), (_drive("S1"), "durable")], *logs)
+    result = _result(_drive("S1"))
+    (proof,) = (await found_verdicts(endpoint, [result])).proofs
+    assert proof is not None and proof.word == "lost data"
+    cut.change("UPDATE campaign_entries SET data = x'c1' WHERE campaign = 'd' AND number = 2")
+    said_of_it = "campaign d cannot be read, and what it says does not count"
+    found = await found_verdicts(endpoint, [result])
+    (proof,) = found.proofs
+    assert proof is not None and proof.losses == 0 and found.notes == (said_of_it,)
+    path = tmp_path / "a.json"
+    path.write_bytes(encode(result))
+    wanted = EvidenceWanted(campaigns=(), results=(str(path),), drive="")
+    (evidence,) = await gather(endpoint, wanted, lambda _: None)
+    assert evidence.unfinished == (said_of_it,)
+    for asked in (
+        named_verdicts(endpoint, ["d"], [result]),
+        gather(endpoint, replace(wanted, campaigns=("d",)), lambda _: None),
+    ):
+        with pytest.raises(FormatError, match="the server cannot read the log of campaign d"):
+            await asked
+    await cut.end()
+    view = cut.page_of(result, _result(_drive("S2")))
+    assert (view.tiles[0].cuts, view.notes) == (proof.text, (said_of_it,))
+
+
+async def test_a_refusal_within_a_search_is_not_taken_for_its_end(cut: Cut) -> None:
+    """The second campaign has a loss, of a run that the server cannot show: nothing was found."""
+    logs = [written_log("c", [[said("durable", 1)]]), written_log("d", [[said("loss", 2)]])]
+    endpoint = await cut.begin([(_drive("S1"), "durable"), (_drive("S1"), "loss")], *logs)
+    cut.change(
+        f"UPDATE runs SET armed = x'c1' WHERE run = '{2:016x}'",
+        f"DELETE FROM run_drives WHERE run = '{2:016x}'",  # so that it is not among the single runs
+    )
+    with pytest.raises(RefusedError, match="not one msgpack value"):
+        await found_verdicts(endpoint, [_result(_drive("S1"))])
+
+
+async def test_a_run_that_cannot_be_read_is_named_on_the_page(cut: Cut) -> None:
+    """It may be the one that lost data; the others count."""
+    other = _drive("S1", wwid="naa.1")  # the same stack, and a series of its own
+    await cut.begin([(_drive("S1"), "durable"), (other, "loss")])
+    await cut.end()
+    cut.change(f"UPDATE runs SET armed = x'c1' WHERE run = '{2:016x}'")
+    view = cut.page_of(_result(_drive("S1")), _result(_drive("S2")))
+    assert view.tiles[0].cuts.startswith("no loss in ")
+    assert view.notes == (f"run {2:016x} cannot be read, and what it says does not count",)
 
 
 @pytest.mark.slow

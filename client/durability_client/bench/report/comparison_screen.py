@@ -19,7 +19,6 @@ from durability.units import counted
 from durability_client.bench.report.one_screen import bar, said
 from durability_client.system.terminal import SCREEN_HEIGHT_MAX, SCREEN_WIDTH_MAX, cut_to
 
-UNKNOWN_CUTS = "no known cut"
 _STYLES: dict[ProofWord, str] = {"proven": "green", "too few cuts": "bold yellow", "lost data": "bold red"}
 _LABEL_MAX = 24  # of a result's name in a table
 _NAMES = {  # the cells that decide, in plain words
@@ -82,8 +81,7 @@ def _results(comparison: Comparison, width: int) -> Iterator[Text]:
     head = ("", "commits/s", "MB/s", "p99", "ratio", "cuts")
     table = [head]
     for number, label in enumerate(comparison.labels):
-        proof = comparison.proofs[number]
-        cuts = UNKNOWN_CUTS if proof is None else proof.text
+        cuts = figures.cuts_in_words(comparison.proofs[number])
         table.append((cut_to(label, _LABEL_MAX), *figures.decided(row, number), plain_text.as_line(cuts)))
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for number, words in enumerate(table):

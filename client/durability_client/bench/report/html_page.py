@@ -15,11 +15,10 @@ from jinja2 import Environment, Template
 
 from durability.bench import catalogue, figures
 from durability.bench.cells import GROUPS
-from durability.bench.compare import Comparison, Row, deciding_row
+from durability.bench.compare import Comparison, Row
 from durability.bench.decision.block_size import best_sizes
 from durability.bench.decision.bottom_line import bottom_line, megabytes
 from durability.bench.decision.classic import classic_rows, classic_version, sync_cost
-from durability.bench.decision.proof import PROOF_CLASSES
 from durability.bench.filled import filled
 from durability.bench.inflation import inflations
 from durability.bench.intervals import Ratio
@@ -28,7 +27,7 @@ from durability.bench.result import Result
 from durability.bench.result_warnings import result_warnings
 from durability.bench.summary import CellSummary, merged, summarise
 from durability.units import ratio_text
-from durability_client.bench.report import charts, circumstances, comparison_screen
+from durability_client.bench.report import charts, circumstances
 from durability_client.bench.report.charts import Figure
 from durability_client.bench.report.small_charts import Dots, key_svg, spark_svg, standing_svg, time_figures
 from durability_client.page_templates import page_templates
@@ -55,17 +54,6 @@ class RatioRow:
     moved: tuple[str, ...]
     svg: str
     texts: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tile:
-    """A result of a comparison in four lines; `word`: the style of what cuts said."""
-
-    label: str
-    rate: str
-    beside: str
-    word: str
-    cuts: str
 
 
 def result_page(result: Result) -> str:
@@ -112,7 +100,7 @@ def comparison_page(comparison: Comparison, results: Sequence[Result]) -> str:
     return _template("comparison.html").render(
         comparison=comparison,
         dots=dots,
-        tiles=_tiles(comparison),
+        tiles=figures.tiles(comparison),
         groups=tuple(
             (name, tuple(_against(row, dots) for row in comparison.rows if row.cell.group == name))
             for name in GROUPS
@@ -121,26 +109,6 @@ def comparison_page(comparison: Comparison, results: Sequence[Result]) -> str:
         figures=tuple(_overlaid(comparison, results)),
         results=tuple(zip(comparison.labels, results, comparison.plausibilities, strict=True)),
     )
-
-
-def _tiles(comparison: Comparison) -> tuple[Tile, ...]:
-    """Each result with the figures of the cell that decides, and what cuts said of its drive."""
-    row = deciding_row(comparison.rows)
-    tiles = []
-    for number, label in enumerate(comparison.labels):
-        rate, moved, p99, times = figures.decided(row, number)
-        proof = comparison.proofs[number]
-        against = f", ratio {times}" if number else ""
-        tiles.append(
-            Tile(
-                label=label,
-                rate=f"{rate} commits/s",
-                beside=f"{moved} MB/s, p99 {p99}{against}",
-                word="open" if proof is None else PROOF_CLASSES[proof.word],
-                cuts=comparison_screen.UNKNOWN_CUTS if proof is None else proof.text,
-            )
-        )
-    return tuple(tiles)
 
 
 def _headline(summaries: Sequence[CellSummary]) -> CellSummary | None:
