@@ -20,6 +20,7 @@ from durability.campaign.tasks import Status, Task
 from durability.errors import DurabilityError, FormatError, ProtocolError, RefusedError
 from durability.formats.case import Case, Event
 from durability.formats.documents import from_value, to_value
+from durability.formats.packing import Value
 from durability.protocol import messages
 from durability.protocol.messages import Message
 from durability.units import counted, format_run
@@ -176,11 +177,14 @@ class Campaigns:
 
     async def _show(self, message: messages.ShowCampaign) -> Message:
         log = await self._known(message.name)
+        note = await self._note(log)
+        rows: tuple[Value, ...]
         try:
             rows = await self._thread.ask(self._store.entries, message.name, after=message.after)
-        except FormatError:
-            rows = ()  # the note says it
-        note = await self._note(log)
+        except FormatError as error:
+            # None would say that the log is over: who reads it must fail, whatever their release.
+            rows = ({"unreadable": str(error)},)
+            note = note or f"the server cannot read its log: {error}"
         return messages.Campaign(entries=rows, silent_s=log.silent_s(), note=note)  # type: ignore[arg-type]
 
     async def _note(self, log: CampaignLog) -> str:
