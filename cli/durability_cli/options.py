@@ -318,6 +318,12 @@ Duration = Annotated[
 ]
 Label = Annotated[str, typer.Option(metavar="TEXT", help="Note stored with the run.")]
 Control = Annotated[bool, typer.Option(help="Also write records that are never synced (control arm).")]
+PrefillOnly = Annotated[
+    bool,
+    typer.Option(
+        "--prefill-only", help="Fill TARGET again and again until power fails; acknowledge nothing."
+    ),
+]
 AllowSharedBlocks = Annotated[
     bool,
     typer.Option(

@@ -209,7 +209,7 @@ def _left_out(arm: Arm, judged: Judged, reasons: set[str], subject: CutSubject) 
     if "attestation-contradicted" in reasons and reasons <= _OF_THE_CUT:
         return "not-a-cut", REASONS["attestation-contradicted"]
     if arm.moment == "idle" and judged.at_risk_ms1000 and reasons <= _BY_QUESTION:
-        return "not-armed", "the writers still had credit when the power went: idle_s is too short"
+        return "not-armed", "the writers still had credit when the power went"
     if arm.moment == "prefill" and "not-armed" not in reasons and reasons <= _BY_QUESTION:
         return "not-armed", "the target had been filled before the power went"
     if arm.moment == "load" and judged.other_clock and reasons == {"nothing-at-risk"}:

@@ -7,7 +7,7 @@ next: `next_steps` does.
     examine   cycle 0 only: find the drives, ask the switches
     run       the agents make targets ready; the runs become armed
     load      all that can be is armed: the time to the cut goes on
-    held      the writers get no credit: the time to the cut at idle goes on
+    held      the writers get no credit: they use up what they have, then the time to the cut at idle goes on
     shutdown  the machines shut down in order
     off       the switches are asked to go off, and whether they are
     rest      there is no power

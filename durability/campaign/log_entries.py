@@ -103,7 +103,8 @@ class CutDue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WritersHeld:
-    """No writer gets credit from now on; the power is to go `in_s` from now."""
+    """No writer gets credit from now on. `in_s`: 0 while writers may have credit left; another entry follows
+    once they have none, and the power is to go `in_s` after that."""
 
     in_s: Finite
     kind: Literal["writers-held"] = "writers-held"

@@ -46,6 +46,7 @@ ATTEMPTS = 3  # of a request to a switch, before it counts as failed
 ON_WITHIN_S = 900.0  # for which a switch that fails is asked to go on: a plug without its network comes back
 CONFIRM_WITHIN_S = 180.0  # a switch says that it did what it was asked
 SHUTDOWN_WITHIN_S = 300.0
+STILL_WITHIN_S = 3600.0  # writers use up the credit that they have when they are held
 AFTER_SHUTDOWN_S = 60.0  # for a system to write what it has after its last word
 BOOTS_MAX = 2  # times that a machine is switched on to boot, before the campaign pauses
 _AWAY = "the server was away when the power was to go"
@@ -81,13 +82,21 @@ class LookUp:
 
 
 @dataclass(frozen=True, slots=True)
+class WhenStill:
+    """Add this entry once no writer of these runs has credit left; until then look again and again."""
+
+    runs: tuple[str, ...]
+    happening: Happening
+
+
+@dataclass(frozen=True, slots=True)
 class WaitFor:
     """Nothing is to be done for so long, unless something happens."""
 
     seconds: float
 
 
-Step: TypeAlias = Note | Ask | LookUp | WaitFor
+Step: TypeAlias = Note | Ask | LookUp | WhenStill | WaitFor
 FOREVER = WaitFor(3600.0)
 
 
@@ -153,7 +162,7 @@ def _load(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[S
         return [WaitFor(left_s)]
     if mute := _mute(cycle, moment):
         return _wait_to_hear(state, cycle, moment, mute)
-    return _cut(cycle, arm) if cycle.phase == "load" else _ask_all(cycle, "off")
+    return _cut(cycle, arm, moment)
 
 
 def _wait_to_hear(state: CampaignState, cycle: CycleState, moment: ServerTime, machine: str) -> list[Step]:
@@ -166,10 +175,22 @@ def _wait_to_hear(state: CampaignState, cycle: CycleState, moment: ServerTime, m
     return _give_up("agent", f"machine {machine} was not heard when its power was to go")
 
 
-def _cut(cycle: CycleState, arm: Arm) -> list[Step]:
+def _cut(cycle: CycleState, arm: Arm, moment: ServerTime) -> list[Step]:
+    if cycle.phase == "held":
+        return _ask_all(cycle, "off") if cycle.due_s else _use_up(cycle, arm, moment)
     if arm.moment == "idle":
-        return [Note(WritersHeld(in_s=arm.idle_s))]
+        return [Note(WritersHeld(in_s=0.0))]
     return [Note(ShutdownDue())] if arm.moment == "shutdown" else _ask_all(cycle, "off")
+
+
+def _use_up(cycle: CycleState, arm: Arm, moment: ServerTime) -> list[Step]:
+    """The time at idle begins when the last writer stops: their credit lasts as long as the drive takes."""
+    if moment.watched_s(cycle.since) >= STILL_WITHIN_S:
+        within = f"{STILL_WITHIN_S / 60:.0f} min"
+        text = f"the writers that were held still wrote after {within}: give the arm fewer, or a smaller size"
+        return _give_up("not-armed", text)
+    runs = tuple(run for drive, run in cycle.runs.items() if not _is_over(cycle, drive))
+    return [WhenStill(runs, WritersHeld(in_s=arm.idle_s))]
 
 
 def _shutdown(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:

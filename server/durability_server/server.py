@@ -209,6 +209,7 @@ class Server:
             self._controller,
             case=self._requests.case,
             hold=self._registry.hold,
+            is_still=self._registry.is_still,
             boot_id=clock.read_boot_id(),
             announce=self._announce,
         )

@@ -124,6 +124,7 @@ def run_options(mine: DriveTask) -> list[str]:
     options += [] if WORKLOADS[arm.workload].endless else ["--pattern", arm.pattern]
     options += ["--sync", arm.sync] if arm.sync else []
     options += ["--direct"] if arm.direct else []
+    options += ["--prefill-only"] if arm.moment == "prefill" else []
     options += ["--size", drive.size] if drive.size else []
     options += ["--label", mine.label] if mine.label else []
     options += ["--destroy-data"] if drive.is_raw else []

@@ -24,6 +24,7 @@ from durability.campaign.log_entries import (
     PowerFailed,
     StillThere,
     StrangerHeard,
+    WritersHeld,
 )
 
 _S = 1_000_000_000
@@ -64,6 +65,13 @@ def _(report: DriveReported) -> str:
 @_text.register
 def _(due: CutDue) -> str:
     return f"every run that can be armed is armed; cut in {due.in_s:.1f} s"
+
+
+@_text.register
+def _(held: WritersHeld) -> str:
+    return (
+        f"the writers have stopped; cut in {held.in_s:.1f} s" if held.in_s else "writers get no more credit"
+    )
 
 
 @_text.register

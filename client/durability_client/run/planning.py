@@ -35,7 +35,8 @@ CONTROL_INTERVAL_US = 20_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     """What the command line asks for. `size_bytes` None is what suits the workload; `pattern` None is random,
-    or for append and create the only one there is; `duration_s` None is until stopped."""
+    or for append and create the only one there is; `duration_s` None is until stopped. `prefill_only`: fill
+    the target again and again, and never arm."""
 
     endpoint: Endpoint
     size_bytes: int | None = None
@@ -49,6 +50,7 @@ class RunOptions:
     duration_s: float | None = None
     label: str = ""
     control: bool = True
+    prefill_only: bool = False
     allow_shared_blocks: bool = False
     destroy_data: bool = False
     force: bool = False
@@ -79,6 +81,8 @@ def check_options(options: RunOptions) -> None:
         )
     if len(options.label.encode()) > limits.NAME_BYTES_MAX or not options.label.isprintable():
         raise UsageError(f"--label must be one line of plain text, at most {limits.NAME_BYTES_MAX} bytes")
+    if options.prefill_only and options.duration_s is not None:
+        raise UsageError("--duration ends writes that --prefill-only never begins: remove one")
     if options.duration_s is not None and options.duration_s <= 0:
         raise UsageError(f"--duration is {options.duration_s:g} s, expected more than 0")
 

@@ -224,7 +224,7 @@ class _Run:
         files = TargetFiles(self._storage, self._plan)
         try:
             with self._live.prefill() as bar:
-                await self._during(asyncio.to_thread(files.create, self._stoppable(bar)))
+                await self._during(asyncio.to_thread(self._fill, files, self._stoppable(bar)))
             files.try_writer()
             await asyncio.to_thread(self._writers.start)
             while not self._writers.all_in(WriterState.READY):
@@ -254,6 +254,13 @@ class _Run:
                 raise self._interruption()
             await asyncio.wait({arming}, timeout=TICK_S)
         arming.result()
+
+    def _fill(self, files: TargetFiles, bar: Callable[[int, int], None]) -> None:
+        """Make the files; with `prefill_only` again and again, so that a cut meets that on the fastest
+        drive."""
+        files.create(bar)
+        while self._options.prefill_only:
+            files.create(bar)
 
     async def _during(self, work: Coroutine[object, object, None], *, arming: bool = False) -> None:
         """Wait for `work` of the preparation, with a line per second. `arming`: it needs the server."""

@@ -32,7 +32,7 @@ from durability.campaign.log_entries import (
     entry_from_value,
     entry_to_value,
 )
-from durability.campaign.next_steps import Ask, LookUp, Note, WaitFor, next_steps
+from durability.campaign.next_steps import Ask, LookUp, Note, WaitFor, WhenStill, next_steps
 from durability.campaign.server_time import ServerTime
 from durability.campaign.tasks import Status, Task
 from durability.formats.case import PowerOff
@@ -181,7 +181,7 @@ class MemoryServer:
         moment = ServerTime(now_ns=now_ns, boot_id=self.boot_id, silent_s=silent_s, began_ns=self._began_ns)
         for step in next_steps(self.state, moment):
             match step:
-                case Note(happening=happening):
+                case Note(happening=happening) | WhenStill(happening=happening):  # its runs have no credit
                     self.add([happening])
                     return
                 case LookUp(drive=drive, run=run):

@@ -15,7 +15,7 @@ from typing import Protocol
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.definition.settings import Power
 from durability.campaign.log_entries import Happening, Judged, Operation, PowerAnswered, PowerAsked
-from durability.campaign.next_steps import Ask, LookUp, Note, WaitFor, next_steps
+from durability.campaign.next_steps import Ask, LookUp, Note, WaitFor, WhenStill, next_steps
 from durability.errors import DurabilityError, FormatError, RefusedError, StoreError
 from durability.evidence.strength import weightiest
 from durability.formats.case import Case
@@ -59,8 +59,8 @@ def percentile_us(statistics: Statistics | None, percent: float) -> float | None
 
 class CampaignTask:
     """Conducts one campaign until it is over and its news are told. `claim`: whether this server conducts it,
-    or still does, asked before each step. `case`: looks up a run. `hold`: whether the writers of a run may
-    have credit."""
+    or still does, asked before each step. `case`: looks up a run. `hold`: its writers get no more credit.
+    `is_still`: whether they have none left."""
 
     def __init__(
         self,
@@ -70,6 +70,7 @@ class CampaignTask:
         claim: Callable[[], Awaitable[bool]],
         case: Callable[[int], Awaitable[Case]],
         hold: Callable[[int], None],
+        is_still: Callable[[int], Awaitable[bool]],
         news: News,
         shared: bool,
     ) -> None:
@@ -78,6 +79,7 @@ class CampaignTask:
         self._claim = claim
         self._case = case
         self._hold = hold
+        self._is_still = is_still
         self._news = news
         self._look_s = LOOK_S if shared else 3600.0
         self._said = ""
@@ -135,6 +137,10 @@ class CampaignTask:
                 case LookUp(drive=drive, run=run):
                     await self._note(await self._judged(drive, run), state, state.number)
                     return
+                case WhenStill(runs=runs, happening=happening):
+                    if await self._are_still(runs):
+                        await self._note(happening, state, state.number)
+                        return
                 case Ask(switch=switch, operation=operation):
                     self._begin_asking(switch, operation, state)
                 case WaitFor(seconds=seconds):
@@ -186,6 +192,15 @@ class CampaignTask:
             except StoreError as error:  # the answer is known, and only the store is not there
                 self._say(str(error))
                 await asyncio.sleep(RETRY_S)
+
+    async def _are_still(self, runs: tuple[str, ...]) -> bool:
+        """Whether no writer of these runs has credit left. One that the store lacks, or that cannot be read,
+        holds nothing up: its verdict tells."""
+        for run in runs:
+            with suppress(RefusedError, FormatError):
+                if not await self._is_still(parse_run(run)):
+                    return False
+        return True
 
     async def _judged(self, drive: str, run: str) -> Judged:
         case = None

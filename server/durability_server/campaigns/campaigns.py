@@ -60,6 +60,7 @@ class Campaigns:
         *,
         case: Callable[[int], Awaitable[Case]],
         hold: Callable[[int], None],
+        is_still: Callable[[int], Awaitable[bool]],
         boot_id: str,
         announce: Announce = silence,
     ) -> None:
@@ -71,6 +72,7 @@ class Campaigns:
         self._switches = switches
         self._case = case
         self._hold = hold
+        self._is_still = is_still
         self._boot_id = boot_id
         self._announce = announce
         self._home = clock.read_machine_id()
@@ -388,6 +390,7 @@ class Campaigns:
             claim=claim,
             case=self._case,
             hold=self._hold,
+            is_still=self._is_still,
             news=News(campaign, self._store, self._thread, announce=self._announce),
             shared=self._shared,
         )

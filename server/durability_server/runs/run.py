@@ -143,6 +143,21 @@ class Run:
         )
 
     @property
+    def is_still(self) -> bool:
+        """Whether each writer has used up its credit, and gets no more."""
+        return self.held and self._stops_at(self.frontiers.grants)
+
+    @property
+    def was_still(self) -> bool:
+        """Whether each writer had used up its credit when the server that has the run saved it last."""
+        sent = self._credits.grants[:-1]  # without that which this object begins with
+        return bool(sent) and self._stops_at(sent[-1])
+
+    def _stops_at(self, grants: tuple[int, ...]) -> bool:
+        used = map(sub, self.frontiers.acked, grants)
+        return all(operations == self.plan.credit for operations in used)
+
+    @property
     def credits_in_doubt(self) -> int:
         """How many credits may be the last that arrived."""
         return len(self._credits)

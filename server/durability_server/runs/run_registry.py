@@ -102,6 +102,12 @@ class Registry:
         if run is not None:
             run.held = True
 
+    async def is_still(self, run_id: int) -> bool:
+        """Whether no writer of a run that is held has credit left. Raises RefusedError "run-unknown",
+        FormatError and StoreError."""
+        run = await self.as_it_is(run_id)
+        return run.is_still if self.has(run) else run.was_still
+
     def has(self, run: Run) -> bool:
         """Whether `run` is in memory here, to be changed."""
         return self._runs.get(run.id) is run

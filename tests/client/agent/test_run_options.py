@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import typer
 
 from durability.campaign.definition.campaign_file import read_campaign
-from durability.campaign.definition.settings import Arm, DriveUnderTest
+from durability.campaign.definition.settings import Arm, CutMoment, DriveUnderTest
 from durability.campaign.tasks import DriveTask
 from durability.units import parse_size
 from durability_cli.main import app
@@ -35,6 +37,14 @@ def test_run_takes_the_options_of_an_arm(arm: Arm) -> None:
     context = run.make_context("run", ["/mnt/target", *options])
     assert parse_size(context.params["record_size"]) == (16384 if arm is ONE else 4096)
     assert (context.params["workload"], context.params["writers"]) == (arm.workload, arm.writers)
+
+
+@pytest.mark.parametrize("moment", ["load", "prefill"])
+def test_a_run_that_is_cut_in_its_prefill_stays_in_it(moment: CutMoment) -> None:
+    """A fast drive would be full before the power goes."""
+    (drive,) = DEFAULTS.drives
+    options = run_options(_task(drive, replace(ONE, moment=moment)))
+    assert ("--prefill-only" in options) == (moment == "prefill")
 
 
 def _task(drive: DriveUnderTest, arm: Arm) -> DriveTask:

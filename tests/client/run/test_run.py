@@ -33,7 +33,7 @@ from durability.errors import (
 from durability.evidence.identity import target_tag
 from durability.formats.facts import Facts
 from durability.formats.mixing import U64
-from durability.formats.plan import Plan, TargetKind
+from durability.formats.plan import MAIN, Plan, TargetKind
 from durability.formats.record import parse
 from durability.protocol.messages import CaseFile, Export, Fetch, Show, Shown
 from durability_client.link.server_connection import connect
@@ -303,6 +303,32 @@ async def test_a_signal_during_prefill_ends_the_run_before_it_is_armed(lab: Lab,
     assert getattr(interrupted.value, "exit_code", None) == 130
     case = await lab.case(int(existing_plan(KernelStorage(tmp_path / "target")).run))  # type: ignore[union-attr]
     assert (case["state"], case["armed"], case["session_end"]) == ("stopped", None, "stop")
+
+
+class InterruptedLater(KernelStorage):
+    """A target that is being filled for the third time when somebody presses Ctrl-C."""
+
+    fills = 0
+
+    def open_bulk(self, suffix: str, *, create: bool = False, direct: bool = True) -> Any:
+        self.fills += suffix == MAIN
+        if self.fills == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().open_bulk(suffix, create=create, direct=direct)
+
+
+@pytest.mark.parametrize("workload", ["overwrite", "append", "rename"])
+async def test_a_run_that_only_fills_its_target_is_never_armed(
+    lab: Lab, tmp_path: Path, workload: str
+) -> None:
+    """It fills its target again and again, so a cut meets that however fast the drive is."""
+    storage = InterruptedLater(tmp_path / "target")
+    with pytest.raises(Exception, match="before the run was armed"):
+        await lab.run(storage, workload=workload, prefill_only=True)
+    plan = existing_plan(KernelStorage(storage.path))
+    assert plan is not None
+    case = await lab.case(plan.run)
+    assert (case["state"], case["armed"], storage.fills) == ("stopped", None, 3)
 
 
 class Unanswering(KernelStorage):

@@ -21,8 +21,9 @@ from durability.campaign.log_entries import (
     Paused,
     ShutdownDue,
     StillThere,
+    WritersHeld,
 )
-from durability.campaign.next_steps import LookUp, Note
+from durability.campaign.next_steps import Ask, LookUp, Note, WaitFor, WhenStill
 from durability.campaign.results import results
 from durability.campaign.tasks import Condition
 from tests.core.campaign.told_campaign import (
@@ -329,3 +330,20 @@ def test_one_of_two_supplies_keeps_a_machine_going() -> None:
     told.say(part("done", run=RUN), boot="boot-2")
     told.judge(verdict="durable")
     assert [(mine.word, mine.cut) for mine in told.ended().drives] == [("durable", True)] * 2
+
+
+def test_writers_that_never_stop_are_not_cut_at_idle() -> None:
+    """The power goes `idle_s` after the last of them has stopped, however long that takes; after an hour it
+    stays on. A run that is over holds nothing up."""
+    told = begun(moment="idle", devices=("/dev/sdb", "/dev/sdc"))
+    told.say(part("armed", run=RUN), part("armed", drive="d1", run=OTHER_RUN))
+    assert isinstance(told.note(), CutDue)
+    assert told.note(later_s=100) == WritersHeld(in_s=0)
+    told.say(part("armed", run=RUN), part("ended", drive="d1", run=OTHER_RUN))
+    stopped = WritersHeld(in_s=10)
+    assert told.steps(later_s=3500) == [WhenStill((RUN,), stopped)]
+    (late,) = told.steps(later_s=3700)
+    assert isinstance(late, Note) and isinstance(late.happening, Abandoned)
+    told.add(stopped)
+    assert told.steps(later_s=9) == [WaitFor(1.0)]
+    assert told.steps(later_s=10) == [Ask(0, "off")]

@@ -22,6 +22,7 @@ from tests.server.conftest import FACTS, Client, Lab, Member
 from tests.waiting import DEADLINE_S
 
 TICK_S = 0.02
+WRITTEN_IN_A_TICK = 50  # operations of each writer before a cut at idle: its credit takes many ticks
 
 
 def switch(power: Path, *, before_off: str = "") -> Power:
@@ -71,6 +72,7 @@ class Machine:
     number: int = 0
     campaign: str = ""  # of the newest task
     runs: list[Client] = field(default_factory=list)
+    writing: list[asyncio.Task[None]] = field(default_factory=list)
     armed: list[str] = field(default_factory=list)
     begun: set[tuple[int, int, str]] = field(default_factory=set)  # runs: boot, task, drive
     _booted_ns: int = 0
@@ -104,6 +106,7 @@ class Machine:
                 agent.result()
             agent.cancel()
             await asyncio.wait([agent])
+            self._stop_writing()
             for run in self.runs:
                 if off.done():
                     run.vanish()
@@ -173,7 +176,7 @@ class Machine:
             return replace(self._done(part, ""), state="ended", text="the agent was restarted")
         if task.kind == "run":
             self.begun.add((self.boots, task.number, part.drive.name))
-            run = await self._run(part.drive.name, part.label)
+            run = await self._run(part)
         elif task.kind == "verify" and part.run:
             run = part.run
             await self._verify(part.drive.name, run)
@@ -192,18 +195,22 @@ class Machine:
             repaired=False,
         )
 
-    async def _run(self, drive: str, label: str) -> str:
-        run = secrets.randbits(63) | 1
+    async def _run(self, part: DriveTask) -> str:
+        run, drive = secrets.randbits(63) | 1, part.drive.name
         client = await self.lab.connect(self.address, member=self.member)
         host = replace(FACTS.host, hostname=self.host)
         facts = self.lab.facts(serial=drive, uuid=drive, host=host)
-        await client.begin(self.lab.plan(run=run), facts, force=True, label=label)
+        plan = self.lab.plan(run=run)
+        await client.begin(plan, facts, force=True, label=part.label)
         await client.acknowledge(3, 4)
         self.runs.append(client)
+        if part.arm is not None and part.arm.moment == "idle":
+            self.writing.append(asyncio.get_running_loop().create_task(_write(client, plan.credit, 3, 4)))
         self.armed.append(format_run(run))
         return format_run(run)
 
     async def _verify(self, drive: str, run: str) -> None:
+        self._stop_writing()
         for one in self.runs:
             await one.close()
         self.runs.clear()
@@ -218,6 +225,11 @@ class Machine:
         }
         await verifier.ask(messages.GiveVerdict(run=parse_run(run), document=document), messages.Stored)
         await verifier.close()
+
+    def _stop_writing(self) -> None:
+        for writer in self.writing:
+            writer.cancel()
+        self.writing.clear()
 
     async def _ended(self, run: int) -> tuple[Client, Case]:
         """The case of a run that is over; a machine that boots so fast must wait until the server knows."""
@@ -247,3 +259,18 @@ class Machine:
             backup_failed=False,
             capacitor_percent=None,
         )
+
+
+async def _write(client: Client, credit: int, *frontiers: int) -> None:
+    """Acknowledge on and on from `frontiers`, which were granted, as far as the credit reaches."""
+    grants = frontiers
+    while True:
+        for message in client.received:
+            grants = message.grants if isinstance(message, messages.Credit) else grants
+        client.received.clear()
+        frontiers = tuple(
+            min(acked + WRITTEN_IN_A_TICK, granted + credit)
+            for acked, granted in zip(frontiers, grants, strict=True)
+        )
+        client.say(messages.Ack(frontiers=frontiers, control=0))
+        await asyncio.sleep(TICK_S)

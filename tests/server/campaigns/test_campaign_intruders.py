@@ -14,7 +14,7 @@ import pytest
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.definition.settings import DriveUnderTest
 from durability.campaign.log_entries import DriveReported, MachineSeen, PowerWentOff, StrangerHeard
-from durability.campaign.tasks import DriveStatus, Status, Task
+from durability.campaign.tasks import DriveStatus, DriveTask, Status, Task
 from durability.errors import PeerError, RefusedError
 from durability.formats.documents import from_value, to_value
 from durability.protocol import messages
@@ -95,8 +95,8 @@ class Liar(Machine):
 
     named: list[str]
 
-    async def _run(self, drive: str, label: str) -> str:
-        mine = await super()._run(drive, label)
+    async def _run(self, part: DriveTask) -> str:
+        mine = await super()._run(part)
         named = self.named.pop(0) if len(self.named) > 1 else self.named[0]
         return named or mine
 
@@ -158,8 +158,8 @@ async def test_two_drives_cannot_share_a_run(lab: Lab, sqlite_url: str, power: P
     )
 
     class Twin(Machine):
-        async def _run(self, drive: str, label: str) -> str:
-            return await super()._run(drive, label) if drive == "ssd" else self.armed[-1]
+        async def _run(self, part: DriveTask) -> str:
+            return await super()._run(part) if part.drive.name == "ssd" else self.armed[-1]
 
     async with living(Twin(lab, running.address, power)):
         await begin(lab, running, replace(settings, drives=drives))

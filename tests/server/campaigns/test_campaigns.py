@@ -15,7 +15,7 @@ from durability.campaign import next_steps
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.definition.campaign_file import read_campaign
 from durability.campaign.definition.settings import DriveUnderTest, Settings, check
-from durability.campaign.log_entries import Entry, entry_from_value
+from durability.campaign.log_entries import Entry, PowerAsked, WritersHeld, entry_from_value
 from durability.campaign.results import results
 from durability.formats.documents import to_value
 from durability.protocol import messages
@@ -306,6 +306,23 @@ async def test_arms_with_a_question_of_their_own_are_counted_apart(
     ]
     assert result.tally.cuts == 1 and result.tally.bound == pytest.approx(0.95)
     assert [task.kind for task in machine.tasks].count("shutdown") == 1
+
+
+async def test_a_slow_drive_is_idle_before_the_cut(lab: Lab, sqlite_url: str, power: Path) -> None:
+    """Its writers need longer for their credit than the time at idle, which comes after that."""
+    running = await lab.start(sqlite_url)
+    settings, idle_s = settings_of(power), 0.1
+    arm = replace(settings.arms[0], name="idle", moment="idle", idle_s=idle_s)
+    async with living(Machine(lab, running.address, power, verdicts={"ssd": ["inconclusive"]})) as machine:
+        await begin(lab, running, replace(settings, arms=(arm,), cuts=1))
+        await until(lab, running, lambda state: state.state == "ended")
+    case = await lab.exported(running.address, int(machine.armed[0], 16), lambda _: True)
+    assert tuple(acked - lab.plan().credit for acked in case.frontiers) in case.credits
+    entries = await entries_of(lab, running)
+    held = [number for number, entry in enumerate(entries) if isinstance(entry.happening, WritersHeld)]
+    asked = next(entry for entry in entries[held[-1] :] if isinstance(entry.happening, PowerAsked))
+    assert asked.at_ns - entries[held[-1]].at_ns >= idle_s * 1e9
+    assert [entries[number].happening for number in held] == [WritersHeld(in_s=0), WritersHeld(in_s=idle_s)]
 
 
 async def test_a_run_that_comes_back_at_idle_is_held_again(lab: Lab, sqlite_url: str, power: Path) -> None:

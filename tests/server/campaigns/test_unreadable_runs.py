@@ -28,6 +28,9 @@ async def test_a_run_that_cannot_be_read_has_no_verdict(sqlite_url: str) -> None
     async def mine() -> bool:
         return True
 
+    async def still(run: int) -> bool:
+        return True
+
     store, thread = Store(sqlite_url), StoreThread()
     await thread.call(store.open)
     log = CampaignLog("trial", store.campaigns, thread, boot_id="boot")
@@ -37,6 +40,7 @@ async def test_a_run_that_cannot_be_read_has_no_verdict(sqlite_url: str) -> None
         claim=mine,
         case=unreadable,
         hold=lambda run: None,
+        is_still=still,
         news=News(log, store.campaigns, thread, announce=lambda who, what: None),
         shared=False,
     )

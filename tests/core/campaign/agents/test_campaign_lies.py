@@ -36,7 +36,7 @@ from durability.campaign.log_entries import (
     entry_from_value,
     entry_to_value,
 )
-from durability.campaign.next_steps import Ask, LookUp, Note, WaitFor
+from durability.campaign.next_steps import Ask, LookUp, Note, WaitFor, WhenStill
 from durability.campaign.results import results
 from durability.campaign.tasks import DriveStatus, Task
 from tests.core.campaign.told_campaign import ToldCampaign, condition, judged, part, told_settings
@@ -271,7 +271,7 @@ class Lies(RuleBasedStateMachine):
         for step in told.steps():
             number = told.state.number
             match step:
-                case Note(happening=happening):
+                case Note(happening=happening) | WhenStill(happening=happening):
                     told.add(happening)
                     if isinstance(happening, PowerWentOff) and not lies:
                         cycle = told.state.cycle
