@@ -23,7 +23,7 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from serving import serving
+from serving import Server, serving
 
 from durability import limits
 from durability.formats.plan import Plan
@@ -98,15 +98,15 @@ def measure(
     seconds: float,
     *,
     web: str | None = None,
-    beside: Callable[[str], AbstractContextManager[object]] = contextlib.nullcontext,
+    beside: Callable[[Server], AbstractContextManager[object]] = contextlib.nullcontext,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The lag in ns of every acknowledged operation, and the times of the acks that carried them. `web`:
-    where the server shows a live page; `beside` gets its address, and is entered for the time of the run."""
+    where the server shows a live page; `beside` gets the server, and is entered for the time of the run."""
     times = RawArray(c_uint64, writers * COMMITS_MAX)
     options = {"size_bytes": 64 << 20, "writers": writers, "duration_s": seconds, "force": True}
     with tempfile.TemporaryDirectory(dir=directory) as place, serving(instrument, web=web) as server:
         storage = TimedStorage(Path(place) / "durability.dat", times)
-        with contextlib.redirect_stderr(io.StringIO()), beside(server.page):
+        with contextlib.redirect_stderr(io.StringIO()), beside(server):
             run_in_fine_loop(
                 run(RunOptions(endpoint=server.endpoint, **options), storage, io.StringIO())  # type: ignore[arg-type]
             )

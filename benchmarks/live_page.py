@@ -1,10 +1,12 @@
-"""What open browsers cost a run: the lag of acknowledgements without a live page, and with one that many
-browsers show.
+"""What open browsers cost a run: the lag of acknowledgements, and how long clients wait for a heartbeat,
+without a live page, and with one that many browsers show.
 
 Rounds are pairs, whose order changes from round to round. Each browser holds a stream of events of the first
-page and reads all that comes; all of them share this machine's processors with server, run and drive.
+page and reads all that comes. Heartbeats are those of `--idle` clients with runs that acknowledge nothing, in
+a process of their own. All of them share this machine's processors with server, run and drive.
 
     python benchmarks/live_page.py [--directory DIR] [--writers 1] [--seconds 10] [--rounds 5] [--streams 50]
+        [--idle 20]
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import asyncio
 import multiprocessing
 import statistics
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -22,8 +24,12 @@ from urllib.parse import urlsplit
 
 import numpy as np
 from ack_lag import measure
+from serving import Server
 
-FIGURES = ("commits/s", "lag p50 us", "lag p99 us", "longest gap ms")
+from durability_server.connections.connection_manager import heartbeat_interval_ns
+from server import LATE_S, idle_clients
+
+FIGURES = ("commits/s", "lag p50 us", "lag p99 us", "longest gap ms", "longest wait for a heartbeat ms")
 
 
 async def _browse(port: int, streams: int, opened: Event) -> None:
@@ -64,34 +70,61 @@ def browsers(page: str, *, streams: int) -> Iterator[None]:
         process.join()
 
 
-def round_of(directory: Path, writers: int, seconds: float, *, streams: int) -> tuple[float, ...]:
-    """The figures of one run; `streams` 0: without a live page."""
-    if streams:
-        beside = partial(browsers, streams=streams)
-        lag, acks = measure(directory, writers, seconds, web="127.0.0.1:0", beside=beside)
-    else:
-        lag, acks = measure(directory, writers, seconds)
+@contextmanager
+def listeners(server: Server, *, idle: int, waits: list[float], streams: int) -> Iterator[None]:
+    """So many idle clients, and browsers, are there; `waits` gets the times between their heartbeats, in
+    s."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=idle_clients, args=(server.endpoints, 1, idle, theirs), daemon=True)
+    with browsers(server.page, streams=streams) if streams else nullcontext():
+        process.start()
+        ours.recv()
+        ours.send(None)
+        yield
+        ours.send(None)
+        waits += ours.recv()
+        process.join()
+
+
+def round_of(
+    directory: Path, writers: int, seconds: float, *, idle: int, streams: int
+) -> tuple[tuple[float, ...], list[float]]:
+    """The figures of one run, and the waits for heartbeats in s; `streams` 0: without a live page."""
+    waits: list[float] = []
+    beside = partial(listeners, idle=idle, waits=waits, streams=streams)
+    web = "127.0.0.1:0" if streams else None
+    lag, acks = measure(directory, writers, seconds, web=web, beside=beside)
     p50, p99 = np.percentile(lag, (50, 99)) / 1000
-    return len(lag) / seconds, float(p50), float(p99), float(np.diff(acks).max()) / 1e6
+    gap_ms = float(np.diff(acks).max()) / 1e6
+    return (len(lag) / seconds, float(p50), float(p99), gap_ms, max(waits) * 1e3), waits
 
 
 def main() -> None:
-    """Print the figures of each round, then the medians of the ratios of pairs."""
+    """Print the figures of each round, then the medians of the ratios of pairs, and how many heartbeats were
+    late."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--directory", type=Path, default=Path("/var/tmp"))
     parser.add_argument("--writers", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--streams", type=int, default=50)
+    parser.add_argument("--idle", type=int, default=20)
     arguments = parser.parse_args()
     ratios: list[list[float]] = [[] for _ in FIGURES]
+    waits: dict[int, list[float]] = {0: [], arguments.streams: []}
     for number in range(arguments.rounds):
         found: dict[int, tuple[float, ...]] = {}
         order = (0, arguments.streams) if number % 2 == 0 else (arguments.streams, 0)
         for streams in order:
-            found[streams] = round_of(
-                arguments.directory, arguments.writers, arguments.seconds, streams=streams
+            found[streams], waited = round_of(
+                arguments.directory,
+                arguments.writers,
+                arguments.seconds,
+                idle=arguments.idle,
+                streams=streams,
             )
+            waits[streams] += waited
             figures = "  ".join(
                 f"{name} {value:,.0f}" for name, value in zip(FIGURES, found[streams], strict=True)
             )
@@ -100,6 +133,21 @@ def main() -> None:
             values.append(found[arguments.streams][index] / found[0][index])
     for name, values in zip(FIGURES, ratios, strict=True):
         print(f"{name}: {statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})")
+    shares = [_print_late(streams, waited, arguments.idle) for streams, waited in waits.items()]
+    if shares[0]:
+        print(f"share of late heartbeats: {shares[1] / shares[0]:.2f}")
+
+
+def _print_late(streams: int, waits: list[float], idle: int) -> float:
+    """The share of heartbeats that came late, printed with the number of them."""
+    due_s = heartbeat_interval_ns(idle + 1) / 1e9
+    late = sum(wait > due_s + LATE_S for wait in waits)
+    share = late / len(waits)
+    print(
+        f"{streams} browsers: {late} of {len(waits):,} heartbeats more than {LATE_S * 1e3:.0f} ms late"
+        f" ({share:.2%})"
+    )
+    return share
 
 
 if __name__ == "__main__":
