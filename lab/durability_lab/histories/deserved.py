@@ -43,6 +43,9 @@ _EXCUSES = frozenset(
     | {"copied", "drive-changed", "drive-missing", "emptied-at-boot"}
 )
 
+# Reasons that say that the cut met no load.
+_NO_LOAD = frozenset({"nothing-at-risk", "nothing-checked"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grade:
@@ -64,8 +67,9 @@ class KnownTruth(Protocol):
     before the server's end; `renamed`: the target, or its drive, has another name; `sound`: the runs that
     nothing happened to but one cut of the power under load, and what follows it; `lossy`: those of which an
     earlier verify may have found a loss rightly; `mistakable`: nothing that a system shows tells the drive as
-    it is from one before it, on which there were runs. `unheard_ns`: the most that may lie between a promise
-    and the receipt of its acknowledgement, and between the last frame and the cut, together."""
+    it is from one before it, on which there were runs; `load_known`: a run under load is known not to have
+    waited for its server. `unheard_ns`: the most that may lie between a promise and the receipt of its
+    acknowledgement, and between the last frame and the cut, together."""
 
     history: History
     cuts: list[PlayedCut]
@@ -74,7 +78,6 @@ class KnownTruth(Protocol):
     failed_with_power: set[int]
     frozen_shortly: set[int]
     renamed: bool
-    sound: set[int]
     lossy: set[int]
     unheard_ns: int
 
@@ -84,6 +87,14 @@ class KnownTruth(Protocol):
 
     @property
     def mistakable(self) -> bool:
+        """See above."""
+
+    @property
+    def sound(self) -> Set[int]:
+        """See above."""
+
+    @property
+    def load_known(self) -> bool:
         """See above."""
 
     @property
@@ -295,8 +306,14 @@ def _due(world: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[int,
     if run in answer.smaller or world.smaller(run):  # one without a serial may be another drive with a copy
         return ""
     if not damage[run].any:
-        return "durable"
+        return "" if not world.load_known and _says_only_no_load(answer) else "durable"
     return "loss" if not damage[run].system and _damaged(world, answer, run) else ""
+
+
+def _says_only_no_load(answer: VerifyAnswer) -> bool:
+    """Whether nothing but a lack of load keeps the verdict from being more."""
+    codes = set() if answer.document is None else {reason["code"] for reason in answer.document["reasons"]}
+    return bool(codes) and codes <= _NO_LOAD
 
 
 def _missed(world: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[int, _Damage]) -> str:

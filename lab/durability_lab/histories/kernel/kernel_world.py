@@ -35,6 +35,7 @@ from durability_lab.histories.cuts_and_answers import ATTESTATION, PlayedCut, Ve
 from durability_lab.histories.figures import PromisedOperations
 from durability_lab.histories.kernel.kernel_processes import BegunCommand, KernelMachine, ServerProcess, until
 from durability_lab.histories.kernel.real_network import RealNetwork
+from durability_lab.histories.sound_runs import SoundRuns
 from durability_lab.histories.steps import History, Step
 from durability_lab.histories.store_copies import StoreCopies
 from durability_lab.kernel_rig.block_rig import BlockRig, MountError
@@ -80,7 +81,7 @@ class KernelWorld:
         self.renamed = False  # no step does it here
         self.mistakable = False
         self.unanswered: set[int] = set()
-        self.sound: set[int] = set()  # a busy machine's load is not known well enough to owe a verdict
+        self.load_known = False  # on a busy machine the writers may wait for their server
         self.lossy: set[int] = set()
         self.unheard_ns = _UNHEARD_NS
         self.plans: dict[int, Plan] = {}
@@ -97,6 +98,8 @@ class KernelWorld:
         self._clients: dict[int, BegunCommand] = {}  # by run
         self._broken: list[Broken] = []
         self._failed: set[int] = set()  # runs with an I/O error
+        self._sound_runs = SoundRuns()
+        self._begun_ns: dict[int, int] = {}  # by run, when the drive had made its first promise at the latest
         self._sizes: dict[int, int] = {}  # of the drive, by run, when it was armed
         self._machine_up = True
         self._attached = True
@@ -114,6 +117,11 @@ class KernelWorld:
     def standing(self) -> dict[int, str]:
         """The verdicts that the server's store has, as it is now; `play` keeps it."""
         return self.store.standing
+
+    @property
+    def sound(self) -> set[int]:
+        """The runs that were cut under load, and nothing else happened to."""
+        return self._sound_runs.sound
 
     @property
     def reachable(self) -> bool:
@@ -175,6 +183,7 @@ class KernelWorld:
     async def take(self, step: Step) -> VerifyAnswer | None:
         """One step; the answer of a `verify`. Raises DefectError for a command that ends as a defect does."""
         await self._note()
+        self._sound_runs.step(step, self.plans, client_alive=self._client_alive)
         if step.kind == "verify":
             return await self._verify(step)
         if step.kind in STEPS:
@@ -223,6 +232,7 @@ class KernelWorld:
             await asyncio.sleep(0.02)
         new = set(self.plans) - known
         await until(lambda: new <= set(self.promised_ns()) or not client.alive, _PROMISE_S)
+        self._begun_ns.update(dict.fromkeys(new & set(self.promised_ns()), time.monotonic_ns()))
         await asyncio.sleep(_WRITING_S)
 
     def _run_options(self, step: Step) -> tuple[str, ...]:
@@ -290,6 +300,7 @@ class KernelWorld:
         what = step["what"]
         if (what == "drive" and not self.rig.powered) or (what != "drive" and not self._machine_up):
             return
+        self._note_load(what)
         if what != "drive":
             self.network.darken()
             self._machine_up = False
@@ -301,6 +312,20 @@ class KernelWorld:
         if what == "guest":
             await self._detach(in_order=False)
         await self._note_cut(what, at_ns)
+
+    def _note_load(self, what: str) -> None:
+        """The cut comes: whether the newest run is a sound one."""
+        run = next(reversed(self.plans), 0)
+        if run:
+            heard = self.server.runs and self.network.up and run in self.armed and run in self.known
+            self._sound_runs.cut(
+                what,
+                self.plans[run],
+                heard=heard and self._client_alive and self._clients.get(run) is self._client,
+                at_ns=time.monotonic_ns(),
+                begun_ns=self._begun_ns.get(run),
+                promised_ns=self.promised_ns().get(run, 0),
+            )
 
     async def _cut_drive(self) -> None:
         if self.rig.powered:
@@ -459,7 +484,8 @@ class KernelWorld:
             self.rig.events.happen(reads=int(step["cut_after"]) + 1)
         document, why = await self._verdict(options)
         self.rig.events.happen(reads=0)
-        if not self.rig.powered:
+        interrupted = not self.rig.powered
+        if interrupted:
             await asyncio.to_thread(self.rig.cut)
             await self._note_cut("drive", time.monotonic_ns())
         case = None
@@ -477,6 +503,7 @@ class KernelWorld:
             older=older or export is not None,
             exported=export is not None,
             smaller=smaller,
+            interrupted=interrupted,
         )
 
     async def _verdict(self, options: tuple[str, ...]) -> tuple[dict[str, Any] | None, str]:

@@ -34,18 +34,13 @@ from durability_lab.histories.simulated.verify_commands import VerifyCommands, V
 from durability_lab.histories.simulated.virtual_loop import VirtualLoop
 from durability_lab.histories.simulated.virtual_network import VirtualNetwork
 from durability_lab.histories.simulated.virtual_process import Process
+from durability_lab.histories.sound_runs import SoundRuns
 from durability_lab.histories.steps import History, Step
 from durability_lab.histories.store_copies import StoreCopies
 
 MS, S = 1_000_000, 1_000_000_000
 _LESSER: dict[str, ProvableCutClass] = {"os": "os", "vm": "vm"}  # than what an attestation means by itself
 
-# Steps that leave a sound run sound, and those that do after its client is gone.
-_HARMLESS_AFTER = frozenset({"reboot", "stop", "kill"})
-_HARMLESS = frozenset({"pass", "copy", "cut", "boot", "answer", "unmount", "verify"}) | _HARMLESS_AFTER
-_LOAD_NS = 50 * 1_000_000  # between two promises under load, at most
-_CREDIT_GROUPS = 24  # with fewer a writer may always be waiting for the server (rule 12)
-_BEGIN_NS = 200 * 1_000_000  # after the first one the first acknowledgements have been granted
 _UNSHOWN_NS = 3 * 1_000_000_000  # a client that is frozen for longer must not look like a cut
 _BOOT_S = 2.0
 _ARMING_S = 3.0
@@ -73,8 +68,7 @@ class World:
     failed_with_power: set[int] = field(default_factory=set)  # runs whose drive failed everything, with power
     renamed: bool = False
     unanswered: set[int] = field(default_factory=set)
-    spoiled: set[int] = field(default_factory=set)  # runs to which more happened than a cut
-    sound: set[int] = field(default_factory=set)  # runs cut under load, and nothing else happened
+    sound_runs: SoundRuns = field(default_factory=SoundRuns)
     lossy: set[int] = field(default_factory=set)
     metadata_lost: set[int] = field(default_factory=set)  # runs whose file system lost what they rest on
     frozen_ns: dict[int, int] = field(default_factory=dict)  # by run, since when its client is frozen
@@ -103,6 +97,16 @@ class World:
     def standing(self) -> dict[int, str]:
         """The verdicts that the server's store has, as it is now; `play` keeps it."""
         return self.store.standing
+
+    @property
+    def sound(self) -> set[int]:
+        """The runs that were cut under load, and nothing else happened to."""
+        return self.sound_runs.sound
+
+    @property
+    def load_known(self) -> bool:
+        """True: the drive has a pace of its own, and virtual time keeps it."""
+        return True
 
     @property
     def plans(self) -> dict[int, Plan]:
@@ -180,9 +184,7 @@ class World:
     async def take(self, step: Step) -> VerifyAnswer | None:
         """One step; the answer of a `verify`."""
         self._armed()
-        if step.kind not in _HARMLESS or (step.kind in _HARMLESS_AFTER and self.client_alive):
-            self.spoiled.update(self.plans)
-            self.sound.clear()
+        self.sound_runs.step(step, self.plans, client_alive=self.client_alive)
         if step.kind == "verify":
             return await self._verify(step)
         await getattr(self, f"_{step.kind}")(step)
@@ -279,17 +281,17 @@ class World:
 
     def _note_load(self, what: str) -> None:
         """The cut comes: whether the newest run is a sound one."""
-        run = next(reversed(self.plans), 0)
-        heard = self.server.runs and self.network.up and run in self.armed and run in self.known
-        if run == 0 or self.plans[run].credit < _CREDIT_GROUPS * self.plans[run].group:
-            return
-        now_ns, drive = self.loop.now_ns, self.storage.drive
-        began = now_ns - drive.begun_ns.get(run, now_ns) >= _BEGIN_NS
-        loaded = self.client_alive and began and now_ns - drive.promised_ns[run] <= _LOAD_NS
-        if heard and loaded and run not in self.spoiled and what != "guest":
-            self.sound.add(run)
-        elif what == "guest":
-            self.spoiled.add(run)
+        run, drive = next(reversed(self.plans), 0), self.storage.drive
+        if run:
+            heard = self.server.runs and self.network.up and run in self.armed and run in self.known
+            self.sound_runs.cut(
+                what,
+                self.plans[run],
+                heard=heard and self.client_alive,
+                at_ns=self.loop.now_ns,
+                begun_ns=drive.begun_ns.get(run),
+                promised_ns=drive.promised_ns.get(run, 0),
+            )
 
     def _cut_while_read(self, what: str, node: str) -> None:
         """The drive, its machine, or the system of that goes in the middle of a scan."""
@@ -302,8 +304,7 @@ class World:
     def _machine_goes(self, processes: Sequence[Process]) -> None:
         """It says nothing, and neither does what ran on it. Of a run that ended before, only the first boot
         after its cut shows when: nothing is due any more."""
-        self.spoiled.update(self.plans)
-        self.sound.clear()
+        self.sound_runs.spoil(self.plans)
         self.network.darken(*self.ended, *processes)
         for process in processes:
             process.end()
