@@ -39,9 +39,10 @@ def _asked(state: CampaignState) -> Happening | None:
 
 
 def _check(state: CampaignState) -> Happening | None:
-    if state.checked is None:
+    checked = None if state.is_to_be_checked else state.checked
+    if checked is None:
         return draw_cycle(state.plan, CHECK, _names(state))
-    if state.checked.problems:
+    if checked.problems:
         return Ended(reason="the check failed")
     return Ended(reason="checked") if state.check_only else None
 

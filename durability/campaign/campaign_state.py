@@ -40,6 +40,7 @@ from durability.formats.case import PowerOff
 
 State: TypeAlias = Literal["running", "paused", "ended"]
 CHECK_HOLDS_DAYS = 30  # then switches and drives may have been moved
+_OF_RELEASE_0_1 = "durability 0.1."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +71,7 @@ class CampaignState:
         self.checked: Checked | None = None
         self.checked_at = ""  # wall clock
         self.checked_machines: dict[str, MachineSeen] = {}  # as the check found them first
+        self.checked_before = False  # the check was made before the campaign began
         self.strangers: dict[str, tuple[str, ...]] = {}  # who is not heard, and why
         self.state: State = "running"
         self.reason = ""
@@ -126,7 +128,30 @@ class CampaignState:
         return tuple((run, off) for run in happening.runs)
 
     def is_checked(self, settings: Settings, wall: str) -> bool:
-        """Whether the last check was of these settings and passed, not too long before `wall`."""
+        """Whether the last check was of these settings and passed, not too long before `wall`, and said all
+        that is compared with it."""
+        return self._was_checked(settings, wall) and not self.check_says_less
+
+    @property
+    def check_says_less(self) -> bool:
+        """Whether agents of release 0.1 checked devices that hold something: they said only its kind, and not
+        which one it is."""
+        machines = self.checked_machines
+        return any(
+            drive.device
+            and drive.machine in machines
+            and machines[drive.machine].software.startswith(_OF_RELEASE_0_1)
+            and drive.name in self.conditions
+            and self.conditions[drive.name].holds
+            for drive in self.plan.drives
+        )
+
+    @property
+    def is_to_be_checked(self) -> bool:
+        """Whether the check is to come next. One that says less is made again before the first run."""
+        return self.checked is None or (self.checked_before and not self.has_cut and self.check_says_less)
+
+    def _was_checked(self, settings: Settings, wall: str) -> bool:
         if self.checked is None or self.checked.problems or self.settings != settings:
             return False
         age = datetime.fromisoformat(wall) - datetime.fromisoformat(self.checked_at)
@@ -190,17 +215,23 @@ class CampaignState:
     # What each happening changes.
 
     def _began(self, entry: Entry, began: Began) -> None:
-        if began.check_only or not self.is_checked(began.settings, entry.wall):
-            self.checked = None
-            self.conditions.clear()
-            self.checked_machines.clear()
-            self.cycles.clear()  # checks, all of them, and perhaps of other drives
-            self.resumed, self.stays_off = 0, ""
+        self.checked_before = not began.check_only and self._was_checked(began.settings, entry.wall)
+        if not self.checked_before:
+            self._forget_check()
         self.strangers.clear()
         self.settings = began.settings
         self.check_only, self.state, self.reason, self.asked = began.check_only, "running", "", None
 
+    def _forget_check(self) -> None:
+        self.checked, self.checked_before = None, False
+        self.conditions.clear()
+        self.checked_machines.clear()
+        self.cycles.clear()  # checks, all of them, and perhaps of other drives
+        self.resumed, self.stays_off = 0, ""
+
     def _begin_cycle(self, entry: Entry, cycle: CycleBegan) -> None:
+        if not cycle.cycle and self.checked_before:
+            self._forget_check()
         self.cycle = CycleState(
             began=cycle,
             number=entry.number,

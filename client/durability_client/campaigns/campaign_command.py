@@ -71,6 +71,8 @@ async def start(endpoint: Endpoint, path: Path, *, yes: bool, out: TextIO, err: 
     settings = read_file(path)
     before = await _state_before(endpoint, settings)
     is_checked = before.is_checked(settings, datetime.now(UTC).isoformat())
+    if before.checked is not None and before.check_says_less:
+        print(fitted(campaign_text.CHECK_SAYS_LESS.format(name=settings.name), err, indent=0), file=err)
     if not yes and not is_checked:
         print(fitted(campaign_text.CHECK_FIRST.format(name=settings.name), err, indent=0), file=err)
         if await check(endpoint, path, yes=False, out=err, err=err) != EXIT_OK:
@@ -80,7 +82,7 @@ async def start(endpoint: Endpoint, path: Path, *, yes: bool, out: TextIO, err: 
     _require_yes(campaign_text.START_QUESTION, yes=yes)
     with closing(await connect(endpoint, "operate")) as connection:
         await connection.request(_start(settings, check_only=False), Stored)
-    log = await _follow(endpoint, settings.name, err, until=lambda state: state.checked is not None)
+    log = await _follow(endpoint, settings.name, err, until=lambda state: not state.is_to_be_checked)
     problems = log.state.checked.problems if log.state.checked is not None else (log.state.reason,)
     if problems or not is_checked:
         to = out if problems else err

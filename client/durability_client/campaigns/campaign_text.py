@@ -33,6 +33,10 @@ AFTER: Mapping[str, str] = {
 CHECK_FIRST = (
     "Campaign {name} has no valid check, so the check runs first. Then the command shows the drives and asks."
 )
+CHECK_SAYS_LESS = (
+    "Campaign {name} was checked with release 0.1, which did not note which file systems the drives hold: it"
+    " must be checked again."
+)
 CHECK_QUESTION = "Switch off and on now? [y/N]"
 START_QUESTION = "Begin? [y/N]"
 BEGUN = "Campaign {name} has begun. `durability campaign status {name}` shows its progress."

@@ -3,12 +3,17 @@ machine's."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from durability.campaign.cycles import draw_cycle
 from durability.campaign.log_entries import (
     Checked,
+    CycleBegan,
     CycleEnded,
     DriveReported,
+    Ended,
     NotBack,
     PauseAsked,
     Paused,
@@ -267,3 +272,51 @@ def test_pause_between_two_cuts_of_the_check() -> None:
     assert isinstance(told.note(), CycleEnded)
     assert isinstance(told.note(), Paused)
     assert told.state.checked is None
+
+
+def checked_by(software: str, holds: str, *, check_only: bool = True) -> ToldCampaign:
+    """A campaign that agents of this release have checked; its drive held that."""
+    told = ToldCampaign(software=software)
+    told.begin(told_settings(), check_only=check_only)
+    assert told.checked(found=replace(condition(), holds=holds)).problems == ()
+    return told
+
+
+@pytest.mark.parametrize(
+    ("software", "holds", "counts"),
+    [
+        ("durability 0.1.0", "ext4", False),
+        ("durability 0.1.0", "gpt", False),
+        ("durability 0.1.0", "", True),
+        ("durability 0.2.0", "ext4=5cb2fc9b-0001-4000-8000-000000000001", True),
+    ],
+)
+def test_check_by_an_agent_that_said_less_is_made_again(software: str, holds: str, counts: bool) -> None:
+    """Agents of release 0.1 named only the kind of what a drive holds: compared with which one it is, the
+    drive would be refused at its first run."""
+    told = checked_by(software, holds)
+    assert isinstance(told.note(), Ended)
+    assert told.state.is_checked(told.state.plan, told.wall) == counts
+    told.begin(told_settings())
+    told.software = "durability 0.2.0"
+    begins = told.note()
+    assert isinstance(begins, CycleBegan) and (begins.cycle == 1) == counts
+    if not counts:
+        assert told.task().drives[0].examined is None
+        told.add(Checked(problems=()))
+        told.note()
+        following = told.note()
+        assert isinstance(following, CycleBegan) and following.cycle == 1
+
+
+def test_check_of_a_campaign_that_has_cut_stays() -> None:
+    """It began with the earlier release, and its drives carry what it made; agents of that release that check
+    for a campaign just then run it too."""
+    told = checked_by("durability 0.1.0", "ext4")
+    told.note()
+    told.begin(told_settings())
+    told.add(draw_cycle(told.state.plan, 1, ("d0",)))
+    assert told.task().drives[0].examined is not None
+    told = checked_by("durability 0.1.0", "ext4", check_only=False)
+    begins = told.note()
+    assert isinstance(begins, CycleBegan) and begins.cycle == 1

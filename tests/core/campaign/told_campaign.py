@@ -137,8 +137,9 @@ def part(
 class ToldCampaign:
     """A campaign, its log, and its clock, which goes on with each entry."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, software: str = "") -> None:
         self.state = CampaignState()
+        self.software = software  # of the agents
         self.now_ns = S
         self.wall = NEW_YEAR
         self.booted_ns: dict[tuple[str, str], int] = {}
@@ -224,7 +225,7 @@ class ToldCampaign:
             machine_id=machine_id or machine,
             uptime_ns=self.now_ns - booted_ns,
             virtualisation=virtualisation,
-            software="",
+            software=self.software,
             task=ours.number if task is None else task,
             drives=drives,
             campaign=ours.campaign if campaign is None else campaign,
