@@ -30,7 +30,7 @@ from durability_client.descriptions import (
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import connect
 from durability_client.system import output_files
-from durability_client.system.terminal import width_of
+from durability_client.system.terminal import fitted, width_of
 from durability_client.text_tables import table
 
 _RUN_COLUMNS = ("run", "state", "session_end", "verdict", "acked", "registered", "path", "label")
@@ -68,7 +68,7 @@ async def runs(endpoint: Endpoint, chosen: ChosenRuns, *, each: bool, json: bool
     else:
         columns = _DRIVE_COLUMNS if _each_has_one_client(drives) else (*_DRIVE_COLUMNS, "client")
         _print(table(columns, list(map(_drive_row, drives)), width=width_of(out)), out)
-        print(_below(drives), file=out)
+        print(fitted(_below(drives), out, indent=0), file=out)
 
 
 def _print(lines: Iterator[str], out: TextIO) -> None:
