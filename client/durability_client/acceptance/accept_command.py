@@ -67,8 +67,10 @@ def accept(options: AcceptOptions, out: TextIO, err: TextIO) -> int:
     text = to_json(document)
     if options.output is not None and beside is not None:
         page = report_page(report, str(document["sha256"]))
-        output_files.replace(beside, f"{text}\n".encode(), _JSON, _is_report)
-        saved_results.save_page(page, options.output)
+        evidence_file = output_files.NewFile(
+            path=beside, data=f"{text}\n".encode(), what=_JSON, is_ours=_is_report
+        )
+        output_files.replace_together([evidence_file, saved_results.page_file(page, options.output)])
         _say(f"the report is in {options.output}, its evidence in {beside}", err)
     if options.json:
         print(text, file=out, flush=True)

@@ -81,6 +81,11 @@ def save_page(page: str, path: Path, *, apart_from: Iterable[Path] = ()) -> None
     output_files.replace(path, page.encode(), _PAGE, _is_page)
 
 
+def page_file(page: str, path: Path) -> output_files.NewFile:
+    """An HTML page that is written together with another file."""
+    return output_files.NewFile(path=path, data=page.encode(), what=_PAGE, is_ours=_is_page)
+
+
 def _is_page(head: bytes) -> bool:
     return head.startswith(_PAGE_HEAD)
 

@@ -1,8 +1,9 @@
 """Files that a command makes for its user: written whole or not at all, and never in place of other data.
 
 `create` makes a new file and replaces nothing but an empty one. `replace` also replaces an earlier file of
-the same kind, which `is_ours` recognises. Both write to a temporary file beside the new one, and make file
-and name durable. `to_append` opens a log. All refuse symbolic links that others made (see `path_walk`).
+the same kind, which `is_ours` recognises, and `replace_together` several such files. All three write to a
+temporary file beside the new one, and make file and name durable. `to_append` opens a log. All refuse
+symbolic links that others made (see `path_walk`).
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TypeAlias
 
@@ -51,6 +53,32 @@ def replace(path: Path, data: bytes, what: str, is_ours: IsOurs, *, follow_last:
     there still is."""
     with _place(path, what, follow_last=follow_last) as place:
         _write(place, path, data, what, is_ours)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewFile:
+    """A file for `replace_together`; the fields are the parameters of `replace`."""
+
+    path: Path
+    data: bytes
+    what: str
+    is_ours: IsOurs
+
+
+def replace_together(files: Iterable[NewFile]) -> None:
+    """As `replace`, for files that belong together: none takes its place before all are written, so that a
+    full disk leaves all as they were. Raises SetupError."""
+    with ExitStack() as stack:
+        written = []
+        for one in files:
+            place = stack.enter_context(_place(one.path, one.what, follow_last=True))
+            replaced = _check(place, one.path, one.what, one.is_ours)
+            with _explained(one.path, one.what):
+                temporary = stack.enter_context(_written(place, one.data, replaced))
+            written.append((one, place, temporary, replaced))
+        for one, place, temporary, replaced in written:
+            with _explained(one.path, one.what):
+                _put(place, temporary, replaced)
 
 
 def to_append(path: Path, what: str) -> IO[bytes]:
@@ -142,29 +170,47 @@ def _head(place: OpenName) -> bytes:
 
 def _write(place: OpenName, path: Path, data: bytes, what: str, is_ours: IsOurs | None) -> None:
     replaced = _check(place, path, what, is_ours)
+    with _explained(path, what), _written(place, data, replaced) as temporary:
+        _put(place, temporary, replaced)
+
+
+@contextmanager
+def _explained(path: Path, what: str) -> Iterator[None]:
+    """Raises SetupError in the place of OSError."""
     try:
-        temporary, fd = _temporary(place)
-        try:
-            with open(fd, "wb") as file:  # noqa: PTH123 - a descriptor
-                file.write(data)
-                file.flush()
-                if replaced is not None:
-                    os.fchmod(fd, stat.S_IMODE(replaced.st_mode))
-                os.fsync(fd)
-            if replaced is None:
-                _name(place, temporary)
-            else:
-                os.rename(temporary, place.name, src_dir_fd=place.fd, dst_dir_fd=place.fd)
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary, dir_fd=place.fd)
-        sync_directory(".", dir_fd=place.fd)
+        yield
     except FileExistsError as error:
         raise SetupError(
             f"{path} was made by another program meanwhile, so it is not overwritten; name another file"
         ) from error
     except OSError as error:
         raise SetupError(f"cannot write {what} {path}: {error.strerror}") from error
+
+
+@contextmanager
+def _written(place: OpenName, data: bytes, replaced: os.stat_result | None) -> Iterator[str]:
+    """The name of a temporary file with `data`, durable, which is gone in the end."""
+    temporary, fd = _temporary(place)
+    try:
+        with open(fd, "wb") as file:  # noqa: PTH123 - a descriptor
+            file.write(data)
+            file.flush()
+            if replaced is not None:
+                os.fchmod(fd, stat.S_IMODE(replaced.st_mode))
+            os.fsync(fd)
+        yield temporary
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=place.fd)
+
+
+def _put(place: OpenName, temporary: str, replaced: os.stat_result | None) -> None:
+    """Put the temporary file in its place, durably. Raises FileExistsError, OSError."""
+    if replaced is None:
+        _name(place, temporary)
+    else:
+        os.rename(temporary, place.name, src_dir_fd=place.fd, dst_dir_fd=place.fd)
+    sync_directory(".", dir_fd=place.fd)
 
 
 def _name(place: OpenName, temporary: str) -> None:

@@ -17,6 +17,7 @@ from durability_client.acceptance.accept_command import AcceptOptions, accept, s
 from durability_client.acceptance.gather import EvidenceWanted
 from tests.core.acceptance.samples import HONEST, NO_FLUSH, accept_result
 from tests.core.bench.results import drive, facts, simulate
+from tests.file_limits import files_of_at_most
 from tests.joined import NOWHERE
 
 MINE = """
@@ -109,6 +110,19 @@ def test_a_report_has_a_page_and_its_evidence(place: Path) -> None:
         taken.unlink()
     with pytest.raises(UsageError, match=r"Name a file such as report\.html"):
         run(place, "good.json", output=beside)
+
+
+@pytest.mark.slow
+def test_a_page_without_room_leaves_the_earlier_report_whole(place: Path) -> None:
+    """The evidence has room, and is not replaced either: its hash stands on the page."""
+    page, beside = place / "report.html", place / "report.json"
+    run(place, "good.json", output=page)
+    before = page.read_bytes(), beside.read_bytes()
+    sizes = [len(each) for each in before]
+    assert sizes[0] > 2 * sizes[1]
+    with pytest.raises(SetupError, match="cannot write"), files_of_at_most(sum(sizes) // 2):
+        run(place, "slow.json", output=page)
+    assert (page.read_bytes(), beside.read_bytes()) == before
 
 
 @pytest.mark.slow

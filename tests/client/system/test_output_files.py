@@ -11,6 +11,7 @@ import pytest
 
 from durability.errors import SetupError
 from durability_client.system import output_files
+from tests.file_limits import files_of_at_most
 
 MALLORY = 1234
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="giving links to other users needs root")
@@ -167,3 +168,24 @@ def test_places_where_no_file_can_be(shared: Path) -> None:
             output_files.check_new(path, "a result")
         with pytest.raises(SetupError, match=words):
             output_files.check_replaceable(path, "a result", _is_report)
+
+
+def test_files_that_belong_together_are_replaced_together(shared: Path) -> None:
+    """If there is no room for the last one, each is as it was."""
+    paths = [shared / name for name in ("small", "large")]
+
+    def write(*texts: str) -> None:
+        output_files.replace_together(
+            output_files.NewFile(
+                path=path, data=b"report " + text.encode(), what="a report", is_ours=_is_report
+            )
+            for path, text in zip(paths, texts, strict=True)
+        )
+
+    write("1", "1")
+    words = f"cannot write a report {paths[1]}: File too large"
+    with pytest.raises(SetupError, match=words), files_of_at_most(100):
+        write("2", "2" * 1000)
+    assert [path.read_text() for path in paths] == ["report 1", "report 1"]
+    write("3", "3" * 1000)
+    assert [len(path.read_text()) for path in paths] == [8, 1007]
