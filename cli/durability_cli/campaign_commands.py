@@ -149,7 +149,7 @@ def export(context: typer.Context, name: Name, *, output: options.Output = None,
     from durability_client.campaigns import campaign_command
 
     work = campaign_command.export(
-        options.operator_endpoint(context), name, output=output, junit=junit, out=sys.stdout
+        options.operator_endpoint(context), name, output=output, junit=junit, out=sys.stdout, err=sys.stderr
     )
     asyncio.run(work)
 

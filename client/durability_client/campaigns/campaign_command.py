@@ -159,21 +159,23 @@ async def show(endpoint: Endpoint, name: str, *, log: bool, health: bool, json: 
 
 
 async def export(
-    endpoint: Endpoint, name: str, *, output: Path | None, junit: Path | None, out: TextIO
+    endpoint: Endpoint, name: str, *, output: Path | None, junit: Path | None, out: TextIO, err: TextIO
 ) -> None:
     """Write a campaign with the cases and verdicts of all its runs to the file `output`, else to `out`, and a
-    JUnit report to `junit`. Raises as `show` does, and SetupError where a file cannot be written."""
+    JUnit report to `junit`. `err` is told of each run that the server does not give: the export says why.
+    Raises as `show` does, and SetupError where a file cannot be written."""
     if output is not None:
         output_files.check_new(output, _EXPORT)
     with closing(await connect(endpoint, "query")) as connection:
         read = await _log(connection, name)
-        runs = {}
+        runs, missing = {}, {}
         for run in _runs(read.state):
             try:
                 runs[run] = dict((await connection.request(Show(run=parse_run(run)), Shown)).document)
             except RefusedError as error:
-                raise SetupError(f"run {run} of campaign {name}: {error}") from error
-    text = to_json({**_value(read), "runs": runs})
+                missing[run] = str(error)
+                print(fitted(f"the export lacks run {run}: {error}", err, indent=2), file=err)
+    text = to_json({**_value(read), "runs": runs, "missing_runs": missing})
     if junit is not None:
         campaign_junit.write(read.state, junit)
     if output is None:

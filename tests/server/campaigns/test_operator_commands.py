@@ -7,7 +7,9 @@ import io
 import json
 import os
 import pty
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -101,7 +103,9 @@ async def test_check_start_status_show_and_export(
         *("check", "1", "2")
     ]
     export, junit = tmp_path / "ssd.json", tmp_path / "ssd.xml"
-    await campaign_command.export(server, "ssd", output=export, junit=junit, out=io.StringIO())
+    out, err = io.StringIO(), io.StringIO()
+    await campaign_command.export(server, "ssd", output=export, junit=junit, out=out, err=err)
+    assert not out.getvalue() + err.getvalue()
     document = json.loads(export.read_text())
     assert document["schema"] == "durability.campaign/1" and len(document["runs"]) == 2
     assert all(run["case"]["power_offs"] for run in document["runs"].values())
@@ -109,7 +113,30 @@ async def test_check_start_status_show_and_export(
     (suite,) = ElementTree.parse(junit).getroot()
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("2", "1", "0")
     with pytest.raises(SetupError, match="exists"):
-        await campaign_command.export(server, "ssd", output=export, junit=None, out=io.StringIO())
+        await campaign_command.export(server, "ssd", output=export, junit=None, out=out, err=err)
+
+
+async def test_an_export_names_the_runs_that_it_lacks(
+    lab: Lab, sqlite_url: str, tmp_path: Path, power: Path
+) -> None:
+    """What the store cannot read of one run keeps no other run, and no JUnit report, from its owner."""
+    running = await lab.start(sqlite_url)
+    server = operator(lab, running)
+    file = write_file(tmp_path / "ssd.toml", power, cuts=2)
+    out, err = io.StringIO(), io.StringIO()
+    async with living(Machine(lab, running.address, power)) as machine:
+        await campaign_command.start(server, file, yes=True, out=out, err=err)
+        await until(lab, running, is_over, "ssd")
+    kept, lost = machine.armed  # a case tells of earlier runs on its target
+    with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as database, database:
+        database.execute("UPDATE runs SET armed = x'ff' WHERE run = ?", (lost,))
+    exported, said, junit = io.StringIO(), io.StringIO(), tmp_path / "ssd.xml"
+    await campaign_command.export(server, "ssd", output=None, junit=junit, out=exported, err=said)
+    document = json.loads(exported.getvalue())
+    assert [*document["runs"]] == [kept] and [*document["missing_runs"]] == [lost]
+    assert f"the export lacks run {lost}: " in " ".join(said.getvalue().split())
+    (suite,) = ElementTree.parse(junit).getroot()
+    assert suite.get("tests") == "2"
 
 
 async def test_a_failed_check_exits_with_5(lab: Lab, sqlite_url: str, tmp_path: Path, power: Path) -> None:

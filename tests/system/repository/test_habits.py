@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,17 @@ def test_help_lists_every_target() -> None:
     (phony,) = re.findall(r"^\.PHONY: (.*)$", MAKEFILE, re.M)
     listed = re.findall(r"^\t@echo 'make ([a-z-]+) ", MAKEFILE, re.M)
     assert set(listed) == set(phony.split()) - OF_OTHERS
+
+
+def test_figures_that_a_page_promises_are_printed() -> None:
+    """Its command has the option `-s`, and so the tests run in the process of pytest that prints them."""
+    pages = "".join(path.read_text() for path in (ROOT / "docs").rglob("*.md"))
+    commands = [one for one in re.findall(r"`([^`]*make test T=[^`]*)`", pages) if re.search(r" -s\b", one)]
+    assert commands
+    for command in commands:
+        dry = command.replace("make test", "make --dry-run test")
+        done = subprocess.run(dry, shell=True, cwd=ROOT, capture_output=True, text=True, check=True)
+        assert "-m pytest" in done.stdout and "--numprocesses" not in done.stdout
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(TESTS)))
