@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 
 from durability.bench.catalogue import HEADLINE
 from durability.bench.cells import Cell, differing
-from durability.bench.decision.answer import SUSPICIONS, Candidate, answer, caveat
+from durability.bench.decision.answer import SUSPICIONS, Candidate, answer, caveat, choice
 from durability.bench.decision.bottom_line import has_rate_of_commits, suspected
 from durability.bench.decision.cause import cause
 from durability.bench.decision.proof import Proof, outweighs
@@ -76,7 +76,8 @@ class Comparison:
     """`labels` of the results; the others are compared with the first.
 
     `proofs`: what cuts said of the drive of each, None if there are none. `answers`: one for each result but
-    the first, and `causes`, "" where the controls carry none. `caveat`: what keeps ratios from being a
+    the first, and `causes`, "" where the controls carry none. `choice`: the answer over all of three results
+    or more, "" for two. `caveat`: what keeps ratios from being a
     ranking, "" for nothing. `refusals`: why they are not comparable, in sentences; then there are no `rows`.
     `subject`: differences of the target. `surroundings`: differences that may explain a ratio. `warnings`:
     what weakens the comparison. `left_out`: cells that some results lack, or define otherwise.
@@ -86,6 +87,7 @@ class Comparison:
     plausibilities: tuple[Plausibility, ...]
     proofs: tuple[Proof | None, ...]
     answers: tuple[str, ...]
+    choice: str
     causes: tuple[str, ...]
     caveat: str
     refusals: tuple[str, ...]
@@ -123,6 +125,7 @@ def compare(results: Sequence[tuple[str, Result]], proofs: Sequence[Proof | None
     named = list(zip(labels, every, proofs, strict=True))
     row = deciding_row(rows)
     ratios = [None] * (len(results) - 1) if row is None else [one.ratio for one in row.against]
+    rates = [_rates(table, row) for table in tables]
     first, *others = (
         Candidate(label=label, proof=proof, suspicion=_suspicion(result, proof))
         for label, result, proof in named
@@ -131,7 +134,11 @@ def compare(results: Sequence[tuple[str, Result]], proofs: Sequence[Proof | None
         labels=labels,
         plausibilities=verdicts,
         proofs=proofs,
-        answers=tuple(answer(first, one, ratio) for one, ratio in zip(others, ratios, strict=True)),
+        answers=tuple(
+            (f"{first.label} or {one.label}? " if len(others) > 1 else "") + answer(first, one, found)
+            for one, found in zip(others, ratios, strict=True)
+        ),
+        choice=choice([first, *others], lambda one, other: ratio(rates[one], rates[other])),
         causes=tuple(cause(named[0], one, ratio) for one, ratio in zip(named[1:], ratios, strict=True)),
         caveat=caveat([first, *others], [one.headline for one in verdicts]),
         refusals=() if rows else (_no_row(unlike),),
@@ -141,6 +148,11 @@ def compare(results: Sequence[tuple[str, Result]], proofs: Sequence[Proof | None
         left_out=tuple(_left_out(tables, shared)),
         rows=rows,
     )
+
+
+def _rates(table: Mapping[Key, CellRounds], row: Row | None) -> list[float]:
+    """The rates of a result's rounds in the row that decides; [] without one."""
+    return [] if row is None else _values(row.basis, table[row.cell.name, row.engine].rounds)
 
 
 def _suspicion(result: Result, proof: Proof | None) -> str:

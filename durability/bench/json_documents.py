@@ -63,6 +63,7 @@ def comparison_document(comparison: Comparison) -> dict[str, Value]:
         "schema": COMPARE_SCHEMA,
         "labels": list(comparison.labels),
         "answers": list(comparison.answers),
+        "choice": comparison.choice,
         "caveat": comparison.caveat,
         "causes": list(comparison.causes),
         "proofs": [_proof(one) for one in comparison.proofs],

@@ -8,7 +8,7 @@ without its caveat unless both drives are proven.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeGuard
@@ -97,6 +97,40 @@ def answer(first: Candidate, other: Candidate, ratio: Ratio | None) -> str:
     if waiting:
         advice.append(f"Verify the cuts of {_listed(waiting, 'and')} without an outcome, or {_FIND_OUT}")
     return _sentences(f"{head}: {first.label} {first.state}, {other.label} {other.state}", *advice)
+
+
+def choice(candidates: Sequence[Candidate], between: Callable[[int, int], Ratio | None]) -> str:
+    """The sentence that closes the answers on three candidates or more, each of which is on a pair; "" for
+    two. `between`: for two numbers of candidates, commits per second of the one as a share of the other's."""
+    if len(candidates) < 3:
+        return ""
+    head = f"Of all {len(candidates)}"
+    left = [number for number, one in enumerate(candidates) if not one.is_out]
+    proven = [number for number in left if candidates[number].is_proven]
+    if not proven:
+        return _sentences(f"{head}, none is proven: do not choose yet" if left else f"{head}, take none")
+
+    def labels(numbers: Sequence[int]) -> str:
+        return _listed([candidates[number].label for number in numbers], "or")
+
+    def is_faster(one: int, other: int, *, shown: bool) -> bool:
+        """By so much that it is taken for it; `shown`: and enough rounds show it."""
+        found = between(one, other)
+        return _differs(found) and found.value > 1 and (found.shows_difference or not shown)
+
+    best = [one for one in proven if not any(is_faster(other, one, shown=True) for other in proven)]
+    unproven = [one for one in left if one not in proven]
+    faster = [one for one in unproven if all(is_faster(one, other, shown=False) for other in best)]
+    if faster:
+        verb = "commits" if len(faster) == 1 else "commit"
+        return _sentences(
+            f"{head}, take {labels(best)} unless cuts prove {labels(faster)}, which {verb} faster"
+        )
+    if len(best) > 1:
+        why = "they are proven, and no difference in speed decides between them"
+    else:
+        why = "only it is proven" if len(proven) == 1 else "it is the fastest that is proven"
+    return _sentences(f"{head}, take {labels(best)}: {why}")
 
 
 def caveat(candidates: Sequence[Candidate], headlines: Sequence[str]) -> str:

@@ -179,6 +179,23 @@ def test_three_results_are_each_held_against_the_first() -> None:
     assert " of A.json (" in row.against[0].text and row.against[1].text.startswith("no difference shown")
 
 
+def test_three_proven_results_get_one_choice() -> None:
+    """Each pair has its own answer, which names the pair; the last sentence is over all."""
+    proof = Proof(cuts=59, losses=0, bound=0.0496, cut_class="power", source="campaign x", lost_in="")
+    slowest = Device(write_ns=80_000, flush_ns=60_000)
+    found = compare(
+        [
+            ("a", run(slowest, cells=(HEADLINE,))),
+            ("b", run(SLOW, seed=2, cells=(HEADLINE,))),
+            ("c", run(seed=3, cells=(HEADLINE,))),
+        ],
+        [proof] * 3,
+    )
+    assert [one.partition(":")[0] for one in found.answers] == ["a or b? Take b", "a or c? Take c"]
+    assert found.choice == "Of all 3, take c: it is the fastest that is proven."
+    assert comparison_document(found)["choice"] == found.choice
+
+
 @pytest.mark.slow
 def test_swapping_two_results_inverts_the_ratio() -> None:
     """It does not matter which file is named first."""

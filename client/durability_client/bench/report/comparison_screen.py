@@ -63,7 +63,7 @@ def show_answer(comparison: Comparison, console: Console) -> None:
 def _answer(comparison: Comparison, width: int) -> Iterator[Text]:
     if not comparison.rows:
         return
-    for text in comparison.answers:
+    for text in filter(None, (*comparison.answers, comparison.choice)):
         for line in said("answer", "", text, width):
             line.stylize("bold", 8)
             yield line

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from durability.bench.decision.answer import SUSPICIONS, Candidate, answer, caveat
+from durability.bench.decision.answer import SUSPICIONS, Candidate, answer, caveat, choice
 from durability.bench.decision.proof import Proof, weightiest_proof
 from durability.bench.intervals import Ratio
 
@@ -233,3 +233,43 @@ def test_a_suspicious_result_is_never_taken() -> None:
     assert answer(unknown, bad, TWICE).startswith(f"Do not take b: {why}. a has no known cut")
     assert answer(replace(bad, label="a"), bad, TWICE).startswith("Take neither")
     assert f"The rate of b is worth nothing, since {why}" in caveat([good, bad], ["x", "x"])
+
+
+@pytest.mark.parametrize(
+    ("proofs", "rates", "words"),
+    [
+        ((PROVEN, PROVEN, PROVEN), (100, 200, 300), "take c: it is the fastest that is proven"),
+        ((PROVEN, PROVEN, None), (100, 200, 150), "take b: it is the fastest that is proven"),
+        ((PROVEN, LOST, FEW), (100, 300, 50), "take a: only it is proven"),
+        (
+            (PROVEN, PROVEN, FEW),
+            (200, 205, 100),
+            "take a or b: they are proven, and no difference in speed decides between them",
+        ),
+        ((PROVEN, None, FEW), (100, 200, 300), "take a unless cuts prove b or c, which commit faster"),
+        ((PROVEN, PROVEN, FEW), (100, 200, 300), "take b unless cuts prove c, which commits faster"),
+        ((FEW, None, LOST), (100, 200, 300), "none is proven: do not choose yet"),
+        ((LOST, LOST, LOST), (100, 200, 300), "take none"),
+    ],
+)
+def test_one_sentence_closes_the_answers_on_three(
+    proofs: tuple[Proof | None, ...], rates: tuple[float, ...], words: str
+) -> None:
+    """The fastest of those that are proven; a faster one that is not is only named. Two need no such
+    sentence."""
+    candidates = [Candidate(label=label, proof=proof) for label, proof in zip("abc", proofs, strict=True)]
+
+    def between(one: int, other: int) -> Ratio:
+        times = rates[one] / rates[other]
+        return Ratio(value=times, low=times * 0.99, high=times * 1.01)
+
+    assert choice(candidates, between) == f"Of all 3, {words}."
+    assert choice(candidates[:2], between) == ""
+
+
+def test_without_a_rate_all_that_are_proven_are_alike() -> None:
+    """No cell that commits was measured in all of them."""
+    candidates = [Candidate(label=label, proof=PROVEN) for label in "abc"]
+    assert choice(candidates, lambda _one, _other: None).startswith(
+        "Of all 3, take a, b or c: they are proven"
+    )
