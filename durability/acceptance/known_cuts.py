@@ -23,13 +23,11 @@ from durability.campaign.cycles import arm_of
 from durability.campaign.results import result_of_cycles
 from durability.evidence.cut import CUT_CLASSES
 from durability.evidence.drive_identity import are_two
-from durability.evidence.strength import strength, strength_of_drive, weightiest
-from durability.formats.case import PROVABLE_CUT_CLASSES, Case, PastVerdict
+from durability.evidence.strength import strength, strength_of_drive, unverified, weightiest
+from durability.formats.case import PROVABLE_CUT_CLASSES, Case
 from durability.formats.facts import Drive, Facts, Host
 from durability.formats.plan import Plan
 
-# Of sessions that a cut may have ended, as the store counts them.
-_CUT_ENDS = frozenset({"silence", "target-error", "server-down"})
 _WEAKER = frozenset(PROVABLE_CUT_CLASSES) - {"power"}
 
 
@@ -46,7 +44,7 @@ class KnownDrive:
 
 def known_of_run(case: Case) -> KnownDrive | None:
     """What the series of a run says of its drive, None if it has no cut."""
-    stands = weightiest(case.verdicts) or _unverified(case)
+    stands = weightiest(case.verdicts) or unverified(case.run, case.session_end, "")
     if case.armed is None or stands is None or stands.cut_class not in CUT_CLASSES:
         return None
     # Of a run without an outcome nobody knows the class of its cut: cuts of a weaker one say nothing of it.
@@ -79,13 +77,6 @@ def _without_weaker_cuts(case: Case) -> Case:
     """Without the other runs of its series whose cuts may have left the drive its power, but for losses."""
     series = tuple(one for one in case.series if one.verdict == "loss" or one.cut_class not in _WEAKER)
     return replace(case, series=series)
-
-
-def _unverified(case: Case) -> PastVerdict | None:
-    """What stands for a run that may have met a cut, and that nobody verified; None for another one."""
-    if case.session_end not in _CUT_ENDS:
-        return None
-    return PastVerdict(run=case.run, verdict="unverified", cut_class="none", at_risk_ms1000=0, wall="")
 
 
 def runs_of(state: CampaignState, drive: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from durability.evidence.cut import off_as_seen, sent_ns
-from durability.formats.case import Case, DriveState, Receipt
+from durability.formats.case import TRACES_OF_A_CUT, Case, DriveState, Receipt
 from durability.formats.mixing import U64
 from durability.formats.plan import Plan
 from durability.formats.versions import Versions
@@ -194,7 +194,7 @@ def loss_window(case: Case, *, proven: Sequence[int], oldest_lost: Sequence[int 
     or no cut ended the session, or the time of the cut is not known."""
     lost = [(writer, seq) for writer, seq in enumerate(oldest_lost) if seq is not None]
     interval = cut_interval_ns(case)
-    if not lost or interval is None or case.session_end not in ("silence", "target-error"):
+    if not lost or interval is None or case.session_end not in TRACES_OF_A_CUT:
         return None
     earliest, latest = interval
     received = [_received_ns(case, writer, seq, latest) for writer, seq in lost]

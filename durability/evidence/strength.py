@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from durability.evidence.cut import CUT_CLASSES, CutClass
 from durability.evidence.drive_identity import enumerations, own_serials
-from durability.formats.case import PROVABLE_CUT_CLASSES, Case, PastVerdict
+from durability.formats.case import PERHAPS_CUT, PROVABLE_CUT_CLASSES, Case, PastVerdict, SessionEnd
 from durability.formats.facts import Facts
 
 CONFIDENCE = 0.95
@@ -83,6 +83,14 @@ def weightiest(given: Sequence[PastVerdict]) -> PastVerdict | None:
     )
     # `max` takes the first of equals, so the newest comes first.
     return max(reversed(list(standing)), key=_weight, default=None)
+
+
+def unverified(run: str, session_end: SessionEnd, wall: str) -> PastVerdict | None:
+    """What stands for a run that has no verdict and met a cut, or may have met one while no server saw it
+    (rule 16); None for another one. `wall`: when it was heard last."""
+    if session_end not in PERHAPS_CUT:
+        return None
+    return PastVerdict(run=run, verdict="unverified", cut_class="none", at_risk_ms1000=0, wall=wall)
 
 
 def _may_be_withdrawn(past: PastVerdict) -> bool:

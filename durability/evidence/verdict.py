@@ -20,7 +20,7 @@ from durability.evidence.cut import Cut, CutClass, at_least
 from durability.evidence.identity import Identity
 from durability.evidence.scan_report import ScanReport
 from durability.evidence.strength import Strength, has_series, strength
-from durability.formats.case import Case, PastVerdict
+from durability.formats.case import TRACES_OF_A_CUT, Case, PastVerdict
 from durability.units import counted
 
 VerdictWord: TypeAlias = Literal["durable", "loss", "inconclusive"]
@@ -270,7 +270,7 @@ def _only_superblocks(scan: ScanReport) -> bool:
 
 def _session_reasons(case: Case | None) -> Iterator[Reason]:
     """Rule 12: only silence, or an I/O error of the target, ends in a cut."""
-    if case is not None and case.armed is not None and case.session_end not in ("silence", "target-error"):
+    if case is not None and case.armed is not None and case.session_end not in TRACES_OF_A_CUT:
         yield _reason(_SESSION_REASONS[case.session_end])
 
 

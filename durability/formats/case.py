@@ -19,10 +19,13 @@ CASE_SCHEMA = "durability.case/1"
 RUNS_SCHEMA = "durability.runs/1"  # what is listed of many cases
 SHOW_SCHEMA = "durability.show/1"  # one case with its verdicts and evidence
 
-# How the server saw the client's session end. Only `silence` and `target-error` can be the trace of a cut.
+# How the server saw the client's session end.
 SessionEnd: TypeAlias = Literal[
     "never", "live", "silence", "fin", "rst", "target-error", "client-error", "stop", "server-down"
 ]
+TRACES_OF_A_CUT: frozenset[SessionEnd] = frozenset({"silence", "target-error"})  # rule 12: no other end is
+# A cut may have ended these: of the last one no server was there to see it.
+PERHAPS_CUT: frozenset[SessionEnd] = TRACES_OF_A_CUT | {"server-down"}
 # How the text of an event `rst` begins where the RST came from outside; else this server closed it.
 RESET = "the connection was reset"
 # The kind of the event that says that nothing of the run is left to verify, and why, in its text.

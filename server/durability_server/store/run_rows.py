@@ -315,15 +315,6 @@ def _codes(stored: str) -> tuple[str, ...]:
     return tuple(map(sys.intern, dict.fromkeys(stored.split())))
 
 
-def unverified(row: Row[Any], session_end: SessionEnd) -> PastVerdict | None:
-    """Stands for a run that met a cut, or may have met one while no server saw it, and was never looked at
-    again (rule 16)."""
-    if session_end not in ("silence", "target-error", "server-down"):
-        return None
-    wall = row.receipt_wall
-    return PastVerdict(run=row.run, verdict="unverified", cut_class="none", at_risk_ms1000=0, wall=wall)
-
-
 def listed(
     row: Any, session_end: SessionEnd, acked: int, standing: PastVerdict | None, *, client_name: str
 ) -> dict[str, Value]:

@@ -31,6 +31,7 @@ from sqlalchemy import (
 
 from durability import limits
 from durability.errors import RefusedError, StoreError
+from durability.evidence.strength import unverified
 from durability.formats.case import PastVerdict, SessionEnd
 from durability.formats.packing import Value, pack, unpack
 from durability.units import format_run, parse_run
@@ -72,7 +73,6 @@ from durability_server.store.run_rows import (
     stored_run,
     that_fit,
     unknown_run,
-    unverified,
     verdicts_of,
 )
 from durability_server.store.target_keys import TargetKeys
@@ -367,7 +367,8 @@ class Store:
             given = standing_verdicts(db, select(runs.run).where(*others))
             offs = power_offs_of(db, me)
         standing = (
-            given.get(row.run) or unverified(row, self._seen(row.session_end, row.held_at, row.holder))
+            given.get(row.run)
+            or unverified(row.run, self._seen(row.session_end, row.held_at, row.holder), row.receipt_wall)
             for row in rows
         )
         return Relations(

@@ -16,7 +16,7 @@ from durability.campaign.progress import cycles_left, doing, left_s
 from durability.campaign.results import DriveResult, results
 from durability.campaign.server_time import SILENT_AFTER_S
 from durability.evidence.strength import weightiest
-from durability.formats.case import Case
+from durability.formats.case import PERHAPS_CUT, TRACES_OF_A_CUT, Case, SessionEnd
 from durability.formats.packing import Value
 from durability.plain_text import owner_label
 from durability.units import parse_run
@@ -39,7 +39,7 @@ _GONE = {
     "dead": "every read failed after the I/O error",
     "silent": "a read did not return after the I/O error",
 }
-_ENDS = {
+_ENDS: Mapping[SessionEnd, str] = {
     "silence": "nothing was heard any more",
     "target-error": "the target reported an I/O error",
     "server-down": "the server went down during the run",
@@ -211,9 +211,9 @@ def _state(verdict: str, now: RunNow | None, gone: str) -> tuple[ShownState, str
     if now is not None and not now.verdict:
         if now.drive_seen in _GONE:
             return "vanished", _GONE[now.drive_seen]
-        if now.session_end in ("silence", "target-error"):
+        if now.session_end in TRACES_OF_A_CUT:
             return "cut", f"{_ENDS[now.session_end]}; verify run {now.run}"
-        if now.session_end == "server-down":
+        if now.session_end in PERHAPS_CUT:
             return "unknown", _ENDS[now.session_end]
     return _judged(verdict)
 

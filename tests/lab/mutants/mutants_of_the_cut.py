@@ -205,7 +205,7 @@ THE_CUT = (
         },
         change=without(
             verdict._session_reasons,
-            '("silence", "target-error")',
+            "TRACES_OF_A_CUT",
             '("silence", "target-error", "fin", "rst")',
         ),
     ),

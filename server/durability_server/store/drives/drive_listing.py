@@ -30,7 +30,7 @@ from sqlalchemy import (
 
 from durability.errors import FormatError
 from durability.evidence.drive_identity import enumerations
-from durability.evidence.strength import strength_of_drive
+from durability.evidence.strength import strength_of_drive, unverified
 from durability.formats.case import PastVerdict, SessionEnd
 from durability.formats.documents import from_value
 from durability.formats.facts import Facts
@@ -44,7 +44,6 @@ from durability_server.store.run_rows import (
     key_columns,
     standing_verdicts,
     that_fit,
-    unverified,
 )
 from durability_server.store.target_keys import (
     identity_of,
@@ -124,7 +123,7 @@ def _end(row: Row[Any], seen: Seen) -> SessionEnd:
 
 def standing_of(runs: Sequence[Row[Any]], given: Mapping[str, PastVerdict], seen: Seen) -> list[PastVerdict]:
     """The verdict that stands on each of these runs, and what stands for those that nobody verified."""
-    each = [given.get(row.run) or unverified(row, _end(row, seen)) for row in runs]
+    each = [given.get(row.run) or unverified(row.run, _end(row, seen), row.receipt_wall) for row in runs]
     return [one for one in each if one is not None]
 
 
