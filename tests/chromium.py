@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import select
 import shutil
 import subprocess
@@ -33,6 +34,13 @@ FLAGS = (
     "--hide-scrollbars",
     "--remote-debugging-pipe",
 )
+PAPER_PX = 703  # of A4 between margins of 12 mm, at 96 pixels an inch
+# What lies beyond the paper, and would be cut off: the beginning of its text.
+_BEYOND = """
+[...document.querySelectorAll('h1, h2, h3, p, li, pre, th, td, svg, .tile')].filter(one =>
+  one.getClientRects().length && one.getBoundingClientRect().right > innerWidth + 1
+).map(one => one.textContent.trim().slice(0, 60))
+"""
 _LAUNCH = """
 import fcntl, os, sys
 commands, answers = (fcntl.fcntl(int(end), fcntl.F_DUPFD, 10) for end in sys.argv[1:3])
@@ -65,11 +73,7 @@ class Browser:
         self.complaints, self.requests = [], []
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._ask(f"{domain}.enable")
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self._ask("Emulation.setEmulatedMedia", features=[scheme])
-        self._ask(
-            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
-        )
+        self._emulate("", dark=dark, width=width)
         self._ask("Page.navigate", url=path if isinstance(path, str) else path.absolute().as_uri())
         self._read_until(lambda message: message.get("method") == "Page.loadEventFired")
 
@@ -84,10 +88,26 @@ class Browser:
         answer = self._ask("Page.captureScreenshot", format="png", captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(answer["data"]))
 
-    def print_to(self, path: Path) -> None:
-        """The page on A4 as PDF."""
+    def print_to(self, path: Path) -> int:
+        """The page on A4 as PDF; the number of sheets."""
         answer = self._ask("Page.printToPDF", preferCSSPageSize=True, printBackground=True)
-        path.write_bytes(base64.b64decode(answer["data"]))
+        printed = base64.b64decode(answer["data"])
+        path.write_bytes(printed)
+        return len(re.findall(rb"/Type\s*/Page\b", printed))
+
+    def put_on_paper(self, *, dark: bool) -> list[str]:
+        """Lay the page out as for A4, where the screen is `dark`, to look at it; what lies beyond the
+        paper."""
+        self._emulate("print", dark=dark, width=PAPER_PX)
+        found: list[str] = self.evaluate(_BEYOND)
+        return found
+
+    def _emulate(self, media: str, *, dark: bool, width: int) -> None:
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._ask("Emulation.setEmulatedMedia", media=media, features=[scheme])
+        self._ask(
+            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
+        )
 
     def _ask(self, method: str, **parameters: Any) -> Any:
         self._number += 1

@@ -10,6 +10,7 @@ from tests import chromium
 from tests.client.bench.report.test_html_page import NAMES, pages
 
 _PHONE = 400
+_SHEETS_MAX = 12
 # Pictures that have no extent, or text that reaches beyond its picture by more than other fonts explain.
 _UNSEEN = """
 [...document.querySelectorAll('svg')].filter(svg => {
@@ -25,7 +26,9 @@ _CUT = """
 """
 
 
-@pytest.mark.parametrize(("name", "dark"), [*((name, False) for name in NAMES), ("result", True)])
+@pytest.mark.parametrize(
+    ("name", "dark"), [*((name, False) for name in NAMES), ("result", True), ("alike", True)]
+)
 def test_a_page_in_a_browser(browser: chromium.Browser, tmp_path: Path, name: str, dark: bool) -> None:
     """It asks for nothing but itself, says nothing to the console, fits a phone, and shows every picture."""
     path = tmp_path / f"{name}.html"
@@ -40,3 +43,18 @@ def test_a_page_in_a_browser(browser: chromium.Browser, tmp_path: Path, name: st
         assert browser.evaluate("document.title") != "taken"
     lightness = browser.evaluate("parseInt(getComputedStyle(document.body).backgroundColor.slice(4))")
     assert (lightness < 60) == dark
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_on_paper(browser: chromium.Browser, tmp_path: Path, name: str) -> None:
+    """Whatever the screen's colours, paper is white; no column, text or picture is cut off, and all prints on
+    a few sheets."""
+    path = tmp_path / f"{name}.html"
+    path.write_text(pages()[name], encoding="utf-8")
+    browser.open(path, dark=True)
+    assert browser.put_on_paper(dark=True) == []
+    assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert browser.evaluate(_UNSEEN) == []
+    assert browser.evaluate(_CUT) == []
+    browser.screenshot(tmp_path / f"{name}.png")
+    assert 1 <= browser.print_to(tmp_path / f"{name}.pdf") <= _SHEETS_MAX
