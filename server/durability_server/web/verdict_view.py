@@ -18,12 +18,25 @@ _TEXT_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FindingView:
+    """One example of a finding. `place`: the slot or name; `found`: what is there, and `acknowledged` what
+    should be; a sentence of another form is all in `found`."""
+
+    kind: str
+    place: str
+    found: str
+    acknowledged: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictView:
-    """`word` and `reasons` as sentences; `pairs`: names and texts of the rest."""
+    """`word` and `reasons` as sentences; `pairs`: names and texts of the rest; `examples`: a few of the
+    findings."""
 
     word: str
     reasons: tuple[str, ...]
     pairs: tuple[tuple[str, str], ...]
+    examples: tuple[FindingView, ...]
 
 
 def verdict_view(document: Value) -> VerdictView:
@@ -33,6 +46,7 @@ def verdict_view(document: Value) -> VerdictView:
         word=_text(found.get("verdict")),
         reasons=tuple(_reason(one) for one in _list(found.get("reasons"))),
         pairs=tuple((name, text) for name, text in _pairs(found) if text),
+        examples=tuple(one for one in map(_example, _list(found.get("examples"))) if one.found),
     )
 
 
@@ -59,6 +73,16 @@ def _findings(value: Value) -> str:
     if not isinstance(value, dict):
         return ""
     return ", ".join(f"{count:,} {name}" for name, count in counts.items()) or "none"
+
+
+def _example(value: Value) -> FindingView:
+    """Its parts, from the sentence that `evidence.judgement.describe` makes."""
+    kind, text = (_text(_map(value).get(name)) for name in ("class", "text"))
+    place, _, said = text.partition(": ")
+    acknowledged, is_known, there = said.partition(", expected ")[2].partition(", found ")
+    if not is_known:
+        return FindingView(kind=kind, place="", found=text, acknowledged="")
+    return FindingView(kind=kind, place=place, found=there, acknowledged=acknowledged)
 
 
 def _series(strength: Mapping[str, Value]) -> str:

@@ -32,6 +32,15 @@ pytestmark = pytest.mark.slow  # each starts the process of a page
 
 HTML = '<script>document.title="taken"</script>"\''
 EVIL = HTML + "\x1b[31m\u202e"
+LOSS: dict[str, Any] = {
+    "verdict": "loss",
+    "cut": {"class": "power", "proof": ["unsafe shutdowns of S7: 3 to 4"]},
+    "at_risk": {"ms1": 1, "ms10": 2, "ms100": 3, "ms1000": 5},
+    "reasons": [{"code": "findings", "text": f"12 records are lost {EVIL}"}],
+    "findings": {"lost": 12, "torn": 0},
+    "examples": [{"class": "lost", "text": f"writer 0 slot 7: lost, expected seq 9, found seq 3 {HTML}"}],
+    "strength": {"cuts": 1, "losses": 1, "bound": 1.0},
+}
 
 
 def _values(metrics: str, name: str) -> dict[str, float]:
@@ -68,15 +77,7 @@ async def test_runs_and_drives_are_those_of_the_commands(lab: Lab, store_url: st
     await client.close()
     judge = await lab.connect(running.address, "verify")
     await judge.fetch(7, lab.facts(serial="S7"), end=True)
-    document: dict[str, Any] = {
-        "verdict": "loss",
-        "cut": {"class": "power", "proof": ["unsafe shutdowns of S7: 3 to 4"]},
-        "at_risk": {"ms1": 1, "ms10": 2, "ms100": 3, "ms1000": 5},
-        "reasons": [{"code": "findings", "text": f"12 records are lost {EVIL}"}],
-        "findings": {"lost": 12, "torn": 0},
-        "strength": {"cuts": 1, "losses": 1, "bound": 1.0},
-    }
-    await judge.ask(messages.GiveVerdict(run=7, document=document), messages.Stored)
+    await judge.ask(messages.GiveVerdict(run=7, document=LOSS), messages.Stored)
     live = await lab.connect(running.address)
     await live.begin(lab.plan(run=8), lab.facts(serial="S8", uuid="u8"), label=HTML)
     await live.acknowledge(100, 234)
@@ -104,6 +105,8 @@ async def test_runs_and_drives_are_those_of_the_commands(lab: Lab, store_url: st
         "12 lost",
         "unsafe shutdowns of S7",
         "1 loss in 1 cut",
+        '<td class="words">writer 0 slot 7</td><td class="words">seq 3 &lt;script&gt;',
+        '<td class="words">seq 9</td>',
     ):
         assert wanted in text
 

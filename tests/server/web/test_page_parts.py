@@ -17,6 +17,8 @@ from starlette.requests import Request
 
 from durability.campaign.health import HealthRow
 from durability.errors import StoreError
+from durability.evidence.judgement import describe, place_name
+from durability.evidence.observation import Observation, Span
 from durability.formats.histogram import Histogram
 from durability.formats.plan import Plan
 from durability.formats.run_statistics import Statistics
@@ -31,7 +33,7 @@ from durability_server.web.page_listener import PageListener
 from durability_server.web.pictures import PictureLine, health_lines
 from durability_server.web.pictures import line_of as picture_of
 from durability_server.web.readings import Overview, campaign_view, missing_text, unix_s
-from durability_server.web.verdict_view import verdict_view
+from durability_server.web.verdict_view import FindingView, verdict_view
 from durability_server.web.viewer_access import ViewerAccess
 from durability_server.web.watch import Topic, Watch, pause_s
 from tests.core.campaign.told_campaign import begun, part
@@ -174,6 +176,25 @@ def test_a_reason_without_a_sentence_gets_that_of_its_code() -> None:
     view = verdict_view({"reasons": [{"code": "findings"}] * 1000, "findings": {"lost": 3, "torn": 0}})
     assert view.reasons[0].startswith("acknowledged data are missing") and len(view.reasons) == 50
     assert ("findings", "3 lost") in view.pairs
+
+
+def test_examples_of_findings_are_rows() -> None:
+    """Of each, the slot or name, what is there and what was acknowledged, as the sentence of the judge says
+    it; a sentence of another form is shown whole."""
+    place = place_name(writer=0, slot=7, suffix="", offset=72704)
+    spans = (Span(state="version", seq=34, sectors=1), Span(state="zero", sectors=7))
+    seen = Observation(writer=0, slot=7, spans=spans)
+    text = describe(seen, place=place, expected="seq 98 or newer", finding="lost")
+    other = "file TARGET.0.3: resurrected; its removal was durable before seq 9"
+    examples = [{"class": "lost", "text": text}, {"class": "resurrected", "text": other}, None]
+    parts = FindingView(
+        kind="lost",
+        place="writer 0 slot 7 (TARGET offset 72704)",
+        found="seq 34 in 1 sector, zeros in 7 sectors",
+        acknowledged="seq 98 or newer",
+    )
+    whole = FindingView(kind="resurrected", place="", found=other, acknowledged="")
+    assert verdict_view({"verdict": "loss", "examples": examples}).examples == (parts, whole)
 
 
 def test_findings_that_do_not_count_are_called_so() -> None:
