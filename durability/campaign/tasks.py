@@ -93,8 +93,9 @@ class Condition:
     that shows that it has one. `capacitor_percent`: health of its capacitors (OCP log page C0h), 0 if it says
     that it has none.
     `emulated`: counters of a guest's drive. `holds`: what is recognised on the device and in its partitions
-    ("gpt 1:ext4=UUID"), "" for nothing or if not looked for; of a target in a file system of the user's the
-    type and UUID of that. `wwid`: the drive's world-wide name, "" for none."""
+    ("gpt 1:ext4=UUID", or "#" and a digest for each word of very many), "" for nothing or if not looked for;
+    of a target in a file system of the user's the type and UUID of that. `wwid`: the drive's world-wide name,
+    "" for none."""
 
     model: Text
     serial: Text

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from durability import limits, plain_text
+from durability.campaign.assignments import REPORTED_TEXT_BYTES_MAX
 from durability.campaign.definition.settings import DriveUnderTest
 from durability.campaign.tasks import Condition, DriveTask, Task, in_one_order
 from durability.errors import DurabilityError, TargetError
@@ -45,6 +46,7 @@ _OF_CONTENTS = re.compile(r"/dev/disk/by-(label|uuid)/.*")
 _LINKS = ("/dev/disk/by-id", "/dev/disk/by-path", "/dev/mapper")
 _PLACES = "/dev/disk/by-path/"
 _MARK = b"durability erase"  # at the beginning of a device; a digest of campaign and drive follows
+_SHORT_DIGITS = 6  # of a digest in the place of a word: 256 of them fit, of all partitions that Linux has
 _OWN_BYTES = 9  # of a UUID, by which a file system is known as this campaign's; the others are random
 Contents: TypeAlias = Mapping[str, Sequence[Signature]]  # by partition; "" for the device itself
 
@@ -120,8 +122,11 @@ def is_certain(found: FoundDrive) -> bool:
 
 
 def contents_text(contents: Contents) -> str:
-    """What is recognised on a device, as `Condition.holds` has it."""
-    return " ".join(_words(contents))
+    """What is recognised on a device, as `Condition.holds` has it: whole, or digests of its words, where the
+    server would keep only the beginning."""
+    words = _words(contents)
+    text = " ".join(words)
+    return text if len(text.encode()) <= REPORTED_TEXT_BYTES_MAX else " ".join(map(_short, words))
 
 
 def check_contents(task: Task, mine: DriveTask, found: FoundDrive, contents: Contents) -> None:
@@ -132,7 +137,7 @@ def check_contents(task: Task, mine: DriveTask, found: FoundDrive, contents: Con
     first = set(mine.examined.holds.split()) if mine.examined is not None else set()
     own = {one for one in contents.get("", ()) if _is_own(one.uuid, task, mine)}
     others = {part: [one for one in each if part or one not in own] for part, each in contents.items()}
-    new = [word for word in _words(others) if word not in first]
+    new = [word for word in _words(others) if not _forms(word) & first]
     if is_certain(found):
         if new:
             raise DriveError(
@@ -143,7 +148,9 @@ def check_contents(task: Task, mine: DriveTask, found: FoundDrive, contents: Con
         return
     if not new and (own if mine.drive.file_system else _is_left(task, mine, found.device)):
         return
-    if not mine.again and mine.examined is not None and first == set(_words(contents)):
+    now = [_forms(word) for word in _words(contents)]
+    is_as_examined = all(forms & first for forms in now) and first <= set[str]().union(*now)
+    if not mine.again and mine.examined is not None and is_as_examined:
         return
     raise DriveError(
         "wrong-drive",
@@ -170,7 +177,8 @@ def erased(mine: DriveTask, contents: Contents) -> DriveTask:
     first = mine.examined
     if first is None:
         return mine
-    left = [word for word in _words(contents) if word in first.holds.split()]
+    now = set[str]().union(*map(_forms, _words(contents)))
+    left = [word for word in first.holds.split() if word in now]
     return replace(mine, examined=replace(first, holds=" ".join(left)))
 
 
@@ -275,6 +283,15 @@ def _word(part: str, one: Signature) -> str:
     """As "ext4=UUID", in the first partition "1:ext4=UUID"; a partition table has no UUID."""
     place, known = f"{part}:" if part else "", f"={one.uuid}" if one.uuid else ""
     return plain_text.as_line(f"{place}{one.type}{known}")
+
+
+def _forms(word: str) -> set[str]:
+    """How a check may have told of it."""
+    return {word, _short(word)}
+
+
+def _short(word: str) -> str:
+    return f"#{hashlib.sha256(word.encode()).hexdigest()[:_SHORT_DIGITS]}"
 
 
 def _is_own(known: str, task: Task, mine: DriveTask) -> bool:
