@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from durability.campaign.definition.settings import DRIVES_MAX
 from durability.errors import DurabilityError, SetupError, UsageError
 from durability.protocol.messages import List, Listing
 from durability_client.join_command import join
@@ -43,6 +44,7 @@ _CARDS_S = 60.0  # until a network card is there
 _SAID_MAX = 200
 _HOST_NAME_MAX = 63
 _VERDICTS = 5
+_ROWS = DRIVES_MAX + _VERDICTS  # in a cycle each drive's newest run has no verdict yet
 _ASK_S = 10.0
 
 
@@ -58,6 +60,7 @@ class Live:
         self._said_count = 0
         self._joined = ""
         self._trouble = ""
+        self._unread: list[str] = []  # why the files on sticks say nothing
         self._network: JoinRequest | None = None
         self._verdicts: list[dict[str, str]] = []
 
@@ -93,6 +96,7 @@ class Live:
                 self._trouble = str(error)
                 await asyncio.sleep(_LOOK_S)
         self._trouble = ""
+        self._unread = []
         for console in self._consoles:
             console.asks = False
         self._joined = f"{', '.join(credential.servers)}, as {credential.name}"
@@ -103,18 +107,30 @@ class Live:
     async def _join_request(self) -> JoinRequest | None:
         """How to join, by the console's line if somebody types one; None if nobody has said so yet."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(_JOIN_S if self._trouble else _LOOK_S):
+            async with asyncio.timeout(_JOIN_S if self._trouble or self._unread else _LOOK_S):
                 line = await self._typed.get()
                 typed = from_console(line)
                 return replace(self._kernel, server=typed.server, code=typed.code)
         if self._kernel.server:
             return self._kernel
+        return await self._from_sticks()
+
+    async def _from_sticks(self) -> JoinRequest | None:
+        """What the first file says that names a server; one that cannot be read hides no other."""
+        unread: list[str] = []
+        found = None
         for device in await asyncio.to_thread(stick.find):
-            request = await asyncio.to_thread(stick.read, device)
-            await asyncio.to_thread(self._set_network, request)
+            try:
+                request = await asyncio.to_thread(stick.read, device)
+                await asyncio.to_thread(self._set_network, request)
+            except (DurabilityError, OSError, ValueError) as error:
+                unread.append(str(error))
+                continue
             if request.server:
-                return request
-        return None
+                found = request
+                break
+        self._unread = unread
+        return found
 
     async def _try(self, request: JoinRequest) -> None:
         await join(
@@ -175,16 +191,16 @@ class Live:
         while True:
             await asyncio.sleep(_ASK_S)
             if self._joined and asked != self._said_count:
-                asked = self._said_count
+                said = self._said_count
                 with suppress(DurabilityError, OSError, TimeoutError):
                     async with asyncio.timeout(_JOIN_MAX_S):
                         self._verdicts = await self._newest_verdicts()
+                    asked = said
 
     async def _newest_verdicts(self) -> list[dict[str, str]]:
         with closing(await connect(endpoint(None, None), "query")) as connection:
-            listing = await connection.request(
-                List(limit=4 * _VERDICTS, by="run", drive="", host=""), Listing
-            )
+            newest = List(limit=_ROWS, by="run", drive="", host="")
+            listing = await connection.request(newest, Listing)
         return [_row(row) for row in listing.rows if row.get("verdict")][:_VERDICTS]
 
     async def _show(self) -> None:
@@ -201,7 +217,7 @@ class Live:
             drives=this_machine.drives(),
             network=", ".join(addresses(output_of("ip", "-brief", "address"))),
             joined=self._joined,
-            trouble=self._trouble,
+            troubles=[*filter(None, (self._trouble,)), *self._unread],
             said=tuple(self._said),
             verdicts=tuple(self._verdicts),
         )

@@ -24,14 +24,15 @@ _CUT = ".."  # a console in text mode has few characters
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """All that is shown. `trouble`: why the machine has not joined; `said`: lines of the agent, oldest first;
-    `verdicts`: rows of the server's listing, newest first; `joined`: as whom it is known and where, or ""."""
+    """All that is shown. `troubles`: why the machine has not joined; `said`: lines of the agent, oldest
+    first; `verdicts`: rows of the server's listing, newest first; `joined`: as whom it is known and where, or
+    ""."""
 
     machine: ThisMachine
     drives: Sequence[SeenDrive]
     network: str
     joined: str
-    trouble: str
+    troubles: Sequence[str]
     said: Sequence[str]
     verdicts: Sequence[dict[str, str]]
 
@@ -45,8 +46,7 @@ def head(view: View, *, width: int) -> list[str]:
         f"Network  {view.network or 'no address yet'}",
         f"Server   {view.joined or 'not joined yet'}",
     ]
-    if view.trouble:
-        lines.append(f"         {view.trouble}")
+    lines += [f"         {trouble}" for trouble in view.troubles]
     lines += ["", *_drives(view, width)]
     return _fitted(lines, width)
 

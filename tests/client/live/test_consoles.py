@@ -33,7 +33,7 @@ def view(*, joined: str = "", trouble: str = "", said: Sequence[str] = (), verdi
         drives=[DRIVE],
         network="eno1 192.0.2.7/24",
         joined=joined,
-        trouble=trouble,
+        troubles=[trouble] if trouble else [],
         said=said,
         verdicts=rows,
     )
