@@ -6,22 +6,27 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from durability.protocol import messages
-from durability.units import format_run
+from durability.units import format_run, parse_run
 from tests import chromium
 from tests.places import ROOT
+from tests.server.campaigns.played_machine import Machine
+from tests.server.campaigns.test_campaigns import begin, living, settings_of, until
 from tests.server.conftest import Lab
 from tests.server.web.conftest import Show
-from tests.server.web.test_live_values import HTML, statistics_after
+from tests.server.web.test_live_values import HTML, LOSS, statistics_after
 
 pytestmark = pytest.mark.slow
 
 TEMPLATES = ROOT / "server/durability_server/web/templates"
 _PHONE = 400
+_SHEETS_MAX = 3
 _ALL = "document.querySelectorAll('#live a[href], #live .scroll')"
 # The keyboard goes to the last of what it can reach; its number, from 1.
 _HOLD = f"(() => {{ const all = [...{_ALL}]; all.at(-1).focus(); return all.length; }})()"
@@ -91,6 +96,41 @@ async def test_pages_in_a_browser(
             assert all(url.startswith(page.url) for url in browser.requests)
     await page.page.close()
     await _shows(browser, "Not connected since")
+
+
+async def test_pages_on_paper(
+    lab: Lab, sqlite_url: str, show_page: Show, browser: chromium.Browser, tmp_path: Path
+) -> None:
+    """Whatever the screen's colours, paper is white; no column or text is cut off, and each page prints on
+    a few sheets."""
+    running = await lab.start(sqlite_url, readers=True)
+    page = await show_page(running.server, sqlite_url)
+    power = tmp_path / "power"
+    power.write_text("on\n")
+    settings = settings_of(power, cuts=1)
+    drive = replace(settings.drives[0], name="S6Z1NJ0W123456K-0001")  # which is its serial, too
+    machine = Machine(lab, running.address, power, host="storage-node-17", verdicts={drive.name: ["loss"]})
+    async with living(machine):
+        await begin(lab, running, replace(settings, drives=(drive,)))
+        await until(lab, running, lambda state: state.state == "ended")
+    run = machine.armed[-1]
+    judge = await lab.connect(running.address, "verify")
+    await judge.fetch(parse_run(run), lab.facts())
+    await judge.ask(messages.GiveVerdict(run=parse_run(run), document=LOSS), messages.Stored)
+    for path, wanted in (
+        ("", "ended: "),
+        ("campaigns/trial", "Newest cycles"),
+        (f"runs/{run}", "Examples of findings"),
+    ):
+        await _look(browser.open, page.url + path, dark=True)
+        await _shows(browser, wanted)
+        assert await _look(browser.put_on_paper, dark=True) == []
+        background = await _look(browser.evaluate, "getComputedStyle(document.body).backgroundColor")
+        assert background == "rgb(255, 255, 255)"
+        name = path.partition("/")[0] or "overview"
+        await _look(browser.screenshot, tmp_path / f"{name}.png")
+        assert 1 <= await _look(browser.print_to, tmp_path / f"{name}.pdf") <= _SHEETS_MAX
+    await page.page.close()
 
 
 async def test_a_page_that_was_hidden_has_one_stream(
