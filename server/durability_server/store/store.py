@@ -525,12 +525,13 @@ class Store:
         """The newest `limit` runs whose clients are connected."""
         return self._now(limit, self._is_live())
 
-    def live_by_host(self) -> dict[str, int]:
-        """How many runs have clients that are connected, by machine."""
-        host = tables.runs.c.host
-        counted = select(host, func.count()).where(self._is_live()).group_by(host)
+    def live_by_client(self) -> dict[tuple[str, str], int]:
+        """How many runs have clients that are connected, by client and host name."""
+        columns = tables.runs.c
+        of_each = select(columns.client, columns.host, func.count()).where(self._is_live())
         with self._database.reading() as db:
-            return {name: int(count) for name, count in db.execute(counted)}
+            rows = db.execute(of_each.group_by(columns.client, columns.host)).all()
+        return {(client, host): int(count) for client, host, count in rows}
 
     def _is_live(self) -> ColumnElement[bool]:
         """Whether a run is live, as `_seen` tells it of one row."""

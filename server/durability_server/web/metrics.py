@@ -25,7 +25,7 @@ from durability_server.web.watch import Watch
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _DRIVE = ("serial", "model", "machine", "client")
 _Labels: TypeAlias = tuple[str, str, str, str]
-_CAMPAIGN = ("campaign", "drive", "machine")
+_CAMPAIGN = ("campaign", "drive", "client")
 
 
 def metrics(seen: Overview | None, watch: Watch, browsers: int) -> bytes:
@@ -88,7 +88,7 @@ def _of_the_store(seen: Overview, watch: Watch) -> Iterator[Metric]:
     yield from _of_drives(drives)
     yield from _of_newest_runs(drives, watch)
     machines = _gauge(
-        "machine_silent_seconds", "Seconds since a campaign's agent was last heard.", ["campaign", "machine"]
+        "machine_silent_seconds", "Seconds since a campaign's agent was last heard.", ["campaign", "client"]
     )
     for campaign in seen.campaigns:
         for machine, silent_s in campaign.silent_s.items():

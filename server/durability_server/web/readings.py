@@ -6,7 +6,7 @@ print, so the values are equal. Refuses to conclude more than those say.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -74,9 +74,11 @@ class DriveView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineView:
-    """A machine under test. `state`: "writing", "silent", "heard", "idle"."""
+    """A machine under test. `hosts`: the host names of its runs, if they are others than its name; `state`:
+    "writing", "silent", "heard", "idle"."""
 
     name: str
+    hosts: tuple[str, ...]
     state: str
     text: str
     last_seen: str
@@ -134,7 +136,7 @@ def overview(
     campaigns = watch.read()
     rows = store.drive_listing(LISTED_DRIVES_MAX, client=None, of_each=DRIVES_OF_CLIENT_MAX)
     now = {run.run: run for run in store.runs_now([parse_run(str(row["run"])) for row in rows])}
-    live, live_by_host = store.live_runs(live_max), store.live_by_host()
+    live, live_by_client = store.live_runs(live_max), store.live_by_client()
     gone = vanished(campaigns)
     claims = Counter(str(row["serial"]) for row in rows)
     drives = tuple(
@@ -143,11 +145,11 @@ def overview(
     )
     return Overview(
         drives=drives,
-        machines=tuple(_machines(drives, live, live_by_host, campaigns, silent_s)),
+        machines=tuple(_machines(drives, live, live_by_client, campaigns, silent_s)),
         campaigns=tuple(campaign_view(one, silent_s.get(one.name, {})) for one in reversed(campaigns)),
         runs=store.listing(LISTED_RUNS_MAX, client=None),
         live=live,
-        live_count=sum(live_by_host.values()),
+        live_count=sum(live_by_client.values()),
     )
 
 
@@ -227,19 +229,26 @@ def _judged(verdict: str) -> tuple[ShownState, str]:
 def _machines(
     drives: Iterable[DriveView],
     live: Iterable[RunNow],
-    live_by_host: Mapping[str, int],
+    live_by_client: Mapping[tuple[str, str], int],
     campaigns: Iterable[WatchedCampaign],
     silent_s: Mapping[str, Mapping[str, float]],
 ) -> Iterable[MachineView]:
-    """Each machine once: by the host name of its runs, and the names of machines of campaigns."""
+    """Each machine once: by the name that it joined with, which campaigns have too; the operator's by its
+    host name."""
+    rows = [(drive.row, drive.last_seen) for drive in drives]
+    names = {str(row["client"]): str(row["client_name"]) for row, _ in rows}
+    heard = [(str(row["client"]), str(row["host"]), last_seen) for row, last_seen in rows]
+    heard += [(run.client, run.host, run.last_receipt) for run in live]
+    heard += [(client, host, "") for client, host in live_by_client]
     seen: dict[str, str] = {}
-    for drive in drives:
-        host = str(drive.row["host"])
-        seen[host] = max(seen.get(host, ""), drive.last_seen)
-    for host in live_by_host:
-        seen.setdefault(host, "")
-    for run in live:
-        seen[run.host] = max(seen.get(run.host, ""), run.last_receipt)
+    hosts: defaultdict[str, set[str]] = defaultdict(set)
+    for client, host, last_seen in heard:
+        name = names.get(client) or host
+        seen[name] = max(seen.get(name, ""), last_seen)
+        hosts[name].add(host)
+    writing: Counter[str] = Counter()
+    for (client, host), count in live_by_client.items():
+        writing[names.get(client) or host] += count
     silent: dict[str, tuple[float, str]] = {}
     for campaign in campaigns:
         if campaign.state.settings is None or campaign.is_over:
@@ -250,12 +259,13 @@ def _machines(
                 silent[machine] = silent_s[campaign.name][machine], campaign.name
     for name in sorted(seen):
         quiet_s, campaign_name = silent.get(name, (0.0, ""))
-        if name in live_by_host:
-            state, text = "writing", f"{live_by_host[name]} live"
+        if name in writing:
+            state, text = "writing", f"{writing[name]} live"
         elif quiet_s > SILENT_AFTER_S:
             state, text = "silent", f"its agent has not reported for {quiet_s:.0f} s"
         elif campaign_name:
             state, text = "heard", f"in campaign {campaign_name}"
         else:
             state, text = "idle", ""
-        yield MachineView(name=name, state=state, text=text, last_seen=seen[name])
+        others = tuple(sorted(hosts[name] - {name, ""}))
+        yield MachineView(name=name, hosts=others, state=state, text=text, last_seen=seen[name])

@@ -7,17 +7,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from durability_server.store.client_store import Client, Invitation
 from durability_server.store.store import Store
 from durability_server.web.campaign_watch import CampaignWatch
 from durability_server.web.metrics import metrics
 from durability_server.web.readings import Overview, overview
 from durability_server.web.watch import Watch
+from tests.client.bench.test_cut_verdicts import keep_log
+from tests.core.campaign.told_campaign import condition
+from tests.core.campaign.written_log import written_log
 from tests.server.store.conftest import StoreFixture
 
 if TYPE_CHECKING:
     from tests.server.conftest import Lab
 
 SHOWN = 2
+WALL = "2026-01-01T00:00:00Z"
 
 
 @pytest.fixture
@@ -30,9 +35,9 @@ def filled(sqlite_url: str, lab: Lab) -> Iterator[StoreFixture]:
     store.close()
 
 
-def _begin(filled: StoreFixture, run: int, serial: str, session_end: str) -> None:
+def _begin(filled: StoreFixture, run: int, serial: str, session_end: str, client: str = "") -> None:
     facts = filled.lab.facts(serial=serial, uuid=f"of {serial}")
-    filled.register(run, facts=facts, force=True)
+    filled.register(run, facts=facts, force=True, client=client)
     filled.arm(run, facts=facts)
     filled.save(run, session_end=session_end)
 
@@ -54,13 +59,40 @@ def test_all_live_runs_are_counted(filled: StoreFixture) -> None:
     assert f"\ndurability_live_runs {SHOWN + 2}.0\n" in text
 
 
+def test_a_machine_is_the_client_that_joined(filled: StoreFixture) -> None:
+    """Two clones with one host name are two machines, under their own names, and the operator's is a third.
+    One that is in a campaign stands there once, and its series in /metrics have the label of its drive's."""
+    for run, name in enumerate(("db1", "db2"), 1):
+        hash_ = bytes([run]) * 32
+        invitation = Invitation(hash=hash_, role="client", name="", expires=10)
+        filled.store.clients.invite(invitation, wall=WALL, now=1)
+        joined = Client(id=f"c{run}", name=name, role="client", hash=b"h")
+        filled.store.clients.join(hash_, joined, wall=WALL, now=1)
+        _begin(filled, run, f"S{run}", "live" if run == 1 else "silence", client=f"c{run}")
+    _begin(filled, 3, "S3", "live")
+    keep_log(filled.store, written_log("c", [], {"d0": condition("S2")})[:-1])  # it goes on
+    campaign = CampaignWatch(filled.store.campaigns)
+    (machine,) = campaign.read()[0].state.plan.machines
+    filled.store.clients.rename("c2", machine)
+    seen = overview(filled.store, campaign, {"c": {machine: 0.5}}, SHOWN)
+    host = filled.lab.facts().host.hostname
+    assert {(one.name, one.hosts, one.state, one.text) for one in seen.machines} == {
+        ("db1", (host,), "writing", "1 live"),
+        (machine, (host,), "heard", "in campaign c"),
+        (host, (), "writing", "1 live"),
+    }
+    text = metrics(seen, Watch(filled.store), 1).decode()
+    assert f'durability_machine_silent_seconds{{campaign="c",client="{machine}"}} 0.5' in text
+    assert f'durability_drive_runs{{client="{machine}",machine="{host}",' in text
+
+
 def test_a_run_that_a_dead_server_left_is_not_live(sqlite_url: str, filled: StoreFixture) -> None:
     """It takes no place of those that are shown."""
     _begin(filled, 1, "S1", "live")
     filled.store.close()
     filled.store = Store(sqlite_url)
     filled.store.open()
-    assert filled.store.live_runs(SHOWN) == () and filled.store.live_by_host() == {}
+    assert filled.store.live_runs(SHOWN) == () and filled.store.live_by_client() == {}
 
 
 def test_a_cut_that_nobody_verified_is_no_verdict(filled: StoreFixture) -> None:
