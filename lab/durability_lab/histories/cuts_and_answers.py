@@ -17,15 +17,24 @@ _CUT_SUBJECTS = {"os": ("guest", *_HARDWARE), "vm": _HARDWARE, "power": _HARDWAR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedCut:
-    """Something lost its power, or its operating system. `promised_ns`: see `EventfulDrive`, at that time."""
+    """Something lost its power, or its operating system. `promised_ns`: see `EventfulDrive`, at that time.
+    `in_guest`: it was a guest, or its drive: the host kept its power, and what that lost was its own."""
 
     at_ns: int
     what: str
     promised_ns: dict[int, int]
+    in_guest: bool = False
 
     def is_of(self, cut_class: str) -> bool:
         """Whether it was a cut of that class."""
-        return self.what in _CUT_SUBJECTS.get(cut_class, ())
+        host_lost_power = not (self.in_guest and cut_class == "power")
+        return self.what in _CUT_SUBJECTS.get(cut_class, ()) and host_lost_power
+
+    def is_attested_as(self, cut_class: str) -> bool:
+        """Whether an honest operator says so, who names every class but power: of a guest that was forced off
+        as a whole its end is known to mean no more."""
+        forced_off = self.in_guest and self.what == "machine"
+        return self.is_of("vm" if cut_class == "power" and forced_off else cut_class)
 
     def hit(self, run: int) -> bool:
         """Whether the drive had promised something to the run."""
@@ -37,7 +46,7 @@ def attests(step: Step, cuts: Iterable[PlayedCut], judged: Iterable[int]) -> boo
     if step["attest"] != "true":
         return step["attest"] == "false"
     runs = tuple(judged)
-    return any(cut.is_of(step["cut_class"]) and cut.hit(run) for cut in cuts for run in runs)
+    return any(cut.is_attested_as(step["cut_class"]) and cut.hit(run) for cut in cuts for run in runs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

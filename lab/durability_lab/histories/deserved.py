@@ -14,6 +14,7 @@ missed.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -301,7 +302,7 @@ def _due(world: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[int,
     """The only right answer, "" where several are: the floor below which no tester may fall."""
     plain = answer.step["min_cuts"] == "1" and not answer.older and not answer.interrupted
     newest = run == _newest(world) and run in world.sound
-    if not (plain and newest and run in damage and _shown_power(world, answer)):
+    if not (plain and newest and run in damage and _shown(world, answer)):
         return ""
     if run in answer.smaller or world.smaller(run):  # one without a serial may be another drive with a copy
         return ""
@@ -325,15 +326,23 @@ def _missed(world: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[i
         return "loss"
     if run in damage and damage[run].any:
         return "loss" if _damaged(world, answer, run) else ""
-    if _shown_power(world, answer) and _qualifying(world, run, "power"):
+    if _shown(world, answer) and _qualifying(world, run, _strongest(world)):
         return "durable"
     restarted = any(cut.what != "drive" for cut in world.cuts)
     return "durable" if answer.step["require"] == "os" and restarted and _qualifying(world, run, "os") else ""
 
 
-def _shown_power(world: KnownTruth, answer: VerifyAnswer) -> bool:
-    """Whether the operator said that the power was cut, or the drive counts such cuts."""
+def _shown(world: KnownTruth, answer: VerifyAnswer) -> bool:
+    """Whether the operator said that the power was cut, or the drive counts such cuts; of a guest, that it
+    was forced off, where no more is required."""
+    if world.history.in_guest:
+        return answer.attested and answer.step["cut_class"] != "os" and answer.step["require"] == "os"
     return world.history.counters or (answer.attested and answer.step["cut_class"] == "power")
+
+
+def _strongest(world: KnownTruth) -> str:
+    """The strongest class of a cut that there can be: the power of a host is not cut here."""
+    return "vm" if world.history.in_guest else "power"
 
 
 def _newest(world: KnownTruth) -> int:
@@ -409,8 +418,10 @@ def _met(world: KnownTruth, cut: PlayedCut, run: int) -> bool:
 def _limit(world: KnownTruth, answer: VerifyAnswer, run: int, cut_class: str) -> str:
     """The documented assumption that makes a durable right that the truth does not."""
     cut = any(one.hit(run) and one.is_of(cut_class) for one in world.cuts)
-    silent = [one.at_ns for one in world.cuts if one.what == "guest" and _met(world, one, run)]
-    false = answer.step["attest"] == "false" and not world.history.counters
+    died = (one.at_ns for one in world.cuts if one.what == "guest" and _met(world, one, run))
+    silent = min(died, default=math.inf)
+    contradicted = world.history.counters and not world.history.in_guest  # what is emulated counts nothing
+    false = answer.step["attest"] == "false" and not contradicted
     assumed = {
         "stopped writing in a dead network": cut and run in world.ended_unheard,
         "a drive without a link looks dead": cut and run in world.failed_with_power,
@@ -419,7 +430,7 @@ def _limit(world: KnownTruth, answer: VerifyAnswer, run: int, cut_class: str) ->
             cut and _hid_its_wait(world, answer, run)
         ),
         "the system died before the power went": (
-            any(one.what != "guest" and one.at_ns > min(silent) for one in world.cuts) if silent else False
+            any(one.what != "guest" and one.is_of(cut_class) and one.at_ns > silent for one in world.cuts)
         ),
         "a false attestation": false and any(_met(world, one, run) for one in world.cuts),
     }

@@ -22,7 +22,7 @@ from hypothesis.errors import FlakyFailure
 
 from durability.errors import SetupError
 from durability_lab.histories.play import Played, play
-from durability_lab.histories.steps import KINDS, SERIALS, TARGETS, History, Step
+from durability_lab.histories.steps import KINDS, MACHINES, SERIALS, TARGETS, History, Step
 
 # Honest drives first, as a shrunk history should have one where it can; liars of each kind after them.
 DRIVES = (
@@ -49,6 +49,7 @@ WEIGHTS = {"run": 3, "pass": 6, "cut": 3, "boot": 2, "verify": 3, "network": 2, 
 STEPS_MAX = 10
 # Of these words, how often the first value is drawn beside each of the others: most steps are plain ones.
 USUAL = {("run", "next"): 12, ("verify", "cut_after"): 5, ("verify", "beside"): 4, ("cut", "node"): 2}
+_HARDWARE = 9  # times as often a machine is none of a hypervisor, beside each other kind
 # A run in trouble, some time, a cut: three steps that single draws seldom put in a row. Every verdict about
 # what was at risk rests on such a history, so it is drawn as one, with each of these troubles.
 _TROUBLES = ("error", "hang", "network", "kill", "freeze")
@@ -166,6 +167,7 @@ def histories() -> st.SearchStrategy[History]:
         drive=st.sampled_from(DRIVES),
         counters=st.booleans(),
         serials=st.sampled_from(SERIALS),
+        machine=st.sampled_from((MACHINES[0],) * _HARDWARE + MACHINES),
         steps=steps,
     )
 

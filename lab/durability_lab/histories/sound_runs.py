@@ -25,6 +25,7 @@ class SoundRuns:
     def __init__(self) -> None:
         self.sound: set[int] = set()
         self._spoiled: set[int] = set()  # runs to which more happened than a cut
+        self._before_boot: set[int] = set()  # runs that are older than the boot that there is
 
     def spoil(self, runs: Iterable[int]) -> None:
         """More than a cut happens, to all runs that there are."""
@@ -35,6 +36,13 @@ class SoundRuns:
         """A step comes, with these runs on the drive."""
         if step.kind not in _HARMLESS or (step.kind in _HARMLESS_AFTER and client_alive):
             self.spoil(runs)
+
+    def machine_starts(self, runs: Iterable[int]) -> None:
+        """It starts anew, with these runs on the drive. Only the first boot after a run shows when the system
+        of that ended: one between may have reset its connection."""
+        self._spoiled |= self._before_boot
+        self.sound -= self._before_boot
+        self._before_boot = set(runs)
 
     def cut(
         self, what: str, plan: Plan, *, heard: bool, at_ns: int, begun_ns: int | None, promised_ns: int

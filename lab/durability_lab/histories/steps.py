@@ -18,7 +18,8 @@ from durability_lab.drive import faults
 FORMAT = "durability.history/1"
 TARGETS = ("device", "file")
 SERIALS = ("own", "wwid", "same", "none")  # see `History`
-_HEADS = ("seed", "target", "drive", "counters", "serials")
+MACHINES = ("hardware", "guest", "hidden")  # see `History`
+_HEADS = ("seed", "target", "drive", "counters", "serials", "machine")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +145,9 @@ class Step:
 class History:
     """A whole history. `target`: "device" or "file". `drive`: a model's spec. `counters`: whether the drive
     counts unsafe shutdowns. `serials`: each drive has its "own"; an adapter has one for all drives, and
-    shows the "wwid" of each, or the "same" for all; or "none" is shown."""
+    shows the "wwid" of each, or the "same" for all; or "none" is shown. `machine`: "hardware"; a "guest",
+    whose drives are emulated, and whose host keeps its power; or one of which only the drives show that,
+    "hidden"."""
 
     seed: int
     target: str
@@ -152,6 +155,12 @@ class History:
     counters: bool
     steps: tuple[Step, ...]
     serials: str = SERIALS[0]
+    machine: str = MACHINES[0]
+
+    @property
+    def in_guest(self) -> bool:
+        """Whether the machine is a virtual one."""
+        return self.machine != MACHINES[0]
 
     def __str__(self) -> str:
         counters = "yes" if self.counters else "no"
@@ -162,6 +171,7 @@ class History:
             f"drive {self.drive}",
             f"counters {counters}",
             *([] if self.serials == SERIALS[0] else [f"serials {self.serials}"]),
+            *([] if self.machine == MACHINES[0] else [f"machine {self.machine}"]),
         )
         return "\n".join([*head, *map(str, self.steps)]) + "\n"
 
@@ -174,12 +184,14 @@ class History:
         if not lines or lines[0] != FORMAT:
             raise ValueError(f"the first line is not {FORMAT!r}: not a history")
         given = list(takewhile(lambda line: line.partition(" ")[0] in _HEADS, lines[1:]))
-        heads = {"serials": SERIALS[0], **dict(line.partition(" ")[::2] for line in given)}
+        usual = {"serials": SERIALS[0], "machine": MACHINES[0]}
+        heads = {**usual, **dict(line.partition(" ")[::2] for line in given)}
         if set(heads) != set(_HEADS):
             raise ValueError("expected the lines seed, target, drive and counters after the first")
         if not heads["seed"].isdecimal():
             raise ValueError(f"seed is a number, found {heads['seed']!r}")
-        for head, allowed in (("target", TARGETS), ("counters", ("yes", "no")), ("serials", SERIALS)):
+        words = {"target": TARGETS, "counters": ("yes", "no"), "serials": SERIALS, "machine": MACHINES}
+        for head, allowed in words.items():
             if heads[head] not in allowed:
                 raise ValueError(f"{head} is one of {', '.join(allowed)}, found {heads[head]!r}")
         faults.parse(heads["drive"])
@@ -189,5 +201,6 @@ class History:
             drive=heads["drive"],
             counters=heads["counters"] == "yes",
             serials=heads["serials"],
+            machine=heads["machine"],
             steps=tuple(map(Step.parse, lines[1 + len(given) :])),
         )

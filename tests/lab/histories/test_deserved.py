@@ -206,6 +206,19 @@ def test_a_client_that_froze_just_before_the_servers_end_is_a_known_limit(server
     assert found.grades[-1].word == "inconclusive" or found.grades[-1].limit
 
 
+@pytest.mark.parametrize(
+    "between", [("boot", "cut", *["pass ms=4000"] * 3), ("boot", *["pass ms=4000"] * 3, "reboot")]
+)
+def test_nothing_is_due_in_the_second_boot_after_a_cut(between: tuple[str, ...]) -> None:
+    """The system of the first one reset the connection, as limits.md says: when that of the run ended is
+    unknown. A later run owes its verdict all the same."""
+    found = played(*LOADED, "cut", *between, "boot", "verify")
+    assert (found.wrong, found.grades[0].reasons) == ((), ("session-closed",)), found.told
+    with answering(verdict._session_reasons, "yield _reason('session-closed')")():
+        wrong = played(*LOADED, "cut", "boot", *LOADED, "cut", "boot", "verify").wrong
+    assert any("where durable is due" in one for one in wrong)
+
+
 def test_a_lesser_attestation_shows_less() -> None:
     """An attested end of a guest is no power cut."""
     found = played(*LOADED, "cut", "boot", "verify cut_class=vm", "verify")
@@ -321,6 +334,45 @@ def test_a_drive_with_another_serial_is_another_drive(drive: str, target: str, a
     assert len(found.grades) == 2
     assert all(answer in line for line in found.told if "verdict" in line or ": inconclusive" in line)
     assert not {"loss", "durable"} & {grade.word for grade in found.grades}
+
+
+GUESTS = ("guest", "hidden")
+
+
+@pytest.mark.parametrize("guest", GUESTS)
+def test_no_cut_of_a_guest_is_one_of_power(guest: str) -> None:
+    """It was forced off, and its host kept its power: a tester that takes the operator's word for a cut of
+    power is wrong."""
+    lines = (f"machine {guest}", *LOADED, "cut", "boot", "verify", "verify require=os")
+    found = played(*lines)
+    assert found.wrong == ()
+    assert [grade.reasons for grade in found.grades][:2] == [("cut-class",), ()]
+    assert [grade.word for grade in found.grades][:2] == ["inconclusive", "durable"]
+    with answering(cut._believable, "return claimed or 'power'")():
+        assert "durable, and no such cut met load" in played(*lines).wrong
+
+
+@pytest.mark.parametrize("guest", GUESTS)
+def test_what_a_drive_of_a_guest_counts_shows_nothing(guest: str) -> None:
+    """A hypervisor counts as it likes: a tester that believes it is wrong."""
+    lines = (f"machine {guest}", *LOADED, "cut", "boot", "verify attest=none")
+    found = played(*lines, counters="yes")
+    assert (found.wrong, found.grades[0].word) == ((), "inconclusive")
+    with without(cut._risen, " or before.emulated or after.emulated", "")():
+        assert "durable, and no such cut met load" in played(*lines, counters="yes").wrong
+
+
+def test_a_sound_run_of_a_guest_owes_a_durable_where_its_end_is_enough() -> None:
+    """Forced off, or its drive taken away, under load, and an operator who says so."""
+    for lines in (
+        ("cut", "boot", "verify require=os"),
+        ("cut what=drive", "pass ms=4000", "boot", "verify cut_class=vm require=os"),
+    ):
+        steps = ("machine guest", *LOADED, *lines)
+        found = played(*steps)
+        assert (found.wrong, found.grades[0].word) == ((), "durable"), found.told
+        with answering(verdict._session_reasons, "yield _reason('session-closed')")():
+            assert any("where durable is due" in one for one in played(*steps).wrong)
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ def test_the_simplest_value_need_not_be_written() -> None:
         (HEAD.replace("counters no", "counters maybe"), "counters is one of yes, no, found 'maybe'"),
         (HEAD.replace("honest", "perfect"), "no drive model 'perfect'"),
         (HEAD + "serials many\n", "serials is one of own, wwid, same, none, found 'many'"),
+        (HEAD + "machine desk\n", "machine is one of hardware, guest, hidden, found 'desk'"),
         (HEAD + "explode\n", "no step 'explode'; there are run,"),
         (HEAD + "cut what=server\n", "'cut what=server': what is one of machine, drive, guest"),
         (HEAD + "stop now=yes\n", "'stop now=yes': now is no word of stop"),

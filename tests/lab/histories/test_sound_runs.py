@@ -23,7 +23,7 @@ NOW_NS = 5_000 * MS
 
 def cut(runs: SoundRuns, make_plan: MakePlan, what: str = "machine", **changes: Any) -> set[int]:
     """Cut under load, but for the changes: the sound runs after it."""
-    plan = make_plan(credit=changes.pop("credit", 64), group=1)
+    plan = make_plan(credit=changes.pop("credit", 64), group=1, run=changes.pop("run", make_plan().run))
     load = {"heard": True, "at_ns": NOW_NS, "begun_ns": NOW_NS - 400 * MS, "promised_ns": NOW_NS - MS}
     runs.cut(what, plan, **load | changes)
     return runs.sound & {plan.run}
@@ -67,6 +67,19 @@ def test_whatever_else_happens_spoils_a_run(make_plan: MakePlan, kind: str) -> N
     assert cut(after, make_plan) == {run}
     after.step(Step(kind), [run], client_alive=True)
     assert after.sound == set()
+
+
+def test_only_the_first_boot_after_a_run_owes_its_verdict(make_plan: MakePlan) -> None:
+    """The machine's next start leaves sound only what was made since the one before."""
+    runs = SoundRuns()
+    older, newer = make_plan().run, make_plan().run + 1
+    cut(runs, make_plan)
+    runs.machine_starts([older])
+    assert runs.sound == {older}
+    cut(runs, make_plan, run=newer)
+    runs.machine_starts([older, newer])
+    assert runs.sound == {newer}
+    assert cut(runs, make_plan) == set()
 
 
 @pytest.mark.slow

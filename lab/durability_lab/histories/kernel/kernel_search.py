@@ -17,7 +17,7 @@ from random import Random
 from durability_lab.histories.kernel.kernel_world import STEPS, KernelWorld
 from durability_lab.histories.play import Played, play_through
 from durability_lab.histories.search import DRIVES, STEPS_MAX, WEIGHTS, SearchTally, WrongHistory, attempt
-from durability_lab.histories.steps import KINDS, SERIALS, TARGETS, History, Step
+from durability_lab.histories.steps import KINDS, MACHINES, SERIALS, TARGETS, History, Step
 from durability_lab.support.cleanup import watched_directory
 
 TRIES = 20  # to make a history shorter
@@ -26,10 +26,11 @@ _DRIVES = tuple(drive for drive in DRIVES if drive != "dead" and "recovery_ms" n
 
 
 def play_on_kernel(history: History, within: Path | None = None) -> Played:
-    """Play it on rig B, whose drives have serials of their own and no counters, with its files but the drive
-    within `within`. Raises SetupError where there can be no rig B, and DefectError where a command of the
-    product ends as a defect does."""
-    return asyncio.run(_play(replace(history, counters=False, serials=SERIALS[0]), within))
+    """Play it on rig B, whose drives have serials of their own and no counters, and on the machine that there
+    is, with its files but the drive within `within`. Raises SetupError where there can be no rig B, and
+    DefectError where a command of the product ends as a defect does."""
+    made = replace(history, counters=False, serials=SERIALS[0], machine=MACHINES[0])
+    return asyncio.run(_play(made, within))
 
 
 async def _play(history: History, within: Path | None) -> Played:

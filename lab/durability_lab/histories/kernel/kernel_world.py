@@ -376,6 +376,7 @@ class KernelWorld:
         await asyncio.sleep(_BOOT_S)
         self._machine_up = True
         self.machine.start_anew(self.rig.mount_point)
+        self._sound_runs.machine_starts(self.plans)
         self.network.reset_dark()
 
     async def _reboot(self, step: Step) -> None:

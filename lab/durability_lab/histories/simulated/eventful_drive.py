@@ -257,7 +257,7 @@ class _EmptyFile(SimulatedFile):
 
 class HistoryStorage(SimulatedStorage):
     """The drive as a target, in a machine that `host` describes. `counters`: it counts unsafe shutdowns.
-    `serials`: which serial it shows (`History`)."""
+    `serials`: which serial it shows (`History`). `emulated`: a hypervisor makes it, and what it counts."""
 
     _drive: EventfulDrive
 
@@ -304,6 +304,7 @@ class HistoryStorage(SimulatedStorage):
         seed: int,
         counters: bool,
         serials: str,
+        emulated: bool,
         loop: VirtualLoop,
         host: Callable[[], facts.Host],
     ) -> None:
@@ -324,6 +325,7 @@ class HistoryStorage(SimulatedStorage):
         )
         self.path = Path("/dev/simulated")
         self._counters = counters
+        self._emulated = emulated
         self._host = host
         self._loop = loop
         self._serial = {"own": f"serial-{seed}", "none": ""}.get(serials, "serial-of-the-adapter")
@@ -366,5 +368,6 @@ class HistoryStorage(SimulatedStorage):
             serial=self._serial,
             wwid=self._wwid,
             unsafe_shutdowns=self._drive.cuts if self._counters else None,
+            emulated=self._emulated,
         )
         return replace(found, drives=(leaf,), layers=(leaf.name,))

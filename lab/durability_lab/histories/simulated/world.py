@@ -263,7 +263,7 @@ class World:
         drive = self.storage.drive
         if (what == "drive" and not drive.powered) or (what != "drive" and not self.machine_up):
             return
-        self.cuts.append(PlayedCut(at_ns=self.loop.now_ns, what=what, promised_ns=dict(drive.promised_ns)))
+        self._note_cut(what)
         self._note_load(what)
         drive.node = step["node"]
         self._note_frozen()
@@ -272,6 +272,16 @@ class World:
         if what != "drive":
             self._die(silent=True)
             self.machine_up = False
+
+    def _note_cut(self, what: str) -> None:
+        self.cuts.append(
+            PlayedCut(
+                at_ns=self.loop.now_ns,
+                what=what,
+                promised_ns=dict(self.storage.drive.promised_ns),
+                in_guest=self.history.in_guest,
+            )
+        )
 
     def _note_frozen(self) -> None:
         """The machine or the server goes: whether the server had no time to see that the client is frozen."""
@@ -297,7 +307,7 @@ class World:
         """The drive, its machine, or the system of that goes in the middle of a scan."""
         drive = self.storage.drive
         drive.node = node
-        self.cuts.append(PlayedCut(at_ns=self.loop.now_ns, what=what, promised_ns=dict(drive.promised_ns)))
+        self._note_cut(what)
         if what != "guest":
             self._lose_power()
 
@@ -350,6 +360,7 @@ class World:
         self.machine_up = True
         self.boots += 1
         self.booted_ns = self.loop.now_ns
+        self.sound_runs.machine_starts(self.plans)
         self.network.reset_dark()
 
     async def _reboot(self, step: Step) -> None:
@@ -565,6 +576,7 @@ class World:
             seed=self.history.seed * 16 + self.drives,
             counters=self.history.counters,
             serials=self.history.serials,
+            emulated=self.history.in_guest,
             loop=self.loop,
             host=self._host,
         )
@@ -575,6 +587,6 @@ class World:
             boot_id=f"boot-{self.boots}",
             uptime_ns=self.loop.now_ns - self.booted_ns,
             kernel="simulated",
-            virtualisation="none",
+            virtualisation="kvm" if self.history.machine == "guest" else "none",
             hostname="simulated",
         )
