@@ -3,11 +3,11 @@
 A commit follows the one before it after `limits.COMMIT_INTERVAL_NS`, or at once when a writer has used up
 half of its credit, so that small targets are not slowed to the interval. When the database fails, nothing is
 granted and nothing is given up: the frontiers stay in memory, the clients are told, and the commit is tried
-again until it succeeds. Of a run that another server has taken, nothing is saved and nothing granted. If the
-database has lost what was durable, as after a failover to a standby that lacked it, the run is saved whole
-before anything is granted. A run that cannot be saved keeps no other from its credit: it is set aside, and
-the others are saved without it. But what keeps every run from being saved is no run's fault, and counts as a
-failure of the store.
+again until it succeeds. They are told of a commit that hangs, too. Of a run that another server has taken,
+nothing is saved and nothing granted. If the database has lost what was durable, as after a failover to a
+standby that lacked it, the run is saved whole before anything is granted. A run that cannot be saved keeps no
+other from its credit: it is set aside, and the others are saved without it. But what keeps every run from
+being saved is no run's fault, and counts as a failure of the store.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import ParamSpec, TypeAlias
 
@@ -34,11 +34,14 @@ P = ParamSpec("P")
 _Waiting: TypeAlias = tuple[Run, asyncio.Future[None]]
 
 RETRY_S = 0.25
+HANGS_S = 5.0  # after which clients are told of a commit that is not over
 STUCK_S = 10.0  # for which changes never wait for a commit that is tried
 TIMELINE_INTERVAL_NS = 500_000_000
 GRANTS_AT_ONCE = 16
 NAMED_MAX = 10  # runs, in one line of the log
 TIMELINE_BUDGET_NS = 2_000_000  # of the event loop's time, in one commit; a long one takes more
+
+_HANGS = f"it has taken more than {HANGS_S:g} s to save"
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +136,8 @@ class Committer:
         while not self._closing:
             await self._changed.wait()
             await self._pause()
-            await self._commit()
+            with self._watched():
+                await self._commit()
         await self._commit()
 
     def close(self) -> None:
@@ -141,6 +145,15 @@ class Committer:
         self._closing = True
         self._changed.set()
         self._urgent.set()
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """The clients are told if the block lasts for too long."""
+        hanging = asyncio.get_running_loop().call_later(HANGS_S, self._out, _HANGS)
+        try:
+            yield
+        finally:
+            hanging.cancel()
 
     async def _pause(self) -> None:
         rest_s = self._not_before_s - asyncio.get_running_loop().time()
@@ -285,10 +298,17 @@ class Committer:
         for _, done in waiting:
             if not done.done():
                 done.set_exception(error)
-        if self.failure is None:
-            log.error("store: %s; granting no credit until it works again", error)
-            self.failure = str(error)
-            _tell(self._outage, self.failure)
+        self._out(str(error))
+
+    def _out(self, why: str) -> None:
+        """Nothing is granted until the store works again, because of `why`. It may fail after it has hung."""
+        before = self.failure
+        if before not in (None, _HANGS) or why == before:
+            return
+        log.error("store: %s; granting no credit until it works again", why)
+        self.failure = why
+        if before is None:
+            _tell(self._outage, why)
 
 
 def _tell(told: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from durability.errors import StoreError
+from durability.protocol import messages
 from durability.protocol.timeline import Timeline
 from durability_server import clock
 from durability_server.runs import committer
@@ -210,3 +211,29 @@ async def test_a_connection_that_ends_saves_no_timeline_anew(
     await lab.exported(running.address, RUNS, lambda case: case.session_end == "fin")
     await running.server.stop()
     assert "saved anew" not in caplog.text
+
+
+@pytest.mark.usefixtures("no_silence")
+async def test_clients_are_told_of_a_store_that_hangs(
+    lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It raises nothing, while heartbeats go on. When it goes on, they are told, and have their credit."""
+    monkeypatch.setattr(committer, "HANGS_S", 3600.0)  # however slow this machine is
+    running = await lab.start(sqlite_url)
+    client = await lab.connect(running.address)
+    await client.begin(lab.plan(), lab.facts())
+    await client.acknowledge(1, 1)
+    monkeypatch.setattr(committer, "HANGS_S", 0.1)
+    go_on = threading.Event()
+    hanging = asyncio.create_task(running.server._thread.call(go_on.wait))
+    await asyncio.sleep(0)
+    client.say(messages.Ack(frontiers=(3, 3), control=0))
+    async with asyncio.timeout(DEADLINE_S):
+        try:
+            assert (await client.get(messages.Notice)).code == "store-unavailable"
+            assert not any(isinstance(message, messages.Credit) for message in client.received)
+        finally:
+            go_on.set()
+            await hanging
+        assert (await client.get(messages.Credit)).grants == (3, 3)
+        assert (await client.get(messages.Notice)).code == "store-recovered"
