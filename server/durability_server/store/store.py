@@ -525,6 +525,11 @@ class Store:
         """The newest `limit` runs whose clients are connected."""
         return self._now(limit, self._is_live())
 
+    def client_names(self) -> dict[str, str]:
+        """What people call each client that ever joined, by id."""
+        with self._database.reading() as db:
+            return client_names(db)
+
     def live_by_client(self) -> dict[tuple[str, str], int]:
         """How many runs have clients that are connected, by client and host name."""
         columns = tables.runs.c

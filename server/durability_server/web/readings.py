@@ -137,7 +137,7 @@ def overview(
     rows = store.drive_listing(LISTED_DRIVES_MAX, client=None, of_each=DRIVES_OF_CLIENT_MAX)
     now = {run.run: run for run in store.runs_now([parse_run(str(row["run"])) for row in rows])}
     live, live_by_client = store.live_runs(live_max), store.live_by_client()
-    gone = vanished(campaigns)
+    names, gone = store.client_names(), vanished(campaigns)
     claims = Counter(str(row["serial"]) for row in rows)
     drives = tuple(
         _drive_view(row, mine, missing_text(row, mine, gone, alone=claims[str(row["serial"])] == 1))
@@ -145,7 +145,7 @@ def overview(
     )
     return Overview(
         drives=drives,
-        machines=tuple(_machines(drives, live, live_by_client, campaigns, silent_s)),
+        machines=tuple(_machines(drives, live, live_by_client, campaigns, silent_s, names=names)),
         campaigns=tuple(campaign_view(one, silent_s.get(one.name, {})) for one in reversed(campaigns)),
         runs=store.listing(LISTED_RUNS_MAX, client=None),
         live=live,
@@ -232,12 +232,12 @@ def _machines(
     live_by_client: Mapping[tuple[str, str], int],
     campaigns: Iterable[WatchedCampaign],
     silent_s: Mapping[str, Mapping[str, float]],
+    *,
+    names: Mapping[str, str],
 ) -> Iterable[MachineView]:
-    """Each machine once: by the name that it joined with, which campaigns have too; the operator's by its
-    host name."""
-    rows = [(drive.row, drive.last_seen) for drive in drives]
-    names = {str(row["client"]): str(row["client_name"]) for row, _ in rows}
-    heard = [(str(row["client"]), str(row["host"]), last_seen) for row, last_seen in rows]
+    """Each machine once: by the name that it joined with, of `names`, which campaigns have too; the
+    operator's by its host name."""
+    heard = [(str(one.row["client"]), str(one.row["host"]), one.last_seen) for one in drives]
     heard += [(run.client, run.host, run.last_receipt) for run in live]
     heard += [(client, host, "") for client, host in live_by_client]
     seen: dict[str, str] = {}

@@ -42,6 +42,13 @@ def _begin(filled: StoreFixture, run: int, serial: str, session_end: str, client
     filled.save(run, session_end=session_end)
 
 
+def _join(filled: StoreFixture, client: str, name: str) -> None:
+    hash_ = client.encode().ljust(32)
+    invitation = Invitation(hash=hash_, role="client", name="", expires=10)
+    filled.store.clients.invite(invitation, wall=WALL, now=1)
+    filled.store.clients.join(hash_, Client(id=client, name=name, role="client", hash=b"h"), wall=WALL, now=1)
+
+
 def _overview(filled: StoreFixture) -> Overview:
     return overview(filled.store, CampaignWatch(filled.store.campaigns), {}, SHOWN)
 
@@ -63,11 +70,7 @@ def test_a_machine_is_the_client_that_joined(filled: StoreFixture) -> None:
     """Two clones with one host name are two machines, under their own names, and the operator's is a third.
     One that is in a campaign stands there once, and its series in /metrics have the label of its drive's."""
     for run, name in enumerate(("db1", "db2"), 1):
-        hash_ = bytes([run]) * 32
-        invitation = Invitation(hash=hash_, role="client", name="", expires=10)
-        filled.store.clients.invite(invitation, wall=WALL, now=1)
-        joined = Client(id=f"c{run}", name=name, role="client", hash=b"h")
-        filled.store.clients.join(hash_, joined, wall=WALL, now=1)
+        _join(filled, f"c{run}", name)
         _begin(filled, run, f"S{run}", "live" if run == 1 else "silence", client=f"c{run}")
     _begin(filled, 3, "S3", "live")
     keep_log(filled.store, written_log("c", [], {"d0": condition("S2")})[:-1])  # it goes on
@@ -84,6 +87,19 @@ def test_a_machine_is_the_client_that_joined(filled: StoreFixture) -> None:
     text = metrics(seen, Watch(filled.store), 1).decode()
     assert f'durability_machine_silent_seconds{{campaign="c",client="{machine}"}} 0.5' in text
     assert f'durability_drive_runs{{client="{machine}",machine="{host}",' in text
+
+
+def test_a_machine_that_fills_its_first_target_has_the_name_that_it_joined_with(filled: StoreFixture) -> None:
+    """Its only run is not armed, so no drive of it is known. It stands there once, and a campaign has it."""
+    keep_log(filled.store, written_log("c", [], {"d0": condition("S2")})[:-1])  # it goes on
+    campaign = CampaignWatch(filled.store.campaigns)
+    (name,) = campaign.read()[0].state.plan.machines
+    _join(filled, "c1", name)
+    facts = filled.lab.facts()
+    filled.register(1, facts=facts, client="c1")
+    filled.save(1, session_end="live")
+    (machine,) = overview(filled.store, campaign, {"c": {name: 0.5}}, SHOWN).machines
+    assert (machine.name, machine.state, machine.text) == (name, "writing", "1 live")
 
 
 def test_a_run_that_a_dead_server_left_is_not_live(sqlite_url: str, filled: StoreFixture) -> None:
