@@ -77,10 +77,10 @@ class Comparison:
 
     `proofs`: what cuts said of the drive of each, None if there are none. `answers`: one for each result but
     the first, and `causes`, "" where the controls carry none. `choice`: the answer over all of three results
-    or more, "" for two. `caveat`: what keeps ratios from being a
-    ranking, "" for nothing. `refusals`: why they are not comparable, in sentences; then there are no `rows`.
-    `subject`: differences of the target. `surroundings`: differences that may explain a ratio. `warnings`:
-    what weakens the comparison. `left_out`: cells that some results lack, or define otherwise.
+    or more, "" for two, and without `rows`. `caveat`: what keeps ratios from being a ranking, "" for nothing.
+    `refusals`: why they are not comparable, in sentences; then there are no `rows`. `subject`: differences of
+    the target. `surroundings`: differences that may explain a ratio. `warnings`: what weakens the comparison.
+    `left_out`: cells that some results lack, or define otherwise.
     """
 
     labels: tuple[str, ...]
@@ -138,7 +138,7 @@ def compare(results: Sequence[tuple[str, Result]], proofs: Sequence[Proof | None
             (f"{first.label} or {one.label}? " if len(others) > 1 else "") + answer(first, one, found)
             for one, found in zip(others, ratios, strict=True)
         ),
-        choice=choice([first, *others], lambda one, other: ratio(rates[one], rates[other])),
+        choice=choice([first, *others], lambda one, other: ratio(rates[one], rates[other])) if rows else "",
         causes=tuple(cause(named[0], one, ratio) for one, ratio in zip(named[1:], ratios, strict=True)),
         caveat=caveat([first, *others], [one.headline for one in verdicts]),
         refusals=() if rows else (_no_row(unlike),),

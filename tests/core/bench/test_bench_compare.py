@@ -196,6 +196,14 @@ def test_three_proven_results_get_one_choice() -> None:
     assert comparison_document(found)["choice"] == found.choice
 
 
+def test_three_results_of_which_no_speed_is_compared_get_no_choice() -> None:
+    """However well they are proven: they have no cell in common."""
+    proof = Proof(cuts=59, losses=0, bound=0.0496, cut_class="power", source="campaign x", lost_in="")
+    pair = [(name, run(cells=(HEADLINE,))) for name in "ab"]
+    found = compare([*pair, ("c", run(cells=(CELLS[-1],)))], [proof] * 3)
+    assert found.refusals and not found.rows and found.choice == ""
+
+
 @pytest.mark.slow
 def test_swapping_two_results_inverts_the_ratio() -> None:
     """It does not matter which file is named first."""
