@@ -18,6 +18,7 @@ from durability.acceptance.known_cuts import (
     known_of_run,
     runs_of,
     same_drives,
+    unanswered_run,
 )
 from durability.bench.decision.claims import Claim
 from durability.bench.result import Result
@@ -81,9 +82,11 @@ def in_runs(
     claims: Iterable[Claim], facts: Facts, told: Collection[str] = ()
 ) -> Search[tuple[list[KnownDrive], tuple[str, ...]]]:
     """What the runs that `claims` name say of the drives of `facts`: one loss, since one is enough if its
-    stack sent flushes, and all else. And a sentence for each run that cannot be read. `told`: runs whose
-    losses are known already."""
+    stack sent flushes, and all else. And a sentence for each run that cannot be read. One that may hide a
+    loss counts as a cut with unknown outcome, and then what lost nothing does not count, in whatever stack.
+    `told`: runs whose losses are known already."""
     known: list[KnownDrive] = []
+    unanswered: list[KnownDrive] = []
     notes: list[str] = []
     for claim in claims:
         mine: list[KnownDrive] = []
@@ -95,9 +98,14 @@ def in_runs(
                 case = yield run
             except FormatError:
                 notes.append(unread(f"run {run}"))
+                # A series whose newest run lost nothing may have cuts with unknown outcome, too.
+                if run not in claim.durable_runs or claim.unknown:
+                    unanswered.append(unanswered_run(run, facts))
                 continue
             one = None if case is None else known_of_run(case)
             if one is not None and same_drives(one.facts, facts, named=False):
                 mine.append(one)
         known += mine
+    if unanswered:
+        known = [*(one for one in known if one.proof.losses), *unanswered]
     return known, tuple(notes)

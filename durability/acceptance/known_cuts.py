@@ -73,6 +73,13 @@ def known_of_run(case: Case) -> KnownDrive | None:
     return KnownDrive(facts=case.armed, proof=proof, runs=frozenset({case.run}), is_campaign=False)
 
 
+def unanswered_run(run: str, facts: Facts) -> KnownDrive:
+    """A run on the drives of `facts` of which nothing is known but that it may have lost data."""
+    source = f"run {run}"
+    proof = Proof(cuts=0, losses=0, bound=None, cut_class="power", source=source, lost_in="", unknown=1)
+    return KnownDrive(facts=facts, proof=proof, runs=frozenset({run}), is_campaign=False)
+
+
 def _without_weaker_cuts(case: Case) -> Case:
     """Without the other runs of its series whose cuts may have left the drive its power, but for losses."""
     series = tuple(one for one in case.series if one.verdict == "loss" or one.cut_class not in _WEAKER)

@@ -12,7 +12,7 @@ import secrets
 import signal
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
@@ -180,12 +180,15 @@ def compare_files(options: CompareOptions, out: TextIO, err: TextIO) -> int:
     labelled = list(zip(_labels(paths), loaded, strict=True))
     if len(loaded) < 2:
         raise UsageError("name two result files or more: `durability compare BEFORE.json AFTER.json`")
-    comparison = compare(labelled, _proofs(options, labelled, err))
+    proofs, notes = _proofs(options, labelled, err)
+    comparison = compare(labelled, proofs)
+    # On a screen they stand above it, on stderr.
+    kept = replace(comparison, warnings=(*notes, *comparison.warnings))
     if options.html is not None:
-        page = html_page.comparison_page(comparison, loaded)
+        page = html_page.comparison_page(kept, loaded)
         saved_results.save_page(page, options.html, apart_from=paths)
     if options.json:
-        print(to_json(comparison_document(comparison)), file=out)
+        print(to_json(comparison_document(kept)), file=out)
     elif options.full:
         terminal_tables.show_comparison(comparison, _console(out))
     else:
@@ -195,13 +198,15 @@ def compare_files(options: CompareOptions, out: TextIO, err: TextIO) -> int:
 
 def _proofs(
     options: CompareOptions, labelled: Sequence[tuple[str, Result]], err: TextIO
-) -> tuple[Proof | None, ...]:
-    """What cuts said of the drive of each result. A server that nobody asked for may be silent."""
+) -> tuple[tuple[Proof | None, ...], tuple[str, ...]]:
+    """What cuts said of the drive of each result, and what was left out, in sentences. A server that nobody
+    asked for may be silent."""
     if options.endpoint is None:
-        return ()
+        return (), ()
     loaded = [result for _, result in labelled]
     if options.verdicts_of:
-        return asyncio.run(cut_verdicts.named_verdicts(options.endpoint, options.verdicts_of, loaded))
+        named = cut_verdicts.named_verdicts(options.endpoint, options.verdicts_of, loaded)
+        return asyncio.run(named), ()
     for label, result in labelled:
         if why := unsearchable(result.facts):
             _say(f"durability: {label}: {why}; name them with --verdict-of RUN or CAMPAIGN", err)
@@ -209,10 +214,10 @@ def _proofs(
         found = asyncio.run(cut_verdicts.found_verdicts(options.endpoint, loaded, options.clients))
     except (PeerError, SetupError) as error:
         _say(f"durability: no verdicts of cuts: {error}", err)
-        return ()
+        return (), ()
     for note in found.notes:
         _say(f"durability: {note}", err)
-    return found.proofs
+    return found.proofs, found.notes
 
 
 def _check_outputs(options: BenchOptions) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from contextlib import closing
@@ -368,14 +369,24 @@ async def test_a_drive_without_a_serial_takes_verdicts_that_are_named(cut: Cut) 
 
 @pytest.mark.slow
 async def test_compare_names_a_campaign_that_it_cannot_read(cut: Cut, tmp_path: Path) -> None:
-    """One of a later release may have lost data; what others say still counts."""
+    """One of a later release may have lost data; what others say still counts. The page and the JSON name it,
+    too."""
     log = written_log("c", [[said("durable", 1)]])
     later = [{**to_value(log[0]), "happening": {"kind": "later"}}]
     endpoint = await cut.begin([(_drive("S1"), "durable")], log, later)
     found = await found_verdicts(endpoint, [_result(_drive("S1"))])
-    assert found.notes == ("campaign d cannot be read, and what it says does not count",)
+    note = "campaign d cannot be read, and what it says does not count"
+    assert found.notes == (note,)
     (proof,) = found.proofs
     assert proof is not None and proof.source == "campaign c"
+    paths = (tmp_path / "a.json", tmp_path / "b.json")
+    for path, serial in zip(paths, ("S1", "S2"), strict=True):
+        path.write_bytes(encode(_result(_drive(serial))))
+    out, err, page = io.StringIO(), io.StringIO(), tmp_path / "page.html"
+    options = CompareOptions(paths=paths, verdicts_of=(), endpoint=endpoint, html=page, json=True)
+    assert await asyncio.to_thread(compare_files, options, out, err) == EXIT_OK
+    assert note in json.loads(out.getvalue())["warnings"] and note in page.read_text()
+    assert err.getvalue() == f"durability: {note}\n"
 
 
 async def test_a_log_that_cannot_be_read_is_not_taken_for_a_short_one(cut: Cut, tmp_path: Path) -> None:
@@ -419,15 +430,45 @@ async def test_a_refusal_within_a_search_is_not_taken_for_its_end(cut: Cut) -> N
         await found_verdicts(endpoint, [_result(_drive("S1"))])
 
 
-async def test_a_run_that_cannot_be_read_is_named_on_the_page(cut: Cut) -> None:
-    """It may be the one that lost data; the others count."""
-    other = _drive("S1", wwid="naa.1")  # the same stack, and a series of its own
-    await cut.begin([(_drive("S1"), "durable"), (other, "loss")])
+@pytest.mark.slow
+@pytest.mark.parametrize("verdict", ["loss", ""])
+async def test_a_run_that_cannot_be_read_may_hide_a_loss(cut: Cut, verdict: str) -> None:
+    """The store's rows say that one lost data, or that nobody knows, and not in which stack: 60 clean cuts of
+    another series prove nothing, on no stack, neither as single runs nor in a campaign."""
+    other, clean = _on(_drive("S1"), type="xfs"), _facts(_drive("S1"))
+    booted = [replace(clean, host=replace(clean.host, boot_id=f"boot-{n}")) for n in range(60)]
+    log = written_log("c", [[said("durable", run)] for run in range(1, 61)])
+    cuts = [*((one, "durable") for one in booted), (other, verdict)]
+    result = _result(_drive("S1"))
+    on_other = replace(result, facts=other)
+    await cut.begin(cuts, log)
+    lost = 61
+    cut.change(f"UPDATE runs SET armed = x'c1' WHERE run = '{lost:016x}'")
     await cut.end()
-    cut.change(f"UPDATE runs SET armed = x'c1' WHERE run = '{2:016x}'")
+    view = cut.page_of(result, on_other)
+    unknown = f"1 cut of run {lost:016x} with unknown outcome"
+    assert [one.cuts for one in view.tiles] == [
+        f"no loss in 60 cuts, but {unknown}",
+        "1 cut with unknown outcome",
+    ]
+    assert view.notes == (f"run {lost:016x} cannot be read, and what it says does not count",)
+    cut.change("DELETE FROM campaign_entries", "DELETE FROM campaigns")
+    view = cut.page_of(result, on_other)
+    assert [one.cuts for one in view.tiles] == ["1 cut with unknown outcome"] * 2
+
+
+@pytest.mark.parametrize("unanswered", [False, True])
+async def test_a_clean_run_that_cannot_be_read_is_named(cut: Cut, unanswered: bool) -> None:
+    """Others count, unless its series has a cut with unknown outcome, of which only that run tells."""
+    other = _drive("S1", wwid="naa.1")  # the same stack, and a series of its own
+    more = [(other, "")] if unanswered else []
+    await cut.begin([(other, "durable"), (_drive("S1"), "durable"), *more])
+    await cut.end()
+    cut.change(f"UPDATE runs SET armed = x'c1' WHERE run = '{1:016x}'")
     view = cut.page_of(_result(_drive("S1")), _result(_drive("S2")))
-    assert view.tiles[0].cuts.startswith("no loss in ")
-    assert view.notes == (f"run {2:016x} cannot be read, and what it says does not count",)
+    text = "1 cut with unknown outcome" if unanswered else "no loss in 1 cut; up to 95 % may lose"
+    assert view.tiles[0].cuts == text
+    assert view.notes == (f"run {1:016x} cannot be read, and what it says does not count",)
 
 
 @pytest.mark.slow
