@@ -11,8 +11,9 @@ import asyncio
 import errno
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NoReturn, TextIO
@@ -224,7 +225,7 @@ class _Run:
         files = TargetFiles(self._storage, self._plan)
         try:
             with self._live.prefill() as bar:
-                await self._during(asyncio.to_thread(self._fill, files, self._stoppable(bar)))
+                await self._filled(files, bar)
             files.try_writer()
             await asyncio.to_thread(self._writers.start)
             while not self._writers.all_in(WriterState.READY):
@@ -255,6 +256,17 @@ class _Run:
             await asyncio.wait({arming}, timeout=TICK_S)
         arming.result()
 
+    async def _filled(self, files: TargetFiles, bar: Callable[[int, int], None]) -> None:
+        """Fill the target in a thread, which is over at the end, whatever that is: the lock is given back
+        next, and then another run may write there."""
+        given_up = threading.Event()
+        filling = asyncio.ensure_future(asyncio.to_thread(self._fill, files, self._stoppable(bar, given_up)))
+        try:
+            await self._during(asyncio.shield(filling))
+        finally:
+            given_up.set()
+            await asyncio.wait({filling})
+
     def _fill(self, files: TargetFiles, bar: Callable[[int, int], None]) -> None:
         """Make the files; with `prefill_only` again and again, so that a cut meets that on the fastest
         drive."""
@@ -262,7 +274,7 @@ class _Run:
         while self._options.prefill_only:
             files.create(bar)
 
-    async def _during(self, work: Coroutine[object, object, None], *, arming: bool = False) -> None:
+    async def _during(self, work: Awaitable[None], *, arming: bool = False) -> None:
         """Wait for `work` of the preparation, with a line per second. `arming`: it needs the server."""
         task = asyncio.ensure_future(work)
         try:
@@ -273,12 +285,19 @@ class _Run:
         finally:
             task.cancel()
 
-    def _stoppable(self, bar: Callable[[int, int], None]) -> Callable[[int, int], None]:
-        """`bar`, raising _InterruptedError in the thread that prefills once a signal came."""
+    def _stoppable(
+        self, bar: Callable[[int, int], None], given_up: threading.Event
+    ) -> Callable[[int, int], None]:
+        """`bar`, raising in the thread that prefills once a signal came, the server ended the run, or nobody
+        waits for it any more."""
 
         def progress(done: int, total: int) -> None:
             if self._signals:
                 raise self._interruption()
+            if self.link.final is not None:
+                raise self.link.final
+            if given_up.is_set():
+                raise DurabilityError("the prefill was given up")
             bar(done, total)
 
         return progress

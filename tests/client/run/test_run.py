@@ -13,6 +13,7 @@ import resource
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -329,6 +330,54 @@ async def test_a_run_that_only_fills_its_target_is_never_armed(
     assert plan is not None
     case = await lab.case(plan.run)
     assert (case["state"], case["armed"], storage.fills) == ("stopped", None, 3)
+
+
+class Unlocked(KernelStorage):
+    """A target that tells whether it was written to after its lock was given back, which fails then."""
+
+    is_free = was_written_late = False
+
+    def open_bulk(self, suffix: str, *, create: bool = False, direct: bool = True) -> Any:
+        if self.is_free:
+            self.was_written_late = True
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        return super().open_bulk(suffix, create=create, direct=direct)
+
+    def unlock(self) -> None:
+        super().unlock()
+        self.is_free = True
+
+
+async def test_a_run_that_only_fills_its_target_ends_with_the_servers_word(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """When verify takes the run away, nothing is written any more, and the command says who ended it."""
+    monkeypatch.setattr(limits, "SILENCE_NS", 0)
+    task = lab.run(Unlocked(tmp_path / "target"), prefill_only=True)
+    await lab.lines.until(("prefill",), task)
+    await lab.end(lab.run_id)
+    with pytest.raises(RefusedError):
+        await asyncio.wait_for(task, DEADLINE_S)
+    assert f"{NOT_ACCEPTED} (run-ended)" in capsys.readouterr().err
+
+
+class FullDisk(Lines):
+    """A disk for the JSON lines that takes none."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+async def test_a_prefill_is_over_before_its_target_is_free(lab: Lab, tmp_path: Path) -> None:
+    """What is to be shown of it cannot be written: the run ends, and the thread that fills ends first."""
+    threads = ThreadPoolExecutor()
+    asyncio.get_running_loop().set_default_executor(threads)
+    storage, lab.lines = Unlocked(tmp_path / "target"), FullDisk()
+    with pytest.raises(DurabilityError, match="No space left"):
+        await lab.run(storage, prefill_only=True)
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())  # for the server
+    threads.shutdown()  # waits for what is under way
+    assert storage.is_free and not storage.was_written_late
 
 
 class Unanswering(KernelStorage):
