@@ -286,7 +286,8 @@ class DriveWork:
 
     async def _let_run_end(self, work: TaskPart) -> None:
         """Wait for the run to end by the cut of its drive; one that is still acknowledged, or does not end in
-        time, is stopped in order. A signal before would make a clean stop of a run that was cut."""
+        time, is stopped in order. A signal before would make a clean stop of a run that was cut. One in its
+        prefill acknowledges nothing, so a clean stop takes nothing from it."""
         run = self._run
         if run is None:
             return
@@ -295,7 +296,7 @@ class DriveWork:
         deadline_s, calm_s = loop.time() + work.task.ready_within_s, loop.time() + _STILL_ACKED_S
         acked = run.acked
         while not run.over and loop.time() < deadline_s:
-            if loop.time() > calm_s and run.acked > acked:
+            if loop.time() > calm_s and (run.acked > acked or run.state == "prefill"):
                 break
             run.news.clear()
             with suppress(TimeoutError):
