@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from durability.campaign.campaign_state import CampaignState
-from durability.campaign.log_entries import Began, Entry, Happening, PauseAsked, Paused
+from durability.campaign.log_entries import Began, Entry, Happening, PauseAsked, Paused, WritersHeld
 from durability.campaign.progress import cycles_left
 from durability.campaign.results import ArmResult, DriveResult, Tally, results, sentence
 from durability_client.campaigns.campaign_text import page, status, status_value, what_start_does
+from durability_client.campaigns.entry_lines import entry_line
 from tests.core.campaign.campaign_world import World, settings_of
 from tests.core.campaign.told_campaign import ToldCampaign, condition, told_settings
 
@@ -147,3 +148,13 @@ def test_the_time_left_is_a_value() -> None:
         )
     )
     assert status_value(state, {}, took_s=100.0)["left_s"] == 100.0 * settings_of().cuts
+
+
+@pytest.mark.parametrize(
+    ("in_s", "line"), [(0.0, "writers get no more credit"), (10.0, "writers get no credit; cut in 10.0 s")]
+)
+def test_writers_that_are_held_are_not_said_to_have_stopped(in_s: float, line: str) -> None:
+    """A log that began before they were waited for has the time of the cut although they may still write."""
+    held = WritersHeld(in_s=in_s)
+    entry = Entry(number=3, at_ns=3, boot_id="boot", wall="2026-11-28T05:00:00Z", happening=held)
+    assert entry_line(entry) == f"2026-11-28T05:00:00Z  {line}"
