@@ -47,6 +47,7 @@ from durability_client.bench.cut_verdicts import looked_up, verdicts_of_runs
 from durability_client.bench.kept_results import fetch_over
 from durability_client.link.campaign_log import fetch_log
 from durability_client.link.endpoint import Endpoint
+from durability_client.link.questions import Questions
 from durability_client.link.server_connection import Connection, connect
 
 SEARCH_S = 60.0  # for what nobody named
@@ -243,9 +244,9 @@ def _join(drives: list[_Drive], measured: BenchEvidence, *, named: bool) -> None
 
 async def _named_campaigns(endpoint: Endpoint, names: Sequence[str], drives: list[_Drive]) -> None:
     try:
-        with closing(await connect(endpoint, "query")) as connection:
+        with closing(Questions(endpoint)) as questions:
             for name in dict.fromkeys(names):
-                if not await _add_campaign(connection, name, drives, only_known=False, named=True):
+                if not await _add_campaign(questions, name, drives, only_known=False, named=True):
                     raise UsageError(f"--campaign {name}: no run of it has begun on any drive")
     except RefusedError as error:
         if error.code != "forbidden":
@@ -257,11 +258,11 @@ async def _named_campaigns(endpoint: Endpoint, names: Sequence[str], drives: lis
 
 
 async def _add_campaign(
-    connection: Connection, name: str, drives: list[_Drive], *, only_known: bool, named: bool
+    questions: Questions, name: str, drives: list[_Drive], *, only_known: bool, named: bool
 ) -> bool:
     """Whether the campaign says something of any of `drives`, to which its drives are added unless
     `only_known`. `named`: the user named it, so a drive without a serial of its own may be one of them."""
-    state = (await fetch_log(connection, name)).state
+    state = (await fetch_log(questions, name)).state
     if state.settings is None:
         return False
 
@@ -270,7 +271,7 @@ async def _add_campaign(
 
     found = False
     for drive in state.plan.drives:
-        by_run = await looked_up(connection, facts_of_runs(state, drive.name, is_wanted))
+        by_run = await looked_up(questions, facts_of_runs(state, drive.name, is_wanted))
         facts = next(iter(by_run.values()), None) or facts_of_check(state, drive.name)
         if facts is None:
             continue
@@ -307,19 +308,19 @@ async def _search(endpoint: Endpoint, wanted: EvidenceWanted, drives: list[_Driv
     if not wanted.results:
         for drive in list(drives):
             await _newest_result(endpoint, drive, wanted.clients)
-    with closing(await connect(endpoint, "query")) as connection:
+    with closing(Questions(endpoint)) as questions:
         for drive in drives:
-            await _search_runs(connection, drive, wanted.clients, say)
+            await _search_runs(questions, drive, wanted.clients, say)
 
 
-async def _search_runs(connection: Connection, drive: _Drive, clients: tuple[str, ...], say: Say) -> None:
+async def _search_runs(questions: Questions, drive: _Drive, clients: tuple[str, ...], say: Say) -> None:
     """Add what single runs say, of the clients whose drive it is."""
     named = {one.result.first_loss[1] for one in drive.campaigns if one.result.first_loss is not None}
     facts = (*drive.measured, *drive.facts)[0]
     if why := unsearchable(facts):
         say(f"{drive.words}: {why}; only what --campaign and --bench name counts")
         return
-    found = await verdicts_of_runs(connection, facts, clients or drive.owners, named)
+    found = await verdicts_of_runs(questions, facts, clients or drive.owners, named)
     drive.facts += [one.facts for one in found.known[:1]]
     drive.proofs += [(one.facts, one.proof) for one in _worth_telling(drive, found.known, named)]
     drive.left_out += found.left_out
@@ -345,11 +346,11 @@ async def _search_campaigns(
     found: list[_Drive] = drives if only_known else []
     unfinished: list[str] = []
     try:
-        with closing(await connect(endpoint, "query")) as connection:
-            names = (await connection.request(ListCampaigns(), CampaignNames)).names
+        with closing(Questions(endpoint)) as questions:
+            names = (await questions.request(ListCampaigns(), CampaignNames)).names
             for name in names:  # all: an old one may have seen the drive vanish
                 try:
-                    await _add_campaign(connection, name, found, only_known=only_known, named=False)
+                    await _add_campaign(questions, name, found, only_known=only_known, named=False)
                 except FormatError:  # others can be read
                     unfinished.append(unread(f"campaign {name}"))
     except RefusedError as error:

@@ -32,7 +32,7 @@ from durability.protocol.messages import CampaignNames, ListCampaigns, ListClaim
 from durability.units import parse_run
 from durability_client.link.campaign_log import fetch_log
 from durability_client.link.endpoint import Endpoint
-from durability_client.link.server_connection import Connection, connect
+from durability_client.link.questions import Questions
 
 SEARCH_S = 10.0  # a comparison waits no longer for what nobody asked for
 _Found = TypeVar("_Found")
@@ -46,9 +46,9 @@ async def named_verdicts(
     Raises UsageError for a run or campaign without cuts, or of none of these drives; RefusedError, PeerError.
     """
     found: list[KnownDrive] = []
-    with closing(await connect(endpoint, "query")) as connection:
+    with closing(Questions(endpoint)) as questions:
         for name in names:
-            known = await _named(connection, name)
+            known = await _named(questions, name)
             if not known:
                 raise UsageError(f"--verdict-of {name}: it has no cut with a verdict on a drive")
             if not any(
@@ -80,10 +80,10 @@ async def found_verdicts(
     notes: dict[str, None] = {}
     try:
         async with asyncio.timeout(SEARCH_S):
-            notes |= dict.fromkeys(await _look_at_campaigns(endpoint, measured, known))
-            with closing(await connect(endpoint, "query")) as connection:
+            with closing(Questions(endpoint)) as questions:
+                notes |= dict.fromkeys(await _look_at_campaigns(questions, measured, known))
                 for facts in _distinct(measured):
-                    of_runs = await verdicts_of_runs(connection, facts, clients)
+                    of_runs = await verdicts_of_runs(questions, facts, clients)
                     known += of_runs.known
                     notes |= dict.fromkeys((*of_runs.left_out, *of_runs.unread))
     except TimeoutError as error:
@@ -101,37 +101,35 @@ def _distinct(measured: Sequence[Result]) -> list[Facts]:
     return found
 
 
-async def _named(connection: Connection, name: str) -> list[KnownDrive]:
+async def _named(questions: Questions, name: str) -> list[KnownDrive]:
     try:
         run = parse_run(name)
     except UsageError:
-        return await _of_campaign(connection, name)
-    known = await _of_run(connection, run)
+        return await _of_campaign(questions, name)
+    known = known_of_run(await _case(questions, run))
     return [] if known is None else [known]
 
 
 async def _look_at_campaigns(
-    endpoint: Endpoint, measured: Sequence[Result], known: list[KnownDrive]
+    questions: Questions, measured: Sequence[Result], known: list[KnownDrive]
 ) -> tuple[str, ...]:
     """Add what the newest campaigns say of the drives of `measured`, nothing for a client, to which no
     campaigns are shown. A sentence for each that cannot be read, and one if there are older ones."""
     is_measured = is_of(measured)
     left_out: list[str] = []
-    # A refusal ends its connection.
-    with closing(await connect(endpoint, "query")) as connection:
+    try:
+        names = (await questions.request(ListCampaigns(), CampaignNames)).names
+    except RefusedError as error:
+        if error.code != "forbidden":
+            raise
+        return ()
+    searched, older = newest_campaigns(names)
+    for name in searched:
         try:
-            names = (await connection.request(ListCampaigns(), CampaignNames)).names
-        except RefusedError as error:
-            if error.code != "forbidden":
-                raise
-            return ()
-        searched, older = newest_campaigns(names)
-        for name in searched:
-            try:
-                state = (await fetch_log(connection, name)).state
-                known += await looked_up(connection, in_campaign(state, is_measured))
-            except FormatError:  # others can be read
-                left_out.append(unread(f"campaign {name}"))
+            state = (await fetch_log(questions, name)).state
+            known += await looked_up(questions, in_campaign(state, is_measured))
+        except FormatError:  # others can be read
+            left_out.append(unread(f"campaign {name}"))
     return (*left_out, *older)
 
 
@@ -146,7 +144,7 @@ class VerdictsOfRuns:
 
 
 async def verdicts_of_runs(
-    connection: Connection, facts: Facts, clients: Collection[str], told: Collection[str] = ()
+    questions: Questions, facts: Facts, clients: Collection[str], told: Collection[str] = ()
 ) -> VerdictsOfRuns:
     """A loss on the drives of `facts`, since one is enough if its stack sent flushes, and of each series and
     class of cuts the newest run that lost nothing or has no outcome; of `clients`, or of the only client that
@@ -155,21 +153,21 @@ async def verdicts_of_runs(
     if unsearchable(facts):
         return VerdictsOfRuns(known=[], left_out=(), unread=())
     marks = tuple(sorted(marks_of(facts)))
-    rows = (await connection.request(ListClaims(drives=marks), Listing)).rows
+    rows = (await questions.request(ListClaims(drives=marks), Listing)).rows
     choice = choose([claim_from_row(row) for row in rows], clients, plain_text.as_line(_drives(facts)))
-    known, unread_runs = await looked_up(connection, in_runs(choice.taken, facts, told))
+    known, unread_runs = await looked_up(questions, in_runs(choice.taken, facts, told))
     left_out = (f"{choice.note}; choose with --client NAME",) if choice.note else ()
     return VerdictsOfRuns(known=known, left_out=left_out, unread=unread_runs)
 
 
-async def looked_up(connection: Connection, search: Search[_Found]) -> _Found:
-    """What a search finds, its cases asked of the server. Raises RefusedError, PeerError, and FormatError as
-    the search does."""
+async def looked_up(questions: Questions, search: Search[_Found]) -> _Found:
+    """What a search finds, its cases asked of the server, which may lack some or be unable to read them.
+    Raises RefusedError, PeerError, and FormatError as the search does."""
     try:
         run = next(search)
         while True:
             try:
-                case = await _case(connection, parse_run(run))
+                case = await _case_if_known(questions, parse_run(run))
             except FormatError as error:
                 run = search.throw(error)
             else:
@@ -179,18 +177,27 @@ async def looked_up(connection: Connection, search: Search[_Found]) -> _Found:
         return found
 
 
-async def _of_campaign(connection: Connection, name: str) -> list[KnownDrive]:
+async def _of_campaign(questions: Questions, name: str) -> list[KnownDrive]:
     """Each drive of a campaign of which its cuts said something, in each of its stacks."""
-    state = (await fetch_log(connection, name)).state
-    return await looked_up(connection, in_campaign(state, lambda _: True))
+    state = (await fetch_log(questions, name)).state
+    return await looked_up(questions, in_campaign(state, lambda _: True))
 
 
-async def _of_run(connection: Connection, run: int) -> KnownDrive | None:
-    return known_of_run(await _case(connection, run))
+async def _case_if_known(questions: Questions, run: int) -> Case | None:
+    """The case of a run, None if the server has that run no more. Raises FormatError if the server, or this
+    side, cannot read it, RefusedError, PeerError."""
+    try:
+        return await _case(questions, run)
+    except RefusedError as error:
+        if error.code == "run-unknown":
+            return None
+        if error.code == "bad-request":  # a row that the server cannot read
+            raise FormatError(str(error)) from error
+        raise
 
 
-async def _case(connection: Connection, run: int) -> Case:
-    return case_from_value((await connection.request(Show(run=run), Shown)).document["case"])
+async def _case(questions: Questions, run: int) -> Case:
+    return case_from_value((await questions.request(Show(run=run), Shown)).document["case"])
 
 
 def _drives(facts: Facts) -> str:

@@ -11,6 +11,7 @@ from durability.campaign.campaign_state import CampaignState
 from durability.campaign.log_entries import Entry, entry_from_value
 from durability.errors import FormatError
 from durability.protocol.messages import Campaign, ShowCampaign
+from durability_client.link.questions import Questions
 from durability_client.link.server_connection import Connection
 
 
@@ -27,14 +28,14 @@ class FetchedLog:
     note: str = ""
 
 
-async def fetch_log(connection: Connection, name: str) -> FetchedLog:
+async def fetch_log(connection: Connection | Questions, name: str) -> FetchedLog:
     """The whole log of a campaign. Raises RefusedError, PeerError, FormatError."""
     log = FetchedLog(name=name)
     await read_log(connection, log)
     return log
 
 
-async def read_log(connection: Connection, log: FetchedLog) -> None:
+async def read_log(connection: Connection | Questions, log: FetchedLog) -> None:
     """Read what is new of a log. Raises RefusedError, PeerError, and FormatError if this side or the server
     cannot read it: what is missing may be a loss."""
     while True:

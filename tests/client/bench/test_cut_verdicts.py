@@ -21,7 +21,7 @@ from durability.bench.hashed_serials import hash_serials
 from durability.bench.kept_result import digest_of, pack_body, summary_of
 from durability.bench.result import Result, encode
 from durability.campaign.log_entries import Entry
-from durability.errors import EXIT_OK, FormatError, RefusedError, UsageError
+from durability.errors import EXIT_OK, FormatError, UsageError
 from durability.formats.documents import to_value
 from durability.formats.facts import Drive, Facts
 from durability.protocol.local_address import socket_name
@@ -419,18 +419,44 @@ async def test_a_log_that_cannot_be_read_is_not_taken_for_a_short_one(cut: Cut, 
 
 
 async def test_a_refusal_within_a_search_is_not_taken_for_its_end(cut: Cut) -> None:
-    """The second campaign has a loss, of a run that the server cannot show: nothing was found."""
+    """The second campaign has a loss, of a run that the server cannot show: `compare` names the campaign, as
+    the page does."""
     logs = [written_log("c", [[said("durable", 1)]]), written_log("d", [[said("loss", 2)]])]
     endpoint = await cut.begin([(_drive("S1"), "durable"), (_drive("S1"), "loss")], *logs)
     cut.change(
         f"UPDATE runs SET armed = x'c1' WHERE run = '{2:016x}'",
         f"DELETE FROM run_drives WHERE run = '{2:016x}'",  # so that it is not among the single runs
     )
-    with pytest.raises(RefusedError, match="not one msgpack value"):
-        await found_verdicts(endpoint, [_result(_drive("S1"))])
+    result = _result(_drive("S1"))
+    found = await found_verdicts(endpoint, [result])
+    assert found.notes == ("campaign d cannot be read, and what it says does not count",)
+    await cut.end()
+    assert cut.page_of(result, _result(_drive("S2"))).notes == found.notes
 
 
-@pytest.mark.slow
+async def test_a_search_goes_on_after_a_run_that_the_server_does_not_give(cut: Cut, tmp_path: Path) -> None:
+    """It cannot read one run, and lacks the first one of a campaign. `compare` and `accept` name the former,
+    and find what the others say."""
+    log = written_log("c", [[said("durable", 2)], [said("durable", 3)]])
+    drives = (_drive("S1"), _drive("S2"), _drive("S2"))
+    endpoint = await cut.begin([(drive, "durable") for drive in drives], log)
+    cut.change(
+        f"UPDATE runs SET armed = x'c1' WHERE run = '{1:016x}'", f"DELETE FROM runs WHERE run = '{2:016x}'"
+    )
+    said_of_it = f"run {1:016x} cannot be read, and what it says does not count"
+    results = {serial: _result(_drive(serial)) for serial in ("S1", "S2")}
+    found = await found_verdicts(endpoint, tuple(results.values()))
+    proof = found.proofs[1]
+    assert found.notes == (said_of_it,) and proof is not None and proof.source == "campaign c"
+    paths = [tmp_path / f"{serial}.json" for serial in results]
+    for path in paths:
+        path.write_bytes(encode(results[path.stem]))
+    wanted = EvidenceWanted(campaigns=(), results=tuple(map(str, paths)), drive="")
+    damaged, other = await gather(endpoint, wanted, lambda _: None)
+    assert damaged.unfinished == (said_of_it,) and other.unfinished == ()
+    assert [one.name for one in other.campaigns] == ["c"]
+
+
 @pytest.mark.parametrize("verdict", ["loss", ""])
 async def test_a_run_that_cannot_be_read_may_hide_a_loss(cut: Cut, verdict: str) -> None:
     """The store's rows say that one lost data, or that nobody knows, and not in which stack: 60 clean cuts of
@@ -441,9 +467,10 @@ async def test_a_run_that_cannot_be_read_may_hide_a_loss(cut: Cut, verdict: str)
     cuts = [*((one, "durable") for one in booted), (other, verdict)]
     result = _result(_drive("S1"))
     on_other = replace(result, facts=other)
-    await cut.begin(cuts, log)
+    endpoint = await cut.begin(cuts, log)
     lost = 61
     cut.change(f"UPDATE runs SET armed = x'c1' WHERE run = '{lost:016x}'")
+    found = await found_verdicts(endpoint, [result])
     await cut.end()
     view = cut.page_of(result, on_other)
     unknown = f"1 cut of run {lost:016x} with unknown outcome"
@@ -452,6 +479,7 @@ async def test_a_run_that_cannot_be_read_may_hide_a_loss(cut: Cut, verdict: str)
         "1 cut with unknown outcome",
     ]
     assert view.notes == (f"run {lost:016x} cannot be read, and what it says does not count",)
+    assert [one and one.text for one in found.proofs] == [view.tiles[0].cuts] and found.notes == view.notes
     cut.change("DELETE FROM campaign_entries", "DELETE FROM campaigns")
     view = cut.page_of(result, on_other)
     assert [one.cuts for one in view.tiles] == ["1 cut with unknown outcome"] * 2
