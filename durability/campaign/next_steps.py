@@ -46,6 +46,7 @@ ATTEMPTS = 3  # of a request to a switch, before it counts as failed
 ON_WITHIN_S = 900.0  # for which a switch that fails is asked to go on: a plug without its network comes back
 CONFIRM_WITHIN_S = 180.0  # a switch says that it did what it was asked
 SHUTDOWN_WITHIN_S = 300.0
+HELD_WITHIN_S = 2.0  # each server of a store holds its writers: it looks once a second
 STILL_WITHIN_S = 3600.0  # writers use up the credit that they have when they are held
 AFTER_SHUTDOWN_S = 60.0  # for a system to write what it has after its last word
 BOOTS_MAX = 2  # times that a machine is switched on to boot, before the campaign pauses
@@ -90,13 +91,21 @@ class WhenStill:
 
 
 @dataclass(frozen=True, slots=True)
+class UnlessStill:
+    """Add this entry, in place of the steps behind this one, if a writer of these runs has credit left."""
+
+    runs: tuple[str, ...]
+    happening: Happening
+
+
+@dataclass(frozen=True, slots=True)
 class WaitFor:
     """Nothing is to be done for so long, unless something happens."""
 
     seconds: float
 
 
-Step: TypeAlias = Note | Ask | LookUp | WhenStill | WaitFor
+Step: TypeAlias = Note | Ask | LookUp | WhenStill | UnlessStill | WaitFor
 FOREVER = WaitFor(3600.0)
 
 
@@ -159,7 +168,7 @@ def _load(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[S
         return _give_up("agent", "every run ended before the cut")
     left_s = cycle.due_s - moment.since_s(cycle.since)
     if left_s > 0:
-        return [WaitFor(left_s)]
+        return [*_unless_they_write(cycle), WaitFor(left_s)]
     if mute := _mute(cycle, moment):
         return _wait_to_hear(state, cycle, moment, mute)
     return _cut(cycle, arm, moment)
@@ -177,20 +186,36 @@ def _wait_to_hear(state: CampaignState, cycle: CycleState, moment: ServerTime, m
 
 def _cut(cycle: CycleState, arm: Arm, moment: ServerTime) -> list[Step]:
     if cycle.phase == "held":
-        return _ask_all(cycle, "off") if cycle.due_s else _use_up(cycle, arm, moment)
+        if not cycle.due_s:
+            return _use_up(cycle, arm, moment)
+        return [*_unless_they_write(cycle), *_ask_all(cycle, "off")]
     if arm.moment == "idle":
         return [Note(WritersHeld(in_s=0.0))]
     return [Note(ShutdownDue())] if arm.moment == "shutdown" else _ask_all(cycle, "off")
 
 
 def _use_up(cycle: CycleState, arm: Arm, moment: ServerTime) -> list[Step]:
-    """The time at idle begins when the last writer stops: their credit lasts as long as the drive takes."""
+    """The time at idle begins when the last writer stops: their credit lasts as long as the drive takes. What
+    the store says of a run tells nothing while its server may still give it credit."""
     if moment.watched_s(cycle.since) >= STILL_WITHIN_S:
         within = f"{STILL_WITHIN_S / 60:.0f} min"
         text = f"the writers that were held still wrote after {within}: give the arm fewer, or a smaller size"
         return _give_up("not-armed", text)
-    runs = tuple(run for drive, run in cycle.runs.items() if not _is_over(cycle, drive))
-    return [WhenStill(runs, WritersHeld(in_s=arm.idle_s))]
+    left_s = HELD_WITHIN_S - moment.since_s(cycle.since)
+    if left_s > 0:
+        return [WaitFor(left_s)]
+    return [WhenStill(_going_on(cycle), WritersHeld(in_s=arm.idle_s))]
+
+
+def _unless_they_write(cycle: CycleState) -> list[Step]:
+    """A run that comes back to a server at idle has its whole credit again: once that is used up, the time at
+    idle begins anew."""
+    idle = cycle.phase == "held" and cycle.due_s
+    return [UnlessStill(_going_on(cycle), WritersHeld(in_s=0.0))] if idle else []
+
+
+def _going_on(cycle: CycleState) -> tuple[str, ...]:
+    return tuple(run for drive, run in cycle.runs.items() if not _is_over(cycle, drive))
 
 
 def _shutdown(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:

@@ -15,7 +15,7 @@ from typing import Protocol
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.definition.settings import Power
 from durability.campaign.log_entries import Happening, Judged, Operation, PowerAnswered, PowerAsked
-from durability.campaign.next_steps import Ask, LookUp, Note, WaitFor, WhenStill, next_steps
+from durability.campaign.next_steps import Ask, LookUp, Note, UnlessStill, WaitFor, WhenStill, next_steps
 from durability.errors import DurabilityError, FormatError, RefusedError, StoreError
 from durability.evidence.strength import weightiest
 from durability.formats.case import Case
@@ -139,6 +139,10 @@ class CampaignTask:
                     return
                 case WhenStill(runs=runs, happening=happening):
                     if await self._are_still(runs):
+                        await self._note(happening, state, state.number)
+                        return
+                case UnlessStill(runs=runs, happening=happening):
+                    if not await self._are_still(runs):
                         await self._note(happening, state, state.number)
                         return
                 case Ask(switch=switch, operation=operation):

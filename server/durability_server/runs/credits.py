@@ -66,11 +66,21 @@ class Credits:
     @classmethod
     def unpack(cls, data: bytes | None, *, newest: tuple[int, ...]) -> Credits:
         """What `pack` wrote, None for nothing, and `newest`: what is durable now was or is granted."""
-        stored = cast("list[tuple[int, list[int]]]", unpack(data)) if data else []
-        sent = [(at_ns, tuple(grants)) for at_ns, grants in stored]
+        sent = _unpacked(data)
         if not sent or sent[-1][1] != newest:
             sent.append((sent[-1][0] if sent else 0, newest))
         return cls(sent)
+
+
+def newest_sent(data: bytes | None) -> tuple[int, ...]:
+    """The grants of the newest credit that `pack` wrote, () for none."""
+    sent = _unpacked(data)
+    return sent[-1][1] if sent else ()
+
+
+def _unpacked(data: bytes | None) -> list[tuple[int, tuple[int, ...]]]:
+    stored = cast("list[tuple[int, list[int]]]", unpack(data)) if data else []
+    return [(at_ns, tuple(grants)) for at_ns, grants in stored]
 
 
 def _packed(credit: tuple[int, tuple[int, ...]]) -> bytes:

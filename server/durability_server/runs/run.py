@@ -24,7 +24,7 @@ from durability.protocol.frontiers import Frontiers
 from durability.protocol.timeline import Timeline
 from durability.units import format_run
 from durability_server import clock
-from durability_server.runs.credits import Credits
+from durability_server.runs.credits import Credits, newest_sent
 from durability_server.store.records import (
     EVENTS_MAX,
     Relations,
@@ -63,6 +63,17 @@ def _after_a_frontier(late: _Late) -> _Late | None:
     if late.answered_ns >= late.until_ns:
         return None
     return _Late(from_ns=late.answered_ns, until_ns=late.until_ns)
+
+
+def was_still(stored: StoredRun) -> bool:
+    """Whether each writer of a run had used up its credit when the server that has it saved it last. What was
+    durable then is no credit before that server says so."""
+    grants = newest_sent(stored.snapshot.credits)
+    return bool(grants) and _is_used_up(Plan.decode(stored.plan), stored.snapshot.frontiers, grants)
+
+
+def _is_used_up(plan: Plan, acked: tuple[int, ...], grants: tuple[int, ...]) -> bool:
+    return all(operations == plan.credit for operations in map(sub, acked, grants))
 
 
 class Run:
@@ -145,17 +156,7 @@ class Run:
     @property
     def is_still(self) -> bool:
         """Whether each writer has used up its credit, and gets no more."""
-        return self.held and self._stops_at(self.frontiers.grants)
-
-    @property
-    def was_still(self) -> bool:
-        """Whether each writer had used up its credit when the server that has the run saved it last."""
-        sent = self._credits.grants[:-1]  # without that which this object begins with
-        return bool(sent) and self._stops_at(sent[-1])
-
-    def _stops_at(self, grants: tuple[int, ...]) -> bool:
-        used = map(sub, self.frontiers.acked, grants)
-        return all(operations == self.plan.credit for operations in used)
+        return self.held and _is_used_up(self.plan, self.frontiers.acked, self.frontiers.grants)
 
     @property
     def credits_in_doubt(self) -> int:

@@ -17,7 +17,7 @@ from durability.errors import DurabilityError
 from durability_server import clock
 from durability_server.runs.committer import Committer
 from durability_server.runs.leases import Leases
-from durability_server.runs.run import Run
+from durability_server.runs.run import Run, was_still
 from durability_server.runs.session import Session
 from durability_server.store.lease_store import Purpose, WantedRun
 from durability_server.store.records import MovedError, RunHead
@@ -105,8 +105,12 @@ class Registry:
     async def is_still(self, run_id: int) -> bool:
         """Whether no writer of a run that is held has credit left. Raises RefusedError "run-unknown",
         FormatError and StoreError."""
-        run = await self.as_it_is(run_id)
-        return run.is_still if self.has(run) else run.was_still
+        was = run_id not in self._runs and await self._thread.ask(self._was_still, run_id)
+        run = self._runs.get(run_id)  # its client may have come back meanwhile
+        return was if run is None else run.is_still
+
+    def _was_still(self, run_id: int) -> bool:
+        return was_still(self._store.load(run_id))
 
     def has(self, run: Run) -> bool:
         """Whether `run` is in memory here, to be changed."""

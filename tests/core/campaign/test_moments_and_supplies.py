@@ -23,7 +23,7 @@ from durability.campaign.log_entries import (
     StillThere,
     WritersHeld,
 )
-from durability.campaign.next_steps import Ask, LookUp, Note, WaitFor, WhenStill
+from durability.campaign.next_steps import Ask, LookUp, Note, UnlessStill, WaitFor, WhenStill
 from durability.campaign.results import results
 from durability.campaign.tasks import Condition
 from tests.core.campaign.told_campaign import (
@@ -345,5 +345,18 @@ def test_writers_that_never_stop_are_not_cut_at_idle() -> None:
     (late,) = told.steps(later_s=3700)
     assert isinstance(late, Note) and isinstance(late.happening, Abandoned)
     told.add(stopped)
-    assert told.steps(later_s=9) == [WaitFor(1.0)]
-    assert told.steps(later_s=10) == [Ask(0, "off")]
+    held = WritersHeld(in_s=0)
+    assert told.steps(later_s=9) == [UnlessStill((RUN,), held), WaitFor(1.0)]
+    assert told.steps(later_s=10) == [UnlessStill((RUN,), held), Ask(0, "off")]
+    told.add(held)  # it came back to a server, with new credit, and has another hour
+    assert told.steps(later_s=3500) == [WhenStill((RUN,), stopped)]
+
+
+def test_each_server_holds_the_writers_before_their_credit_is_looked_at() -> None:
+    """What the store says of a run may be from before its server held it, and gave it credit once more."""
+    told = begun(moment="idle")
+    told.say(part("armed", run=RUN))
+    told.note()
+    told.note(later_s=100)
+    assert told.steps(later_s=1.5) == [WaitFor(0.5)]
+    assert told.steps(later_s=2) == [WhenStill((RUN,), WritersHeld(in_s=10))]

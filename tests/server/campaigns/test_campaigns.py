@@ -340,6 +340,34 @@ async def test_a_run_that_comes_back_at_idle_is_held_again(lab: Lab, sqlite_url:
         await waiting.until(lambda: run.held)
 
 
+async def test_a_run_that_comes_back_at_idle_is_idle_anew(lab: Lab, sqlite_url: str, power: Path) -> None:
+    """Its writers have stopped, and its connection breaks. Once it is resumed it has its whole credit again,
+    and the time at idle begins when that is used up."""
+    running = await lab.start(sqlite_url)
+    settings = settings_of(power)
+    arm = replace(settings.arms[0], name="idle", moment="idle", idle_s=10 * DEADLINE_S)
+
+    def is_idle(state: CampaignState) -> bool:
+        return state.cycle is not None and state.cycle.phase == "held" and state.cycle.due_s > 0
+
+    def is_held(state: CampaignState) -> bool:
+        return state.cycle is not None and state.cycle.phase == "held" and state.cycle.due_s == 0
+
+    async with living(Machine(lab, running.address, power)) as machine:
+        await begin(lab, running, replace(settings, arms=(arm,)))
+        await until(lab, running, is_idle)
+        for writer in machine.writing:
+            writer.cancel()
+        await machine.runs[-1].close()
+        await waiting.until(lambda: not running.server.runs)
+        back = await lab.connect(running.address)
+        accepted = await back.resume(int(machine.armed[-1], 16))
+        await until(lab, running, is_held)
+        used = tuple(granted + lab.plan().credit for granted in accepted.grants)
+        back.say(messages.Ack(frontiers=used, control=0))
+        await until(lab, running, is_idle)
+
+
 async def test_news_go_to_the_operators_command(
     lab: Lab, sqlite_url: str, power: Path, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from durability.protocol import messages
 from durability_lab.simulated_rig.virtual_time import stored_run
 from durability_server.runs import requests
 from durability_server.runs.credits import GRANTS_IN_DOUBT_MAX, IN_DOUBT_MAX, Credits
-from durability_server.runs.run import Run
+from durability_server.runs.run import Run, was_still
 from tests.conftest import PLAN_FIELDS
 
 if TYPE_CHECKING:
@@ -42,6 +43,23 @@ def test_credits_survive_the_server() -> None:
     again = Credits.unpack(credits.pack(), newest=(4, 5))
     assert again.grants == credits.grants
     assert Credits.unpack(credits.pack(), newest=(6, 5)).grants == ((0, 0), (4, 5), (6, 5))
+
+
+def test_a_run_that_came_back_has_credit_left() -> None:
+    """Its writers had used up what one server gave them; another one has given them a whole new credit, which
+    the store tells before they acknowledge anything."""
+    plan = Plan(**PLAN_FIELDS)
+    stored = stored_run(plan, at_ns=1)
+    assert not was_still(stored)
+    here = Run(stored, boot_id="here")
+    here.attached(1, "client")
+    here.heard(2)
+    here.acknowledge(2, (plan.credit,) * plan.writers, 0)
+    stored = replace(stored, snapshot=here.snapshot(timeline=True))
+    assert was_still(stored)
+    there = Run(stored, boot_id="there")
+    there.attached(3, "client")
+    assert not was_still(replace(stored, snapshot=there.snapshot(timeline=True)))
 
 
 def test_a_commit_packs_no_credit_anew() -> None:
