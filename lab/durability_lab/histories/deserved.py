@@ -7,9 +7,9 @@ reason of a loss must be true: findings, as many of each class as a second readi
 that was true. Durable must rest on a cut that happened, of that class, within a second of a promise to that
 run, and on a target that the second reading finds whole. There is a floor: a sound run, on which the power
 was cut under load and nothing else happened, and of which the operator or the drive's counter says so, is
-durable if the drive kept its promises, and a loss if the second reading finds one that it broke. All else may
-be inconclusive or without a verdict, and one that the facts would have allowed to be more is counted as
-missed.
+durable if the drive kept its promises (a guest's for no more than class os), and a loss if the second reading
+finds one that it broke. In the second boot after a run nothing is due. All else may be inconclusive or
+without a verdict, and one that the facts would have allowed to be more is counted as missed.
 """
 
 from __future__ import annotations
@@ -421,7 +421,10 @@ def _limit(world: KnownTruth, answer: VerifyAnswer, run: int, cut_class: str) ->
     died = (one.at_ns for one in world.cuts if one.what == "guest" and _met(world, one, run))
     silent = min(died, default=math.inf)
     contradicted = world.history.counters and not world.history.in_guest  # what is emulated counts nothing
-    false = answer.step["attest"] == "false" and not contradicted
+    # Nobody outside a guest is believed to have cut a drive's power where the whole guest went.
+    whole = any(one.what == "machine" and _met(world, one, run) for one in world.cuts)
+    refused = cut_class == "power" and world.history.in_guest and whole
+    false = answer.step["attest"] == "false" and not contradicted and not refused
     assumed = {
         "stopped writing in a dead network": cut and run in world.ended_unheard,
         "a drive without a link looks dead": cut and run in world.failed_with_power,

@@ -342,14 +342,17 @@ GUESTS = ("guest", "hidden")
 @pytest.mark.parametrize("guest", GUESTS)
 def test_no_cut_of_a_guest_is_one_of_power(guest: str) -> None:
     """It was forced off, and its host kept its power: a tester that takes the operator's word for a cut of
-    power is wrong."""
-    lines = (f"machine {guest}", *LOADED, "cut", "boot", "verify", "verify require=os")
+    power is wrong, though the word is a lie."""
+    lied = (f"machine {guest}", *LOADED, "cut", "boot", "verify attest=false")
+    lines = (*lied[:-1], "verify", "verify require=os")
     found = played(*lines)
     assert found.wrong == ()
     assert [grade.reasons for grade in found.grades][:2] == [("cut-class",), ()]
     assert [grade.word for grade in found.grades][:2] == ["inconclusive", "durable"]
+    assert played(*lied).grades[0].reasons == ("cut-class",)
     with answering(cut._believable, "return claimed or 'power'")():
         assert "durable, and no such cut met load" in played(*lines).wrong
+        assert "durable, and no such cut met load" in played(*lied).wrong
 
 
 @pytest.mark.parametrize("guest", GUESTS)

@@ -214,6 +214,16 @@ def test_an_output_file_is_looked_at_first(tmp_path: Path) -> None:
             histories(HistoriesOptions(output=output), out=io.StringIO(), err=io.StringIO())
 
 
+def test_a_search_that_cannot_be_set_up_says_so() -> None:
+    """It is no history that went wrong: what the lab lacks is told as it is."""
+
+    def lacking(_: History) -> None:
+        raise SetupError("no room in memory")
+
+    with pytest.raises(SetupError, match="no room in memory"):
+        search(count=5, number=1, on_play=lacking)
+
+
 def test_parts_of_a_search_play_different_histories() -> None:
     """Hypothesis begins each search with the simplest history, and repeats some: each is played once in a
     part, and the simplest in none, so that many parts do not play it as often."""
