@@ -47,6 +47,10 @@ CAMPAIGN_SCHEMA = "durability.campaign/1"
 LOOK_S = 1.0
 _EXPORT = "an export of a campaign"
 _SECRET = "_file"
+_BY_OLD_AGENTS = (
+    "Agents of release 0.1 made this check: they do not note which file systems the drives hold. So the"
+    " campaign begins with another check, which cuts again. Upgrade the agents before you answer."
+)
 
 
 async def check(endpoint: Endpoint, path: Path, *, yes: bool, out: TextIO, err: TextIO) -> int:
@@ -77,7 +81,10 @@ async def start(endpoint: Endpoint, path: Path, *, yes: bool, out: TextIO, err: 
         print(fitted(campaign_text.CHECK_FIRST.format(name=settings.name), err, indent=0), file=err)
         if await check(endpoint, path, yes=False, out=err, err=err) != EXIT_OK:
             return EXIT_ENVIRONMENT
-        before, is_checked = await _state_before(endpoint, settings), True
+        before = await _state_before(endpoint, settings)
+        is_checked = not before.check_says_less
+        if not is_checked:
+            print(fitted(_BY_OLD_AGENTS, err, indent=0), file=err)
     print(fitted(campaign_text.what_start_does(settings, before), err, indent=2), file=err)
     _require_yes(campaign_text.START_QUESTION, yes=yes)
     with closing(await connect(endpoint, "operate")) as connection:

@@ -10,12 +10,14 @@ import pty
 import sqlite3
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from durability.campaign.campaign_state import CampaignState
+from durability.campaign.tasks import Condition, Status
 from durability.errors import RefusedError, SetupError, UsageError
 from durability.protocol import messages
 from durability.protocol.local_address import socket_name
@@ -234,6 +236,32 @@ async def test_at_a_terminal_the_drives_are_shown_before_the_question(
     found = said.index("serial S1")
     assert said.index("/mnt/t (") < found < said.index("Begin?"), said
     assert "Switch off and on" not in said, "the check of before holds"
+
+
+class Old(Machine):
+    """One whose agent is of release 0.1; its drive holds something."""
+
+    def _status(self) -> Status:
+        return replace(super()._status(), software="durability 0.1.0")
+
+    def _condition(self) -> Condition:
+        return replace(super()._condition(), holds="ext4")
+
+
+async def test_a_second_check_is_announced(lab: Lab, sqlite_url: str, tmp_path: Path, power: Path) -> None:
+    """An agent of release 0.1 makes a check that counts no longer once the campaign begins: the operator
+    learns that before the second yes, and what the other check found after it."""
+    running = await lab.start(sqlite_url)
+    file = write_file(tmp_path / "ssd.toml", power, cuts=1)
+    file.write_text(
+        file.read_text().replace('target = "/mnt/t"', 'device = "/dev/sdb"\nfile_system = "ext4"')
+    )
+    async with living(Old(lab, running.address, power)) as machine:
+        where = str(operator(lab, running).local)
+        code, said = await asyncio.to_thread(at_terminal, where, str(file), "y", "y")
+    assert code == 0 and said.count("Check passed") == 2, said
+    assert said.index("begins with another check") < said.index("Begin?"), said
+    assert [task.kind for task in machine.tasks].count("examine") == 4, "before and after each cut"
 
 
 def at_terminal(where: str, file: str, *answers: str) -> tuple[int, str]:
