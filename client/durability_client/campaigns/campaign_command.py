@@ -38,6 +38,7 @@ from durability_client.campaigns.entry_lines import entry_line
 from durability_client.campaigns.health_text import bars_for
 from durability_client.link.campaign_log import FetchedLog, read_log
 from durability_client.link.endpoint import Endpoint
+from durability_client.link.questions import Questions
 from durability_client.link.server_connection import Connection, connect
 from durability_client.system import output_files
 from durability_client.system.terminal import confirmed, fitted
@@ -46,6 +47,7 @@ STATUS_SCHEMA = "durability.campaigns/1"
 CAMPAIGN_SCHEMA = "durability.campaign/1"
 LOOK_S = 1.0
 _EXPORT = "an export of a campaign"
+_MISSING = frozenset({"run-unknown", "bad-request"})  # the second: a row that the server cannot read
 _SECRET = "_file"
 _BY_OLD_AGENTS = (
     "Agents of release 0.1 made this check: they do not note which file systems the drives hold. So the"
@@ -169,17 +171,19 @@ async def export(
     endpoint: Endpoint, name: str, *, output: Path | None, junit: Path | None, out: TextIO, err: TextIO
 ) -> None:
     """Write a campaign with the cases and verdicts of all its runs to the file `output`, else to `out`, and a
-    JUnit report to `junit`. `err` is told of each run that the server does not give: the export says why.
-    Raises as `show` does, and SetupError where a file cannot be written."""
+    JUnit report to `junit`. `err` is told of each run that the server lacks or cannot read: the export says
+    why. Raises as `show` does, and SetupError where a file cannot be written."""
     if output is not None:
         output_files.check_new(output, _EXPORT)
-    with closing(await connect(endpoint, "query")) as connection:
-        read = await _log(connection, name)
+    with closing(Questions(endpoint)) as questions:
+        read = await _log(questions, name)
         runs, missing = {}, {}
         for run in _runs(read.state):
             try:
-                runs[run] = dict((await connection.request(Show(run=parse_run(run)), Shown)).document)
+                runs[run] = dict((await questions.request(Show(run=parse_run(run)), Shown)).document)
             except RefusedError as error:
+                if error.code not in _MISSING:
+                    raise
                 missing[run] = str(error)
                 print(fitted(f"the export lacks run {run}: {error}", err, indent=2), file=err)
     text = to_json({**_value(read), "runs": runs, "missing_runs": missing})
@@ -227,7 +231,7 @@ def _require_yes(question: str, *, yes: bool) -> None:
         raise UsageError("nothing was begun: answer yes at a terminal, or add --yes")
 
 
-async def _log(connection: Connection, name: str) -> FetchedLog:
+async def _log(connection: Connection | Questions, name: str) -> FetchedLog:
     log = FetchedLog(name=name)
     await read_log(connection, log)
     return log

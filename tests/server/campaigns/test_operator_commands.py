@@ -121,24 +121,34 @@ async def test_check_start_status_show_and_export(
 async def test_an_export_names_the_runs_that_it_lacks(
     lab: Lab, sqlite_url: str, tmp_path: Path, power: Path
 ) -> None:
-    """What the store cannot read of one run keeps no other run, and no JUnit report, from its owner."""
+    """What the store cannot read of one run, the first, or lacks, keeps no other run, and no JUnit report,
+    from its owner. A store that does not work is no missing run: there is no export."""
     running = await lab.start(sqlite_url)
     server = operator(lab, running)
-    file = write_file(tmp_path / "ssd.toml", power, cuts=2)
+    file = write_file(tmp_path / "ssd.toml", power, cuts=4)
     out, err = io.StringIO(), io.StringIO()
     async with living(Machine(lab, running.address, power)) as machine:
         await campaign_command.start(server, file, yes=True, out=out, err=err)
         await until(lab, running, is_over, "ssd")
-    kept, lost = machine.armed  # a case tells of earlier runs on its target
+    damaged, *others, gone = machine.armed
     with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as database, database:
-        database.execute("UPDATE runs SET armed = x'ff' WHERE run = ?", (lost,))
+        database.execute("UPDATE runs SET armed = x'ff' WHERE run = ?", (damaged,))
+        database.execute("DELETE FROM runs WHERE run = ?", (gone,))
     exported, said, junit = io.StringIO(), io.StringIO(), tmp_path / "ssd.xml"
     await campaign_command.export(server, "ssd", output=None, junit=junit, out=exported, err=said)
     document = json.loads(exported.getvalue())
-    assert [*document["runs"]] == [kept] and [*document["missing_runs"]] == [lost]
-    assert f"the export lacks run {lost}: " in " ".join(said.getvalue().split())
+    assert [*document["runs"]] == others and document["missing_runs"] == {
+        damaged: "not a valid Facts: the whole: Input should be a dictionary or an instance of Facts",
+        gone: f"this server knows of no run {gone}",
+    }
+    assert f"the export lacks run {gone}: " in " ".join(said.getvalue().split())
     (suite,) = ElementTree.parse(junit).getroot()
-    assert suite.get("tests") == "2"
+    assert suite.get("tests") == "4"
+    with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as database, database:
+        database.execute("ALTER TABLE verdicts RENAME TO hidden")
+    with pytest.raises(RefusedError) as refused:
+        await campaign_command.export(server, "ssd", output=None, junit=None, out=exported, err=said)
+    assert refused.value.code == "store-unavailable"
 
 
 async def test_a_failed_check_exits_with_5(lab: Lab, sqlite_url: str, tmp_path: Path, power: Path) -> None:
