@@ -69,7 +69,7 @@ def _(due: CutDue) -> str:
 
 @_text.register
 def _(held: WritersHeld) -> str:
-    # In an older log nobody waited until the writers had used up their credit, so they may still have written.
+    # In an older log nobody waited until their credit was used up, so they may still have written.
     return f"writers get no credit; cut in {held.in_s:.1f} s" if held.in_s else "writers get no more credit"
 
 
