@@ -206,7 +206,7 @@ def search(
             reject()
         on_play(history)
         what, played = attempt(play, history, within)
-        drawn.add(str(history))  # not before: Hypothesis repeats what raised SetupError, and is to meet it again
+        drawn.add(str(history))  # only now: Hypothesis repeats what raised SetupError, to see it again
         if what:
             failed.append(str(history))
             raise WrongVerdictError(what)
