@@ -21,6 +21,7 @@ INVISIBLE = "\u034f\u115f\u1160\u17b4\u180b\u3164\ufe0f\uffa0\ufffe\U0001ffff\U0
 anything = st.text(st.characters(exclude_categories=()))
 
 
+@pytest.mark.slow
 def test_no_character_of_the_kinds_that_are_never_printed_is_plain() -> None:
     """Of all characters that this Python knows, only those few of these kinds that show a sign."""
     every = map(chr, range(0x110000))

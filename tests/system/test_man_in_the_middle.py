@@ -158,6 +158,7 @@ async def _code(server: Server) -> str:
 # A server in the middle with its own certificate.
 
 
+@pytest.mark.slow
 async def test_a_server_with_its_own_certificate_hears_nothing(served: Served, tmp_path: Path) -> None:
     """Neither a known client nor one that joins says a word to it; the code is as good as before."""
     other = Eavesdropper()

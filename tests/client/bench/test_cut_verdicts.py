@@ -192,6 +192,7 @@ def _on(drive: Drive, **changes: Any) -> Facts:
     return replace(_facts(drive), file_system=sample_facts.file_system(**changes))
 
 
+@pytest.mark.slow
 async def test_a_loss_without_flushes_hides_no_loss_with_them(cut: Cut) -> None:
     """The newest loss is of a mount without barriers: an older one of the stack that was measured counts."""
     bare = {serial: _on(_drive(serial), options="rw,nobarrier") for serial in ("S1", "S2")}
@@ -257,6 +258,7 @@ async def test_a_weaker_cut_answers_for_no_run_without_an_outcome(
     ]
 
 
+@pytest.mark.slow
 async def test_cuts_that_sent_no_flush_prove_none(cut: Cut) -> None:
     """A drive with FUA got only that; one without it got flushes after the same writes."""
     cut.planned = {"sync": "dsync", "direct": True}

@@ -189,6 +189,7 @@ async def test_a_run_that_cannot_be_stored_is_armed_once_it_can(
         assert (heard.link._attempt, heard.link.trouble) == (0, "")
 
 
+@pytest.mark.slow
 async def test_a_run_that_is_not_armed_can_be_ended(
     served: Served, facts: Value, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +204,7 @@ async def test_a_run_that_is_not_armed_can_be_ended(
         assert heard.link.final is None
 
 
+@pytest.mark.slow
 async def test_a_run_beyond_the_quota_is_given_up(
     served: Served, facts: Value, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +227,7 @@ async def test_an_end_is_delivered_over_a_new_connection(
         assert heard.link.final is None
 
 
+@pytest.mark.slow
 async def test_a_run_that_verify_ended_does_not_come_back(
     served: Served, facts: Value, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -373,6 +376,7 @@ async def test_requests_of_the_other_roles(served: Served, facts: Value) -> None
     assert refusal.value.code == "run-unknown"
 
 
+@pytest.mark.slow
 async def test_a_defect_of_the_link_ends_the_run(
     served: Served, facts: Value, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -291,6 +291,7 @@ def test_every_file_is_opened_by_the_plans_sync_method(
     assert {value & os.O_SYNC for value in flags} == {flag}
 
 
+@pytest.mark.slow
 def test_a_group_fits_the_descriptors_that_a_process_may_have() -> None:
     """The limit on groups follows the system's limit on open files."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -711,6 +711,7 @@ def test_a_device_tree_tells_of_a_hypervisor(tmp_path: Path, files: dict[str, by
     assert discovery.hypervisor_of_device_tree(tmp_path) == name
 
 
+@pytest.mark.slow
 def test_eatmydata_in_the_environment_is_seen() -> None:
     """A process started with libeatmydata in LD_PRELOAD is warned of it."""
     program = (

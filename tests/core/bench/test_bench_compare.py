@@ -141,6 +141,7 @@ def test_ratios_are_given_across_plausibilities_with_one_caveat() -> None:
     assert not any("ranked" in warning for warning in found.warnings)
 
 
+@pytest.mark.slow
 def test_proofs_settle_it() -> None:
     """With both drives proven there is no caveat, and the answer names the faster one with its cuts."""
     proof = Proof(cuts=59, losses=0, bound=0.0496, cut_class="power", source="campaign x", lost_in="")
@@ -171,6 +172,7 @@ def test_a_platter_that_is_overtaken_is_suspicious_without_a_flush_too() -> None
     assert answer.startswith("Take a: ")
 
 
+@pytest.mark.slow
 def test_three_results_are_each_held_against_the_first() -> None:
     """One row, two comparisons."""
     found = compared(run(), run(SLOW, seed=2), run(seed=3))
@@ -246,6 +248,7 @@ def test_one_drive_is_one_whether_its_serial_is_hashed_or_shown() -> None:
     assert compared(run(), hash_serials(run(seed=2))).subject == ()
 
 
+@pytest.mark.slow
 def test_the_engines_are_compared_each_with_itself() -> None:
     """fio's rounds of a cell are a row of their own, and left out where one result has none."""
     one, other = run(), run(seed=2)
@@ -343,6 +346,7 @@ def test_a_set_up_that_sends_no_flush_is_not_taken() -> None:
     assert found.caveat.startswith("The rate of nobarrier.json is worth nothing")
 
 
+@pytest.mark.slow
 def test_cuts_outweigh_times_that_no_platter_allows() -> None:
     """A protected cache in front of a disk is as fast; only without proof the disk is not to be taken."""
     turning = (Medium(name="sda", rpm=7200, link_bytes_per_s=600_000_000, link=""),)

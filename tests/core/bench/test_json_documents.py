@@ -101,6 +101,7 @@ def test_a_comparison_document() -> None:
     assert json.loads(to_json(document)) == document
 
 
+@pytest.mark.slow
 def test_the_document_has_every_key() -> None:
     """docs/reference/bench-results.md describes each key of both."""
     text = (DOCS / "reference/bench-results.md").read_text()

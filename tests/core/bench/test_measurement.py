@@ -27,6 +27,7 @@ def histogram_of(values: list[int]) -> FineHistogram:
     return histogram
 
 
+@pytest.mark.slow
 @given(VALUES)
 def test_latencies_come_back_as_the_same_histogram(values: list[int]) -> None:
     """The compact form loses nothing."""

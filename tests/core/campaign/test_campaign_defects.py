@@ -69,6 +69,7 @@ def test_server_that_was_away_gives_a_machine_its_time_to_be_heard() -> None:
     assert world.switches[0].asked.count(("off", "obeys")) == offs
 
 
+@pytest.mark.slow
 def test_stop_in_a_pause_counts_what_was_found() -> None:
     """One machine has lost data and the other does not come back: the campaign pauses, an operator stops it,
     and the loss is in its results."""

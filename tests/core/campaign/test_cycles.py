@@ -53,6 +53,7 @@ def test_check_is_a_cycle_without_a_run() -> None:
     assert (check.cycle, check.arm, check.off_s, check.again_after_s) == (0, "", 40.0, None)
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, (1 << 62) - 1),
     cycle=st.integers(1, 20_000),

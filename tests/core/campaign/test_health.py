@@ -157,6 +157,7 @@ def test_one_slow_cycle_and_few_cycles_are_no_trend() -> None:
     assert codes(rows_of(12, ready_s=lambda cycle: 1.0 + cycle)) == ["slow-ready"]
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0, 1e18), max_size=1000))
 def test_rises_takes_any_values(values: list[float]) -> None:
     """Equal ones, huge ones, none; and what rises does not also fall."""

@@ -75,6 +75,7 @@ def test_answer_to_off_that_comes_late_does_not_keep_the_power_off() -> None:
     assert world.finish() == "complete"
 
 
+@pytest.mark.slow
 def test_answer_of_an_earlier_boot_of_the_server_confirms_no_off() -> None:
     """Its time is of another clock: the switch is asked once more, and both times are of one boot."""
     world = World(settings_of(drives=("b", "c"), switches=2))
@@ -359,6 +360,7 @@ def test_cut_once_is_no_answer_of_an_arm_that_cuts_twice() -> None:
     assert [(mine.word, mine.cause) for mine in first.drives] == [("nothing", "switch")]
 
 
+@pytest.mark.slow
 def test_machine_that_stays_on_takes_the_second_cut_from_the_others() -> None:
     """Two machines with a switch each, to be cut twice. The first off cuts b, and c goes on, so there is no
     second one: a pass of b is of one cut, and the arm asks for two. A loss of b counts."""

@@ -82,6 +82,7 @@ def test_values_are_of_exactly_their_types(wrong: dict[str, Any]) -> None:
             from_value(Kinds, value)
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=40))
 def test_bytes_that_are_no_text_are_escaped_wherever_they_stand(name: bytes) -> None:
     """Text stays as it is; the rest reads as people type it."""

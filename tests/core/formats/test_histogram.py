@@ -27,6 +27,7 @@ def test_a_percentile_is_never_too_low_and_at_most_a_32nd_too_high(values: list[
     assert exact <= histogram_of(values).percentile(percent) <= exact + exact // 32
 
 
+@pytest.mark.slow
 @given(VALUES, VALUES)
 def test_merged_histograms_are_the_histogram_of_all_values(first: list[int], second: list[int]) -> None:
     """Counting apart and adding is the same as counting together."""
@@ -79,6 +80,7 @@ def test_a_fine_percentile_is_at_most_a_128th_too_high(values: list[int], percen
     assert FineHistogram.from_value(histogram.to_value()).to_value() == histogram.to_value()
 
 
+@pytest.mark.slow
 @given(VALUES)
 def test_steps_are_the_distribution(values: list[int]) -> None:
     """Each step's value has as many values at or below it as the step says; the last one is the largest."""

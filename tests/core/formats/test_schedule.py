@@ -14,6 +14,7 @@ seeds = st.integers(1, 2**64 - 1)
 slot_counts = st.integers(1, 700)
 
 
+@pytest.mark.slow
 @given(seed=seeds, slots=slot_counts, shuffled=st.booleans(), first_pass=st.integers(0, 2**40))
 def test_a_pass_visits_every_slot_exactly_once(
     seed: int, slots: int, shuffled: bool, first_pass: int
@@ -24,6 +25,7 @@ def test_a_pass_visits_every_slot_exactly_once(
     assert sorted(schedule.slot_of(seqs).tolist()) == list(range(slots))
 
 
+@pytest.mark.slow
 @given(seed=seeds, slots=slot_counts, shuffled=st.booleans(), start=st.integers(1, 2**50))
 def test_the_inverse_finds_the_seq_of_a_slot(seed: int, slots: int, shuffled: bool, start: int) -> None:
     """`seq_in_pass` undoes `slot_of`, also across the border of two passes."""
@@ -33,6 +35,7 @@ def test_the_inverse_finds_the_seq_of_a_slot(seed: int, slots: int, shuffled: bo
     assert (schedule.seq_in_pass(schedule.slot_of(seqs), passes) == seqs).all()
 
 
+@pytest.mark.slow
 @given(seed=seeds, slots=st.integers(1, 200), shuffled=st.booleans(), frontier=st.integers(0, 1000))
 def test_newest_at_agrees_with_replaying_every_write(
     seed: int, slots: int, shuffled: bool, frontier: int

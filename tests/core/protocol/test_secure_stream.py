@@ -177,6 +177,7 @@ def test_an_identity_is_kept_as_pem() -> None:
     assert client.open
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no files in memory on this system")
 def test_the_key_comes_on_no_disk(tmp_path: Path) -> None:
     """A kill while the key is loaded leaves it nowhere: nothing is made where temporary files go."""

@@ -345,6 +345,7 @@ def test_shorn_page_is_repaired_by_the_next_whole_write() -> None:
     assert after_cut(drive)[:PAGE_BYTES] == fill(number, 8)
 
 
+@pytest.mark.slow
 def test_misdirected_page_is_found_elsewhere_and_its_place_is_old() -> None:
     """After the cut the page lies whole in another page's place, a power of two away, and its own is old."""
     distances = set()

@@ -81,6 +81,7 @@ async def test_a_renamed_machine_keeps_its_name(lab: Lab, store_url: str) -> Non
     assert ("shelf-3", "joined") in await rows(operator)
 
 
+@pytest.mark.slow
 async def test_a_revoked_machine_does_not_come_back(lab: Lab, store_url: str) -> None:
     """Its code stays good for the others."""
     running = await lab.start(store_url)
@@ -93,6 +94,7 @@ async def test_a_revoked_machine_does_not_come_back(lab: Lab, store_url: str) ->
     await lab.join(running.address, line, machine="m2")
 
 
+@pytest.mark.slow
 async def test_a_revoked_code_ends_with_its_machines(lab: Lab, store_url: str) -> None:
     """Whoever has it can do nothing with it, nor with what it gave; others are not touched."""
     running = await lab.start(store_url)
@@ -111,6 +113,7 @@ async def test_a_revoked_code_ends_with_its_machines(lab: Lab, store_url: str) -
     await lab.connect(running.address, "query", member=stays)
 
 
+@pytest.mark.slow
 async def test_each_kind_of_code_has_its_own_machines(lab: Lab, store_url: str) -> None:
     """A machine without a disk may use a code for one join; other machines may not use one for machines."""
     running = await lab.start(store_url)

@@ -60,6 +60,7 @@ async def test_spaces_make_no_other_name(lab: Lab, sqlite_url: str) -> None:
     assert refused.value.code == "name-taken"
 
 
+@pytest.mark.slow
 async def test_the_name_of_an_invitation_is_kept(lab: Lab, store_url: str) -> None:
     """A campaign finds its machines by their names, so no other client gets one that was given away: neither
     one that calls itself so meanwhile, nor the invited one another name in silence."""

@@ -84,6 +84,7 @@ async def test_a_code_joins_once(lab: Lab, sqlite_url: str) -> None:
     assert (client.session.welcome.name, client.session.welcome.role) == ("test-2", "client")
 
 
+@pytest.mark.slow
 async def test_the_longest_name_may_be_taken(lab: Lab, sqlite_url: str) -> None:
     """A client whose name leaves no room for the number that tells it from others has a shorter one; no
     letter is cut in two."""

@@ -11,6 +11,7 @@ from tests.server.conftest import Lab
 from tests.server.two_tenants import on, tenant, verdict_document
 
 
+@pytest.mark.slow
 async def test_a_verdict_is_for_a_run_that_has_ended(lab: Lab, sqlite_url: str) -> None:
     """While the run goes on nobody may give one, its own client included."""
     running = await lab.start(sqlite_url)

@@ -22,6 +22,7 @@ def test_the_interval_grows_with_the_connections() -> None:
     assert heartbeat_interval_ns(1500) == 300_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_silence")
 async def test_a_rare_heartbeat_widens_the_cut(
     lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch

@@ -27,6 +27,7 @@ def _session(member: Member, secret: bytes) -> ClientProtocol:
     return session
 
 
+@pytest.mark.slow
 async def test_a_withheld_byte_stops_nobody_elses_credit(
     lab: Lab, sqlite_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -50,6 +50,7 @@ async def test_what_is_beyond_is_refused(
     assert (await asker.ask(messages.List(limit=1), messages.Listing)).rows == ()
 
 
+@pytest.mark.slow
 async def test_the_longest_are_kept_and_found(lab: Lab, store_url: str) -> None:
     """A path as long as any, and a target of many drives, are known again, whatever the index takes."""
     chance = random.Random(1)

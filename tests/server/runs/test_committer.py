@@ -177,6 +177,7 @@ async def test_the_last_commit_takes_all_timelines_that_are_wanted(
     assert kept == {f"{run.id:016x}": run.timeline.pack() for run in runs}
 
 
+@pytest.mark.slow
 async def test_a_timeline_of_a_failed_commit_is_saved_by_the_next(store: _Store) -> None:
     """Also one that nobody waits for."""
     run = _run(store, 1)
@@ -188,6 +189,7 @@ async def test_a_timeline_of_a_failed_commit_is_saved_by_the_next(store: _Store)
         assert store.load(run.id).snapshot.timeline == run.timeline.pack()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_silence")
 async def test_a_connection_that_ends_saves_no_timeline_anew(
     lab: Lab, sqlite_url: str, caplog: pytest.LogCaptureFixture

@@ -113,6 +113,7 @@ def is_granted(grants: tuple[int, ...], case: Case) -> bool:
     return case.grants == grants
 
 
+@pytest.mark.slow
 async def test_frames_show_no_credit_to_have_arrived(lab: Lab, sqlite_url: str) -> None:
     """Only answers to heartbeats do: of a client that hears nothing every grant is kept."""
     running = await lab.start(sqlite_url)

@@ -93,6 +93,7 @@ async def test_verdicts_count_in_the_quota_of_a_client(
     await operator.begin(lab.plan(run=4), lab.facts(serial="S4"))
 
 
+@pytest.mark.slow
 async def test_a_reason_that_is_given_again_and_again_is_stored_once(lab: Lab, sqlite_url: str) -> None:
     """Whoever asks for the series gets the reasons of all its runs."""
     running = await lab.start(sqlite_url)
@@ -105,6 +106,7 @@ async def test_a_reason_that_is_given_again_and_again_is_stored_once(lab: Lab, s
     assert stored == "cut-not-shown unstable"
 
 
+@pytest.mark.slow
 async def test_evidence_leaves_room_for_runs_and_verdicts(
     lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +139,7 @@ async def test_a_run_that_was_armed_gets_its_verdict(
     assert refused.value.code == "quota"
 
 
+@pytest.mark.slow
 async def test_facts_count_in_the_quota_of_a_client(
     lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +239,7 @@ async def test_a_client_has_so_many_writers_at_a_time(
         await operator.begin(lab.plan(run=run), lab.facts(serial=f"S{run}"))
 
 
+@pytest.mark.slow
 async def test_a_run_begins_while_a_long_question_is_answered(lab: Lab, sqlite_url: str) -> None:
     """How much its client has given is known by then, so it waits for no listing of somebody else."""
     running = await lab.start(sqlite_url)
@@ -248,6 +252,7 @@ async def test_a_run_begins_while_a_long_question_is_answered(lab: Lab, sqlite_u
     await asked
 
 
+@pytest.mark.slow
 async def test_arming_and_verdicts_leave_some_of_the_disk_free(
     lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

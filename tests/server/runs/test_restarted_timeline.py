@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tests.server.conftest import Lab, ServerProcess
 
 
+@pytest.mark.slow
 async def test_reboot_keeps_old_acknowledgements_old(
     lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

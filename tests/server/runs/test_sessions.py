@@ -24,6 +24,7 @@ async def _forgotten(running: Running, asker: Client) -> None:
             await asker.ask(messages.List(limit=1), messages.Listing)
 
 
+@pytest.mark.slow
 async def test_a_run_leaves_memory_with_its_session(lab: Lab, sqlite_url: str) -> None:
     """Memory follows the clients: a run goes when its session is over and saved, and comes back when asked
     for."""
@@ -43,6 +44,7 @@ async def test_a_run_leaves_memory_with_its_session(lab: Lab, sqlite_url: str) -
     await _forgotten(running, asker)
 
 
+@pytest.mark.slow
 async def test_a_fenced_session_does_not_end_the_run(lab: Lab, sqlite_url: str) -> None:
     """The newest session is the run's only one; the end of the older, which is fenced, is not the run's."""
     running = await lab.start(sqlite_url)

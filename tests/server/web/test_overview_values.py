@@ -53,6 +53,7 @@ def _overview(filled: StoreFixture) -> Overview:
     return overview(filled.store, CampaignWatch(filled.store.campaigns), {}, SHOWN)
 
 
+@pytest.mark.slow
 def test_all_live_runs_are_counted(filled: StoreFixture) -> None:
     """However few of them are shown, by machine too; not those that a server left that is over."""
     for run in range(1, SHOWN + 3):
@@ -111,6 +112,7 @@ def test_a_run_that_a_dead_server_left_is_not_live(sqlite_url: str, filled: Stor
     assert filled.store.live_runs(SHOWN) == () and filled.store.live_by_client() == {}
 
 
+@pytest.mark.slow
 def test_a_cut_that_nobody_verified_is_no_verdict(filled: StoreFixture) -> None:
     """A drive that was cut and never verified is not `verified` after a run on it that was stopped."""
     _begin(filled, 1, "S1", "silence")

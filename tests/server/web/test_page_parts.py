@@ -290,6 +290,7 @@ async def watch(sqlite_url: str) -> AsyncIterator[Watch]:
     store.close()
 
 
+@pytest.mark.slow
 async def test_while_the_store_fails_only_samples_ask_it(watch: Watch) -> None:
     """All others hear at once why; the next sample ends that."""
     watch.failure = "the disk is gone"

@@ -38,6 +38,7 @@ def test_a_screen_fits(proofs: tuple[Proof | None, ...], width: int) -> None:
     assert lines[0].startswith("answer  ")
 
 
+@pytest.mark.slow
 def test_each_result_has_its_proof_and_ratio() -> None:
     """A row has the rate, MB/s, p99, the ratio to the first and what cuts said; bars stand below."""
     lines = _shown(compare([("ssd1", CONSUMER), ("ssd2", PROTECTED)], (PROVEN, LOST)), 80)
@@ -48,6 +49,7 @@ def test_each_result_has_its_proof_and_ratio() -> None:
     assert lines[-1].startswith("All 39 cells: add --full")
 
 
+@pytest.mark.slow
 def test_a_ratio_that_shows_no_difference_has_a_question_mark() -> None:
     """The interval of two runs on one drive includes 1."""
     found = compare([("a", PROTECTED), ("b", simulate(Device(write_ns=60_000), cells=STANDARD, seed=5))])
@@ -70,6 +72,7 @@ def test_three_results_and_refusals() -> None:
     assert any("not comparable: no cell was measured in all results" in line for line in _shown(none, 80))
 
 
+@pytest.mark.slow
 def test_a_hostile_label_moves_no_cursor() -> None:
     """A file's name is plain text in every line."""
     label = "a\x1b[2J\r\u202e"

@@ -126,6 +126,7 @@ def test_classic_rates_stand_beside_the_same_with_syncs() -> None:
     assert lines[head + 5].startswith("cost    with a sync after each write, RND4K Q1T1 keeps ")
 
 
+@pytest.mark.slow
 def test_the_block_sizes_end_in_a_line() -> None:
     """The best of them, and whether it fits."""
     text = " ".join(" ".join(_shown(HONEST, 120)).split())

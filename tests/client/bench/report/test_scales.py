@@ -21,6 +21,7 @@ from durability_client.bench.report.scales import (
 _POSITIVE = st.floats(1e-3, 1e12)
 
 
+@pytest.mark.slow
 @given(st.lists(_POSITIVE, min_size=1))
 def test_a_logarithmic_axis_holds_all_and_is_never_narrow(quantities: list[float]) -> None:
     """Every quantity lies between the ends, which are a factor of 4 apart at least, and there are ticks."""
@@ -66,6 +67,7 @@ def test_the_tail_is_widened() -> None:
     assert math.isclose(nines(0.5), math.log10(2))
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0, 300), min_size=1, max_size=8))
 def test_labels_are_set_apart_and_keep_their_order(wanted: list[float]) -> None:
     """No two labels overlap, and a line that ends higher has the higher label."""

@@ -126,6 +126,7 @@ def test_options_of_a_mount_as_long_as_a_page_are_wrapped() -> None:
     assert options.replace(",", "") in text.replace(" ", "").replace("\n", "").replace(",", "")
 
 
+@pytest.mark.slow
 def test_the_flush_ladder_has_a_figure_at_its_top() -> None:
     """Where the sample has no percentile the column is a dash, and the median that the verdict takes is told
     with the range of the rounds, beside W, F0 and C."""
@@ -238,6 +239,7 @@ def test_a_comparison_tells_the_class_and_what_is_compared() -> None:
     assert lines[0][2] == "µs" and lines[0][5] == "µs"
 
 
+@pytest.mark.slow
 def test_missing_rounds_are_dashes_and_said() -> None:
     """A cell without rounds has dashes, and below it why."""
     result = simulate(Device())

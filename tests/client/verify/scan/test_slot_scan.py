@@ -164,6 +164,7 @@ def test_a_removed_log_file_that_is_back_is_resurrected(make_plan: MakePlan, tmp
     assert [example.judgement.suffix for example in examples] == [".0.0"]
 
 
+@pytest.mark.slow
 def test_missing_file_is_truncated_throughout(written: Disk, tmp_path: Path) -> None:
     """A target that is gone lacks every slot and both superblocks."""
     written.files.clear()
@@ -498,6 +499,7 @@ def test_scan_writes_nothing(written: Disk, tmp_path: Path) -> None:
     assert (storage.path.read_bytes(), storage.path.stat().st_mtime_ns) == before
 
 
+@pytest.mark.slow
 @given(
     slots=st.sets(st.integers(0, 99_999), min_size=1, max_size=60), record_bytes=st.sampled_from([512, 4096])
 )

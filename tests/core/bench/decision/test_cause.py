@@ -72,6 +72,7 @@ def test_a_flush_that_is_not_sent_is_said_to_be() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_flush_that_the_slow_one_did_not_get_is_not_blamed() -> None:
     """Its sync takes long for another reason, such as a layer; whether the fast one got flushes or not. A
     write that is slow is a cause all the same."""

@@ -426,6 +426,7 @@ TestLies.settings = settings(
 )
 
 
+@pytest.mark.slow
 def test_an_honest_history_is_counted() -> None:
     """Machines that do what they are told get through the check and through cycles, which count."""
     lies = Lies()

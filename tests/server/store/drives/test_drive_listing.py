@@ -195,6 +195,7 @@ def test_a_drive_of_two_clients_is_two(store_fixture: StoreFixture) -> None:
     assert rows == [("other", 1, 1, "loss"), ("one", 1, 0, "durable")]
 
 
+@pytest.mark.slow
 def test_invented_drives_push_no_other_clients_out(store_fixture: StoreFixture) -> None:
     """Of a limit each client has its share, the newest of its drives first."""
     for run in range(1, 4):
