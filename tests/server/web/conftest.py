@@ -48,6 +48,10 @@ class Page:
         except TimeoutError:
             pytest.fail(f"{path} has not all of {wanted}: {text}")
 
+    async def metrics(self) -> str:
+        """/metrics as soon as the store has answered it in time."""
+        return await self.text_with("/metrics", "durability_store_up 1.0")
+
     async def stream(self, path: str = "/live", authorization: str = "") -> Stream:
         """A live part, as a browser takes it."""
         where = urlsplit(self.url)

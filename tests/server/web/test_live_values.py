@@ -110,7 +110,7 @@ async def test_runs_and_drives_are_those_of_the_commands(lab: Lab, store_url: st
     ):
         assert wanted in text
 
-    metrics = (await page.get("/metrics")).text
+    metrics = await page.metrics()
     by_serial = {row["serial"]: row for row in drives}
     for name, value in _values(metrics, "durability_drive_cuts").items():
         row = by_serial["S7" if '"S7"' in name else "S8"]
@@ -147,7 +147,7 @@ async def test_a_run_as_it_goes(lab: Lab, sqlite_url: str, show_page: Show) -> N
             break
     else:
         pytest.fail(str(event))
-    metrics = (await page.get("/metrics")).text
+    metrics = await page.metrics()
     lags = _values(metrics, "durability_drive_lag_seconds")
     assert len(lags) == 1 and 0 <= next(iter(lags.values())) < 60
     stream.writer.close()
@@ -175,7 +175,7 @@ async def test_a_campaign_is_that_of_the_commands(
     bound = percent(result.tally.bound) if result.tally.bound is not None else "\u2013"
     assert f"<td>{result.tally.cuts}</td><td>{result.tally.cuts - result.tally.losses}</td>" in text
     assert f"<td>{bound}</td>" in text
-    metrics = (await page.get("/metrics")).text
+    metrics = await page.metrics()
     counts = _values(metrics, "durability_campaign_drive_cuts")
     by_result = {name.partition('result="')[2].partition('"')[0]: count for name, count in counts.items()}
     tally = result.tally
@@ -209,7 +209,7 @@ async def test_a_vanished_drive_stays(lab: Lab, sqlite_url: str, show_page: Show
     await client.ask(seen, messages.Stored)
     await client.close()
     await page.text_with("/", "vanished</span>", "every read failed after the I/O error")
-    metrics = (await page.get("/metrics")).text
+    metrics = await page.metrics()
     (vanished,) = _values(metrics, "durability_drive_vanished").items()
     assert 'serial="GONE"' in vanished[0] and vanished[1] == 1
     assert (

@@ -145,7 +145,7 @@ async def test_prometheus_scrapes_it(lab: Lab, sqlite_url: str, show_page: Show,
     client = await lab.connect(running.address)
     await client.begin(lab.plan(run=5), lab.facts(serial="P1"))
     await client.acknowledge(30, 12)
-    text = (await page.get("/metrics")).text
+    text = await page.metrics()
     _promtool("check", "metrics", text=text)
     types = re.findall(r"^# TYPE (\w+)", text, re.MULTILINE)
     documented = set(_NAME.findall(METRICS.read_text()))

@@ -24,7 +24,7 @@ async def test_the_page_and_metrics_tell_clients_apart(lab: Lab, sqlite_url: str
     await honest.cut(1, on(lab, "b1"), "durable")
     await copying.cut(2, on(lab, "b1"), "loss")
     await page.text_with("/", "mallory", "b1", "LOSS")
-    metrics = (await page.get("/metrics")).text
+    metrics = await page.metrics()
     lost = [line for line in metrics.splitlines() if line.startswith("durability_drive_cuts{")]
     by_client = {("mallory" if '"mallory"' in line else "b1"): line for line in lost if '"loss"' in line}
     assert by_client["b1"].endswith(" 0.0") and by_client["mallory"].endswith(" 1.0")
