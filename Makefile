@@ -30,7 +30,7 @@ PYTEST = $(BIN)/python -m pytest $(if $(and $(filter 1,$(words $(T))),$(findstri
 
 help:
 	@echo 'make demo         Test three simulated drives. Takes a minute or two with set-up.'
-	@echo 'make quick        Run lint, types, and the quick tests that need no root. Takes some 90 s.'
+	@echo 'make quick        Run lint, types, and the quick tests that need no root. Takes about a minute.'
 	@echo 'make test         Run lint, types and all tests except test-long and test-release. The tests of the lab need root.'
 	@echo 'make test T=PATH  Run only the tests of a folder or a file, or one test: PATH is what pytest takes.'
 	@echo 'make test-long    Cut virtual machines (QEMU without KVM); run campaigns, the agent and histories on block devices. On Debian, as root.'
