@@ -125,7 +125,6 @@ def run_options(mine: DriveTask) -> list[str]:
     options += ["--sync", arm.sync] if arm.sync else []
     options += ["--direct"] if arm.direct else []
     options += ["--prefill-only"] if arm.moment == "prefill" else []
-    options += ["--no-control"] if arm.moment == "idle" else []  # that arm writes without credit
     options += ["--size", drive.size] if drive.size else []
     options += ["--label", mine.label] if mine.label else []
     options += ["--destroy-data"] if drive.is_raw else []

@@ -47,13 +47,5 @@ def test_a_run_that_is_cut_in_its_prefill_stays_in_it(moment: CutMoment) -> None
     assert ("--prefill-only" in options) == (moment == "prefill")
 
 
-@pytest.mark.parametrize("moment", ["load", "idle"])
-def test_no_control_arm_writes_to_a_drive_that_is_to_be_idle(moment: CutMoment) -> None:
-    """It needs no credit, so it would write until the power goes."""
-    (drive,) = DEFAULTS.drives
-    options = run_options(_task(drive, replace(ONE, moment=moment)))
-    assert ("--no-control" in options) == (moment == "idle")
-
-
 def _task(drive: DriveUnderTest, arm: Arm) -> DriveTask:
     return DriveTask(drive=drive, arm=arm, run="", serial="", fresh=False, cut_class="power", label="ssd 1")
