@@ -115,7 +115,8 @@ class RunChild:
 
 
 def run_options(mine: DriveTask) -> list[str]:
-    """The options of `durability run` for this drive and arm."""
+    """The options of `durability run` for this drive and arm. At idle only the control arm still writes: its
+    errors are how a run sees that its drive alone lost power."""
     arm, drive = mine.arm, mine.drive
     if arm is None:
         raise DriveError("not-begun", "the task names no arm")
