@@ -36,7 +36,7 @@ from durability_client.campaigns import campaign_junit, campaign_text
 from durability_client.campaigns.campaign_results import health_to_value, results_to_value
 from durability_client.campaigns.entry_lines import entry_line
 from durability_client.campaigns.health_text import bars_for
-from durability_client.link.campaign_log import FetchedLog, read_log
+from durability_client.link.campaign_log import FetchedLog, fetch_log, read_log
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.questions import Questions
 from durability_client.link.server_connection import Connection, connect
@@ -109,7 +109,7 @@ async def _state_before(endpoint: Endpoint, settings: Settings) -> CampaignState
         names = (await connection.request(ListCampaigns(), CampaignNames)).names
         if settings.name not in names:
             return CampaignState()
-        state = (await _log(connection, settings.name)).state
+        state = (await fetch_log(connection, settings.name)).state
     state.require_may_begin()
     return state
 
@@ -154,7 +154,7 @@ async def show(endpoint: Endpoint, name: str, *, log: bool, health: bool, json: 
     """Write all of a campaign to `out`; with `log` every entry, with `health` what each drive said after each
     cycle. Raises RefusedError, PeerError."""
     with closing(await connect(endpoint, "query")) as connection:
-        read = await _log(connection, name)
+        read = await fetch_log(connection, name)
     if json:
         print(to_json(_value(read)), file=out)
         return
@@ -176,7 +176,7 @@ async def export(
     if output is not None:
         output_files.check_new(output, _EXPORT)
     with closing(Questions(endpoint)) as questions:
-        read = await _log(questions, name)
+        read = await fetch_log(questions, name)
         runs, missing = {}, {}
         for run in _runs(read.state):
             try:
@@ -229,12 +229,6 @@ def _start(settings: Settings, *, check_only: bool) -> StartCampaign:
 def _require_yes(question: str, *, yes: bool) -> None:
     if not yes and not confirmed(question):
         raise UsageError("nothing was begun: answer yes at a terminal, or add --yes")
-
-
-async def _log(connection: Connection | Questions, name: str) -> FetchedLog:
-    log = FetchedLog(name=name)
-    await read_log(connection, log)
-    return log
 
 
 async def _readable_log(connection: Connection, name: str) -> FetchedLog:
