@@ -49,7 +49,13 @@ class SoundRuns:
     ) -> None:
         """A cut comes, and this is the newest run. `heard`: its client lives, it is armed, and the server
         hears and knows it; `begun_ns`: when the drive made its first promise to it, None if it made none;
-        `promised_ns`: the last one."""
+        `promised_ns`: the last one.
+
+        A client whose drive alone lost its power looks for some seconds whether that still answers. If its
+        machine goes before it has said so, nobody knows that the power was gone before."""
+        if heard and what != "drive" and plan.run in self.sound:
+            self.spoil((plan.run,))
+            return
         if plan.credit < _CREDIT_GROUPS * plan.group:
             return
         if what == "guest":

@@ -64,7 +64,11 @@ KINDS: Final[Mapping[str, StepKind]] = {
             "node": _NODES,
         },
     ),
-    "boot": StepKind(does="whatever has no power gets it back, and the machine starts"),
+    "boot": StepKind(
+        does="whatever has no power gets it back, and the machine starts; or it loses its power again while"
+        " the file system recovers",
+        words={"cut": ("no", "yes")},
+    ),
     "reboot": StepKind(does="the machine is shut down in order and starts again; the drive keeps its power"),
     "stop": StepKind(does="Ctrl-C at the client"),
     "kill": StepKind(does="SIGKILL for the client"),

@@ -127,6 +127,16 @@ def test_a_drive_whose_power_flickers_is_another_one(target: str) -> None:
     assert (answers(found), found.wrong) == (("durable",), ()), found.told
 
 
+@pytest.mark.parametrize("cut", ["cut", "cut what=guest", "cut what=drive; pass ms=4000"])
+@pytest.mark.parametrize("target", ["device", "file"])
+def test_power_lost_again_in_recovery_takes_nothing_from_the_verdict(target: str, cut: str) -> None:
+    """The second cut meets no load and breaks nothing; the first one counts."""
+    lines = ("run size_kib=1024", "pass ms=400", *cut.split("; "), "boot cut=yes", "boot cut=yes", "boot")
+    head = f"durability.history/1\nseed 3\ntarget {target}\ndrive honest\ncounters no\n"
+    found = play(History.parse(head + "\n".join((*lines, "verify")) + "\n"))
+    assert (answers(found), found.wrong) == (("durable",) * 2, ()), found.told
+
+
 def test_a_drive_without_a_serial_that_became_smaller_owes_no_verdict() -> None:
     """Nothing is lost, and it may be another drive with a copy. Found by the search: durable was due."""
     head = "durability.history/1\nseed 0\ntarget device\ndrive smaller:share=0.5\ncounters no\nserials none\n"

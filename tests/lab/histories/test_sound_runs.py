@@ -69,6 +69,23 @@ def test_whatever_else_happens_spoils_a_run(make_plan: MakePlan, kind: str) -> N
     assert after.sound == set()
 
 
+@pytest.mark.parametrize(("second", "sound"), [("drive", True), ("guest", False), ("machine", False)])
+def test_a_machine_that_goes_before_its_client_told_of_its_drive(
+    make_plan: MakePlan, second: str, *, sound: bool
+) -> None:
+    """Nobody knows then that the drive had lost its power before. Found by hand: durable was due."""
+    runs = SoundRuns()
+    assert cut(runs, make_plan, "drive")
+    assert bool(cut(runs, make_plan, second)) is sound
+
+
+def test_a_drive_that_dies_just_before_its_machine_owes_nothing() -> None:
+    """The client still looks whether the drive answers: all that is known of the drive is an error."""
+    found = played(*LOADED, "cut what=drive", "pass ms=1500", "cut", "boot", "verify")
+    assert [grade.word for grade in found.grades] == ["inconclusive"] * 2
+    assert found.wrong == ()
+
+
 def test_only_the_first_boot_after_a_run_owes_its_verdict(make_plan: MakePlan) -> None:
     """The machine's next start leaves sound only what was made since the one before."""
     runs = SoundRuns()

@@ -57,6 +57,7 @@ _SIZES: Final[dict[FileSystemName | None, int]] = {
 _LARGER = 8  # than on rig A is a target: these drives are faster
 _PASS_S_MAX = 1.5
 _BOOT_S = 2.2  # longer than the server waits for a silent client, and than the clock of a boot is exact
+_RECOVERY_S = 0.1  # a mount takes about as long
 _ARMING_S = 30.0
 _UNREACHABLE_S = 1.0  # a client without its server is given so long
 _PROMISE_S = 5.0
@@ -94,6 +95,7 @@ class KernelWorld:
         self.machine = KernelMachine(directory, seed=history.seed)
         self.server = ServerProcess(directory, seed=history.seed)
         self.network = RealNetwork()
+        self._draw = Random(f"{history.seed} recovery")
         self._client: BegunCommand | None = None
         self._clients: dict[int, BegunCommand] = {}  # by run
         self._broken: list[Broken] = []
@@ -356,7 +358,8 @@ class KernelWorld:
             await client.end(_LOOK_S)
         if (self._client_alive and not self.rig.powered) or self._hung:
             return  # on rig B a drive comes back once nothing has the one of before
-        if not self._machine_up:
+        off, again = not (self._machine_up and self.rig.powered), step["cut"] == "yes"
+        if not self._machine_up and not again:
             await self._start_machine()
         if not self.rig.powered:
             await asyncio.to_thread(self.rig.power_on)
@@ -364,7 +367,19 @@ class KernelWorld:
         elif not self._attached:
             await asyncio.to_thread(self.rig.attach)
             self._attached = True
-        await self._mount()
+        if off and again:
+            await self._cut_in_recovery()
+        else:
+            await self._mount()
+
+    async def _cut_in_recovery(self) -> None:
+        """The power goes again while the file system is mounted, or just before or after."""
+        mounting = asyncio.create_task(self._mount())
+        await asyncio.sleep(self._draw.uniform(0.0, _RECOVERY_S))
+        at_ns = time.monotonic_ns()
+        await self._cut_drive()
+        await mounting
+        await self._note_cut("drive" if self._machine_up else "machine", at_ns)
 
     async def _mount(self) -> None:
         if self.file_system and not self._mounted:
@@ -389,7 +404,7 @@ class KernelWorld:
         self._machine_up = False
         await self._start_machine()
         if self.rig.powered:
-            await self._boot(step)
+            await self._boot(Step("boot"))
 
     async def _stop(self, step: Step) -> None:
         await self._signal(signal.SIGINT)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import itertools
 import math
 import os
 import secrets
@@ -20,6 +21,7 @@ import selectors
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -35,29 +37,25 @@ from durability_server import clock
 
 _START_NS = 1_000 * 10**9
 _JOIN_S = 0.001
+_RESOLUTION_S = 1e-9
 
 
 class DeadlockError(RuntimeError):
     """Everything waits for something else."""
 
 
-class _Clock(selectors.BaseSelector):
-    """A selector without files, which in place of waiting moves the clock."""
+class _NoFiles(selectors.BaseSelector):
+    """A selector that never waits: the loop's own pipe is the only file that there is, and unused."""
 
     def __init__(self) -> None:
-        self.now_ns = _START_NS
         self._keys: dict[int, selectors.SelectorKey] = {}
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Let `timeout` seconds pass at once."""
-        if timeout is None:
-            raise DeadlockError("nothing is left to happen, and the history is not over")
-        if timeout > 0:
-            self.now_ns += math.ceil(timeout * 1e9)
+        """Nothing has happened."""
         return []
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        """Note the loop's own pipe, the only file that there is."""
+        """Note the pipe."""
         key = selectors.SelectorKey(fileobj, fileobj, events, data)
         self._keys[fileobj] = key
         return key
@@ -69,31 +67,6 @@ class _Clock(selectors.BaseSelector):
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
         """What was registered."""
         return self._keys
-
-
-class _Handle(asyncio.Handle):
-    """What runs next, unless the process that it belongs to is frozen."""
-
-    def _run(self) -> None:
-        if not _frozen(self):
-            super()._run()
-
-
-class _TimerHandle(asyncio.TimerHandle):
-    """The same, at a time."""
-
-    def _run(self) -> None:
-        if not _frozen(self):
-            super()._run()
-
-
-def _frozen(handle: asyncio.Handle) -> bool:
-    """Whether the process of the handle is frozen; then it keeps the handle until it goes on."""
-    process = handle._context.get(CURRENT)  # type: ignore[attr-defined]
-    if process is None or not process.frozen:
-        return False
-    process.keep(handle)
-    return True
 
 
 class Fiber:
@@ -166,49 +139,69 @@ def current_fiber() -> Fiber | None:
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop in virtual time. `network` is what `create_unix_server` and `create_unix_connection` use.
 
-    `fibers`: those that have not ended. `over`: whether none may sleep any more.
+    `now_ns`: the time, in nanoseconds from any start. `fibers`: those that have not ended. `over`: whether
+    none may sleep any more.
     """
 
     def __init__(self, network: VirtualNetwork) -> None:
-        self._clock = _Clock()
-        super().__init__(self._clock)
-        self._clock_resolution = 1e-9
+        super().__init__(_NoFiles())
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []  # a heap: when, and in which order
+        self._order = itertools.count()
+        self.now_ns = _START_NS
         self.network = network
         self.fibers: dict[Fiber, None] = {}
         self.over = False
         self.set_task_factory(_task)
 
-    @property
-    def now_ns(self) -> int:
-        """The time, in nanoseconds from any start."""
-        return self._clock.now_ns
-
     def time(self) -> float:
         """The time, in seconds."""
-        return self._clock.now_ns / 1e9
+        return self.now_ns / 1e9
 
     # What asyncio does here for each event costs half of a history, so it is done in the plainest way.
 
     def call_soon(self, callback: Callable[..., object], *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
         """As that of asyncio."""
-        handle = _Handle(callback, args, self, context)
+        handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)  # type: ignore[attr-defined]
         return handle
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
-        """As that of asyncio."""
-        timer = _TimerHandle(when, callback, args, self, context)
-        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
-        timer._scheduled = True  # type: ignore[attr-defined]
+        """As that of asyncio; what is due at the same time comes in the order of the calls."""
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, next(self._order), timer))
         return timer
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
         """As that of asyncio."""
-        return self.call_at(self._clock.now_ns / 1e9 + delay, callback, *args, context=context)
+        return self.call_at(self.now_ns / 1e9 + delay, callback, *args, context=context)
+
+    def _run_once(self) -> None:
+        """What is ready, and what is due; if there is neither, the clock jumps to what is due next. What
+        belongs to a frozen process is kept until that goes on."""
+        ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
+        timers = self._timers
+        if not ready:
+            while timers and timers[0][2]._cancelled:
+                heapq.heappop(timers)
+            if not timers:
+                raise DeadlockError("nothing is left to happen, and the history is not over")
+            self.now_ns = max(self.now_ns, math.ceil(timers[0][0] * 1e9))
+        due_s = self.now_ns / 1e9 + _RESOLUTION_S
+        while timers and timers[0][0] < due_s:
+            ready.append(heapq.heappop(timers)[2])
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            process = handle._context.get(CURRENT)  # type: ignore[attr-defined]
+            if process is not None and process.frozen:
+                process.keep(handle)
+            else:
+                handle._run()
 
     def end_fibers(self) -> None:
         """Leave every fiber that has not ended, so that nothing of the history runs later."""

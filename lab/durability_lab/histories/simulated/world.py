@@ -348,8 +348,14 @@ class World:
         self.storage.unlock()
 
     async def _boot(self, step: Step) -> None:
+        off = not self.reachable
         if not self.storage.drive.powered:
             self.storage.drive.power_on()
+        if off and step["cut"] == "yes":
+            await asyncio.sleep(_BOOT_S / 2)
+            self._note_cut("drive" if self.machine_up else "machine")
+            self._lose_power()
+            return
         if not self.machine_up:
             await asyncio.sleep(_BOOT_S)
             self._start_machine()

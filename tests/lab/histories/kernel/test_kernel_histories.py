@@ -30,6 +30,10 @@ CASES = {
         "run workload=rename; cut what=guest; boot; verify attest=none require=os; reboot",
         ["durable", "inconclusive"],
     ),
+    "again while the file system recovers": (
+        "run workload=create; cut; boot cut=yes; cut what=drive; boot cut=yes; boot; verify",
+        ["durable", "durable"],
+    ),
     "while verify reads": (
         "run size_kib=1024; cut; boot; verify cut_after=5; boot; verify",
         ["inconclusive", "durable", "durable"],
