@@ -75,7 +75,7 @@ def _head(graded_cuts: Sequence[GradedCut], *, seed: int, options: str, again: s
             [lab.md](lab.md) explains rigs, loads and drives. [limits.md](limits.md) explains what the tester
             cannot see, and what to do about it. `durability lab matrix {again} --seed {seed} --cut NUMBER`
             repeats any cut. On rig A the result is the same; on the other rigs it also depends on the
-            kernel's scheduling.
+            kernel's scheduling. [Random histories](random-histories.md) has results of more than one cut.
         """),
     ]
 
