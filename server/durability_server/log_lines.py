@@ -1,8 +1,10 @@
 """The lines of the log: each message is one plain line, and one that comes too often is counted, not written.
 
-A stranger decides how often a line of the log has its cause, so there is a limit for each kind of line. What
-was left out is said with the next line of the kind that is written. Whatever asyncio says is one kind: its
-lines name the objects that they are about, so each would be a kind of its own.
+A stranger decides how often a line of the log has its cause, so there is a limit for each kind of line. Lines
+about a known client are kinds of their own, so that a noisy one hides no other's; those about strangers are
+not, since a stranger may come from any number of ports. What was left out is said with the next line of the
+kind that is written. Whatever asyncio says is one kind: its lines name the objects that they are about, so
+each would be a kind of its own.
 """
 
 from __future__ import annotations
@@ -62,6 +64,11 @@ class _LineHandler(logging.Handler):
         return self.format(logging.makeLogRecord({"levelname": "WARNING", "msg": text}))
 
 
+def about(holder: str) -> dict[str, str]:
+    """The `extra` of a line about a client, or "" for none: who holds what the line is about."""
+    return {"holder": holder}
+
+
 class PlainFormatter(logging.Formatter):
     """Makes each message one plain line, so that a peer's words forge no line of the log."""
 
@@ -108,7 +115,8 @@ class LineLimit:
 
 
 class Rare(logging.Filter):
-    """Lets so many lines of one kind pass in an interval. A kind is a template, without what is filled in."""
+    """Lets so many lines of one kind pass in an interval. A kind is a template, without what is filled in,
+    and whom the line is `about`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,7 +124,8 @@ class Rare(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether `record` is written; with how many were left out before it."""
-        left_out = self._limit.left_out("" if record.name == "asyncio" else str(record.msg))
+        holder = getattr(record, "holder", "")
+        left_out = self._limit.left_out("" if record.name == "asyncio" else f"{holder}\0{record.msg}")
         if left_out:
             record.msg = f"{record.getMessage()} (and {left_out:,} such lines before)"
             record.args = None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from durability_server import log_lines
-from durability_server.log_lines import LineLimit, PlainFormatter, Rare
+from durability_server.log_lines import LineLimit, PlainFormatter, Rare, about
 
 
 def _written_by(logger: logging.Logger) -> list[str]:
@@ -35,6 +35,18 @@ def test_a_line_that_comes_too_often_is_counted(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(log_lines, "_INTERVAL_S", -1.0)
     logger.warning("%s: closed: %s", 1000, "protocol 100%")
     assert written[-1] == "1000: closed: protocol 100% (and 980 such lines before)"
+
+
+def test_a_noisy_client_hides_no_line_about_another() -> None:
+    """Lines are counted for each client; those about strangers, however many ports they have, together."""
+    logger = logging.Logger("noisy")
+    written = _written_by(logger)
+    for number in range(1000):
+        logger.warning("%s: closed: %s", f"noisy at 10.0.0.1:{number}", "protocol", extra=about("noisy"))
+        logger.warning("%s: closed: %s", f"10.0.0.2:{number}", "no hello")
+    logger.warning("%s: closed: %s", "quiet at 10.0.0.3:1", "silent", extra=about("quiet"))
+    assert len(written) == 20 + 20 + 1
+    assert written[-1] == "quiet at 10.0.0.3:1: closed: silent"
 
 
 def test_lines_of_asyncio_are_one_kind() -> None:

@@ -36,6 +36,7 @@ from durability_server.campaigns.campaigns import Campaigns
 from durability_server.connections.connection_manager import ConnectionManager
 from durability_server.connections.silent_peer import SilentPeer
 from durability_server.connections.turns import LARGE_BYTES, Turns
+from durability_server.log_lines import about
 from durability_server.runs.requests import Requests
 from durability_server.runs.result_requests import REQUESTS as RESULT_REQUESTS
 from durability_server.runs.result_requests import KeptResults
@@ -187,7 +188,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         try:
             self._lost(error)
         except Exception:
-            log.exception("%s: a defect of this tool", self.name)
+            log.exception("%s: a defect of this tool", self.name, extra=self._about)
         finally:
             self._manager.leave(self)
 
@@ -202,6 +203,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._leave("rst", "the connection was closed here")
         if self.caller is None and not self._closing_ns and not self._local:
             log.info("%s: closed the connection before the handshake", self.name)
+
+    @property
+    def _about(self) -> dict[str, str]:
+        """For lines of the log about this client."""
+        return about("" if self.caller is None else self.caller.holder)
 
     # The server calls these. What goes wrong with one client ends its connection, and is raised to nobody.
 
@@ -224,7 +230,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._protocol.fail(code, text)
             self._close(f"{code}: {text}")
         except Exception:
-            log.exception("%s: a defect of this tool", self.name)
+            log.exception("%s: a defect of this tool", self.name, extra=self._about)
             self.abort()
 
     def hang_up(self, end: SessionEnd, text: str) -> None:
@@ -250,7 +256,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             if now_ns > self._deadline_ns:
                 self.fail("timeout", f"no handshake within {limits.HANDSHAKE_TIMEOUT_S:g} s")
         elif quiet_ns > limits.DEAD_PEER_NS:
-            log.warning("%s: closed: silent for %.0f s", self.name, quiet_ns / 1e9)
+            log.warning("%s: closed: silent for %.0f s", self.name, quiet_ns / 1e9, extra=self._about)
             self._leave("silence", "the connection was given up")
             self.abort()
         elif (
@@ -415,13 +421,14 @@ class ClientConnection(asyncio.BufferedProtocol):
             code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), "internal")
         text = str(error)
         if isinstance(error, errors.StoreError) and not self._local:
-            log.error("%s: %s", self.name, error)  # it may name the database, which is nobody else's business
+            # It may name the database, which is nobody else's business.
+            log.error("%s: %s", self.name, error, extra=self._about)
             what = "refuses this" if isinstance(error, UnfitError) else "does not work"
             text = f"the server's store {what}; the server's log says more"
         self.fail(code, text)  # if the protocol refused something, it has queued its own
 
     def _defect(self) -> None:
-        log.exception("%s: a defect of this tool", self.name)
+        log.exception("%s: a defect of this tool", self.name, extra=self._about)
         self.fail("internal", "a defect of the server; see its log")
 
     # Closing.
@@ -429,7 +436,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _close(self, reason: str) -> None:
         """Sends what is queued and closes. What the client still sends is read and thrown away until it has
         read the reason: closing a socket with unread input would reset the connection and lose it."""
-        log.warning("%s: closed: %s", self.name, reason)
+        log.warning("%s: closed: %s", self.name, reason, extra=self._about)
         self._leave("rst", reason)
         self._closing_ns = clock.now_ns()
         self._write()
@@ -449,7 +456,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._stream.send(said)
         failure = self._stream.failure
         if failure is not None and not self._closing_ns:  # nothing more can be said, not even why
-            log.warning("%s: closed: %s", self.name, failure)
+            log.warning("%s: closed: %s", self.name, failure, extra=self._about)
             self._leave("rst", str(failure))
             self.abort()
             return
@@ -464,7 +471,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _drop_unread(self) -> None:
         assert self._transport is not None
         unsent = self._transport.get_write_buffer_size()
-        log.warning("%s: closed: it leaves %d bytes unread", self.name, unsent)
+        log.warning("%s: closed: it leaves %d bytes unread", self.name, unsent, extra=self._about)
         self._leave("rst", f"the client left {unsent} bytes unread")
         self.abort()
 

@@ -15,6 +15,7 @@ from durability import limits
 from durability.formats.case import SessionEnd
 from durability_server import clock
 from durability_server.access.caller import Caller
+from durability_server.log_lines import about
 
 AUTHENTICATED_MAX = 2048
 LOCAL_RESERVED = 64  # beyond these, for the operator on the server's own machine
@@ -147,7 +148,8 @@ class ConnectionManager:
         try:
             connection.tick(now_ns, interval_ns)
         except Exception:
-            log.exception("%s: a defect of this tool", connection.name)
+            holder = "" if connection.caller is None else connection.caller.holder
+            log.exception("%s: a defect of this tool", connection.name, extra=about(holder))
             connection.abort()
 
     async def close(self, grace_s: float) -> None:

@@ -24,6 +24,7 @@ from durability import limits
 from durability.errors import StoreError
 from durability.units import counted, format_run
 from durability_server import clock
+from durability_server.log_lines import about
 from durability_server.runs.run import Run
 from durability_server.store.database import UnfitError
 from durability_server.store.records import MovedError, RunSnapshot
@@ -195,7 +196,8 @@ class Committer:
             snapshot = snapshots.get(run)
             del self._saving[run]
             if snapshot is None or run.id in outcome.unfit:
-                log.error("run %s cannot be saved", format_run(run.id), exc_info=outcome.unfit[run.id])
+                why_unfit, extra = outcome.unfit[run.id], about(run.stored.client)
+                log.error("run %s cannot be saved", format_run(run.id), exc_info=why_unfit, extra=extra)
                 self._give_up(run, self._unfit)
             elif run.id in outcome.lost:
                 self._give_up(run, self._lost)
