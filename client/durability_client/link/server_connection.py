@@ -7,9 +7,6 @@ It moves bytes, keeps the heartbeat, and notices a server that fell silent. It n
 from __future__ import annotations
 
 import asyncio
-import os
-import re
-import socket
 import ssl
 import time
 from collections.abc import Sequence
@@ -40,9 +37,10 @@ from durability.protocol.state_machine import ClientProtocol
 from durability.units import format_address, is_address, parse_address
 from durability_client.link.credential import remember_servers, with_servers
 from durability_client.link.endpoint import Endpoint, short_path
+from durability_client.link.first_answer import first_answer
+from durability_client.link.host_socket import LOOK, connected_socket, system_words
 
 CONNECT_TIMEOUT_S = 10.0
-UNSENT_BYTES = 4096
 PATIENCE_S = 0.5  # with an address at which no server answers, if there are others
 _SAID = (AuthenticationError, RefusedError)
 Answer = TypeVar("Answer", bound=Message)
@@ -125,10 +123,6 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by asyncio."""
         self._transport = cast(asyncio.Transport, transport)
-        if self.endpoint.local is None:
-            # What the network does not take must wait here, where a newer frontier takes its place.
-            connected = transport.get_extra_info("socket")
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         self.session.start()
         self._flush()
 
@@ -213,35 +207,22 @@ async def connect(endpoint: Endpoint, purpose: Purpose) -> Connection:
 async def _first(endpoint: Endpoint, purpose: Purpose) -> tuple[tuple[str, int], Connection]:
     """The first connection, and its address. Raises the error of the first address that no other bettered:
     what a server says counts more than that none answers."""
-    attempts: dict[asyncio.Task[Connection], tuple[str, int]] = {}
-    untried = list(endpoint.addresses)
-    errors: list[PeerError] = []
-    try:
-        while untried or attempts:
-            if untried:
-                address = untried.pop(0)
-                attempts[asyncio.create_task(_connect(endpoint, purpose, address))] = address
-            patience_s = PATIENCE_S if untried else None
-            done, _ = await asyncio.wait(attempts, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
-            for attempt in done:
-                try:
-                    connection = attempt.result()
-                except PeerError as error:
-                    errors.append(error)
-                    del attempts[attempt]
-                else:
-                    return attempts.pop(attempt), connection
-    finally:
-        for attempt in attempts:
-            attempt.add_done_callback(_close_late)
-            attempt.cancel()
-    raise next((error for error in errors if isinstance(error, _SAID)), errors[0])
 
+    async def attempt(address: tuple[str, int]) -> Connection:
+        return await _connect(endpoint, purpose, address)
 
-def _close_late(attempt: asyncio.Task[Connection]) -> None:
-    """Another attempt was faster."""
-    if not attempt.cancelled() and attempt.exception() is None:
-        attempt.result().close()
+    failures: list[tuple[tuple[str, int], PeerError]] = []
+    found = await first_answer(
+        endpoint.addresses,
+        attempt,
+        patience_s=PATIENCE_S,
+        failure=PeerError,
+        failures=failures,
+        discard=Connection.close,
+    )
+    if found is not None:
+        return found
+    raise next((error for _, error in failures if isinstance(error, _SAID)), failures[0][1])
 
 
 def _learned(endpoint: Endpoint, address: tuple[str, int], others: Sequence[str]) -> Endpoint:
@@ -258,15 +239,13 @@ async def _connect(endpoint: Endpoint, purpose: Purpose, address: tuple[str, int
     connection = Connection(endpoint, purpose)
     where = format_address(*address) if address is not None else str(endpoint)
     try:
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            if address is not None:
-                if purpose == "run":
-                    connected = await _narrow_socket(*address)
-                    await loop.create_connection(lambda: connection, sock=connected)
-                else:
-                    await loop.create_connection(lambda: connection, *address)
-            else:
-                assert endpoint.local is not None
+        if address is not None:
+            narrow = purpose == "run"
+            connected = await connected_socket(*address, narrow=narrow, timeout_s=CONNECT_TIMEOUT_S)
+            await loop.create_connection(lambda: connection, sock=connected)
+        else:
+            assert endpoint.local is not None
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 with short_path(endpoint.local) as path:
                     await loop.create_unix_connection(lambda: connection, path)
         async with asyncio.timeout(limits.HANDSHAKE_TIMEOUT_S):
@@ -274,47 +253,17 @@ async def _connect(endpoint: Endpoint, purpose: Purpose, address: tuple[str, int
     except TimeoutError:
         connection.close()
         raise PeerError(
-            f"the server at {where} does not answer: check that `durability serve` runs there and that no"
-            " firewall drops packets"
+            f"the server at {where} does not answer: {LOOK} and that no firewall drops packets"
         ) from None
     except ProtocolError as error:
         connection.close()
         raise ProtocolError(f"{where}: {error}") from error
-    except UnicodeError as error:
-        raise PeerError(f"cannot connect to {where}: no name server can be asked for that name") from error
     except OSError as error:
-        raise PeerError(
-            f"cannot connect to {where}: {_why_refused(error)}; check that `durability serve` runs there"
-        ) from error
+        raise PeerError(f"cannot connect to {where}: {system_words(error)}; {LOOK}") from error
     except BaseException:
         connection.close()
         raise
     return connection
-
-
-async def _narrow_socket(host: str, port: int) -> socket.socket:
-    """Connected to the first of the host's addresses that answers, with a small receive window from the
-    beginning: what has been offered once cannot be taken back. Raises OSError."""
-    loop = asyncio.get_running_loop()
-    errors: list[OSError] = []
-    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        connected: socket.socket | None = None
-        try:
-            connected = socket.socket(family, kind, protocol)
-            connected.setblocking(False)
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.RUN_WINDOW_BYTES)
-            await loop.sock_connect(connected, address)
-        except OSError as error:
-            errors.append(error)
-            if connected is not None:
-                connected.close()
-        except BaseException:
-            if connected is not None:
-                connected.close()
-            raise
-        else:
-            return connected
-    raise errors[0] if len(errors) == 1 else OSError("; ".join(map(str, errors)))
 
 
 def _secure_stream(fingerprint: bytes) -> SecureStream:
@@ -324,11 +273,3 @@ def _secure_stream(fingerprint: bytes) -> SecureStream:
 @cache
 def _context() -> ssl.SSLContext:
     return client_context()
-
-
-def _why_refused(error: OSError) -> str:
-    """The system's words; asyncio's name the call and, where a host has several addresses, each of them."""
-    if error.errno is None:
-        numbers = dict.fromkeys(int(number) for number in re.findall(r"\[Errno (\d+)\]", str(error)))
-        return ", ".join(map(os.strerror, numbers)) or str(error)
-    return os.strerror(error.errno) if error.errno > 0 else str(error.strerror)  # below 0: getaddrinfo's
