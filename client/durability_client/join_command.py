@@ -48,7 +48,7 @@ async def join(
     RefusedError for a code that is over.
     """
     path = credential or credential_path()
-    _require_free(path, force=force)
+    earlier = _require_free(path, force=force)
     parsed = parse_join_code(code)
     address = parse_address(server, port=PORT)
     stranger = Endpoint(addresses=(address,), fingerprint=parsed.fingerprint, secret=parsed.secret)
@@ -74,19 +74,24 @@ async def join(
     )
     with closing(await connect(member, "query")):
         print(f"Joined {member} as {joined.name} ({joined.role}); the credential is in {path}.", file=out)
+    if earlier is not None and earlier.fingerprint == fingerprint.hex():
+        lost = f"Runs that this machine began as {earlier.name} are another client's now"
+        print(f"{lost}: only an operator can verify them.", file=out)
 
 
-def _require_free(path: Path, *, force: bool) -> None:
-    """Raises UsageError where a credential would be lost, and FormatError where a torn one would be or one of
-    another release, unless `force` says that it may; and SetupError for a file that others can read."""
+def _require_free(path: Path, *, force: bool) -> Credential | None:
+    """The credential that is replaced, if it can be read. Raises UsageError where a credential would be lost,
+    and FormatError where a torn one would be or one of another release, unless `force` says that it may; and
+    SetupError for a file that others can read."""
     try:
         earlier = load_credential(path)
     except FormatError:
         if force:
-            return
+            return None
         raise
     if earlier is not None and not force:
         raise UsageError(
             f"{path} says that this machine has joined {', '.join(earlier.servers)} as {earlier.name}: add"
             " --force to replace it, or name another file with --credential"
         )
+    return earlier

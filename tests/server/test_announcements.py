@@ -9,11 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from durability.errors import RefusedError
 from durability.formats.packing import Value
 from durability.protocol import messages
 from durability.units import format_run
@@ -82,6 +84,28 @@ async def test_each_event_is_a_line(lab: Lab, sqlite_url: str) -> None:
     assert len(told) == len(expected), told
     for line, pattern in zip(told, expected, strict=True):
         assert re.fullmatch(pattern, line), line
+
+
+@pytest.mark.slow
+async def test_the_server_says_whose_run_it_is(lab: Lab, sqlite_url: str) -> None:
+    """A host's name is what a client says, and it may say that of another machine or of a campaign."""
+    told: list[str] = []
+    running = await lab.start(sqlite_url, announce=lambda who, _: told.append(who))
+    client = await lab.connect(running.address)
+    facts = lab.facts(path="/mnt/t")
+    await client.register(lab.plan(), replace(facts, host=replace(facts.host, hostname="campaign nightly")))
+    assert told == ["test", "test (campaign nightly)"]
+
+
+@pytest.mark.parametrize("name", ["campaign nightly", "Serve", "store", "live  page"])
+async def test_no_client_is_called_what_serve_tells_of_by_itself(
+    lab: Lab, sqlite_url: str, name: str
+) -> None:
+    """Its events would look like those of a campaign, or of the server."""
+    running = await lab.start(sqlite_url)
+    with pytest.raises(RefusedError, match="cannot be called") as refusal:
+        await lab.join(running.address, (await running.server.invite()).line, name=name)
+    assert refusal.value.code == "bad-request"
 
 
 @pytest.mark.slow

@@ -57,6 +57,7 @@ class Requests:
     ) -> None:
         self._announce = announce
         self._told = LineLimit(EVENTS_AT_ONCE)
+        self._names: dict[str, str] = {}  # by id, of the clients that asked for something
         self._store = store
         self._thread = thread
         self._registry = registry
@@ -143,13 +144,20 @@ class Requests:
         left_out = self._told.left_out(head.client)
         if left_out is not None:
             before = f" ({left_out:,} events before this one were left out)" if left_out else ""
-            self._announce(head.host or "?", f"run {format_run(head.run)} {what}{before}")
+            self._announce(self._who(head), f"run {format_run(head.run)} {what}{before}")
+
+    def _who(self, head: RunHead) -> str:
+        """Whose run it is. A host's name is what the client says, so the name that this server gave the
+        client comes first."""
+        known = self._names.get(head.client, head.client) if head.client else ""
+        return head.host if known in ("", head.host) and head.host else f"{known} ({head.host or '?'})"
 
     # With the store.
 
     async def answer(self, channel: Channel, message: Message) -> Message:
         """The answer to a request. Raises RefusedError, FormatError, ProtocolError or StoreError."""
         caller = _caller(channel)
+        self._names[caller.client] = caller.name
         reply: Message
         match message:
             case messages.Register():
@@ -396,7 +404,11 @@ def _bytes_of(new: Registration) -> int:
 
 
 def _fenced(run: int) -> RefusedError:
-    return RefusedError("fenced", f"run {format_run(run)} belongs to another client")
+    return RefusedError(
+        "fenced",
+        f"run {format_run(run)} belongs to another client, or to this machine before it joined anew: an"
+        " operator can verify it (`durability clients invite --role operator` on the server's machine)",
+    )
 
 
 def _require_not_ended(head: RunHead) -> None:

@@ -24,6 +24,7 @@ CLIENTS_MAX = 10_000  # that are known at a time
 JOINS_MAX = 100_000  # ever, since those that were revoked stay
 REVOKED_LISTED_MAX = 1000
 INVITATIONS_MAX = 1000  # that are open at a time
+_NOT_CLIENTS = ("serve", "store", "live page")  # of which `serve` tells events, as it does of clients
 _KEPT_S = 86_400  # for which an invitation that is over is known as what it was
 
 
@@ -170,12 +171,14 @@ class ClientStore:
 
 def fit_name(name: str) -> str:
     """`name` without spaces around it. Raises RefusedError "bad-request" where nothing is left, or what
-    people read as the operator, who has no name."""
+    people read as the operator, who has no name, or as a line of `serve` about something else."""
     fit = " ".join(name.split())
-    if not fit or fit.casefold().startswith(plain_text.OPERATOR):
+    plain = fit.casefold()
+    if not fit or plain in _NOT_CLIENTS or plain.startswith((plain_text.OPERATOR, "campaign ")):
         raise RefusedError(
             "bad-request",
-            f"a client cannot be called {name!r}: choose a name, and not one that says it is the operator",
+            f"a client cannot be called {name!r}: choose a name, and not one that says it is the operator, a"
+            " campaign or the server",
         )
     return fit
 
@@ -287,8 +290,9 @@ def _open_invitation(db: Connection, hash_: bytes, *, now: int) -> Invitation:
     if row.used:
         raise RefusedError(
             "code-used",
-            f"this join code was used at {row.used}: {again}. If you did not use it, somebody else did: look"
-            " for the client that joined then with `durability clients`, and revoke it",
+            f"this join code was used at {row.used}: {again}. `durability clients` there shows which client"
+            " joined then. If that was this machine, and the network failed before the answer came, or if you"
+            " do not know it, revoke that client",
         )
     if row.expires <= now:
         raise RefusedError("code-expired", f"this join code is older than an hour: {again}")

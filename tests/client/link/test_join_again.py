@@ -30,10 +30,11 @@ class Joining:
         self.address = address
         self.path = path
         self._code = code
+        self.out = io.StringIO()
 
     async def join(self, *, force: bool) -> None:
         """As the command does."""
-        await join(self.address, self._code, name="b7", credential=self.path, force=force, out=io.StringIO())
+        await join(self.address, self._code, name="b7", credential=self.path, force=force, out=self.out)
 
     async def require_joined(self) -> None:
         """The server answers whoever has the credential."""
@@ -79,6 +80,18 @@ async def test_a_credential_of_another_release_is_replaced_with_force(joining: J
         await joining.join(force=False)
     await joining.join(force=True)
     await joining.require_joined()
+
+
+async def test_whoever_joins_anew_is_told_of_the_runs_before(tmp_path: Path) -> None:
+    """Those of the client that this machine was are not its own any more."""
+    server = Server(store_url=f"sqlite:///{tmp_path / 'store.sqlite'}")
+    address = format_address(*await server.start("127.0.0.1", 0, directory=None))
+    for force, told in ((False, False), (True, True)):
+        code = (await server.invite()).line.split()[-1]
+        machine = Joining(server, address, code, tmp_path / "credential")
+        await machine.join(force=force)
+        assert ("began as b7 are another client's now" in machine.out.getvalue()) is told
+    await server.stop()
 
 
 async def test_force_takes_no_file_that_others_can_read(joining: Joining) -> None:
