@@ -23,8 +23,9 @@ from platformdirs import user_config_path
 from durability import limits
 from durability.errors import FormatError, SetupError
 from durability.formats.documents import from_json, from_value, to_json, to_value
+from durability.plain_text import is_line
 from durability.private_files import why_not_private
-from durability.protocol.auth import APPLICATION
+from durability.protocol.auth import APPLICATION, SECRET_BYTES
 from durability.protocol.secure_stream import FINGERPRINT_BYTES
 from durability_client.system.output_files import sync_directory
 
@@ -73,7 +74,8 @@ def load_credential(path: Path) -> Credential | None:
         raise SetupError(f"the credential {why}")
     try:
         credential = from_value(Credential, from_json(text))
-        bytes.fromhex(credential.secret)
+        if credential.schema == SCHEMA:
+            _check_identity(credential)
         found_bytes = len(bytes.fromhex(credential.fingerprint))
     except (FormatError, ValueError) as error:
         raise FormatError(
@@ -89,6 +91,16 @@ def load_credential(path: Path) -> Credential | None:
             f" {FINGERPRINT_BYTES}: any server could answer. {ANEW}"
         )
     return credential
+
+
+def _check_identity(credential: Credential) -> None:
+    """Raises ValueError for what is no client of any server, and may be more than can be said to one."""
+    found_bytes = len(bytes.fromhex(credential.secret))
+    if found_bytes != SECRET_BYTES:
+        raise ValueError(f"its secret has {found_bytes} bytes, expected {SECRET_BYTES}")
+    client = credential.client
+    if not client or not is_line(client) or len(client.encode()) > limits.NAME_BYTES_MAX:
+        raise ValueError(f"its client is not a line of 1 to {limits.NAME_BYTES_MAX} bytes of plain text")
 
 
 def save_credential(credential: Credential, path: Path) -> None:

@@ -61,6 +61,7 @@ class Connection(asyncio.Protocol):
             secret=endpoint.secret,
             software=f"durability {durability.__version__}",
         )
+        self.session.start()  # here, since what it raises would reach nobody once asyncio is the caller
         self._secure = None if endpoint.local is not None else _secure_stream(endpoint.fingerprint)
         self._stream = self._secure or PlainStream()
         self._loop = asyncio.get_running_loop()
@@ -123,7 +124,6 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by asyncio."""
         self._transport = cast(asyncio.Transport, transport)
-        self.session.start()
         self._flush()
 
     def data_received(self, data: bytes) -> None:
@@ -192,7 +192,8 @@ class Connection(asyncio.Protocol):
 async def connect(endpoint: Endpoint, purpose: Purpose) -> Connection:
     """A connection whose handshake is over, to the first of the addresses where a server answers; the next
     one is tried when one refuses, or has not answered for `PATIENCE_S`. The connection's `endpoint` has this
-    address first, and those of the other servers that live. Raises PeerError saying what to look at."""
+    address first, and those of the other servers that live. Raises PeerError saying what to look at, and
+    FormatError for a client's id or secret that is longer than any."""
     address: tuple[str, int] | None
     if len(endpoint.addresses) > 1:
         address, connection = await _first(endpoint, purpose)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import stat
@@ -11,6 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,7 +39,7 @@ KNOWN = Credential(
     servers=("a:1", "b:2"),
     fingerprint="00" * 32,
     client="c1",
-    secret="00",
+    secret="00" * 32,
     name="shelf",
     role="client",
 )
@@ -144,7 +146,7 @@ def test_a_new_credential_is_not_lost(tmp_path: Path, monkeypatch: pytest.Monkey
     gives it no addresses of the server that the machine has left."""
     path = tmp_path / "credential.json"
     save_credential(KNOWN, path)
-    anew = replace(KNOWN, client="c2", secret="11", servers=("z:1",))
+    anew = replace(KNOWN, client="c2", secret="11" * 32, servers=("z:1",))
     joining = threading.Thread(target=save_credential, args=(anew, path))
 
     def joined_meanwhile(known: Sequence[str], live: Sequence[str]) -> tuple[str, ...]:
@@ -167,6 +169,38 @@ def test_a_credential_has_the_whole_fingerprint(tmp_path: Path, length: int) -> 
     save_credential(replace(KNOWN, fingerprint="00" * length), path)
     with pytest.raises(FormatError, match=f"has {length} bytes of the fingerprint"):
         load_credential(path)
+
+
+@pytest.mark.parametrize(
+    ("damaged", "why"),
+    [
+        ({"secret": "00" * 31}, "its secret has 31 bytes, expected 32"),
+        ({"secret": "00" * 33}, "its secret has 33 bytes, expected 32"),
+        ({"secret": "0"}, "non-hexadecimal"),
+        ({"client": ""}, "its client is not a line of 1 to"),
+        ({"client": "c" * (limits.NAME_BYTES_MAX + 1)}, "its client is not a line of 1 to"),
+        ({"client": "c\n1"}, "its client is not a line of 1 to"),
+        ({"client": "\ud800"}, "its client is not a line of 1 to"),
+    ],
+)
+def test_a_credential_says_who_its_client_is(tmp_path: Path, damaged: dict[str, str], why: str) -> None:
+    """A server would take no such client for anybody; the message says what to do about the file."""
+    path = tmp_path / "credential.json"
+    save_credential(KNOWN, path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | damaged))
+    with pytest.raises(FormatError, match=rf"is not a credential.*{why}.* join again, with --force"):
+        load_credential(path)
+
+
+async def test_what_no_server_could_be_told_is_said_before_connecting(where: Endpoint) -> None:
+    """An error that asyncio got would be a traceback, and the caller would wait in vain."""
+    for_asyncio: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: for_asyncio.append(context))
+    for broken in (replace(where, secret=bytes(33)), replace(where, client="c\n1")):
+        for addresses in (where.addresses, (*NOWHERE.addresses, *where.addresses)):
+            with pytest.raises(FormatError, match="Hello"):
+                await connect(replace(broken, addresses=addresses), "query")
+    assert for_asyncio == []
 
 
 def test_a_credential_is_its_users_alone(tmp_path: Path) -> None:
