@@ -246,6 +246,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def stood_still(self, until_ns: int, pause_ns: int) -> None:
+        """The server did not run for `pause_ns` by `until_ns`. The times by which the client's silence is
+        judged move on by that; the stamps of what it sent, which are its run's, stay."""
+        self._heard_ns = min(self._heard_ns + pause_ns, until_ns)
+        self._answered_ns = min(self._answered_ns + pause_ns, until_ns)
+        self._deadline_ns += pause_ns
+
     def tick(self, now_ns: int, interval_ns: int) -> None:
         """Sends the heartbeat and looks at what is overdue. The next one is due in `interval_ns`."""
         quiet_ns = now_ns - self._heard_ns
@@ -270,7 +277,10 @@ class ClientConnection(asyncio.BufferedProtocol):
             if self.session is None:
                 self._answered_ns = now_ns
             else:
-                self._services.requests.watch(self.session.run, now_ns, interval_ns)
+                run_quiet_ns = now_ns - self.session.run.last_receipt_ns
+                # A run whose server stood still is not silent before its client has had its time.
+                if run_quiet_ns <= limits.SILENCE_NS or quiet_ns > limits.SILENCE_NS:
+                    self._services.requests.watch(self.session.run, now_ns, interval_ns)
                 if quiet_ns > limits.SILENCE_NS:
                     self._look_at_peer(self.session.run, now_ns)
             if not self._answer_bytes:  # behind an answer it would only wait

@@ -23,6 +23,7 @@ OF_ONE_CLIENT_MAX = 64  # the operator's own are not counted; also of all machin
 OF_ONE_CODE_MAX = 4  # of those who join: a code is for one client
 HEARTBEATS_PER_S = 5_000  # of all connections; where there are more, each has its heartbeat less often
 STEP_NS = 5_000_000  # between looks for what is due
+PAUSE_NS = limits.SILENCE_NS // 2  # for which the server does not run, and no client seems silent
 AT_ONCE_NS = 20_000_000  # of heartbeats, before what has come from clients has its turn
 _REVOKED = "the server's operator has revoked this client"
 
@@ -48,6 +49,9 @@ class ManagedConnection(Protocol):
     def tick(self, now_ns: int, interval_ns: int) -> None:
         """Sends the heartbeat and looks at what is overdue. The next one is due in `interval_ns`."""
 
+    def stood_still(self, until_ns: int, pause_ns: int) -> None:
+        """The server did not run for `pause_ns` by `until_ns`: the client's silence then was not its own."""
+
     def fail(self, code: str, text: str) -> None:
         """Tells the client why, and closes the connection."""
 
@@ -64,6 +68,7 @@ class ConnectionManager:
     def __init__(self) -> None:
         self._connections: set[ManagedConnection] = set()
         self._due: deque[tuple[int, ManagedConnection]] = deque()  # when each has its next heartbeat
+        self._ran_ns = 0  # when the server is known to have run last, 0 before `watch`
         self._authenticated: dict[ManagedConnection, str] = {}  # with who holds it
         self._of_holder: Counter[str] = Counter()
         self._revoked: set[str] = set()  # also of whom a connection may still be looked up
@@ -122,22 +127,33 @@ class ConnectionManager:
     async def watch(self) -> None:
         """Gives every connection its heartbeat, without end."""
         while True:
-            slept_ns = clock.now_ns()
+            self._ran_ns = clock.now_ns()
             await asyncio.sleep(STEP_NS / 1e9)
             now_ns = clock.now_ns()
-            if now_ns - slept_ns > limits.SILENCE_NS // 2:
-                log.warning("the server did not run for %.1f s", (now_ns - slept_ns) / 1e9)
-                continue  # what was sent meanwhile is still in the sockets: no client must seem silent
-            await self._serve_due(now_ns)
+            if not self._stood_still(now_ns):
+                await self._serve_due(now_ns)
+
+    def _stood_still(self, now_ns: int) -> bool:
+        """Whether the server did not run for a while before `now_ns`. No client must seem silent then: what
+        was sent meanwhile is still in the sockets, and nobody was asked for anything."""
+        pause_ns, self._ran_ns = now_ns - self._ran_ns, now_ns
+        if pause_ns <= PAUSE_NS:
+            return False
+        log.warning("the server did not run for %.1f s", pause_ns / 1e9)
+        for connection in self._connections:
+            connection.stood_still(now_ns, pause_ns)
+        return True
 
     async def _serve_due(self, until_ns: int) -> None:
-        """All heartbeats that are due, oldest first."""
+        """All heartbeats that are due, oldest first, unless the server stands still meanwhile."""
         interval_ns = heartbeat_interval_ns(len(self._connections))
         begun_ns = clock.now_ns()
         while self._due and self._due[0][0] <= until_ns:
+            now_ns = clock.now_ns()
+            if self._stood_still(now_ns):
+                return
             due_ns, connection = self._due.popleft()
             if connection in self._connections:
-                now_ns = clock.now_ns()
                 self._tick(connection, now_ns, interval_ns)
                 self._due.append((max(due_ns, now_ns - interval_ns // 2) + interval_ns, connection))
                 if now_ns - begun_ns > AT_ONCE_NS:

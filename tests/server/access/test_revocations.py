@@ -118,6 +118,9 @@ class _Peer:
     def tick(self, now_ns: int, interval_ns: int) -> None:
         """Nothing is due."""
 
+    def stood_still(self, until_ns: int, pause_ns: int) -> None:
+        """It judges no silence."""
+
     def fail(self, code: str, text: str) -> None:
         """The manager ends the connection."""
         self.failures.append(code)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
 from durability import limits
+from durability.protocol import messages
+from durability_server import clock
 from durability_server.connections import connection_manager
 from durability_server.connections.connection_manager import heartbeat_interval_ns
+from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
-    from tests.server.conftest import Lab
+    from tests.server.conftest import Lab, ServerProcess
 
 SELDOM_NS = 3600 * 10**9  # longer than a test takes
 
@@ -36,3 +42,32 @@ async def test_a_rare_heartbeat_widens_the_cut(
     case = await lab.exported(running.address, plan.run, lambda case: case.gap_max_ns >= SELDOM_NS)
     assert case.heartbeat_ns == limits.HEARTBEAT_NS
     assert case.session_end == "live"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_silence")
+async def test_a_server_that_stood_still_keeps_its_clients(
+    lab: Lab, sqlite_url: str, server_process: Callable[[str], Awaitable[ServerProcess]]
+) -> None:
+    """It asked them for no heartbeat meanwhile, so it misses no answer, whatever waits in its sockets; and
+    what came late has the time at which it came."""
+    server = await server_process(sqlite_url)
+    plan = lab.plan()
+    client = await lab.connect(server.address)
+    await client.begin(plan, lab.facts())
+    await client.acknowledge(1, 1)
+    assert server.process is not None
+    server.process.send_signal(signal.SIGSTOP)
+    client.say(messages.Ack(frontiers=(2, 2), control=0))
+    await asyncio.sleep(limits.DEAD_PEER_NS * 1.1 / 1e9)
+    still_until_ns = clock.now_ns()
+    server.process.send_signal(signal.SIGCONT)
+    async with asyncio.timeout(DEADLINE_S):
+        for seq in range(3, 6):
+            await client.acknowledge(seq, seq)
+    case = await lab.exported(server.address, plan.run, lambda case: case.frontiers == (5, 5))
+    assert case.session_end == "live"
+    assert [event.kind for event in case.events] == ["session", "armed"]
+    assert all(receipt.at_ns > still_until_ns for receipt in case.timeline if receipt.frontiers >= (2, 2))
+    assert case.gap_max_ns > limits.DEAD_PEER_NS
+    assert "did not run for" in server.log
