@@ -199,10 +199,11 @@ class RunLink:
                     self.final = error
                     self.ended.set()
                     return
-            except AuthenticationError as error:
+            except AuthenticationError:
+                # What the server says is no help here: who joins anew is another client, without this run.
                 self.trouble = (
-                    f"{self._endpoint} no longer knows this client ({error}); start it on its earlier store"
-                    " to continue the run, or stop the run"
+                    f"{self._endpoint} no longer knows this client, or has revoked it; start it on its"
+                    " earlier store to continue the run, or stop the run"
                 )
             except PeerError as error:
                 self.trouble = str(error)
@@ -230,7 +231,8 @@ class RunLink:
         except TimeoutError:
             connection.close()
             raise PeerError(
-                f"the server at {self._endpoint} did not answer when the run tried to resume"
+                f"the server at {self._endpoint} did not answer when the run tried to resume; check that its"
+                " database answers and its machine is not overloaded. The run keeps trying"
             ) from None
         except BaseException:
             connection.close()

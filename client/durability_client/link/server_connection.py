@@ -42,6 +42,7 @@ from durability_client.link.host_socket import LOOK, connected_socket, system_wo
 
 CONNECT_TIMEOUT_S = 10.0
 PATIENCE_S = 0.5  # with an address at which no server answers, if there are others
+_LOOK_AGAIN = "check that `durability serve` still runs there, and the network to it"
 _SAID = (AuthenticationError, RefusedError)
 Answer = TypeVar("Answer", bound=Message)
 
@@ -102,7 +103,8 @@ class Connection(asyncio.Protocol):
         message = await self._received.get()
         if message is None:
             self._received.put_nowait(None)
-            raise self._error or PeerError(f"the server at {self.endpoint} closed the connection")
+            assert self._error is not None
+            raise self._error
         return message
 
     async def request(self, message: Message, answer: type[Answer]) -> Answer:
@@ -149,8 +151,12 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by asyncio. Whoever waits for an answer gets PeerError."""
-        why = f": {exc}" if exc else ""
-        self._end(PeerError(f"the connection to the server at {self.endpoint} was lost{why}"))
+        why = "the other end closed it"
+        if exc is not None:
+            why = system_words(exc) if isinstance(exc, OSError) else str(exc)
+        self._end(
+            PeerError(f"the connection to the server at {self.endpoint} was lost: {why}; {_LOOK_AGAIN}")
+        )
 
     def _beat(self) -> None:
         if self._error is not None:
@@ -158,7 +164,9 @@ class Connection(asyncio.Protocol):
         silent_s = self._loop.time() - self._heard_at
         elsewhere = self.session.purpose == "run" and len(self.endpoint.addresses) > 1
         if silent_s * 1e9 > (limits.LEFT_PEER_NS if elsewhere else limits.DEAD_PEER_NS):
-            error = PeerError(f"the server at {self.endpoint} has been silent for {silent_s:.0f} s")
+            error = PeerError(
+                f"the server at {self.endpoint} has been silent for {silent_s:.0f} s; {_LOOK_AGAIN}"
+            )
             if self._transport is not None:
                 self._transport.abort()
             self._end(error)
@@ -259,6 +267,13 @@ async def _connect(endpoint: Endpoint, purpose: Purpose, address: tuple[str, int
     except ProtocolError as error:
         connection.close()
         raise ProtocolError(f"{where}: {error}") from error
+    except AuthenticationError as error:
+        connection.close()
+        # The server says what to type, and cannot know that a credential is here.
+        raise AuthenticationError(
+            f"{error}. Add --force to that line: this machine has a credential, which `durability join`"
+            " replaces only then"
+        ) from error
     except OSError as error:
         raise PeerError(f"cannot connect to {where}: {system_words(error)}; {LOOK}") from error
     except BaseException:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -130,6 +131,38 @@ async def test_a_host_that_refuses_is_said_with_its_addresses(named: Named) -> N
     )
     with pytest.raises(PeerError, match=f"^cannot connect to {NAME}:7420: {refused}"):
         await connect(replace(NOWHERE, addresses=((NAME, 7420),)), "run")
+
+
+async def test_a_name_that_cannot_be_looked_up_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether `durability serve` runs there is not the question; nor is it if no name server answers."""
+    answering = threading.Event()
+
+    def failing(*args: Any, **options: Any) -> list[Any]:
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    def silent(*args: Any, **options: Any) -> list[Any]:
+        answering.wait(DEADLINE_S)
+        return []
+
+    no_name = rf"^cannot look up the name {NAME}: %s; check the name and this machine's name server"
+    named = replace(NOWHERE, addresses=((NAME, 7420),))
+    monkeypatch.setattr(socket, "getaddrinfo", failing)
+    with pytest.raises(PeerError, match=no_name % "Temporary failure in name resolution"):
+        await connect(named, "run")
+    monkeypatch.setattr(socket, "getaddrinfo", silent)
+    monkeypatch.setattr(server_connection, "CONNECT_TIMEOUT_S", 0.1)
+    try:
+        with pytest.raises(PeerError, match=no_name % "no name server answers"):
+            await connect(named, "query")
+    finally:
+        answering.set()
+
+
+async def test_an_address_with_the_zone_of_no_interface_is_said_to_be_one() -> None:
+    """Its zone is part of the address, and not looked up at a name server."""
+    zoned = replace(NOWHERE, addresses=(("fe80::1%nosuch0", 7420),))
+    with pytest.raises(PeerError, match=r"cannot use the address fe80::1%nosuch0: .* the interface nosuch0$"):
+        await connect(zoned, "query")
 
 
 @pytest.mark.parametrize("narrow", [False, True])

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import shutil
 import socket
+import struct
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -30,7 +32,7 @@ from durability.protocol.messages import (
     Stop,
 )
 from durability.units import parse_address
-from durability_client.link import run_link
+from durability_client.link import run_link, server_connection
 from durability_client.link.endpoint import Endpoint, endpoint
 from durability_client.link.run_link import RunLink
 from durability_client.link.server_connection import Connection, connect
@@ -313,13 +315,15 @@ async def test_a_client_that_is_not_known_is_waited_for_with_words(
         await served.start("earlier.sqlite")
         await until(lambda: "no longer knows this client" in heard.link.trouble)
         assert "start it on its earlier store" in heard.link.trouble
+        assert "clients invite" not in heard.link.trouble  # another client could not continue the run
         assert heard.link.final is None
 
 
 async def test_an_unknown_client_is_said_to_be_one(served: Served) -> None:
-    """A client with another secret is told what to type."""
+    """A client with another secret is told what to type; `join` refuses that without --force, as it has a
+    credential."""
     where = await served.start()
-    with pytest.raises(AuthenticationError, match="clients invite"):
+    with pytest.raises(AuthenticationError, match=r"clients invite.*Add --force to that line"):
         await connect(replace(where, secret=bytes(32)), "query")
 
 
@@ -346,6 +350,55 @@ async def test_a_peer_that_never_speaks_is_given_up(monkeypatch: pytest.MonkeyPa
         await connect(
             Endpoint(addresses=(("127.0.0.1", mute.getsockname()[1]),), fingerprint=bytes(32)), "run"
         )
+
+
+@pytest.mark.parametrize(
+    ("how", "why"), [("reset", "Connection reset by peer"), ("closed", "the other end closed it")]
+)
+async def test_a_lost_connection_is_said_with_what_to_look_at(how: str, why: str) -> None:
+    """In the system's words, without its number."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        if how == "reset":
+            taken = writer.get_extra_info("socket")
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        else:
+            writer.write_eof()  # a FIN, even if something that was sent is still unread
+            await reader.read()
+        writer.close()
+
+    other = await asyncio.start_server(answer, "127.0.0.1", 0)
+    where = other.sockets[0].getsockname()
+    with pytest.raises(PeerError, match=rf"was lost: {why}; check that `durability serve` still runs there"):
+        await connect(Endpoint(addresses=(where,), fingerprint=bytes(32)), "query")
+    other.close()
+
+
+async def test_a_silent_server_is_said_with_what_to_look_at(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So is one that is given up because it said nothing for too long."""
+    where = await served.start()
+    impatient = SimpleNamespace(**(vars(limits) | {"DEAD_PEER_NS": -1}))  # the client, and not the server
+    monkeypatch.setattr(server_connection, "limits", impatient)
+    query = await connect(where, "query")
+    with pytest.raises(PeerError, match=r"silent for \d+ s; check that `durability serve` still runs there"):
+        await query.receive()
+
+
+@pytest.mark.slow
+async def test_a_server_that_does_not_resume_a_run_is_said_with_what_to_look_at(
+    served: Served, facts: Value, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run keeps trying, and goes on once the server answers."""
+    async with running(await served.start(), make_plan(), facts) as heard:
+        with monkeypatch.context() as patience:
+            patience.setattr(run_link, "CONNECT_TIMEOUT_S", -1.0)
+            served.cut_connections()
+            await until(lambda: "tried to resume; check that its database" in heard.link.trouble)
+        await until(partial(heard.link.acknowledge, (5, 5), 0))
+        await heard.until_granted(5, 5)
 
 
 async def test_a_peer_of_another_protocol_is_told_from_a_server() -> None:
