@@ -7,9 +7,10 @@
              +----------------+-------------------------+----------+
 
 Written in 40 characters of Crockford's base 32, in groups of five: no I, L, O or U, and no difference between
-capitals and small letters, so that it can be typed. `check` is the start of a SHA-256 over the rest: a typing
-error is found before anything is sent. The secret is good for one join within an hour, so 80 bits are out of
-reach; 104 bits of the fingerprint are as hard to meet with another certificate as AES is to break.
+capitals and small letters, so that it can be typed; any dash may stand for a hyphen. `check` is the start of
+a SHA-256 over the rest: a typing error is found before anything is sent. The secret is good for one join
+within an hour, so 80 bits are out of reach; 104 bits of the fingerprint are as hard to meet with another
+certificate as AES is to break.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ CODE_FINGERPRINT_BYTES = 13
 _CHECK_BYTES = 2
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _LOOK_ALIKES = {"O": "0", "I": "1", "L": "1"}
+_DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2015\u2212"  # what chat and mail programs make of a hyphen
 _AS_MEANT = str.maketrans(
     {one.lower(): one for one in _ALPHABET if one.isalpha()}
     | _LOOK_ALIKES
     | {one.lower(): digit for one, digit in _LOOK_ALIKES.items()}
+    | dict.fromkeys(_DASHES, "")
 )
 _GROUP = 5  # characters
 _CHARACTERS = (CODE_SECRET_BYTES + CODE_FINGERPRINT_BYTES + _CHECK_BYTES) * 8 // 5
@@ -49,7 +52,7 @@ class JoinCode:
 
 def parse_join_code(text: str) -> JoinCode:
     """The code that was typed or pasted. Raises UsageError."""
-    plain = "".join(text.split()).replace("-", "").translate(_AS_MEANT)
+    plain = "".join(text.split()).translate(_AS_MEANT)
     if len(plain) != _CHARACTERS:
         raise UsageError(
             f"a join code has {_CHARACTERS} letters and digits, this one has {len(plain)}: copy it again"

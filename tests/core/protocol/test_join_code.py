@@ -18,10 +18,13 @@ CODES = st.builds(
 )
 
 
+DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
+
+
 @pytest.mark.slow
 @given(CODES, st.data())
 def test_a_code_can_be_typed_as_people_type(code: JoinCode, data: st.DataObject) -> None:
-    """Small letters, spaces for hyphens or none, and look-alikes mean the same code."""
+    """Small letters, spaces or dashes for hyphens or none, and look-alikes mean the same code."""
     text = str(code)
     assert re.fullmatch(r"([0-9A-HJKMNP-TV-Z]{5}-){7}[0-9A-HJKMNP-TV-Z]{5}", text)
     typed = "".join(data.draw(st.sampled_from(_typed_as(character))) for character in text)
@@ -29,7 +32,7 @@ def test_a_code_can_be_typed_as_people_type(code: JoinCode, data: st.DataObject)
 
 
 def _typed_as(character: str) -> str:
-    look_alikes = {"0": "0oO", "1": "1iIlL", "-": "- "}
+    look_alikes = {"0": "0oO", "1": "1iIlL", "-": "- " + DASHES}
     return look_alikes.get(character, character + character.lower())
 
 
@@ -67,6 +70,13 @@ def test_what_is_no_code_is_refused_in_words(text: str, message: str) -> None:
     """The message says what is wrong with it."""
     with pytest.raises(UsageError, match=message):
         parse_join_code(text)
+
+
+@pytest.mark.parametrize("dash", DASHES)
+def test_a_program_may_have_made_dashes_of_the_hyphens(dash: str) -> None:
+    """As chat, mail and word processors do with what is pasted into them."""
+    code = JoinCode(secret=bytes(range(10)), fingerprint=bytes(range(100, 113)))
+    assert parse_join_code(str(code).replace("-", dash)) == code
 
 
 def test_the_format_stays() -> None:
