@@ -43,7 +43,8 @@ def parse_address(text: str, *, port: int = 0) -> tuple[str, int]:
     host = match["bracketed"] or match["plain"] if match else ""
     if not match or text.isdecimal() or int(match["port"] or 0) > 65535 or not _is_host(host):
         raise UsageError(
-            f"{text!r} is not an address: give HOST or HOST:PORT, with an IPv6 address in brackets"
+            f"{text!r} is not an address: give HOST or HOST:PORT, with an IPv6 address and its zone in"
+            " brackets, as in [2001:db8::7]:7420 or [fe80::1%eth0]:7420"
         )
     return host, int(match["port"] or port)
 

@@ -81,11 +81,24 @@ def test_a_host_of_ipv6_has_one_network(address: str, network: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "host:", ":7420", "7420", "::1:7420", "host:65536", "two words", "host:74 20", "a..b:1", "a" * 64],
+    [
+        "",
+        "host:",
+        ":7420",
+        "7420",
+        "::1:7420",
+        "::1",
+        "fe80::1%eth0",
+        "host:65536",
+        "two words",
+        "host:74 20",
+        "a..b:1",
+        "a" * 64,
+    ],
 )
 def test_what_is_no_address_is_refused(text: str) -> None:
-    """An address without a host, or without brackets around IPv6, is a usage error."""
-    with pytest.raises(UsageError, match="HOST:PORT"):
+    """An address without a host, or without brackets around IPv6, is a usage error, with an example."""
+    with pytest.raises(UsageError, match=r"HOST:PORT.*\[fe80::1%eth0\]:7420"):
         parse_address(text)
 
 
@@ -95,6 +108,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         ("host", ("host", 7420)),
         ("192.0.2.7", ("192.0.2.7", 7420)),
         ("[::1]", ("::1", 7420)),
+        ("[fe80::1%eth0]", ("fe80::1%eth0", 7420)),
         ("h:1", ("h", 1)),
     ],
 )

@@ -6,10 +6,11 @@ The name server is the only thing that these tests replace.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,6 +19,7 @@ import pytest
 
 from durability import limits
 from durability.errors import PeerError
+from durability.units import parse_address
 from durability_client.link import host_socket, server_connection
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.host_socket import connected_socket, in_turns
@@ -27,6 +29,7 @@ from tests.joined import NOWHERE, joined
 from tests.waiting import DEADLINE_S
 
 NAME = "server.example"
+_TENTATIVE = 0x40  # IFA_F_TENTATIVE: not to be used yet
 _QUEUED = 4  # more than one connection that is accepted and one that waits for it
 
 Address: TypeAlias = tuple[Any, ...]
@@ -156,6 +159,27 @@ async def test_a_name_that_cannot_be_looked_up_is_said_to_be_one(monkeypatch: py
             await connect(named, "query")
     finally:
         answering.set()
+
+
+def _link_local() -> str:
+    """A link-local address of this machine with its zone, "" if it has none that is ready."""
+    with suppress(OSError):
+        for line in Path("/proc/net/if_inet6").read_text().splitlines():
+            digits, _, _, scope, flags, interface = line.split()
+            if scope == "20" and not int(flags, 16) & _TENTATIVE:
+                return f"{ipaddress.IPv6Address(int(digits, 16))}%{interface}"
+    return ""
+
+
+@pytest.mark.skipif(not _link_local(), reason="no interface has a link-local address")
+async def test_a_zone_says_which_network_is_meant() -> None:
+    """A server without any other address is reached at its link-local one."""
+    address = _link_local()
+    with socket.create_server(("::", 0), family=socket.AF_INET6) as listener:
+        port = listener.getsockname()[1]
+        host, _ = parse_address(f"[{address}]:{port}")
+        with await connected_socket(host, port, narrow=True, timeout_s=DEADLINE_S) as found:
+            assert found.getpeername()[0] == address.partition("%")[0]
 
 
 async def test_an_address_with_the_zone_of_no_interface_is_said_to_be_one() -> None:
