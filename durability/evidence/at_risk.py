@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from durability.evidence.cut import off_as_seen, sent_ns
-from durability.formats.case import TRACES_OF_A_CUT, Case, DriveState, Receipt
+from durability.formats.case import KERNEL_ALIVE, TRACES_OF_A_CUT, Case, DriveState, Receipt
 from durability.formats.mixing import U64
 from durability.formats.plan import Plan
 from durability.formats.versions import Versions
@@ -181,7 +181,9 @@ def cut_interval_ns(case: Case) -> tuple[int, int] | None:
 def _seen_interval_ns(case: Case, power_ns: int) -> tuple[int, int]:
     """When the cut was as the client showed it, earliest and latest."""
     earliest = case.last_receipt_ns
-    if case.failed and case.timeline and _drive_seen(case) != "answered":
+    # A client that stood still says nothing of its drive, which may have lost its power alone meanwhile.
+    stood_still = case.session_end == "silence" and any(one.kind == KERNEL_ALIVE for one in case.events)
+    if case.timeline and (stood_still or (case.failed and _drive_seen(case) != "answered")):
         earliest = sent_ns(case, case.timeline[-1])
     if case.session_end == "target-error":
         return earliest - case.rtt_max_ns, max(power_ns, earliest)

@@ -30,6 +30,8 @@ PERHAPS_CUT: frozenset[SessionEnd] = TRACES_OF_A_CUT | {"server-down"}
 RESET = "the connection was reset"
 # The kind of the event that says that nothing of the run is left to verify, and why, in its text.
 FILES_REMOVED = "files-removed"
+# The kind of the event that says that the client fell silent, and its kernel still took what was sent to it.
+KERNEL_ALIVE = "kernel-alive"
 
 # What may be attested of a cut, in falling order: all lost its power, a guest died, an operating system died.
 ProvableCutClass: TypeAlias = Literal["power", "vm", "os"]

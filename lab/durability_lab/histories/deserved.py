@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -63,7 +63,8 @@ class Grade:
 class KnownTruth(Protocol):
     """What a world knows of its history. `armed`: the runs that the server armed on the drive as it is, and
     `known`: those that the store has as it is now;
-    `ended_unheard`: those that stopped writing in a dead network; `failed_with_power`: those whose drive
+    `ended_unheard`: those that stopped writing in a dead network; `restarted`: those whose machine was shut
+    down in order and started again; `failed_with_power`: those whose drive
     failed everything, with power; `frozen_shortly`: those whose client was frozen just before a cut, or
     before the server's end; `renamed`: the target, or its drive, has another name; `sound`: the runs that
     nothing happened to but one cut of the power under load, and what follows it; `lossy`: those of which an
@@ -76,6 +77,7 @@ class KnownTruth(Protocol):
     cuts: list[PlayedCut]
     armed: list[int]
     ended_unheard: set[int]
+    restarted: set[int]
     failed_with_power: set[int]
     frozen_shortly: set[int]
     renamed: bool
@@ -162,7 +164,8 @@ def _grade(world: KnownTruth, answer: VerifyAnswer, damage: Mapping[int, _Damage
     mistaken = _ANOTHER if elsewhere and world.mistakable else ""
     if word == "loss":
         wrong = "" if mistaken else _untrue(world, answer, run, damage.get(run))
-        return Grade(word=word, reasons=reasons, wrong=wrong, limit=mistaken)
+        limit = mistaken or (_of_a_later_run(world, answer, run, damage) if wrong else "")
+        return Grade(word=word, reasons=reasons, wrong="" if limit else wrong, limit=limit)
     newer = _newer(world, run)
     if newer and not (answer.older or (word == "inconclusive" and not _known_as(world, newer))):
         wrong = "an older run was judged, although the drive is known for a newer armed one"
@@ -210,6 +213,15 @@ class _Damage:
             slots=sum(operation and place[0] != SUPERBLOCK for place, operation in places),
             system=world.metadata_broken(plan.run),
         )
+
+
+def _of_a_later_run(world: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[int, _Damage]) -> str:
+    """Whether the drive lost a later run that the log does not know: what is left of its superblocks and
+    data looks like a loss of the earlier run, which it wrote over."""
+    order = list(world.plans)
+    later = order[order.index(run) + 1 :] if run in order else []
+    lost = any(damage[one].any and (answer.exported or one not in world.known) for one in later)
+    return "a drive that lost a later run, of which the log does not know" if lost else ""
 
 
 def _newer(world: KnownTruth, run: int) -> int:
@@ -291,7 +303,7 @@ def _untrue_figures(
         promised=world.promised(run),
         reference=reference if reference is None or not reference.read_nothing else None,
         broken=None if explained or elsewhere or answer.recovered else one.slots,
-        cuts=len(world.cuts) + sum(step.kind == "resize" for step in world.history.steps),
+        cuts=len(world.cuts) + sum(step.kind in ("resize", "reboot") for step in world.history.steps),
         cuts_ns=[cut.at_ns for cut in met if cut.is_of("os")] if durable else (),
         sound_ns=met[0].at_ns if met and run in world.sound else None,
     )
@@ -390,17 +402,25 @@ def _acked_and_gone(world: KnownTruth, answer: VerifyAnswer, run: int) -> str:
 def _second_reading(world: KnownTruth, answer: VerifyAnswer, run: int) -> ReferenceJudge | None:
     """The target of the run, judged again by the same log; None where that cannot be."""
     plan = world.plans.get(run)
-    return None if plan is None or answer.case is None else _read_again(world, plan, answer.case.frontiers)
+    if plan is None or answer.case is None:
+        return None
+    moved = world.renamed  # what stands beside a target that was moved was perhaps never removed
+    earlier = () if moved else tuple(map(parse_run, answer.case.predecessors))
+    return _read_again(world, plan, answer.case.frontiers, earlier=earlier)
 
 
-def _read_again(world: KnownTruth, plan: Plan, acked: Sequence[int]) -> ReferenceJudge | None:
-    """The target as it can be read now, judged by what the writers of the plan acknowledged; None where it
-    cannot be read."""
+def _read_again(
+    world: KnownTruth, plan: Plan, acked: Sequence[int], *, earlier: Collection[int] = ()
+) -> ReferenceJudge | None:
+    """The target as it can be read now, judged by what the writers of the plan acknowledged, and by the
+    `earlier` runs on it; None where it cannot be read."""
     if not world.reachable:
         return None
     try:
         target = world.target()
-        return ReferenceJudge(plan, acked, target, block_bytes=block_bytes_of(target.facts()))
+        return ReferenceJudge(
+            plan, acked, target, block_bytes=block_bytes_of(target.facts()), earlier=earlier
+        )
     except OSError:
         return None
 
@@ -427,6 +447,9 @@ def _limit(world: KnownTruth, answer: VerifyAnswer, run: int, cut_class: str) ->
     false = answer.step["attest"] == "false" and not contradicted and not refused
     assumed = {
         "stopped writing in a dead network": cut and run in world.ended_unheard,
+        "a machine restarted in order in a dead network": (
+            run in world.restarted & world.ended_unheard and (cut_class == "os" or false)
+        ),
         "a drive without a link looks dead": cut and run in world.failed_with_power,
         "a client frozen shortly before the cut, or the server's end": cut and run in world.frozen_shortly,
         "the drive lost what shows that a writer had used up its credit": (

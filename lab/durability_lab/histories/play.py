@@ -135,9 +135,9 @@ def _keep(world: Playable, answer: VerifyAnswer) -> None:
     if answer.interrupted:
         world.unanswered.add(run)  # it may not have been stored
         return
-    before, codes = world.standing.get(run, ""), {reason["code"] for reason in answer.document["reasons"]}
-    if "no-server-log" in codes:
+    if answer.case is None:
         return  # the server does not know the run
+    before, codes = world.standing.get(run, ""), {reason["code"] for reason in answer.document["reasons"]}
     if word == "loss" and ("unreadable-only" in codes or not codes & {"findings", "device-smaller"}):
         word = LOSS_BY_READS
     if "loss-withdrawn" in codes and before == LOSS_BY_READS:

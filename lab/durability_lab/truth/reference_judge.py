@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple, TypeAlias
@@ -39,6 +39,8 @@ SUPERBLOCK = -1
 EARLIER_RUN = -1  # a seq that is older than the prefill
 
 _SECTOR = limits.SECTOR_BYTES
+_EARLIER_BYTES = 4096  # of a name of an earlier run that are read
+_SECTORS_AT = range(0, _EARLIER_BYTES, _SECTOR)
 _LABEL = struct.Struct("<4sBBHQIIQQQ")
 _PRECEDENCE: tuple[FindingClass, ...] = ("misdirected", "foreign", "unreadable", "corrupt", "truncated")
 _CLASSES: dict[str, FindingClass] = {
@@ -112,10 +114,18 @@ class _File:
 
 
 class ReferenceJudge:
-    """Judges one target; `wrong` has every place whose content is illegal. Raises OSError if the target
-    cannot be read."""
+    """Judges one target; `wrong` has every place whose content is illegal. `earlier`: the runs whose names
+    beside the target were removed before this run. Raises OSError if the target cannot be read."""
 
-    def __init__(self, plan: Plan, acked: Sequence[int], storage: Storage, *, block_bytes: int) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        acked: Sequence[int],
+        storage: Storage,
+        *,
+        block_bytes: int,
+        earlier: Collection[int] = (),
+    ) -> None:
         self._plan = plan
         self._storage = storage
         self._block_bytes = block_bytes
@@ -131,6 +141,7 @@ class ReferenceJudge:
         self._unread: set[tuple[int, int]] = set()  # writer and number of the groups that may be hidden
         self._held: dict[Place, tuple[Held, ...]] = {}
         self._heard: list[Held] = []
+        self._earlier = earlier
         self._names = tuple(filter(None, map(parse_name, storage.suffixes())))
         self._look()
         self._hear()
@@ -429,6 +440,8 @@ class ReferenceJudge:
                 self.wrong[SUPERBLOCK, copy] = Wrong(finding=finding, expected=0, found=None)
         if plan.workload == "append":
             self._judge_files()
+        if self._earlier:
+            self._judge_names_of_earlier_runs()
 
     def _judge_slot(self, place: Place) -> Wrong | None:
         """A slot of `overwrite`, or a record of `append`."""
@@ -530,3 +543,48 @@ class ReferenceJudge:
                 if removed_before <= self._frontiers[name.writer]:
                     place = name.writer, name.number * plan.slots
                     self.wrong[place] = Wrong(finding="resurrected", expected=removed_before, found=None)
+
+    def _judge_names_of_earlier_runs(self) -> None:
+        """Names that this run never makes, and that begin with a record of an earlier one in its place:
+        arming removed them, and synced the directory."""
+        for suffix in self._storage.suffixes():
+            name = parse_name(suffix)
+            if self._is_own(suffix, name):
+                continue
+            file = self._read(suffix, 0, _EARLIER_BYTES)
+            if file.unreadable or not any(self._is_of_an_earlier_run(file.data, at) for at in _SECTORS_AT):
+                continue
+            self.wrong.setdefault(self._place_of(name), Wrong(finding="resurrected", expected=0, found=None))
+
+    def _place_of(self, name: Name | None) -> Place:
+        """The place of a name that is not the run's: where its own rules may have judged it already, or else
+        one that no slot has."""
+        if name is None:
+            return self._plan.control_writer, 0
+        if self._plan.workload == "append" and not name.temporary:
+            return name.writer, name.number * self._plan.slots
+        if self._by_name and not name.temporary:
+            return name.writer, name.number
+        return name.writer, -1 - 2 * name.number - int(name.temporary)
+
+    def _is_own(self, suffix: str, name: Name | None) -> bool:
+        """Whether this run makes such a name, or may have begun to."""
+        plan = self._plan
+        if name is None:
+            return suffix == MAIN or plan.control_slots > 0
+        if name.writer >= plan.writers:
+            return False
+        if plan.workload == "append":
+            return not name.temporary and name.number <= self._ceilings[name.writer] // plan.slots + 1
+        if not self._by_name:
+            return False
+        if name.temporary:
+            return plan.workload == "rename" and name.number < plan.slots
+        return name.number < plan.slots or self._may_be_begun((name.writer, name.number))
+
+    def _is_of_an_earlier_run(self, data: bytes, at: int) -> bool:
+        sector = data[at : at + _SECTOR]
+        if len(sector) < _SECTOR or not parse(sector).intact[0]:
+            return False
+        label = Label.of(sector)
+        return label.kind == KIND_RECORD and label.run in self._earlier and label.offset == at

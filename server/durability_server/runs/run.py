@@ -13,7 +13,15 @@ from dataclasses import dataclass, replace
 from operator import sub
 
 from durability import limits
-from durability.formats.case import CASE_SCHEMA, Case, DriveState, Event, SessionEnd, TargetFailure
+from durability.formats.case import (
+    CASE_SCHEMA,
+    KERNEL_ALIVE,
+    Case,
+    DriveState,
+    Event,
+    SessionEnd,
+    TargetFailure,
+)
 from durability.formats.documents import from_value, to_value
 from durability.formats.facts import Facts
 from durability.formats.packing import Value, pack, unpack
@@ -279,7 +287,7 @@ class Run:
         if self.session_end == "silence" and at_ns > self.sign_of_life_ns:
             if not self._kernel_ns:
                 text = "the client's machine still takes what is sent to it: its process is frozen, or hangs"
-                self.note(at_ns, "kernel-alive", text)
+                self.note(at_ns, KERNEL_ALIVE, text)
             self._kernel_ns = at_ns
 
     @property

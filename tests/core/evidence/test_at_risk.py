@@ -237,6 +237,17 @@ def test_the_loss_of_what_came_late_may_be_as_old_as_the_outage(plan: Plan, lost
     assert at_once is not None and at_once.ms_max == pytest.approx(30.1)
 
 
+def test_a_client_that_stood_still_does_not_say_when_its_drive_lost_its_power(plan: Plan) -> None:
+    """Its kernel answered for five more seconds; the drive alone may have been off for as long. Found by a
+    reader: the window was longer than the run."""
+    alive = Event(at_ns=LAST_NS + 3000 * MS, wall="", kind="kernel-alive", text="")
+    case = make_case(plan, (3000,), last_receipt_ns=LAST_NS + 5000 * MS, events=(alive,))
+    assert cut_interval_ns(case) == (LAST_NS - MS // 2, LAST_NS + 5051 * MS)
+    window = loss_window(case, proven=(3000,), oldest_lost=(2901,))
+    assert window is not None
+    assert window.ms_min == pytest.approx(98.5)
+
+
 def test_no_cut_has_no_loss_window(plan: Plan) -> None:
     """Without a loss, or after a clean stop, there is nothing to measure from."""
     assert loss_window(make_case(plan, (100,)), proven=(100,), oldest_lost=(None,)) is None

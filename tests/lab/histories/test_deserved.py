@@ -82,6 +82,16 @@ def test_damage_where_a_writer_was_about_to_write_does_not_show(seed: int, line:
     assert found.wrong == ()
 
 
+def test_a_client_that_writes_again_stopped_in_no_dead_network() -> None:
+    """What it did before in a dead network excuses no verdict on what it wrote later. Found by a reader."""
+    before = ("run size_kib=1024", "pass ms=400", "network", "hang", "pass ms=20", "answer", "network up=yes")
+    after = ("pass ms=1500", "kill", "pass ms=4000", "pass ms=4000", "cut", "boot", "verify")
+    closed = answering(verdict._session_reasons, "return iter(())")
+    with closed():
+        found = played(*before, *after, drive="early-ack:delay_ms=100", seed=1, counters="yes")
+    assert any("no such cut met load" in one for one in found.wrong)
+
+
 def test_a_drive_that_counts_owes_a_durable() -> None:
     """A tester that does not believe the counter of unsafe shutdowns is wrong, whatever nobody attests."""
     lines = (*LOADED, "cut", "boot", "verify attest=none")

@@ -137,6 +137,71 @@ def test_power_lost_again_in_recovery_takes_nothing_from_the_verdict(target: str
     assert (answers(found), found.wrong) == (("durable",) * 2, ()), found.told
 
 
+LIMITS = {
+    "a machine restarted in order in a dead network": (
+        "run size_kib=1024; pass ms=400; network; reboot; network up=yes; verify attest=none require=os",
+        "honest",
+    ),
+    "a drive that lost a later run, of which the log does not know": (
+        "run size_kib=1024; stop; copy; run; cut; boot; server how=newest; verify",
+        "flush-ignored",
+    ),
+}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_a_limit_that_is_documented_is_no_wrong_verdict(limit: str) -> None:
+    """Found by a reader: nothing that any tester sees tells these histories from others."""
+    steps, drive = LIMITS[limit]
+    head = f"durability.history/1\nseed 1\ntarget device\ndrive {drive}\ncounters no\n"
+    found = play(History.parse(head + "\n".join(steps.split("; ")) + "\n"))
+    assert found.grades[0].limit == limit, found.told
+    assert found.wrong == ()
+
+
+def test_a_clean_restart_in_a_dead_network_counts_as_a_cut_of_the_series() -> None:
+    """As the limit says. Found by a reader: the account called that wrong."""
+    head = "durability.history/1\nseed 1\ntarget device\ndrive honest\ncounters no\n"
+    assert play(History.parse(head + "run size_kib=1024\nnetwork\nreboot\n")).wrong == ()
+
+
+@pytest.mark.parametrize(
+    ("drive", "seed", "steps"),
+    [
+        ("early-ack:delay_ms=100", 0, "run workload=append; reboot; run"),
+        ("rollback:interval_ms=3000", 3, "run workload=create; pass ms=4000; stop; run workload=append"),
+        ("rollback:interval_ms=3000", 3, "run workload=rename; pass ms=4000; stop; run workload=append"),
+    ],
+)
+def test_names_of_an_earlier_run_that_are_back_are_as_many_in_both_readings(
+    drive: str, seed: int, steps: str
+) -> None:
+    """Found by the search and by a reader: the second reading did not look for them."""
+    head = f"durability.history/1\nseed {seed}\ntarget file\ndrive {drive}\ncounters no\n"
+    found = play(History.parse(head + "\n".join(steps.split("; ")) + "\n"))
+    assert [grade.word for grade in found.grades] == ["loss"]
+    assert found.wrong == ()
+
+
+@pytest.mark.parametrize(
+    ("drive", "seed", "steps"),
+    [
+        ("partial-rollback:interval_ms=300", 7, "run; kill; copy; run; pass ms=400; cut; server how=newest"),
+        (
+            "partial-flush:cache_bytes=65536",
+            1,
+            "copy; run size_kib=1024; pass ms=1500; cut; boot; server how=oldest; verify",
+        ),
+    ],
+)
+def test_a_loss_that_is_proven_without_a_log_is_kept_by_no_server(drive: str, seed: int, steps: str) -> None:
+    """Found by a reader: `runs` was to show the verdict on a run that the server does not know."""
+    head = f"durability.history/1\nseed {seed}\ntarget device\ndrive {drive}\ncounters no\n"
+    found = play(History.parse(head + "\n".join(steps.split("; ")) + "\n"))
+    assert {grade.word for grade in found.grades} == {"loss"}
+    assert found.wrong == ()
+
+
 def test_a_drive_without_a_serial_that_became_smaller_owes_no_verdict() -> None:
     """Nothing is lost, and it may be another drive with a copy. Found by the search: durable was due."""
     head = "durability.history/1\nseed 0\ntarget device\ndrive smaller:share=0.5\ncounters no\nserials none\n"

@@ -77,6 +77,7 @@ class KernelWorld:
         self.cuts: list[PlayedCut] = []
         self.armed: list[int] = []
         self.ended_unheard: set[int] = set()
+        self.restarted: set[int] = set()
         self.failed_with_power: set[int] = set()
         self.frozen_shortly: set[int] = set()
         self.renamed = False  # no step does it here
@@ -297,6 +298,7 @@ class KernelWorld:
         if self._hung and self.rig.powered:
             await asyncio.to_thread(self.rig.answer)
         self._hung = False
+        self._writes_on()
 
     async def _cut(self, step: Step) -> None:
         what = step["what"]
@@ -399,6 +401,7 @@ class KernelWorld:
             return
         await self._signal(signal.SIGTERM)
         await self._kill(step)
+        self.restarted.update(self.plans)
         if self.rig.powered:
             await self._detach(in_order=True)
         self._machine_up = False
@@ -423,11 +426,19 @@ class KernelWorld:
         self.network.turn(up=step["up"] == "yes")
         if self._hung or self._failed.intersection(list(self.plans)[-1:]):
             self._stops_writing()
+        else:
+            self._writes_on()
 
     def _stops_writing(self) -> None:
         """The client writes no more from here on: if the network is dead, it does not use up its credit."""
         if self._client_alive and not self.network.up:
             self.ended_unheard.update(list(self.plans)[-1:])
+
+    def _writes_on(self) -> None:
+        """The client may write again, and be heard: how it stopped before means nothing any more."""
+        run = next(reversed(self.plans), 0)
+        if self._client_alive and self.network.up and not self._hung and run not in self._failed:
+            self.ended_unheard.discard(run)
 
     async def _unmount(self, step: Step) -> None:
         if self._mounted and self.reachable and not self._client_alive:

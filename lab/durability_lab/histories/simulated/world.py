@@ -63,6 +63,7 @@ class World:
     broken_before: list[Broken] = field(default_factory=list)  # by this drive, at its cuts
     _interrupted: bool = False  # what goes on has lost something
     ended_unheard: set[int] = field(default_factory=set)  # runs that stopped writing in a dead network
+    restarted: set[int] = field(default_factory=set)  # runs whose machine was shut down in order
     ended: list[Process] = field(default_factory=list)  # clients of the past
     failed: set[int] = field(default_factory=set)  # runs with an I/O error
     failed_with_power: set[int] = field(default_factory=set)  # runs whose drive failed everything, with power
@@ -257,6 +258,7 @@ class World:
 
     async def _answer(self, step: Step) -> None:
         self.storage.drive.hung = False
+        self._writes_on()
 
     async def _cut(self, step: Step) -> None:
         what = step["what"]
@@ -375,7 +377,9 @@ class World:
         await self._signal(signal.SIGTERM)
         self._die(silent=False)
         self.storage.unmount()
+        self.restarted.update(self.plans)
         await asyncio.sleep(_BOOT_S)
+        self.network.darken(*self.ended)  # what could not be sent by now never is
         self._start_machine()
 
     async def _unmount(self, step: Step) -> None:
@@ -416,8 +420,16 @@ class World:
             self.client.thaw()
             self.network.thaw(self.client)
             pending, self.pending = self.pending, []
+            self._writes_on()
             for number in pending:
                 await self._signal(number)
+
+    def _writes_on(self) -> None:
+        """The client may write again, and be heard: how it stopped before means nothing any more."""
+        run = next(reversed(self.plans), 0)
+        held = self.storage.drive.hung or (self.client is not None and self.client.frozen)
+        if self.client_alive and self.network.up and not held and run not in self.failed:
+            self.ended_unheard.discard(run)
 
     async def _kill(self, step: Step) -> None:
         self._die(silent=False)
@@ -433,6 +445,7 @@ class World:
         self.network.turn(up=up)
         if not up and self.ended and self.network.unheard(self.ended[-1]):
             self.ended_unheard.update(list(self.plans)[-1:])
+        self._writes_on()
 
     async def _resize(self, step: Step) -> None:
         if not self.client_alive:
