@@ -19,7 +19,11 @@ CREDIT_GROUPS_MIN = 2  # credit >= 2 groups
 SLOTS_PER_CREDIT = 4  # slots per writer >= 4 credits, so a slot has at most two in-flight versions
 
 COUNT_MAX = 1 << 45  # 400 million per second for a day; the sum of 100 of them is exact in a float64
-ELEMENTS_FROM_CLIENT_MAX = 64 << 10  # maps, lists and members in one message
+ELEMENTS_FROM_CLIENT_MAX = 64 << 10  # maps, lists and members in one document of a message
+FACTS_ELEMENTS_MAX = 16 << 10  # the same for facts: real ones have a third of it
+STATISTICS_ELEMENTS_MAX = 8 << 10
+AGENT_ELEMENTS_MAX = 16 << 10
+SUMMARY_ELEMENTS_MAX = 8 << 10
 MEMBERS_FROM_CLIENT_MAX = 8 << 10  # of one map or list
 MEMBERS_OF_HELLO_MAX = 64  # of one list, before authentication
 FRAME_BYTES_MAX = 16 << 20  # after authentication

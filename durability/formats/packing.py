@@ -14,7 +14,7 @@ import msgpack
 from durability.errors import FormatError
 
 ELEMENTS_MAX = 4 << 20
-_SMALL_BYTES = 4 << 10
+_SMALL_BYTES = 1 << 10  # decoded without counting, within a millisecond whatever they are
 
 Value: TypeAlias = "bool | int | float | str | bytes | Sequence[Value] | Mapping[str, Value] | None"
 

@@ -38,12 +38,20 @@ Names: TypeAlias = Annotated[tuple[str, ...], wire.names(limits.CAMPAIGNS_MAX, l
 Marks: TypeAlias = Annotated[tuple[str, ...], wire.names(limits.MARKS_MAX, limits.MARKS_MAX * 50)]
 Servers: TypeAlias = Annotated[tuple[str, ...], wire.names(limits.SERVERS_MAX, limits.SERVERS_BYTES_MAX)]
 Flag: TypeAlias = Annotated[bool, wire.flag()]
-Facts: TypeAlias = Annotated[Mapping[str, Value], wire.document(limits.FACTS_BYTES_MAX)]
-Statistics: TypeAlias = Annotated[Mapping[str, Value], wire.document(limits.STATISTICS_BYTES_MAX)]
+Facts: TypeAlias = Annotated[
+    Mapping[str, Value], wire.document(limits.FACTS_BYTES_MAX, limits.FACTS_ELEMENTS_MAX)
+]
+Statistics: TypeAlias = Annotated[
+    Mapping[str, Value], wire.document(limits.STATISTICS_BYTES_MAX, limits.STATISTICS_ELEMENTS_MAX)
+]
 VerdictDocument: TypeAlias = Annotated[Mapping[str, Value], wire.document(limits.VERDICT_BYTES_MAX)]
 Document: TypeAlias = Annotated[Mapping[str, Value], wire.document(limits.DOCUMENT_BYTES_MAX)]
-ResultSummary: TypeAlias = Annotated[Mapping[str, Value], wire.document(limits.RESULT_SUMMARY_BYTES_MAX)]
-AgentDocument: TypeAlias = Annotated[Mapping[str, Value], wire.document(limits.AGENT_DOCUMENT_BYTES_MAX)]
+ResultSummary: TypeAlias = Annotated[
+    Mapping[str, Value], wire.document(limits.RESULT_SUMMARY_BYTES_MAX, limits.SUMMARY_ELEMENTS_MAX)
+]
+AgentDocument: TypeAlias = Annotated[
+    Mapping[str, Value], wire.document(limits.AGENT_DOCUMENT_BYTES_MAX, limits.AGENT_ELEMENTS_MAX)
+]
 Documents: TypeAlias = Annotated[
     tuple[Mapping[str, Value], ...], wire.documents(limits.LISTING_ROWS_MAX, limits.DOCUMENT_BYTES_MAX)
 ]
@@ -106,7 +114,9 @@ def _wire(
             names=tuple(member.name for member in members),
             fields=checks,
             bytes_max=min(len(head) + sum(check.bytes_max for check in checks), limits.FRAME_BYTES_MAX),
-            elements_max=limits.ELEMENTS_FROM_CLIENT_MAX if issubclass(kind, ClientMessage) else ELEMENTS_MAX,
+            elements_max=ELEMENTS_MAX
+            if issubclass(kind, ServerMessage)
+            else 2 + len(members) + sum(check.elements_max for check in checks),
             members_max=members_max if issubclass(kind, ClientMessage) else ELEMENTS_MAX,
             since=since,
         )

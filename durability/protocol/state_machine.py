@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import NoReturn, TypeAlias
 
 import durability
@@ -42,6 +43,10 @@ HANDSHAKE: Table = {
     "start": {messages.Hello: "greeted"},
     "greeted": {messages.Welcome: READY},
 }
+
+DECODED_LATER_BYTES = 1 << 10  # a longer message may take long to decode
+# What these say counts from when it comes, and they are bounded so closely that they take no long.
+DECODED_AT_ONCE: tuple[type[Message], ...] = (messages.Ack, messages.Stop)
 
 _ENDINGS: Mapping[type[Message], State] = {
     messages.Stop: "ending",
@@ -127,12 +132,26 @@ AT_ANY_TIME: Mapping[str, tuple[type[Message], ...]] = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undecoded(Message):
+    """A message that was legal when it came, and that the shell is to decode when there is time for it. The
+    session has taken its step all the same."""
+
+    kind: type[Message]
+    body: bytes
+
+    def decode(self) -> Message:
+        """The message. Raises ProtocolError, after which the session must not go on."""
+        return messages.decode(self.body)
+
+
 class _Protocol:
     """What both ends share. `sends` and `receives` are the bases of the messages of either direction."""
 
-    def __init__(self, *, sends: type[Message], receives: type[Message]) -> None:
+    def __init__(self, *, sends: type[Message], receives: type[Message], decoded_at_once_bytes: int) -> None:
         self._sends = sends
         self._receives = receives
+        self._decoded_at_once_bytes = decoded_at_once_bytes
         self._decoder = FrameDecoder(limits.FRAME_BYTES_HELLO_MAX)
         self._outgoing = bytearray()
         self._table: Table = HANDSHAKE
@@ -242,6 +261,9 @@ class _Protocol:
         state = self._after(kind, self._receives)
         if state is None or self._is_too_new(kind):
             raise ProtocolError(f"{kind.__name__} is not legal in state {self._state}")
+        if len(body) > self._decoded_at_once_bytes and self.authenticated and kind not in DECODED_AT_ONCE:
+            self._state = state
+            return Undecoded(kind=kind, body=body)
         message = messages.decode(body)
         self._state = state
         if self._table is HANDSHAKE:
@@ -313,7 +335,9 @@ class ClientProtocol(_Protocol):
         software: str,
         versions: tuple[int, ...] = PROTOCOL_VERSIONS,
     ) -> None:
-        super().__init__(sends=ClientMessage, receives=ServerMessage)
+        super().__init__(
+            sends=ClientMessage, receives=ServerMessage, decoded_at_once_bytes=limits.FRAME_BYTES_MAX
+        )
         self._purpose = purpose
         self._hello = messages.Hello(
             versions=versions, purpose=purpose, client=client, secret=secret, software=software
@@ -341,10 +365,18 @@ class ClientProtocol(_Protocol):
 
 class ServerProtocol(_Protocol):
     """The server's end. `receive` returns the client's `Hello`; the shell finds out who that is, and answers
-    with `welcome` or `fail`. `versions`: those of the protocol that the server speaks, newest first."""
+    with `welcome` or `fail`. `versions`: those of the protocol that the server speaks, newest first. With
+    `decoded_at_once_bytes`, it returns longer messages `Undecoded`, but those of `DECODED_AT_ONCE`."""
 
-    def __init__(self, versions: tuple[int, ...] = PROTOCOL_VERSIONS) -> None:
-        super().__init__(sends=ServerMessage, receives=ClientMessage)
+    def __init__(
+        self,
+        versions: tuple[int, ...] = PROTOCOL_VERSIONS,
+        *,
+        decoded_at_once_bytes: int = limits.FRAME_BYTES_MAX,
+    ) -> None:
+        super().__init__(
+            sends=ServerMessage, receives=ClientMessage, decoded_at_once_bytes=decoded_at_once_bytes
+        )
         self._versions = versions
 
     def welcome(self, *, server_id: str, name: str, role: str, servers: tuple[str, ...] = ()) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from durability import plain_text
+from durability import limits, plain_text
 from durability.formats.packing import pack
 
 U64_MAX = (1 << 64) - 1
@@ -28,11 +28,12 @@ _CODE = re.compile(r"[a-z][a-z0-9-]{0,31}", re.ASCII)
 @dataclass(frozen=True, slots=True)
 class Field:
     """How one field is read and written; both raise ValueError saying what was expected. `bytes_max` bounds
-    its encoded length."""
+    its encoded length, `elements_max` how many maps, lists and members of them a client may send in it."""
 
     read: Callable[[Any], Any]
     write: Callable[[Any], Any]
     bytes_max: int
+    elements_max: int = 0
 
 
 def integer(lowest: int, highest: int) -> Field:
@@ -56,7 +57,7 @@ def integers(lowest: int, highest: int, count_max: int) -> Field:
                 return numbers
         raise ValueError(f"expected 1 to {count_max} integers, each from {lowest} to {highest}")
 
-    return Field(check, check, 3 + 9 * count_max)
+    return Field(check, check, 3 + 9 * count_max, 1 + count_max)
 
 
 def flag() -> Field:
@@ -126,7 +127,7 @@ def names(count_max: int, bytes_max: int) -> Field:
                 return lines
         raise ValueError(f"expected at most {count_max} lines, {bytes_max} bytes together")
 
-    return Field(check, check, bytes_max)
+    return Field(check, check, bytes_max, 1 + count_max)
 
 
 def text(bytes_max: int) -> Field:
@@ -143,7 +144,7 @@ def text(bytes_max: int) -> Field:
     return Field(read, write, 5 + bytes_max)
 
 
-def document(bytes_max: int) -> Field:
+def document(bytes_max: int, elements_max: int = limits.ELEMENTS_FROM_CLIENT_MAX) -> Field:
     """A map of JSON-like values: no bytes, no NaN or infinity, nested at most `NESTING_MAX` deep; strings are
     plain text, and made so when written."""
 
@@ -158,7 +159,7 @@ def document(bytes_max: int) -> Field:
             raise ValueError("expected a map")
         return cast("Mapping[str, Any]", _made_plain(value, _strings(value)))
 
-    return Field(read, write, bytes_max)
+    return Field(read, write, bytes_max, elements_max)
 
 
 def documents(count_max: int, bytes_max: int) -> Field:
@@ -176,10 +177,13 @@ def documents(count_max: int, bytes_max: int) -> Field:
         lambda value: tuple(map(row.read, rows(value))),
         lambda value: tuple(map(row.write, rows(value))),
         bytes_max,
+        limits.ELEMENTS_FROM_CLIENT_MAX,
     )
 
 
 _SIMPLE = {type(None), bool, int, str}
+_DECODED = _SIMPLE | {float, list, dict}  # what msgpack makes of a document
+_CHECKED_CHARACTERS = 16 << 10  # in one call, which keeps all other threads waiting
 
 
 def _strings(value: Mapping[str, Any]) -> list[str]:
@@ -190,7 +194,9 @@ def _strings(value: Mapping[str, Any]) -> list[str]:
     for _ in range(NESTING_MAX):
         below: list[Any] = []
         for container in level:
-            if isinstance(container, Mapping):
+            if not container:
+                continue
+            if type(container) is dict or isinstance(container, Mapping):
                 if {*map(type, container)} - {str}:
                     raise ValueError("expected maps with string keys only")
                 strings += container
@@ -200,8 +206,15 @@ def _strings(value: Mapping[str, Any]) -> list[str]:
             kinds = {*map(type, items)}
             if str in kinds:
                 strings += (item for item in items if type(item) is str)
-            if not kinds <= _SIMPLE:
+            if kinds <= _SIMPLE:
+                continue
+            if not kinds <= _DECODED:
                 below += filter(_is_container, items)
+                continue
+            if list in kinds or dict in kinds:
+                below += [item for item in items if type(item) is list or type(item) is dict]
+            if float in kinds and not all(map(math.isfinite, [one for one in items if type(one) is float])):
+                raise ValueError("expected plain values, not infinity or NaN")
         if not below:
             return strings
         level = below
@@ -217,7 +230,9 @@ def _is_container(item: Any) -> bool:
 
 
 def _check_texts(strings: list[str]) -> None:
-    if not plain_text.is_text("".join(strings)):
+    text = "".join(strings)
+    parts = range(0, len(text), _CHECKED_CHARACTERS)
+    if not all(plain_text.is_text(text[part : part + _CHECKED_CHARACTERS]) for part in parts):
         raise ValueError(f"expected plain text {_PLAIN}")
 
 

@@ -24,7 +24,7 @@ from durability.formats.case import RESET, SessionEnd
 from durability.protocol import messages
 from durability.protocol.messages import Message
 from durability.protocol.secure_stream import Stream
-from durability.protocol.state_machine import ServerProtocol
+from durability.protocol.state_machine import DECODED_LATER_BYTES, ServerProtocol, Undecoded
 from durability.units import format_address
 from durability_server import clock
 from durability_server.access.authentication import Authentication
@@ -111,7 +111,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._stream = stream
         self._local = local
         self._began: Callable[[], None] | None = began
-        self._protocol = ServerProtocol()
+        self._protocol = ServerProtocol(decoded_at_once_bytes=DECODED_LATER_BYTES)
+        self._progress: Undecoded | None = None  # the newest that waits to be decoded
         self._transport: asyncio.Transport | None = None
         self._view = memoryview(bytearray(INPUT_BYTES_MAX))
         self._large = False  # whether a large message comes, waits for its answer, or is sent as an answer
@@ -315,6 +316,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         elif isinstance(message, messages.Progress):
             assert self.session is not None
             self._services.requests.report(self.session.run, message)
+        elif isinstance(message, Undecoded):
+            self._take_undecoded(message)
         else:
             if isinstance(message, messages.Stop | messages.TargetFailed | messages.ClientFailed):
                 assert self.session is not None
@@ -324,6 +327,32 @@ class ClientConnection(asyncio.BufferedProtocol):
                 assert self.session is not None
                 self._services.requests.drive_seen(self.session.run, message, at_ns)
             self._answer_with(partial(self._reply, message))
+
+    def _take_undecoded(self, message: Undecoded) -> None:
+        if message.kind is not messages.Progress:
+            self._answer_with(partial(self._reply_to_undecoded, message))
+            return
+        waits = self._progress is not None
+        self._progress = message  # only the newest counts, so no more of them wait than one
+        if not waits:
+            self._answer_with(self._report_progress)
+
+    async def _report_progress(self) -> None:
+        assert self.caller is not None
+        async with self._services.turns.decoding(self.caller.holder):
+            newest, self._progress = self._progress, None
+            assert newest is not None
+            message = await self._services.turns.decoded(newest)
+        assert isinstance(message, messages.Progress)
+        # What a Stop said meanwhile is newer.
+        if self.session is not None and self.session.run.finish != "stopped":
+            self._services.requests.report(self.session.run, message)
+
+    async def _reply_to_undecoded(self, undecoded: Undecoded) -> None:
+        assert self.caller is not None
+        async with self._services.turns.decoding(self.caller.holder):
+            message = await self._services.turns.decoded(undecoded)
+        await self._reply(message)
 
     def _answer_with(self, work: Callable[[], Awaitable[None]]) -> None:
         answer = asyncio.get_running_loop().create_task(self._work(work))

@@ -5,13 +5,17 @@ another client waits for a few of its requests at most. Long questions of one cl
 time would not be answered sooner. The number of connections bounds how many wait; what they hold in memory
 meanwhile is bounded here: a large message beyond `LARGE_MAX` is refused, and so is an answer that would not
 be sent at once.
+
+What takes long to decode is decoded in a thread, one message at a time for all clients, and the clients take
+turns: whoever sends many such messages waits for itself, and the event loop serves all others meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -30,6 +34,7 @@ from durability.protocol.messages import (
     Show,
     ShowCampaign,
 )
+from durability.protocol.state_machine import Undecoded
 
 UNDER_WAY_MAX = 8  # requests of one client
 LARGE_BYTES = 128 << 10  # a message with more is large
@@ -62,6 +67,9 @@ class Turns:
     def __init__(self) -> None:
         self._clients: dict[str, _Client] = {}
         self._large: Counter[str] = Counter()
+        self._decoder = ThreadPoolExecutor(max_workers=1, thread_name_prefix="decoder")
+        self._is_decoding = False
+        self._to_decode: dict[str, deque[asyncio.Future[None]]] = {}  # by client, whose turn is next first
 
     @asynccontextmanager
     async def turn(self, client: str, kind: type[Message]) -> AsyncIterator[None]:
@@ -79,6 +87,40 @@ class Turns:
             mine.users -= 1
             if not mine.users:
                 del self._clients[client]
+
+    @asynccontextmanager
+    async def decoding(self, client: str) -> AsyncIterator[None]:
+        """Waits until it is the turn of `client` to have a message decoded, within the block."""
+        if self._is_decoding:
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._to_decode.setdefault(client, deque()).append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if not turn.cancelled():  # it was this one's turn already
+                    self._decode_next()
+                raise
+        self._is_decoding = True
+        try:
+            yield
+        finally:
+            self._decode_next()
+
+    def _decode_next(self) -> None:
+        while self._to_decode:
+            client = next(iter(self._to_decode))
+            turns = self._to_decode.pop(client)
+            turn = turns.popleft()
+            if turns:
+                self._to_decode[client] = turns  # behind all others
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._is_decoding = False
+
+    async def decoded(self, message: Undecoded) -> Message:
+        """The message, to be asked for within `decoding`. Raises ProtocolError."""
+        return await asyncio.get_running_loop().run_in_executor(self._decoder, message.decode)
 
     def begin_large(self, client: str) -> None:
         """A large message begins to come, or to be sent. Raises RefusedError "busy"."""

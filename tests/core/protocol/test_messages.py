@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -12,9 +12,14 @@ from hypothesis import strategies as st
 
 from durability import limits, plain_text
 from durability.errors import FormatError, ProtocolError
+from durability.formats.documents import to_value
+from durability.formats.facts import TargetWarning
+from durability.formats.histogram import Histogram
 from durability.formats.packing import pack
+from durability.formats.run_statistics import DriveFlushes, Statistics
 from durability.protocol import messages
 from durability.protocol.messages import Ack, Message, decode, encode
+from tests.sample_facts import drive, facts
 
 seqs = st.lists(st.integers(0, limits.SEQ_MAX), min_size=1, max_size=limits.WRITERS_MAX).map(tuple)
 plain = st.recursive(
@@ -254,3 +259,49 @@ def test_no_list_is_made_that_the_message_has_no_room_for(head: bytes) -> None:
     finally:
         tracemalloc.stop()
     assert peak_bytes < 1 << 20
+
+
+def test_the_largest_documents_of_clients_have_room() -> None:
+    """Facts of as many drives, layers and warnings as there may be, and statistics of as many writers and
+    drives, with a commit in every bucket, have far fewer members than their messages take."""
+    histogram = Histogram()
+    histogram._counts[:] = 1 << 40
+    largest = facts(
+        drives=(drive(),) * limits.FACTS_DRIVES_MAX,
+        layers=("layer",) * limits.FACTS_LAYERS_MAX,
+        warnings=(TargetWarning(code="code", text="text"),) * limits.FACTS_WARNINGS_MAX,
+    )
+    statistics = Statistics(
+        elapsed_s=1.0,
+        operations=(1 << 40,) * limits.WRITERS_MAX,
+        latency_ns=cast("dict[str, list[int]]", histogram.to_value()),
+        drives=(DriveFlushes(name="sda", flushes=1),) * limits.FACTS_DRIVES_MAX,
+        unsafe_shutdowns=(1,) * limits.FACTS_DRIVES_MAX,
+    )
+    arm = messages.ArmRun(facts=to_value(largest))
+    progress = messages.Progress(statistics=to_value(statistics))
+    assert (decode(encode(arm)), decode(encode(progress))) == (arm, progress)
+    assert _elements(arm.facts) * 2 < limits.FACTS_ELEMENTS_MAX
+    assert _elements(progress.statistics) * 1.5 < limits.STATISTICS_ELEMENTS_MAX
+
+
+def _elements(value: Any) -> int:
+    if isinstance(value, dict):
+        value = [*value.values()]
+    return 1 + len(value) + sum(map(_elements, value)) if isinstance(value, list) else 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "rest"),
+    [
+        (messages.Ack, [[[{}] * 200] * 9, 1]),
+        (messages.Evidence, [1, "name", [{}] * 2000]),
+        (messages.ListClaims, [[{}] * 2000]),
+        (messages.Progress, [{"maps": [[{}] * 4000] * 2}]),
+        (messages.AgentStatus, [{"maps": [[{}] * 8000] * 2}]),
+    ],
+)
+def test_a_message_has_no_more_members_than_its_fields_need(kind: type[Message], rest: list[Any]) -> None:
+    """It is refused before most of them are decoded, since each may take a microsecond."""
+    with pytest.raises(ProtocolError, match=f"broken {kind.__name__}: .*(too many maps|exceeds max)"):
+        decode(pack([messages._BY_KIND[kind].code, *rest]))

@@ -17,8 +17,11 @@ from durability.errors import RefusedError
 from durability.formats.packing import pack
 from durability.protocol import messages
 from durability.protocol.frame import frame
+from durability.protocol.messages import Message
+from durability.protocol.state_machine import Undecoded
 from durability_lab.support import flood
 from durability_lab.support.flood import Flood, RunningFlood
+from durability_server.connections.client_connection import ClientConnection
 from durability_server.connections.listener import BEGINNING_MAX, WAITING_MAX
 from durability_server.connections.turns import LARGE_MAX
 from tests.waiting import DEADLINE_S
@@ -41,6 +44,7 @@ RATE = 4000  # a second at most; a busy machine makes fewer
 MEMORY_BYTES_MAX = 64 << 20
 OTHER_DESCRIPTORS = 64  # of the process: its store, its threads, the honest clients
 LOG_BYTES_MAX = 32 << 10
+SEVERAL = 60  # connections of one client, fewer than it may have
 HONEST = 8  # connects, one after the other
 HANDSHAKE_S = limits.HANDSHAKE_TIMEOUT_S  # before a fixture changes it
 
@@ -178,6 +182,62 @@ async def test_a_message_of_millions_of_maps_is_not_decoded(
         assert error.code == "protocol"
     await live.acknowledge(2, 2)
     assert _peak_bytes(server) - before < MEMORY_BYTES_MAX
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_silence")
+async def test_what_takes_long_to_decode_keeps_no_other_client_waiting(
+    lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that sends sixty documents of many maps at once, one on each connection: they are decoded one
+    by one, the event loop runs between any two, and another client gets its heartbeats meanwhile."""
+    running = await lab.start(sqlite_url)
+    live = await _live(lab, running)
+    member = await lab.join(running.address, (await running.server.invite()).line, name="greedy")
+    several = [await lab.connect(running.address, "verify", member=member) for _ in range(SEVERAL)]
+    body = pack([0x24, 1, {"maps": [[{}] * 8000] * 4}])
+    loop, turns, begun_in, ended_in, seen = asyncio.get_running_loop(), 0, [-1], [-1], [""]
+    decode, tick = Undecoded.decode, ClientConnection.tick
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        turning = loop.call_soon(turn)
+        if len(ended_in) > SEVERAL:
+            turning.cancel()
+
+    def decode_seen(message: Undecoded) -> Message:
+        assert len(begun_in) == len(ended_in), "one at a time"
+        begun_in.append(turns)
+        seen.append("decoded")
+        try:
+            return decode(message)
+        finally:
+            ended_in.append(turns)
+
+    def tick_seen(connection: ClientConnection, now_ns: int, interval_ns: int) -> None:
+        if connection.session is not None:
+            seen.append("heartbeat")
+        tick(connection, now_ns, interval_ns)
+
+    for client in several:
+        client.pause()  # it answers no heartbeat amid the frame
+        client.say_bytes(frame(body)[:-1])
+    await live.acknowledge(2, 2)
+    monkeypatch.setattr(Undecoded, "decode", decode_seen)
+    monkeypatch.setattr(ClientConnection, "tick", tick_seen)
+    turn()
+    async with asyncio.timeout(DEADLINE_S):
+        for client in several:
+            client.say_bytes(frame(body)[-1:])
+            client.go_on()
+        errors = await asyncio.gather(*(client.ended() for client in several))
+        assert all(isinstance(error, RefusedError) and error.code == "bad-request" for error in errors)
+        await live.acknowledge(3, 3)
+    assert len(ended_in) == SEVERAL + 1
+    assert all(after > before for before, after in zip(ended_in, begun_in[1:], strict=False))
+    between = " ".join(seen).split("heartbeat")
+    assert max(part.count("decoded") for part in between) < SEVERAL // 2
 
 
 @pytest.mark.slow

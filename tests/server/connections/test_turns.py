@@ -62,3 +62,48 @@ async def test_long_questions_leave_turns_for_other_requests() -> None:
         assert 0 < len(begun) < UNDER_WAY_MAX, "the others wait"
         over.set()
     await asyncio.gather(*questions)
+
+
+async def test_clients_take_turns_to_be_decoded() -> None:
+    """One message at a time, and the event loop runs in between; who comes after many of another client waits
+    for a few of them, also if one that waits gives up, or one that is decoded fails."""
+    turns = Turns()
+    order: list[str] = []
+    at_once = 0
+
+    async def decode(client: str) -> None:
+        nonlocal at_once
+        async with turns.decoding(client):
+            order.append(client)
+            at_once += 1
+            assert at_once == 1
+            await asyncio.sleep(0)
+            at_once -= 1
+            raise ValueError
+
+    greedy = [asyncio.create_task(decode("greedy")) for _ in range(60)]
+    await asyncio.sleep(0)
+    honest = asyncio.create_task(decode("honest"))
+    greedy[1].cancel()
+    ended = await asyncio.gather(*greedy, honest, return_exceptions=True)
+    assert {type(one) for one in ended} == {ValueError, asyncio.CancelledError}
+    assert len(order) == 60
+    assert order.index("honest") < 4
+    async with asyncio.timeout(DEADLINE_S), turns.decoding("greedy"):
+        assert at_once == 0
+
+
+async def test_a_turn_that_comes_with_a_cancellation_is_passed_on() -> None:
+    """Whose connection ends just as its message is to be decoded keeps no other waiting."""
+    turns = Turns()
+
+    async def decode() -> None:
+        async with turns.decoding("greedy"):
+            pass
+
+    async with asyncio.timeout(DEADLINE_S):
+        async with turns.decoding("first"):
+            given_up, waiting = asyncio.create_task(decode()), asyncio.create_task(decode())
+            await asyncio.sleep(0)
+        given_up.cancel()  # its turn has come, and it has not run since
+        await waiting
