@@ -35,6 +35,17 @@ def pack_list(packed: Collection[bytes]) -> bytes:
     return b"".join((msgpack.Packer().pack_array_header(len(packed)), *packed))
 
 
+def list_head(count: int) -> bytes:
+    """How a list of `count` members begins."""
+    head: bytes = msgpack.Packer().pack_array_header(count)
+    return head
+
+
+def pack_members(members: Sequence[int]) -> bytes:
+    """These numbers as members of a list, whose `list_head` is written before them."""
+    return pack(members)[len(list_head(len(members))) :]
+
+
 def unpack(
     data: bytes | bytearray | memoryview, *, elements_max: int = ELEMENTS_MAX, members_max: int = ELEMENTS_MAX
 ) -> Value:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 from operator import gt, sub
 from typing import Any
@@ -29,7 +29,7 @@ from typing import Any
 from durability import limits
 from durability.errors import DurabilityError, FormatError
 from durability.formats.case import HeldUp, Receipt
-from durability.formats.packing import pack, unpack
+from durability.formats.packing import list_head, pack, pack_members, unpack
 
 TIMELINE_VERSION = 3
 LEVELS = 28
@@ -37,6 +37,38 @@ PER_LEVEL = 128
 FINEST_NS = 100_000
 RECEIPTS_MAX = LEVELS * PER_LEVEL + 2
 STRETCHES_MAX = 32
+_NUMBERS_AT_ONCE = 512  # are packed in one step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineCopy:
+    """A timeline as it was, which never changes: another thread may pack it."""
+
+    writers: int
+    receipts: tuple[Receipt, ...]
+    held_up: tuple[HeldUp, ...]
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers its receipts have; packing it takes about 50 ns for each."""
+        return len(self.receipts) * (1 + self.writers)
+
+    def pack(self) -> bytes:
+        """As bytes for `Timeline.unpack`. A step of it keeps other threads waiting for some tens of
+        microseconds at most."""
+        parts = [list_head(4), pack(TIMELINE_VERSION), pack(self.writers), list_head(self.numbers)]
+        step = 1 + self.writers
+        at_once = max(1, _NUMBERS_AT_ONCE // step)
+        before = [0] * step
+        for first in range(0, len(self.receipts), at_once):
+            values: list[int] = []
+            for receipt in self.receipts[first : first + at_once]:
+                values.append(receipt.at_ns)
+                values += receipt.frontiers
+            parts.append(pack_members([*map(sub, values, chain(before, values))]))
+            before = values[-step:]
+        late = [(held.from_ns, held.until_ns, *held.frontiers) for held in self.held_up]
+        return b"".join((*parts, pack(late)))
 
 
 class Timeline:
@@ -106,16 +138,13 @@ class Timeline:
             kept.append(self._first)
         return tuple(reversed(kept))
 
+    def copy(self) -> TimelineCopy:
+        """The timeline as it is now."""
+        return TimelineCopy(writers=self._writers, receipts=self.receipts(), held_up=self.held_up)
+
     def pack(self) -> bytes:
         """The timeline as bytes for `unpack`."""
-        values: list[int] = []
-        for receipt in self.receipts():
-            values.append(receipt.at_ns)
-            values += receipt.frontiers
-        step = 1 + self._writers
-        deltas = [*values[:step], *map(sub, values[step:], values)]
-        late = [(held.from_ns, held.until_ns, *held.frontiers) for held in self._held_up]
-        return pack((TIMELINE_VERSION, self._writers, deltas, late))
+        return self.copy().pack()
 
     @classmethod
     def unpack(cls, data: bytes) -> Timeline:

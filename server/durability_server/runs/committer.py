@@ -17,11 +17,12 @@ import logging
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ParamSpec, TypeAlias
 
 from durability import limits
 from durability.errors import StoreError
+from durability.protocol.timeline import TimelineCopy
 from durability.units import counted, format_run
 from durability_server import clock
 from durability_server.log_lines import about
@@ -40,7 +41,7 @@ STUCK_S = 10.0  # for which changes never wait for a commit that is tried
 TIMELINE_INTERVAL_NS = 500_000_000
 GRANTS_AT_ONCE = 16
 NAMED_MAX = 10  # runs, in one line of the log
-TIMELINE_BUDGET_NS = 2_000_000  # of the event loop's time, in one commit; a long one takes more
+TIMELINES_NUMBERS_MAX = 1 << 16  # of the timelines of one commit, some milliseconds; a long one has more
 
 _HANGS = f"it has taken more than {HANGS_S:g} s to save"
 
@@ -174,7 +175,8 @@ class Committer:
         outcome = _Outcome()
         snapshots: dict[Run, RunSnapshot] = {}
         try:
-            snapshots = _snapshots(self._saving, outcome, all_wanted=self._closing)
+            snapshots, timelines = _snapshots(self._saving, outcome, all_wanted=self._closing)
+            await self._pack(timelines, snapshots, outcome)
             await self._save(list(snapshots.values()), outcome)
             await self._require_at_fault(outcome)
         except Exception as error:
@@ -228,6 +230,23 @@ class Committer:
                 self._waiting.append((run, done))
             else:
                 done.set_result(None)
+
+    async def _pack(
+        self,
+        timelines: Mapping[Run, TimelineCopy],
+        snapshots: dict[Run, RunSnapshot],
+        outcome: _Outcome,
+    ) -> None:
+        """Gives `snapshots` their `timelines`, which are packed in the store's thread: what clients send
+        meanwhile is stamped as it comes."""
+        if not timelines:
+            return
+        for run, packed in (await self._thread.call(_packed, timelines)).items():
+            if isinstance(packed, Exception):
+                outcome.unfit[run.id] = packed
+                del snapshots[run]
+            else:
+                snapshots[run] = replace(snapshots[run], timeline=packed)
 
     async def _save(self, snapshots: Sequence[RunSnapshot], outcome: _Outcome) -> None:
         """Saves these together, or in halves where one of them cannot be saved. Raises StoreError."""
@@ -321,18 +340,38 @@ def _tell(told: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         log.exception("a defect of this tool")
 
 
-def _snapshots(batch: Iterable[Run], outcome: _Outcome, *, all_wanted: bool) -> dict[Run, RunSnapshot]:
-    """Each run as it is now, unless that cannot be told, with as many timelines as fit the budget, one at
-    least: first those that are wanted, then those that are due. `all_wanted`: with all that are wanted."""
+def _packed(timelines: Mapping[Run, TimelineCopy]) -> dict[Run, bytes | Exception]:
+    packed: dict[Run, bytes | Exception] = {}
+    for run, timeline in timelines.items():
+        try:
+            packed[run] = timeline.pack()
+        except Exception as error:
+            packed[run] = error
+    return packed
+
+
+def _snapshots(
+    batch: Iterable[Run], outcome: _Outcome, *, all_wanted: bool
+) -> tuple[dict[Run, RunSnapshot], dict[Run, TimelineCopy]]:
+    """Each run as it is now, unless that cannot be told, and as many timelines as are not too long together,
+    one at least: first those that are wanted, then those that are due. `all_wanted`: all that are wanted.
+    What these pack is to be put into the snapshots."""
     now = clock.now_ns()
     snapshots: dict[Run, RunSnapshot] = {}
-    affordable = True
+    timelines: dict[Run, TimelineCopy] = {}
+    numbers = 0
     for run in sorted(batch, key=lambda run: (not run.timeline_wanted, run.timeline_saved_ns)):
         due = run.timeline_changed and now - run.timeline_saved_ns >= TIMELINE_INTERVAL_NS
         wanted = run.timeline_wanted and all_wanted
+        affordable = not timelines or numbers < TIMELINES_NUMBERS_MAX
         try:
-            snapshots[run] = run.snapshot(timeline=wanted or (affordable and (run.timeline_wanted or due)))
+            snapshots[run], timeline = run.snapshot_to_pack(
+                timeline=wanted or (affordable and (run.timeline_wanted or due))
+            )
         except Exception as error:
             outcome.unfit[run.id] = error
-        affordable = clock.now_ns() - now < TIMELINE_BUDGET_NS
-    return snapshots
+            continue
+        if timeline is not None:
+            timelines[run] = timeline
+            numbers += timeline.numbers
+    return snapshots, timelines

@@ -29,7 +29,7 @@ from durability.formats.plan import Plan
 from durability.formats.run_statistics import Statistics, statistics_from_value, statistics_to_value
 from durability.protocol import messages
 from durability.protocol.frontiers import Frontiers
-from durability.protocol.timeline import Timeline
+from durability.protocol.timeline import Timeline, TimelineCopy
 from durability.units import format_run
 from durability_server import clock
 from durability_server.runs.credits import Credits, newest_sent
@@ -356,11 +356,17 @@ class Run:
     def snapshot(self, *, timeline: bool) -> RunSnapshot:
         """The run as it is now, to be saved; `saved` is called when it is durable, or `not_saved`. It has the
         timeline if `timeline` asks for it, or if the times that it has would not fit the stored one."""
+        snapshot, copy = self.snapshot_to_pack(timeline=timeline)
+        return snapshot if copy is None else replace(snapshot, timeline=copy.pack())
+
+    def snapshot_to_pack(self, *, timeline: bool) -> tuple[RunSnapshot, TimelineCopy | None]:
+        """As `snapshot`, with the timeline beside it, if it is to have one: what the copy packs replaces the
+        b"" in its place. Packing one of many writers takes too long for the event loop."""
         timeline = timeline or self._begun_after >= 0
         if timeline:
             self.timeline_changed = self.timeline_wanted = False
         self._save += 1
-        return RunSnapshot(
+        snapshot = RunSnapshot(
             run=self.id,
             finish=self.finish,
             session_end=self.session_end,
@@ -372,7 +378,7 @@ class Run:
             rtt_max_ns=self.rtt_max_ns,
             gap_max_ns=self.gap_max_ns,
             tainted=self.frontiers.tainted,
-            timeline=self.timeline.pack() if timeline else None,
+            timeline=b"" if timeline else None,
             credits=self._credits.pack(),
             statistics=self._packed_statistics if timeline else None,
             events=tuple(event for event in self.events if event[0] > self._events_saved),
@@ -385,6 +391,7 @@ class Run:
             whole=self.stored if self._whole else None,
             durable=self._durable,
         )
+        return snapshot, self.timeline.copy() if timeline else None
 
     def _receipt_wall(self) -> str:
         """When the last frame came, for people; that of an earlier boot as it was noted then."""

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from durability.errors import DurabilityError, FormatError
 from durability.formats.case import HeldUp, Receipt
 from durability.formats.packing import pack
-from durability.protocol.timeline import FINEST_NS, LEVELS, PER_LEVEL, STRETCHES_MAX, Timeline
+from durability.protocol.timeline import (
+    FINEST_NS,
+    LEVELS,
+    PER_LEVEL,
+    STRETCHES_MAX,
+    TIMELINE_VERSION,
+    Timeline,
+)
 
 S = 1_000_000_000
 steps = st.lists(
@@ -72,6 +79,29 @@ def test_a_stored_timeline_goes_on_as_if_it_had_not_been(moves: list[tuple[int, 
         timeline.add(at_ns, (one, two))
         stored.add(at_ns, (one, two))
         assert stored.receipts() == timeline.receipts()
+
+
+@pytest.mark.parametrize("writers", [1, 2, 255, 256])
+def test_what_is_packed_in_parts_is_one_array(writers: int) -> None:
+    """The bytes are those of the array that the reference describes, whatever part of it one step packs; a
+    copy stays as it was."""
+    timeline = Timeline(writers)
+    for number in range(1, 600):
+        timeline.add(number * 10**9 + number % 7, tuple(number * (3 + writer) for writer in range(writers)))
+        if number % 200 == 0:
+            timeline.hold_up(number * 10**9 - 5, number * 10**9)
+    copy = timeline.copy()
+    rows = [(receipt.at_ns, *receipt.frontiers) for receipt in timeline.receipts()]
+    deltas = [
+        new - old
+        for row, before in zip(rows, [(0,) * (1 + writers), *rows], strict=False)
+        for new, old in zip(row, before, strict=True)
+    ]
+    late = [[held.from_ns, held.until_ns, *held.frontiers] for held in timeline.held_up]
+    expected = pack([TIMELINE_VERSION, writers, deltas, late])
+    assert timeline.pack() == expected
+    timeline.add(10**12, (10**6,) * writers)
+    assert timeline.pack() != copy.pack() == expected
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Waiting for a run to be durable, and how much of the event loop's time the timelines of many take."""
+"""Waiting for a run to be durable, and how the timelines of many are packed and saved."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from durability.errors import StoreError
 from durability.protocol import messages
-from durability.protocol.timeline import Timeline
+from durability.protocol.timeline import Timeline, TimelineCopy
 from durability_server import clock
 from durability_server.runs import committer
 from durability_server.runs.committer import Committer
@@ -36,10 +36,15 @@ class _Store(Store):
 
     failures = 0  # of the next calls of `save`
 
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.given: list[RunSnapshot] = []  # to `save`
+
     def save(self, changed: Sequence[RunSnapshot]) -> dict[int, Unsaved]:
         if self.failures:
             self.failures -= 1
             raise StoreError("no room")
+        self.given += changed
         return super().save(changed)
 
 
@@ -122,9 +127,9 @@ async def test_who_waits_for_a_run_is_told_that_another_server_has_it(store: Sto
 async def test_timelines_that_many_wait_for_are_spread_over_commits(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A commit takes as many as fit the budget of the event loop's time, one at least; who waits for another
-    one waits for a later commit."""
-    monkeypatch.setattr(committer, "TIMELINE_BUDGET_NS", 0)
+    """A commit takes as many as are not too long together, one at least; who waits for another one waits for
+    a later commit."""
+    monkeypatch.setattr(committer, "TIMELINES_NUMBERS_MAX", 0)
     runs = [_run(store, run) for run in range(1, RUNS + 1)]
     async with _working(store) as (mine, _), asyncio.timeout(DEADLINE_S):
         await asyncio.gather(*map(mine.flush, runs))
@@ -134,12 +139,63 @@ async def test_timelines_that_many_wait_for_are_spread_over_commits(
             assert store.load(run.id).snapshot.timeline == run.timeline.pack()
 
 
+async def test_timelines_are_packed_elsewhere_than_in_the_event_loop(
+    store: _Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what comes meanwhile is not in them: frontiers and timeline of a commit are of the same moment. The
+    next commit has the rest."""
+    run = _run(store, 1)
+    packing, go_on = threading.Event(), threading.Event()
+    packed_by: list[threading.Thread] = []
+    pack = TimelineCopy.pack
+
+    def pack_seen(timeline: TimelineCopy) -> bytes:
+        packed_by.append(threading.current_thread())
+        packing.set()
+        assert go_on.wait(DEADLINE_S)
+        return pack(timeline)
+
+    monkeypatch.setattr(TimelineCopy, "pack", pack_seen)
+    async with _working(store) as (mine, _), asyncio.timeout(DEADLINE_S):
+        first = asyncio.create_task(mine.flush(run))
+        await until(packing.is_set)
+        _hear(run)
+        go_on.set()
+        await first
+        await mine.flush(run)
+    assert [one.frontiers for one in store.given] == [(1, 1), (2, 2)]
+    timelines = [Timeline.unpack(one.timeline or b"").receipts() for one in store.given]
+    assert [receipts[-1].frontiers for receipts in timelines] == [(1, 1), (2, 2)]
+    assert packed_by and threading.current_thread() not in packed_by
+
+
+async def test_a_timeline_that_cannot_be_packed_keeps_no_other_run_from_its_commit(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its run is set aside, as one that cannot be saved."""
+    bad, good = _run(store, 1), _run(store, 2)
+    bad.timeline_wanted = True
+    pack = TimelineCopy.pack
+
+    def pack_some(timeline: TimelineCopy) -> bytes:
+        if timeline.receipts == bad.timeline.receipts():
+            raise ValueError("a defect")
+        return pack(timeline)
+
+    monkeypatch.setattr(TimelineCopy, "pack", pack_some)
+    async with _working(store) as (mine, _), asyncio.timeout(DEADLINE_S):
+        mine.touch(bad)
+        await mine.flush(good)
+        await until(lambda: not mine.is_dirty(bad))
+        assert (bad.lost, good.lost) == (True, False)
+
+
 def test_a_timeline_of_another_boot_never_stays_beside_times_of_this_one(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a restart of the machine the first commit of a run has its new timeline, whatever the budget: a
     server that is killed then leaves a run that can be loaded."""
-    monkeypatch.setattr(committer, "TIMELINE_BUDGET_NS", 0)
+    monkeypatch.setattr(committer, "TIMELINES_NUMBERS_MAX", 0)
     old_ns = clock.now_ns() + 10**18  # that boot has lasted for longer
     for number in range(1, RUNS + 1):
         timeline = Timeline(2)
@@ -148,7 +204,8 @@ def test_a_timeline_of_another_boot_never_stays_beside_times_of_this_one(
         store.save([replace(earlier, last_receipt_ns=old_ns, receipt_boot_id="the boot before")])
     runs = [_run(store, number) for number in range(1, RUNS + 1)]
     runs[0].snapshot(timeline=False)  # as for its arming, which saves no timeline
-    first = committer._snapshots(runs, committer._Outcome(), all_wanted=False)
+    first, timelines = committer._snapshots(runs, committer._Outcome(), all_wanted=False)
+    first |= {run: replace(first[run], timeline=timeline.pack()) for run, timeline in timelines.items()}
     assert store.save(list(first.values())) == {}
     for number in range(1, RUNS + 1):
         stored = store.load(number)
@@ -165,7 +222,7 @@ async def test_the_last_commit_takes_all_timelines_that_are_wanted(
     store: Store, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that is stopped has no later commit for the others."""
-    monkeypatch.setattr(committer, "TIMELINE_BUDGET_NS", 0)
+    monkeypatch.setattr(committer, "TIMELINES_NUMBERS_MAX", 0)
     runs = [_run(store, run) for run in range(1, RUNS + 1)]
     async with _working(store) as (mine, _):
         mine.close()
