@@ -83,6 +83,11 @@ class KernelMachine:
         """How often it was started."""
         return self._boots.count
 
+    @property
+    def before(self) -> tuple[str, ...]:
+        """What a command begins with, so that it is in the newest boot."""
+        return self._boots.before
+
     def start_anew(self, mounted: Path) -> None:
         """The operating system starts now, with the drive's file system at `mounted`."""
         self._boots.add(up_s=0, mounted=mounted)
