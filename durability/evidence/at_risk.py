@@ -182,12 +182,18 @@ def _seen_interval_ns(case: Case, power_ns: int) -> tuple[int, int]:
     """When the cut was as the client showed it, earliest and latest."""
     earliest = case.last_receipt_ns
     # A client that stood still says nothing of its drive, which may have lost its power alone meanwhile.
-    stood_still = case.session_end == "silence" and any(one.kind == KERNEL_ALIVE for one in case.events)
+    stood_still = case.session_end == "silence" and _stands_still(case)
     if case.timeline and (stood_still or (case.failed and _drive_seen(case) != "answered")):
         earliest = sent_ns(case, case.timeline[-1])
     if case.session_end == "target-error":
         return earliest - case.rtt_max_ns, max(power_ns, earliest)
     return earliest - case.rtt_max_ns, power_ns + _allowance_ns(case)
+
+
+def _stands_still(case: Case) -> bool:
+    """Whether the client fell silent, its kernel did not, and nothing was heard of it since."""
+    kinds = [one.kind for one in case.events if one.kind in (KERNEL_ALIVE, "heard-again", "session")]
+    return kinds[-1:] == [KERNEL_ALIVE]
 
 
 def loss_window(case: Case, *, proven: Sequence[int], oldest_lost: Sequence[int | None]) -> LossWindow | None:

@@ -24,6 +24,7 @@ from durability_server import log_lines
 from durability_server.announcements import Announcer, HeldBack
 from durability_server.runs import requests
 from durability_server.server import Server
+from durability_server.store.client_store import fit_name
 from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
@@ -101,10 +102,14 @@ async def test_the_server_says_whose_run_it_is(lab: Lab, sqlite_url: str) -> Non
 async def test_no_client_is_called_what_serve_tells_of_by_itself(
     lab: Lab, sqlite_url: str, name: str
 ) -> None:
-    """Its events would look like those of a campaign, or of the server."""
-    running = await lab.start(sqlite_url)
+    """Its events would look like those of a campaign, or of the server. A machine that has such a name joins
+    with a longer one; a person is asked for another."""
+    told: list[str] = []
+    running = await lab.start(sqlite_url, announce=lambda who, _: told.append(who))
+    await lab.join(running.address, (await running.server.invite()).line, name=name)
+    assert told[-1] == f"client {' '.join(name.split())}"
     with pytest.raises(RefusedError, match="cannot be called") as refusal:
-        await lab.join(running.address, (await running.server.invite()).line, name=name)
+        fit_name(name)
     assert refusal.value.code == "bad-request"
 
 

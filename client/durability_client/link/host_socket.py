@@ -115,6 +115,9 @@ async def _connected(place: _Place, *, narrow: bool) -> socket.socket:
         connected.setblocking(False)
         if narrow:
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.RUN_WINDOW_BYTES)
+        connected.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+        )  # an acknowledgement waits for nothing
         # What the network does not take must wait in this process, where a newer frontier takes its place.
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         await asyncio.get_running_loop().sock_connect(connected, address)

@@ -269,6 +269,8 @@ async def _connect(endpoint: Endpoint, purpose: Purpose, address: tuple[str, int
         raise ProtocolError(f"{where}: {error}") from error
     except AuthenticationError as error:
         connection.close()
+        if "durability join" not in str(error) and "durability clients invite" not in str(error):
+            raise
         # The server says what to type, and cannot know that a credential is here.
         raise AuthenticationError(
             f"{error}. Add --force to that line: this machine has a credential, which `durability join`"

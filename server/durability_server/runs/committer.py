@@ -42,6 +42,7 @@ TIMELINE_INTERVAL_NS = 500_000_000
 GRANTS_AT_ONCE = 16
 NAMED_MAX = 10  # runs, in one line of the log
 TIMELINES_NUMBERS_MAX = 1 << 16  # of the timelines of one commit, some milliseconds; a long one has more
+_NUMBERS_OF_A_COPY = 1000  # as long as these take to pack, the event loop takes to copy any timeline
 
 _HANGS = f"it has taken more than {HANGS_S:g} s to save"
 
@@ -373,5 +374,5 @@ def _snapshots(
             continue
         if timeline is not None:
             timelines[run] = timeline
-            numbers += timeline.numbers
+            numbers += timeline.numbers + _NUMBERS_OF_A_COPY
     return snapshots, timelines

@@ -173,14 +173,23 @@ def fit_name(name: str) -> str:
     """`name` without spaces around it. Raises RefusedError "bad-request" where nothing is left, or what
     people read as the operator, who has no name, or as a line of `serve` about something else."""
     fit = " ".join(name.split())
-    plain = fit.casefold()
-    if not fit or plain in _NOT_CLIENTS or plain.startswith((plain_text.OPERATOR, "campaign ")):
+    if not fit or _is_no_client(fit) or fit.casefold().startswith(plain_text.OPERATOR):
         raise RefusedError(
             "bad-request",
             f"a client cannot be called {name!r}: choose a name, and not one that says it is the operator, a"
             " campaign or the server",
         )
     return fit
+
+
+def _as_client(name: str) -> str:
+    """A name that a machine gives itself, which nobody may be there to change."""
+    return f"client {name}" if _is_no_client(" ".join(name.split())) else name
+
+
+def _is_no_client(name: str) -> bool:
+    plain = name.casefold()
+    return plain in _NOT_CLIENTS or plain.startswith("campaign ")
 
 
 def client_names(db: Connection) -> dict[str, str]:
@@ -225,7 +234,7 @@ def free_name(db: Connection, wanted: str, code: bytes, *, now: int) -> str:
     """For whoever joins by the code with the hash `code`: `wanted`, with a number behind it if a client has
     that name or another open code gives it. Cut where both together would be too long for a name. Raises
     RefusedError "bad-request"."""
-    wanted = fit_name(wanted)
+    wanted = fit_name(_as_client(wanted))
     name, number = wanted, 1
     while _holder(db, name) is not None or _is_promised(db, name, code, now=now):
         number += 1

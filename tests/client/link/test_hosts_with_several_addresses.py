@@ -194,6 +194,7 @@ async def test_a_run_has_a_small_window_from_the_beginning(narrow: bool) -> None
         where = listener.getsockname()
         with await connected_socket(*where, narrow=narrow, timeout_s=DEADLINE_S) as found:
             window_bytes = found.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+            assert found.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
     assert (window_bytes == 2 * limits.RUN_WINDOW_BYTES) is narrow  # Linux doubles what it is told
 
 

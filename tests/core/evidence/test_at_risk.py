@@ -246,6 +246,8 @@ def test_a_client_that_stood_still_does_not_say_when_its_drive_lost_its_power(pl
     window = loss_window(case, proven=(3000,), oldest_lost=(2901,))
     assert window is not None
     assert window.ms_min == pytest.approx(98.5)
+    heard = replace(case, events=(alive, replace(alive, kind="heard-again")))
+    assert cut_interval_ns(heard) == (LAST_NS + 5000 * MS - MS // 2, LAST_NS + 5051 * MS)
 
 
 def test_no_cut_has_no_loss_window(plan: Plan) -> None:
