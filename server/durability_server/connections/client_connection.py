@@ -121,6 +121,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._room.set()
         self._answers: set[asyncio.Task[None]] = set()
         self._silent: SilentPeer | None = None  # from when nothing comes of the session
+        self._doubted = False  # whether the run is silent only if this connection ends before anything comes
         self._turn = asyncio.Lock()
         self._agent_answered: dict[str, int] = {}  # see `Campaigns.answer`
         self._closing_ns = 0  # when the connection was refused; what comes after is thrown away
@@ -157,6 +158,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             if said:  # what TLS has not accepted yet may be anybody's
                 self._heard_ns = at_ns
                 self._silent = None
+                self._doubted = False
                 if self.session is not None:
                     self._services.requests.heard(self.session.run, at_ns)
             for message in self._protocol.receive(said):
@@ -252,7 +254,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         judged move on by that; the stamps of what it sent, which are its run's, stay."""
         self._heard_ns = min(self._heard_ns + pause_ns, until_ns)
         self._answered_ns = min(self._answered_ns + pause_ns, until_ns)
-        self._deadline_ns += pause_ns
+        handshake_ns = int(limits.HANDSHAKE_TIMEOUT_S * 1e9)
+        self._deadline_ns = min(self._deadline_ns + pause_ns, until_ns + handshake_ns)
 
     def tick(self, now_ns: int, interval_ns: int) -> None:
         """Sends the heartbeat and looks at what is overdue. The next one is due in `interval_ns`."""
@@ -278,12 +281,14 @@ class ClientConnection(asyncio.BufferedProtocol):
             if self.session is None:
                 self._answered_ns = now_ns
             else:
-                run_quiet_ns = now_ns - self.session.run.last_receipt_ns
-                # A run whose server stood still is not silent before its client has had its time.
-                if run_quiet_ns <= limits.SILENCE_NS or quiet_ns > limits.SILENCE_NS:
-                    self._services.requests.watch(self.session.run, now_ns, interval_ns)
+                run = self.session.run
                 if quiet_ns > limits.SILENCE_NS:
-                    self._look_at_peer(self.session.run, now_ns)
+                    self._services.requests.look_for_silence(run, now_ns)
+                    self._look_at_peer(run, now_ns)
+                elif now_ns - run.last_receipt_ns > limits.SILENCE_NS:
+                    # The server stood still: the client has time to show that it lives.
+                    self._doubted = True
+                self._services.requests.watch(run, now_ns, interval_ns)
             if not self._answer_bytes:  # behind an answer it would only wait
                 self.send(messages.Ping(sent_ns=now_ns))
 
@@ -487,6 +492,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             answer.cancel()
         session, self.session = self.session, None
         if session is not None:
+            if self._doubted and end != "fin":  # it can show no more that it lives
+                self._services.requests.look_for_silence(session.run, clock.now_ns())
             self._services.requests.detach(session, end, text)
 
     def _write(self) -> None:

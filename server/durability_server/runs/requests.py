@@ -111,15 +111,18 @@ class Requests:
         self._committer.touch(run)
 
     def watch(self, run: Run, now_ns: int, interval_ns: int) -> None:
-        """Looks for silence, and keeps the stored time of the last receipt fresh. The client's next heartbeat
-        is due in `interval_ns`."""
+        """Keeps the stored time of the last receipt fresh. The client's next heartbeat is due in
+        `interval_ns`."""
         run.heartbeat(interval_ns)
+        if now_ns - run.saved_ns > SAVE_INTERVAL_NS and run.session_end in ("live", "target-error"):
+            self._committer.touch(run)
+
+    def look_for_silence(self, run: Run, now_ns: int) -> None:
+        """Marks the run as silent if nothing has come of it for a while."""
         if now_ns - run.last_receipt_ns > limits.SILENCE_NS and run.silent(now_ns):
             run.timeline_wanted = True
             self._committer.touch(run)
             self._tell(run, run_events.lost(run, campaign=self.campaign_of(run.id)))
-        elif now_ns - run.saved_ns > SAVE_INTERVAL_NS and run.session_end in ("live", "target-error"):
-            self._committer.touch(run)
 
     def kernel_alive(self, run: Run, at_ns: int) -> None:
         """The kernel of the silent client acknowledged at `at_ns` what was sent to it."""

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from durability import limits
 from durability.protocol import messages
+from durability.protocol.secure_stream import PlainStream
 from durability_server import clock
 from durability_server.connections import connection_manager
-from durability_server.connections.connection_manager import heartbeat_interval_ns
+from durability_server.connections.client_connection import ClientConnection, Services
+from durability_server.connections.connection_manager import ConnectionManager, heartbeat_interval_ns
 from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
@@ -71,3 +74,67 @@ async def test_a_server_that_stood_still_keeps_its_clients(
     assert all(receipt.at_ns > still_until_ns for receipt in case.timeline if receipt.frontiers >= (2, 2))
     assert case.gap_max_ns > limits.DEAD_PEER_NS
     assert "did not run for" in server.log
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["rst", "server-down"])
+async def test_a_run_that_ends_after_a_pause_of_the_server_was_silent(
+    lab: Lab, sqlite_url: str, server_process: Callable[[str], Awaitable[ServerProcess]], end: str
+) -> None:
+    """The first heartbeat after the pause is answered by an RST, as the kernel of a machine does that was cut
+    and has booted meanwhile; or the server stops before anything comes."""
+    server = await server_process(sqlite_url)
+    plan = lab.plan()
+    client = await lab.connect(server.address)
+    await client.begin(plan, lab.facts())
+    await client.acknowledge(1, 1)
+    client.vanish()
+    await asyncio.wait([client.reading])
+    assert server.process is not None
+    server.process.send_signal(signal.SIGSTOP)
+    await asyncio.sleep(limits.SILENCE_NS * 1.2 / 1e9)
+    with suppress(TimeoutError):  # what was sent before the pause
+        async with asyncio.timeout(0.1):
+            while await client.reader.read(1 << 16):
+                pass
+    server.process.send_signal(signal.SIGCONT)
+    async with asyncio.timeout(DEADLINE_S):
+        assert await client.reader.read(1), "the first heartbeat"
+    if end == "rst":
+        client.reset()
+    else:
+        server.end(signal.SIGTERM)
+        server.start()
+    case = await lab.exported(server.address, plan.run, lambda case: case.session_end != "live")
+    assert case.session_end == "silence"
+    assert [event.kind for event in case.events] == ["session", "armed", "silence", end]
+
+
+async def test_after_a_pause_only_silence_is_not_looked_for(lab: Lab, sqlite_url: str) -> None:
+    """What else the server notes of a run with each heartbeat is noted."""
+    running = await lab.start(sqlite_url)
+    client = await lab.connect(running.address)
+    await client.begin(lab.plan(), lab.facts())
+    (session,) = running.server.sessions
+    connection, run, now_ns = session.channel, session.run, clock.now_ns()
+    assert isinstance(connection, ClientConnection)
+    run.last_receipt_ns = now_ns - 2 * limits.SILENCE_NS
+    connection.stood_still(now_ns, 2 * limits.SILENCE_NS)
+    connection.tick(now_ns, SELDOM_NS)
+    assert run.gap_max_ns >= SELDOM_NS
+    assert run.session_end == "live"
+
+
+def test_a_stranger_of_the_pause_has_the_time_of_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that came amid a pause of the server has the time for its handshake once, from the end of
+    the pause on."""
+    failed: list[str] = []
+    monkeypatch.setattr(ClientConnection, "fail", lambda self, code, text: failed.append(code))
+    services, timeout_ns = cast(Services, None), int(limits.HANDSHAKE_TIMEOUT_S * 1e9)
+    connection = ClientConnection(services, ConnectionManager(), PlainStream(), local=False)
+    until_ns = clock.now_ns() + 10**9
+    connection.stood_still(until_ns, 60 * 10**9)
+    connection.tick(until_ns + timeout_ns, limits.HEARTBEAT_NS)
+    assert not failed
+    connection.tick(until_ns + timeout_ns + 1, limits.HEARTBEAT_NS)
+    assert failed == ["timeout"]
