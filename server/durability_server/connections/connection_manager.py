@@ -126,12 +126,13 @@ class ConnectionManager:
 
     async def watch(self) -> None:
         """Gives every connection its heartbeat, without end."""
+        self._ran_ns = clock.now_ns()
         while True:
-            self._ran_ns = clock.now_ns()
             await asyncio.sleep(STEP_NS / 1e9)
             now_ns = clock.now_ns()
             if not self._stood_still(now_ns):
                 await self._serve_due(now_ns)
+                self._stood_still(clock.now_ns())
 
     def _stood_still(self, now_ns: int) -> bool:
         """Whether the server did not run for a while before `now_ns`. No client must seem silent then: what

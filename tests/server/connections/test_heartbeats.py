@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, cast
@@ -11,18 +12,21 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from durability import limits
+from durability.formats.case import SessionEnd
 from durability.protocol import messages
 from durability.protocol.secure_stream import PlainStream
 from durability_server import clock
+from durability_server.access.caller import Caller
 from durability_server.connections import connection_manager
 from durability_server.connections.client_connection import ClientConnection, Services
 from durability_server.connections.connection_manager import ConnectionManager, heartbeat_interval_ns
-from tests.waiting import DEADLINE_S
+from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
     from tests.server.conftest import Lab, ServerProcess
 
 SELDOM_NS = 3600 * 10**9  # longer than a test takes
+STOOD_NS = connection_manager.PAUSE_NS + 10**8  # that counts as a pause
 
 
 def test_the_interval_grows_with_the_connections() -> None:
@@ -138,3 +142,45 @@ def test_a_stranger_of_the_pause_has_the_time_of_any_other(monkeypatch: pytest.M
     assert not failed
     connection.tick(until_ns + timeout_ns + 1, limits.HEARTBEAT_NS)
     assert failed == ["timeout"]
+
+
+class _Stander:
+    """A connection in whose first heartbeat the server stands still, and which keeps how long that was."""
+
+    def __init__(self) -> None:
+        self.name = "stander"
+        self.caller: Caller | None = None
+        self.beats = 0
+        self.pauses_ns: list[int] = []
+        self.beats_before: list[int] = []
+
+    def tick(self, now_ns: int, interval_ns: int) -> None:
+        """The heartbeat."""
+        self.beats += 1
+        if self.beats == 1:
+            time.sleep(STOOD_NS / 1e9)
+
+    def stood_still(self, until_ns: int, pause_ns: int) -> None:
+        """The server has seen that it did."""
+        self.pauses_ns.append(pause_ns)
+        self.beats_before.append(self.beats)
+
+    def fail(self, code: str, text: str) -> None:
+        """It never does here."""
+
+    def hang_up(self, end: SessionEnd, text: str) -> None:
+        """It never does here."""
+
+    def abort(self) -> None:
+        """It never does here."""
+
+
+async def test_a_pause_in_the_last_heartbeat_of_a_round_counts() -> None:
+    """The server sees it before the next heartbeat, by which clients would seem silent."""
+    manager, stander = ConnectionManager(), _Stander()
+    manager.enter(stander)
+    watching = asyncio.create_task(manager.watch())
+    await until(lambda: stander.beats >= 2)
+    watching.cancel()
+    assert any(pause_ns >= STOOD_NS for pause_ns in stander.pauses_ns)
+    assert 1 in stander.beats_before
