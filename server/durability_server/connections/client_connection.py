@@ -112,7 +112,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._local = local
         self._began: Callable[[], None] | None = began
         self._protocol = ServerProtocol(decoded_at_once_bytes=DECODED_LATER_BYTES)
-        self._progress: Undecoded | None = None  # the newest that waits to be decoded
+        self._progress: tuple[Undecoded, Run] | None = None  # the newest that is not decoded, and its run
         self._transport: asyncio.Transport | None = None
         self._view = memoryview(bytearray(INPUT_BYTES_MAX))
         self._large = False  # whether a large message comes, waits for its answer, or is sent as an answer
@@ -337,21 +337,42 @@ class ClientConnection(asyncio.BufferedProtocol):
         if message.kind is not messages.Progress:
             self._answer_with(partial(self._reply_to_undecoded, message))
             return
+        assert self.session is not None
         waits = self._progress is not None
-        self._progress = message  # only the newest counts, so no more of them wait than one
+        # Only the newest counts, so no more of them wait than one.
+        self._progress = message, self.session.run
         if not waits:
             self._answer_with(self._report_progress)
 
     async def _report_progress(self) -> None:
         assert self.caller is not None
-        async with self._services.turns.decoding(self.caller.holder):
-            newest, self._progress = self._progress, None
-            assert newest is not None
-            message = await self._services.turns.decoded(newest)
+        while self._progress is not None:
+            async with self._services.turns.decoding(self.caller.holder):
+                newest = self._progress  # until it is decoded: the connection may end meanwhile
+                try:
+                    message = await self._services.turns.decoded(newest[0])
+                except DurabilityError:
+                    self._progress = None
+                    raise
+            if self._progress is newest:
+                self._progress = None
+            self._report(newest[1], message)
+
+    def _report_undecoded(self) -> None:
+        """The connection ends: what has come of the run's progress is decoded at once, as it is bounded."""
+        newest, self._progress = self._progress, None
+        if newest is None:
+            return
+        try:
+            self._report(newest[1], newest[0].decode())
+        except DurabilityError as error:
+            log.warning("%s: the last progress is dropped: %s", self.name, error, extra=self._about)
+
+    def _report(self, run: Run, message: Message) -> None:
         assert isinstance(message, messages.Progress)
-        # What a Stop said meanwhile is newer.
-        if self.session is not None and self.session.run.finish != "stopped":
-            self._services.requests.report(self.session.run, message)
+        # What a Stop said meanwhile is newer, and after the end nothing counts.
+        if run.finish not in ("stopped", "ended") and not run.lost:
+            self._services.requests.report(run, message)
 
     async def _reply_to_undecoded(self, undecoded: Undecoded) -> None:
         assert self.caller is not None
@@ -490,6 +511,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _leave(self, end: SessionEnd, text: str) -> None:
         for answer in self._answers - {asyncio.current_task()}:
             answer.cancel()
+        self._report_undecoded()
         session, self.session = self.session, None
         if session is not None:
             if self._doubted and end != "fin":  # it can show no more that it lives

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 
 from durability.errors import RefusedError
-from durability.formats.packing import Value
+from durability.formats.packing import Value, pack
 from durability.formats.run_statistics import statistics_to_value
 from durability.protocol import messages
+from durability.protocol.messages import Message
+from durability.protocol.state_machine import DECODED_LATER_BYTES, Undecoded
+from durability_server.connections.turns import Turns
 from tests.core.evidence.memory_target import make_statistics
+from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
     from tests.server.conftest import Lab
@@ -49,6 +54,41 @@ async def test_a_stop_without_statistics_keeps_the_last(lab: Lab, sqlite_url: st
     await client.ask(messages.Stop(frontiers=(12, 20), control=0, statistics={}), messages.Stopped)
     case = await lab.exported(running.address, plan.run, lambda case: True)
     assert (case.session_end, case.statistics) == ("stop", NEWEST)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["fin", "server-down"])
+async def test_what_has_come_is_kept_although_it_waits_to_be_decoded(
+    lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """The connection may end, or the server stop, before a long message has had its turn; the newest that has
+    come counts."""
+    begun, never = asyncio.Event(), asyncio.Event()
+
+    async def decoded(turns: Turns, message: Undecoded) -> Message:
+        begun.set()
+        await never.wait()
+        raise AssertionError
+
+    running = await lab.start(sqlite_url)
+    plan, client = lab.plan(), await lab.connect(running.address)
+    await client.begin(plan, lab.facts())
+    monkeypatch.setattr(Turns, "decoded", decoded)
+    newest = make_statistics(operations=(12, 20), flushes={f"{number:099}": number for number in range(16)})
+    value = statistics_to_value(newest)
+    assert len(pack(value)) > DECODED_LATER_BYTES
+    if end == "fin":
+        client.say(messages.Progress(statistics={**value, "elapsed_s": 9.0}))
+    client.say(messages.Progress(statistics=value))
+    async with asyncio.timeout(DEADLINE_S):
+        await begun.wait()
+    if end == "fin":
+        await client.close()
+    else:
+        await running.server.stop()
+        running = await lab.start(sqlite_url)
+    case = await lab.exported(running.address, plan.run, lambda case: case.session_end == end)
+    assert case.statistics == newest
 
 
 @pytest.mark.slow
