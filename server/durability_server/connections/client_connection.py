@@ -433,6 +433,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         assert self.caller is not None  # the protocol's tables: no request before Welcome
         async with self._services.turns.turn(self.caller.holder, type(message)):
+            if isinstance(message, messages.ArmRun) and self._is_stopped:
+                return  # its Stop, which came later, was taken in at once: there is nothing to arm any more
             answer = await self._answer(self.caller, message)
             known = self._protocol.as_known(answer)
             body = await self._services.encode(known) if isinstance(answer, _LONG_ANSWERS) else b""
@@ -447,6 +449,10 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._protocol.send_encoded(type(answer), body)
             self._write()
             await self._taken(len(body))
+
+    @property
+    def _is_stopped(self) -> bool:
+        return self.session is not None and self.session.run.finish == "stopped"
 
     async def _taken(self, answer_bytes: int) -> None:
         """Returns when the client has taken most of an answer of this length, however slowly. One that takes

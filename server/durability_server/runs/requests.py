@@ -275,11 +275,12 @@ class Requests:
         session = channel.session
         assert session is not None  # the protocol's tables: no ArmRun before Accepted
         run = session.run
-        await self._given.require_left(run.stored.client, "runs")
+        # First: a Stop that comes while the store is asked is no error.
         if run.state not in ("registered", "armed") or any(run.frontiers.acked):
             raise ProtocolError(
                 f"ArmRun for run {format_run(run.id)}, which is {run.state} and has acknowledged operations"
             )
+        await self._given.require_left(run.stored.client, "runs")
         facts = from_value(Facts, message.facts)
         stored = replace(
             run.stored,

@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from durability.errors import RefusedError
+from durability.formats.documents import to_value
 from durability.protocol import messages
+from durability.protocol.messages import Message
+from durability.protocol.state_machine import Undecoded
 from durability_lab.simulated_rig.virtual_time import stored_run
+from durability_server.connections.turns import Turns
 from durability_server.runs.run import Run
-from tests.waiting import DEADLINE_S
+from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
     from tests.server.conftest import Client, Lab, Running
@@ -67,6 +71,34 @@ async def test_a_fenced_session_does_not_end_the_run(lab: Lab, sqlite_url: str) 
     assert [event.kind for event in case.events] == ["session", "armed", "session"]
     await newer.close()
     await _forgotten(running, asker)
+
+
+async def test_a_stop_may_overtake_what_arms_the_run(
+    lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that stops while its ArmRun waits to be decoded has stopped, and is refused nothing."""
+    begun, go_on, decoded = asyncio.Event(), asyncio.Event(), Turns.decoded
+
+    async def decoded_late(turns: Turns, message: Undecoded) -> Message:
+        begun.set()
+        await go_on.wait()
+        return await decoded(turns, message)
+
+    running = await lab.start(sqlite_url)
+    plan, facts = lab.plan(), to_value(lab.facts(path="/" + "p" * 1500))
+    client = await lab.connect(running.address)
+    await client.register(plan, lab.facts())
+    (session,) = running.server.sessions
+    monkeypatch.setattr(Turns, "decoded", decoded_late)
+    async with asyncio.timeout(DEADLINE_S):
+        client.say(messages.ArmRun(facts=facts))
+        await begun.wait()
+        client.say(messages.Stop(frontiers=(0, 0), control=0, statistics={}))
+        await until(lambda: session.run.finish == "stopped")
+        go_on.set()
+        await client.get(messages.Stopped)
+    case = await lab.exported(running.address, plan.run, lambda case: True)
+    assert (case.session_end, case.state, case.armed) == ("stop", "stopped", None)
 
 
 @pytest.mark.parametrize(("saved", "rose"), [((0, 0), False), ((0, 1), True), ((2, 3), True)])
