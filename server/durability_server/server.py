@@ -177,6 +177,7 @@ class Server:
             await self._campaigns.close()
             await self._controller.close()
         await self._manager.close(GRACE_S)
+        self._services.turns.close()
         self._registry.committer.close()
         await work
         self._registry.leases.close()

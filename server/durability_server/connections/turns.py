@@ -7,13 +7,14 @@ meanwhile is bounded here: a large message beyond `LARGE_MAX` is refused, and so
 be sent at once.
 
 What takes long to decode is decoded in a thread, one message at a time for all clients, and the clients take
-turns: whoever sends many such messages waits for itself, and the event loop serves all others meanwhile.
+turns: whoever sends many such messages waits for itself, and the event loop serves all others meanwhile. The
+thread slows the event loop down, so a client's next turn comes after a rest as long as its last one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -61,6 +62,12 @@ class _Client:
     long_turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
+@dataclass(slots=True)
+class _Decoding:
+    users: int = 0
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # held until the client has rested
+
+
 class Turns:
     """The requests of all clients that are under way or wait."""
 
@@ -68,8 +75,8 @@ class Turns:
         self._clients: dict[str, _Client] = {}
         self._large: Counter[str] = Counter()
         self._decoder = ThreadPoolExecutor(max_workers=1, thread_name_prefix="decoder")
-        self._is_decoding = False
-        self._to_decode: dict[str, deque[asyncio.Future[None]]] = {}  # by client, whose turn is next first
+        self._decoding = asyncio.Lock()  # fair: one message of each client waits for it
+        self._to_decode: dict[str, _Decoding] = {}
 
     @asynccontextmanager
     async def turn(self, client: str, kind: type[Message]) -> AsyncIterator[None]:
@@ -91,32 +98,37 @@ class Turns:
     @asynccontextmanager
     async def decoding(self, client: str) -> AsyncIterator[None]:
         """Waits until it is the turn of `client` to have a message decoded, within the block."""
-        if self._is_decoding:
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._to_decode.setdefault(client, deque()).append(turn)
-            try:
-                await turn
-            except asyncio.CancelledError:
-                if not turn.cancelled():  # it was this one's turn already
-                    self._decode_next()
-                raise
-        self._is_decoding = True
+        mine = self._to_decode.setdefault(client, _Decoding())
+        mine.users += 1
+        loop = asyncio.get_running_loop()
         try:
-            yield
+            await mine.turn.acquire()
+            took_s = 0.0
+            try:
+                async with self._decoding:
+                    began_s = loop.time()
+                    try:
+                        yield
+                    finally:
+                        took_s = loop.time() - began_s
+            finally:
+                mine.users += 1  # the rest is one
+                loop.call_later(took_s, self._rested, client, mine)
         finally:
-            self._decode_next()
+            self._left(client, mine)
 
-    def _decode_next(self) -> None:
-        while self._to_decode:
-            client = next(iter(self._to_decode))
-            turns = self._to_decode.pop(client)
-            turn = turns.popleft()
-            if turns:
-                self._to_decode[client] = turns  # behind all others
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._is_decoding = False
+    def _rested(self, client: str, mine: _Decoding) -> None:
+        mine.turn.release()
+        self._left(client, mine)
+
+    def _left(self, client: str, mine: _Decoding) -> None:
+        mine.users -= 1
+        if not mine.users:
+            del self._to_decode[client]
+
+    def close(self) -> None:
+        """Ends the thread, after what it decodes now. No connection is left that asks for more."""
+        self._decoder.shutdown(wait=False, cancel_futures=True)
 
     async def decoded(self, message: Undecoded) -> Message:
         """The message, to be asked for within `decoding`. Raises ProtocolError."""

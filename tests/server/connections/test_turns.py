@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
 from durability.protocol import messages
 from durability.protocol.messages import Message
+from durability.protocol.state_machine import Undecoded
 from durability_server.connections.turns import UNDER_WAY_MAX, Turns
 from tests.waiting import DEADLINE_S, until
+
+TOOK_S = 0.2
 
 
 @pytest.mark.parametrize(
@@ -107,3 +111,40 @@ async def test_a_turn_that_comes_with_a_cancellation_is_passed_on() -> None:
             await asyncio.sleep(0)
         given_up.cancel()  # its turn has come, and it has not run since
         await waiting
+
+
+async def test_whose_message_was_decoded_rests_as_long_as_that_took() -> None:
+    """So no client has more than half of the thread's time, which the event loop lacks. Others do not wait
+    for a rest, and a client that is gone leaves nothing."""
+    turns, loop = Turns(), asyncio.get_running_loop()
+    order: list[str] = []
+    times_s: list[float] = []
+
+    async def decode(client: str) -> None:
+        async with turns.decoding(client):
+            order.append(client)
+            times_s.append(loop.time())
+            if len(order) == 1:
+                await asyncio.sleep(TOOK_S)
+                times_s.append(loop.time())
+
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+        for client in ("greedy", "greedy", "honest"):
+            group.create_task(decode(client))
+    assert order == ["greedy", "honest", "greedy"]
+    began_s, ended_s, _, again_s = times_s
+    assert again_s - ended_s >= (ended_s - began_s) * 0.9  # the loop's timers are early by its resolution
+    await until(lambda: not turns._to_decode)
+
+
+async def test_the_thread_ends_with_the_server() -> None:
+    """Nothing of it is left, although it has decoded something."""
+    turns = Turns()
+    before = set(threading.enumerate())
+    message = Undecoded(kind=messages.List, body=messages.encode(messages.List(limit=1)))
+    async with turns.decoding("client"):
+        assert await turns.decoded(message) == messages.List(limit=1)
+    (thread,) = set(threading.enumerate()) - before
+    turns.close()
+    thread.join(DEADLINE_S)
+    assert not thread.is_alive()
