@@ -323,7 +323,7 @@ class Requests:
         await self._given.require_left(head.client, "losses" if past.verdict == "loss" else "verdicts")
         added = await self._thread.call(self._store.add_verdict, past, message.document)
         self._given.add(head.client, added)
-        if head.client not in self._names:  # nor did its client ask for anything since this server started
+        if head.client and head.client not in self._names:  # its client has asked for nothing yet
             self._names |= await self._thread.ask(self._store.client_names)
         self._tell(head, f"verdict: {past.verdict}")
         return messages.Stored()
