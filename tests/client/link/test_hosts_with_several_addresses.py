@@ -9,7 +9,7 @@ import asyncio
 import ipaddress
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +24,7 @@ from durability_client.link import host_socket, server_connection
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.host_socket import connected_socket, in_turns
 from durability_client.link.server_connection import connect
-from durability_server.server import Server
-from tests.joined import NOWHERE, joined
+from tests.joined import NOWHERE
 from tests.waiting import DEADLINE_S
 
 NAME = "server.example"
@@ -72,15 +71,6 @@ def closed(address: str = "127.0.0.1") -> Address:
     with socket.create_server((address, 0)) as listener:
         found: Address = listener.getsockname()
     return found
-
-
-@pytest.fixture
-async def where(tmp_path: Path) -> AsyncIterator[Endpoint]:
-    """A server that this client has joined."""
-    server = Server(store_url=f"sqlite:///{tmp_path / 'store.sqlite'}")
-    address = await server.start("127.0.0.1", 0, directory=None)
-    yield await joined(server, *address, credential=tmp_path / "credential.json")
-    await server.stop()
 
 
 @pytest.mark.parametrize("purpose", ["query", "run"])

@@ -8,7 +8,7 @@ import os
 import socket
 import stat
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -30,8 +30,7 @@ from durability_client.link.credential import (
 )
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import PATIENCE_S, connect
-from durability_server.server import Server
-from tests.joined import NOWHERE, joined
+from tests.joined import NOWHERE
 from tests.waiting import DEADLINE_S
 
 KNOWN = Credential(
@@ -43,15 +42,6 @@ KNOWN = Credential(
     name="shelf",
     role="client",
 )
-
-
-@pytest.fixture
-async def where(tmp_path: Path) -> AsyncIterator[Endpoint]:
-    """A server that this client has joined."""
-    server = Server(store_url=f"sqlite:///{tmp_path / 'store.sqlite'}")
-    address = await server.start("127.0.0.1", 0, directory=None)
-    yield await joined(server, *address, credential=tmp_path / "credential.json")
-    await server.stop()
 
 
 @pytest.mark.parametrize("first", ["refused", "mute"])
