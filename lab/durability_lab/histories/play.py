@@ -47,7 +47,10 @@ def play(history: History, within: Path | None = None) -> Played:
         asyncio.set_event_loop(loop)
         with virtual_time(loop, seed=history.seed), redirect_stderr(io.StringIO()):
             world = World(history=history, directory=directory, loop=loop)
-            return loop.run_until_complete(_play(world))
+            try:
+                return loop.run_until_complete(play_through(world))
+            finally:
+                loop.run_until_complete(world.end())
     finally:
         logging.disable(before)
         asyncio.set_event_loop(None)
@@ -66,12 +69,6 @@ def _directory(within: Path | None) -> Path:
     directory = tempfile.TemporaryDirectory(prefix="durability-history-", dir=within)
     atexit.register(directory.cleanup)
     return Path(directory.name)
-
-
-async def _play(world: World) -> Played:
-    played = await play_through(world)
-    await world.end()
-    return played
 
 
 class Playable(KnownTruth, Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from sqlalchemy import ColumnElement, Connection, Table, func, insert, literal, select
+from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, func, insert, literal, select
 
 from durability import limits
 from durability.errors import RefusedError
@@ -26,18 +26,24 @@ _NAME_MAX = 255  # characters: the column's
 Kind: TypeAlias = Literal["evidence", "runs", "verdicts", "losses"]
 
 _EVIDENCE = tables.evidence.c
+# Made once, since each verdict comes with some ten pieces.
+_OF_RUN = _EVIDENCE.run == bindparam("run")
+_NAMES = select(
+    _EVIDENCE.name, and_(_EVIDENCE.bytes == bindparam("size"), _EVIDENCE.data == bindparam("data"))
+).where(_OF_RUN)
+_TOTAL = select(func.count(), func.coalesce(func.sum(_EVIDENCE.bytes), 0)).where(_OF_RUN)
+_DATA = select(_EVIDENCE.data).where(_OF_RUN, _EVIDENCE.name == bindparam("name"))
 
 
 def others_named(db: Connection, run: str, name: str, data: bytes) -> int | None:
     """How many pieces `name`, `name.2` and so on there are, where they all have other data; None where one of
     them has these data."""
-    of_run = _EVIDENCE.run == run
-    names = frozenset(db.execute(select(_EVIDENCE.name).where(of_run)).scalars())
-    same_data = (of_run, _EVIDENCE.bytes == len(data), _EVIDENCE.data == data)
-    same = frozenset(db.execute(select(_EVIDENCE.name).where(*same_data)).scalars())
+    has_same_data = {
+        taken: bool(same) for taken, same in db.execute(_NAMES, {"run": run, "size": len(data), "data": data})
+    }
     others = 0
-    while (taken := _numbered(name, others + 1)) in names:
-        if taken in same:
+    while (taken := _numbered(name, others + 1)) in has_same_data:
+        if has_same_data[taken]:
             return None
         others += 1
     return others
@@ -46,8 +52,7 @@ def others_named(db: Connection, run: str, name: str, data: bytes) -> int | None
 def add_piece(db: Connection, run: str, name: str, data: bytes, *, others: int) -> None:
     """Keeps `data`, unless they are kept. `others`: as `others_named` gave it. Raises RefusedError
     "bad-request" where the run has too much."""
-    size = func.coalesce(func.sum(_EVIDENCE.bytes), 0)
-    pieces, total = db.execute(select(func.count(), size).where(_EVIDENCE.run == run)).one()
+    pieces, total = db.execute(_TOTAL, {"run": run}).one()
     while (kept := _data(db, run, _numbered(name, others + 1))) is not None:  # it came since
         if kept == data:
             return
@@ -62,11 +67,11 @@ def add_piece(db: Connection, run: str, name: str, data: bytes, *, others: int) 
             "bad-request",
             f"the name of a piece of evidence has {len(free)} characters, and the maximum is {_NAME_MAX}",
         )
-    db.execute(insert(tables.evidence).values(run=run, name=free, bytes=len(data), data=data))
+    db.execute(insert(tables.evidence), {"run": run, "name": free, "bytes": len(data), "data": data})
 
 
 def _data(db: Connection, run: str, name: str) -> bytes | None:
-    data = db.execute(select(_EVIDENCE.data).where(_EVIDENCE.run == run, _EVIDENCE.name == name)).scalar()
+    data = db.execute(_DATA, {"run": run, "name": name}).scalar()
     return None if data is None else bytes(data)
 
 
@@ -99,9 +104,9 @@ def _lengths(table: Table, *names: str) -> tuple[ColumnElement[int], ...]:
     return tuple(func.coalesce(func.length(table.c[name]), 0) for name in names)
 
 
-_OF_RUN = "label plan drive_key file_system_key path_key path host armed"
+_RUN_COLUMNS = "label plan drive_key file_system_key path_key path host armed"
 _SIZES: dict[Table, tuple[ColumnElement[int], ...]] = {
-    tables.runs: _lengths(tables.runs, *_OF_RUN.split()),
+    tables.runs: _lengths(tables.runs, *_RUN_COLUMNS.split()),
     tables.run_drives: _lengths(tables.run_drives, "model", "serial"),
     tables.evidence: (_EVIDENCE.bytes,),
     tables.verdicts: _lengths(tables.verdicts, "reasons", "document"),

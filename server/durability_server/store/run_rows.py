@@ -62,6 +62,7 @@ _REPLACE: Final = {
     )
     for part in PARTS
 }
+_RUN = select(tables.runs.c.run).where(tables.runs.c.run == bindparam("key"))
 _UPDATE_FRONTIER = update(tables.frontiers).where(
     tables.frontiers.c.run == bindparam("key"), tables.frontiers.c.writer == bindparam("number")
 )
@@ -225,8 +226,13 @@ def known_row(db: Connection, run: int, *columns: Any) -> Row[Any]:
 
 def has_run(db: Connection, run: int) -> bool:
     """Whether there is such a run."""
-    column = tables.runs.c.run
-    return db.execute(select(column).where(column == format_run(run))).first() is not None
+    return db.execute(_RUN, {"key": format_run(run)}).first() is not None
+
+
+def require_run(db: Connection, run: int) -> None:
+    """Raises RefusedError "run-unknown" if there is no such run."""
+    if not has_run(db, run):
+        raise unknown_run(run)
 
 
 def unknown_run(run: int) -> RefusedError:

@@ -67,6 +67,7 @@ from durability_server.store.run_rows import (
     newest_on,
     newest_over,
     of_client,
+    require_run,
     runs_on,
     save_parts,
     standing_verdicts,
@@ -102,6 +103,12 @@ class Store:
         self.leases = LeaseStore(self._database)
         self.campaigns = CampaignStore(self._database, self.leases, require_room=self._require_room)
         self.results = ResultStore(self._database)
+        columns = tables.runs.c
+        self._head: Select[Any] = select(
+            *(columns[name] for name in ("client", "host", "secret", "finish", "session_end", "holder")),
+            columns.armed.is_not(None).label("is_armed"),
+            self._held_at(),
+        ).where(columns.run == bindparam("key"))
         self._marked = False  # whether what an earlier server left live is stored as `server-down`
 
     def open(self) -> Migrated | None:
@@ -302,8 +309,7 @@ class Store:
     def load(self, run: int) -> StoredRun:
         """A run as it was last saved. Raises RefusedError "run-unknown"."""
         with self._database.reading() as db:
-            held_at = self.leases.held_at(tables.runs.c.holder).scalar_subquery().label("held_at")
-            row = known_row(db, run, tables.runs, held_at, *map(data_of, PARTS))
+            row = known_row(db, run, tables.runs, self._held_at(), *map(data_of, PARTS))
             stored = stored_run(db, row)
         end = self._seen(stored.snapshot.session_end, row.held_at, row.holder)
         snapshot = replace(stored.snapshot, session_end=end)
@@ -311,14 +317,8 @@ class Store:
 
     def head(self, run: int) -> RunHead:
         """The head of a run as it was last saved. Raises RefusedError "run-unknown"."""
-        columns = tables.runs.c
-        wanted = select(
-            *(columns[name] for name in ("client", "host", "secret", "finish", "session_end", "holder")),
-            columns.armed.is_not(None).label("is_armed"),
-            self.leases.held_at(columns.holder).scalar_subquery().label("held_at"),
-        )
         with self._database.reading() as db:
-            row = db.execute(wanted.where(columns.run == format_run(run))).first()
+            row = db.execute(self._head, {"key": format_run(run)}).first()
         if row is None:
             raise unknown_run(run)
         return RunHead(
@@ -361,8 +361,9 @@ class Store:
             before = runs.number < stored.number
             earlier = [row.run for row in runs_on(db, stored.keys, before, own_runs)]
             own = verdicts_of(db, me)
-            held_at = self.leases.held_at(runs.holder).scalar_subquery().label("held_at")
-            ends: Select[Any] = select(runs.run, runs.session_end, runs.receipt_wall, runs.holder, held_at)
+            ends: Select[Any] = select(
+                runs.run, runs.session_end, runs.receipt_wall, runs.holder, self._held_at()
+            )
             rows = db.execute(ends.where(*others).order_by(runs.number)).all()
             given = standing_verdicts(db, select(runs.run).where(*others))
             offs = power_offs_of(db, me)
@@ -387,7 +388,7 @@ class Store:
         packed = pack(document)
         reasons = " ".join(past.reasons)
         with self._database.transaction() as db:
-            known_row(db, parse_run(past.run), tables.runs.c.run)
+            require_run(db, parse_run(past.run))
             mine = tables.verdicts.c.run == past.run
             count = db.execute(select(func.count(tables.verdicts.c.number)).where(mine)).scalar_one()
             if count >= VERDICTS_MAX + (LOSSES_BEYOND_MAX if past.verdict == "loss" else 0):
@@ -431,7 +432,7 @@ class Store:
         `add_verdict` does."""
         self._require_room()
         with self._database.transaction() as db:
-            known_row(db, run, tables.runs.c.run)
+            require_run(db, run)
             evidence_rows.add_piece(db, format_run(run), name, data, others=others)
 
     def keep_result(self, new: NewResult) -> str:
@@ -495,7 +496,7 @@ class Store:
         newest = select(
             *(columns[name] for name in (*_LISTED, "number")),
             columns.armed.is_not(None).label("is_armed"),  # the facts themselves can be long
-            self.leases.held_at(columns.holder).scalar_subquery().label("held_at"),
+            self._held_at(),
         )
         newest = newest.where(of_client(client), drive_listing.on_host(host), drive_listing.on_drive(drive))
         newest = newest.order_by(*in_turn(columns.client, columns.number)).limit(limit)
@@ -549,9 +550,8 @@ class Store:
         return self._now(len(runs), live_rows.named(runs))
 
     def _now(self, limit: int, chosen: ColumnElement[bool]) -> tuple[RunNow, ...]:
-        held_at = self.leases.held_at(tables.runs.c.holder).scalar_subquery().label("held_at")
         with self._database.reading() as db:
-            rows = live_rows.rows_now(db, limit, chosen, held_at=held_at)
+            rows = live_rows.rows_now(db, limit, chosen, held_at=self._held_at())
         return tuple(
             replace(run, session_end=self._seen(row.session_end, row.held_at, row.holder))
             for row, run in rows

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import count as counting
 
 from durability_lab.histories.play import play
-from durability_lab.histories.search import search
+from durability_lab.histories.search import attempt, search
 from tests.lab.histories.test_known_histories import NEEDS
 from tests.lab.mutants.mutants import MUTANTS
 
@@ -35,7 +35,8 @@ _PART = 50  # histories of one seed
 class Found:
     """How the search went without one rule. `histories`: played up to the one that went wrong, or all;
     `seconds`: until then, without making it short; `seed`: of the part that has it; `wrong` and `history`:
-    what went wrong in the shortest, "" if nothing was found; `defect`: what goes wrong with the rule."""
+    what went wrong in the shortest, "" if nothing was found; `defect`: what goes wrong with the rule, or that
+    something was raised without it, which is no wrong verdict."""
 
     rule: str
     histories: int
@@ -67,6 +68,9 @@ def look_for(rule: str, *, count: int, seed: int) -> Found:
             break
     if failure is None:
         return Found(rule=rule, histories=right, seconds=right_s, seed=part)
+    defect = "; ".join(play(failure.history).wrong)
+    with mutant.change():
+        what, played = attempt(play, failure.history, None)
     return Found(
         rule=rule,
         histories=right + 1,
@@ -74,7 +78,7 @@ def look_for(rule: str, *, count: int, seed: int) -> Found:
         seed=part,
         wrong=failure.what,
         history=str(failure.history),
-        defect="; ".join(play(failure.history).wrong),
+        defect=f"wrong with every rule in place: {defect}" if defect else "" if played else f"raised {what}",
     )
 
 
@@ -120,7 +124,7 @@ def _tell(name: str, found: Found) -> int:
         return 1
     print(f"{name}: found after {where} (rule: {found.rule})\nwrong: {found.wrong}\n{found.history}")
     if found.defect:
-        print(f"DEFECT: wrong with every rule in place: {found.defect}")
+        print(f"DEFECT: {found.defect}")
     return 1 if found.defect else 0
 
 

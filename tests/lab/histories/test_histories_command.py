@@ -42,8 +42,9 @@ cut
 boot
 verify
 """
-# A tester for which nothing found is a loss.
+# A tester for which nothing found is a loss, and one that has a defect.
 blinded = answering(verdict._loss_reasons, "return ()")
+broken = answering(verdict._loss_reasons, "return 1 // 0")
 
 
 def lab_histories(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -105,6 +106,26 @@ def test_a_play_leaves_nothing_behind(tmp_path: Path) -> None:
         play(History.parse(HISTORY), within=tmp_path)
         (directory,) = tmp_path.iterdir()
         assert list(directory.iterdir()) == []
+
+
+def test_a_play_that_raises_leaves_nothing_for_the_next(tmp_path: Path) -> None:
+    """The next play in the same process is as if it were the first: so a search makes such a history short."""
+    history = History.parse(HISTORY)
+    for _ in range(2):
+        with broken(), pytest.raises(ZeroDivisionError):
+            play(history, within=tmp_path)
+        (directory,) = tmp_path.iterdir()
+        assert list(directory.iterdir()) == []
+    assert play(history, within=tmp_path) == play(history)
+
+
+def test_a_history_that_raises_is_made_short() -> None:
+    """A defect of the product is found, and shortened, as a wrong verdict is."""
+    with broken():
+        _, failure = search(count=200, number=1)
+    assert failure is not None
+    assert failure.what == "ZeroDivisionError: integer division or modulo by zero"
+    assert len(failure.history.steps) <= 4, failure.history
 
 
 def test_a_replay_tells_what_happened(tmp_path: Path) -> None:

@@ -402,7 +402,9 @@ THE_CUT = (
             "drive-that-hung-before-it-died": "durable",
         },
         change=without(
-            at_risk._last_seen_ns, "return case.target_error.at_ns", "return case.timeline[-1].at_ns"
+            at_risk._last_seen_ns,
+            "return case.target_error.at_ns",
+            "return case.timeline[-1].at_ns if case.timeline else case.target_error.at_ns",
         ),
     ),
     Mutant(

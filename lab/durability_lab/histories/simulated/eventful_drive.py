@@ -32,7 +32,7 @@ from durability_lab.truth.reference_judge import Label
 
 SIZE_BYTES = 32 << 20
 _MAGIC = b"DURB"
-_POLL_S = 0.001
+_POLL_S = 0.005
 _LOOK_S = 0.1
 _COPIED_BYTES = 64 << 10
 

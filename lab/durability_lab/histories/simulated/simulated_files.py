@@ -38,7 +38,7 @@ BLOCK_BYTES = 4096
 _RECORD = struct.Struct("<4sIII")  # magic, checksum of the record before, checksum of this one, length
 _MAGIC = b"SJRN"
 _SECTOR_BYTES = 512
-_WAIT_S = 0.0005
+_WAIT_S = 0.002
 
 
 @dataclass(slots=True)

@@ -144,7 +144,7 @@ def open_store(database: Database) -> Migrated | None:
 
 
 def _complete(db: Connection, store: FoundStore | None) -> None:
-    tables.metadata.create_all(db)
+    tables.metadata.create_all(db, checkfirst=store is not None)
     if store is None:
         values = {"format": STORE_FORMAT, "server_id": secrets.token_hex(8), "software": _SOFTWARE}
         db.execute(insert(tables.meta).values(values))
