@@ -109,7 +109,7 @@ def test_a_play_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_a_play_that_raises_leaves_nothing_for_the_next(tmp_path: Path) -> None:
-    """The next play in the same process is as if it were the first: so a search makes such a history short."""
+    """The next play in the process is as if it were the first, so a search makes such a history short."""
     history = History.parse(HISTORY)
     for _ in range(2):
         with broken(), pytest.raises(ZeroDivisionError):
