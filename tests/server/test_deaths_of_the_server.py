@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from tests.server.conftest import Lab, ServerProcess
 
 CLIENTS = 4
-CUTS = 3
-KILLS = 5
+CUTS = int(os.environ.get("DURABILITY_SERVER_CUTS", "3"))
+KILLS = int(os.environ.get("DURABILITY_SERVER_KILLS", "5"))
 ACKS_PER_LIFE = 2000  # of each client
 DRIVE_BYTES = 512 << 20
 

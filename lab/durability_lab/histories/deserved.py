@@ -126,6 +126,9 @@ class KnownTruth(Protocol):
     def smaller(self, run: int) -> bool:
         """Whether the drive has power, and is smaller than it was when the run was armed."""
 
+    def grown(self, run: int) -> bool:
+        """Whether the drive was made larger since the run was armed."""
+
     def target(self) -> Storage:
         """The target as it can be read now."""
 
@@ -167,7 +170,7 @@ def _grade(world: KnownTruth, answer: VerifyAnswer, damage: Mapping[int, _Damage
         limit = mistaken or (_of_a_later_run(world, answer, run, damage) if wrong else "")
         return Grade(word=word, reasons=reasons, wrong="" if limit else wrong, limit=limit)
     newer = _newer(world, run)
-    if newer and not (answer.older or (word == "inconclusive" and not _known_as(world, newer))):
+    if newer and not (answer.older or (word == "inconclusive" and not _known_as(world, newer, run))):
         wrong = "an older run was judged, although the drive is known for a newer armed one"
     if word == "durable":
         limit = mistaken
@@ -234,10 +237,11 @@ def _newer(world: KnownTruth, run: int) -> int:
     return newest if newest in later else 0
 
 
-def _known_as(world: KnownTruth, run: int) -> bool:
-    """Whether anything shows that this is the target of the run: with another name, nothing shows whether it
-    rolled back or was put there; without a serial, only a superblock shows which drive this is."""
-    if world.renamed:
+def _known_as(world: KnownTruth, run: int, older: int) -> bool:
+    """Whether anything shows that this is the target of the run, although it shows the superblock of the run
+    `older`: with another name, nothing shows whether it rolled back or was put there; without a serial, only
+    a superblock shows which drive this is; with the serial of others, one that has grown may be another."""
+    if world.renamed or (world.history.serials == "same" and world.grown(older)):
         return False
     if world.history.serials != "none":
         return True

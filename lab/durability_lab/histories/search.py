@@ -48,11 +48,15 @@ DRIVES = (
 WEIGHTS = {"run": 3, "pass": 6, "cut": 3, "boot": 2, "verify": 3, "network": 2, "server": 2}
 STEPS_MAX = 10
 # Of these words, how often the first value is drawn beside each of the others: most steps are plain ones.
-USUAL = {("run", "next"): 12, ("verify", "cut_after"): 5, ("verify", "beside"): 4, ("cut", "node"): 2}
+USUAL = {
+    **{("run", "next"): 12, ("cut", "node"): 2},
+    **{("verify", "cut_after"): 5, ("verify", "beside"): 4, ("verify", "min_cuts"): 3, ("verify", "run"): 3},
+}
 _HARDWARE = 9  # times as often a machine is none of a hypervisor, beside each other kind
-# A run in trouble, some time, a cut: three steps that single draws seldom put in a row. Every verdict about
-# what was at risk rests on such a history, so it is drawn as one, with each of these troubles.
+# A run in trouble, some time, the end of its boot: three steps that single draws seldom put in a row. Every
+# verdict about what was at risk rests on such a history, so it is drawn as one, with each of these.
 _TROUBLES = ("error", "hang", "network", "kill", "freeze")
+_ENDS = ("cut", "reboot")
 
 # What Hypothesis draws first in every search; many searches would play it as often.
 SIMPLEST: Final = History(
@@ -155,7 +159,7 @@ def _step(kind: str) -> st.SearchStrategy[Step]:
 def histories() -> st.SearchStrategy[History]:
     """Any history: it begins with a run."""
     single = [(kind,) for kind in KINDS for _ in range(WEIGHTS.get(kind, 1))]
-    troubles = [(kind, "pass", "cut") for kind in _TROUBLES]
+    troubles = [(kind, "pass", end) for kind in _TROUBLES for end in _ENDS]
     in_a_row = st.sampled_from([*single, *troubles]).flatmap(lambda kinds: st.tuples(*map(_step, kinds)))
     steps = st.tuples(_step("run"), st.lists(in_a_row, max_size=STEPS_MAX)).map(
         lambda drawn: (drawn[0], *chain.from_iterable(drawn[1]))

@@ -209,6 +209,23 @@ def test_a_drive_without_a_serial_that_became_smaller_owes_no_verdict() -> None:
     assert (answers(found), found.wrong) == (("inconclusive (smaller-or-copy)",), ()), found.told
 
 
+@pytest.mark.parametrize(
+    ("serials", "expected"),
+    [
+        ("same", ("inconclusive (superseded, drive-changed, session-stopped)",)),
+        ("wwid", ("loss (findings)",)),
+    ],
+)
+def test_a_drive_that_was_made_larger_is_known_by_its_world_wide_name(
+    serials: str, expected: tuple[str, ...]
+) -> None:
+    """It loses the whole second run. With the serial of others it may be another drive, as the limits say.
+    Found by the search: a verdict on the second run was due."""
+    head = "durability.history/1\nseed 0\ntarget device\ndrive early-ack:delay_ms=100\ncounters no\n"
+    found = play(History.parse(f"{head}serials {serials}\nrun\nreboot\nresize percent=150\nrun\n"))
+    assert (answers(found), found.wrong) == (expected, ()), found.told
+
+
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_known_history_notices_that_its_rule_is_gone(name: str) -> None:
     """Without its rule of evidence the history is answered otherwise, so it shows that the rule is there."""

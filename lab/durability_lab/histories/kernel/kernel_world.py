@@ -167,6 +167,10 @@ class KernelWorld:
         """Whether the drive has power, and is smaller than it was when the run was armed."""
         return self.rig.powered and self._attached and self._size_bytes() < self._sizes.get(run, 0)
 
+    def grown(self, run: int) -> bool:
+        """Never: this rig makes no drive larger."""
+        return False
+
     def _size_bytes(self) -> int:
         return int(Path("/sys/block", Path(self.rig.loop).name, "size").read_text()) * 512
 

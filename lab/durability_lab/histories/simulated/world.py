@@ -14,6 +14,7 @@ import json
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 from durability.formats import facts
@@ -175,6 +176,12 @@ class World:
         """Whether the drive has power, and is smaller than it was when the run began."""
         drive = self.storage.drive
         return drive.powered and drive.size_bytes < drive.sizes.get(run, 0)
+
+    def grown(self, run: int) -> bool:
+        """Whether the drive was made larger since the run began."""
+        drive = self.storage.drive
+        sizes = [*drive.sizes.values(), drive.size_bytes][list(drive.sizes).index(run) :]
+        return any(before < after for before, after in pairwise(sizes))
 
     def target(self) -> HistoryStorage:
         """The target, whatever became of it."""

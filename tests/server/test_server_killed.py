@@ -1,4 +1,5 @@
-"""The server is killed again and again under a run, and the verdict after the cut is still the right one."""
+"""The server, and its database, are killed again and again under runs, and the verdicts after the cut are still
+right."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -31,33 +32,36 @@ from durability_client.verify.verify_command import VerifyOptions, verify
 from durability_lab.drive.faults import FlushIgnored, Honest
 from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
 from durability_lab.support.local_server import join_server
+from durability_lab.support.postgresql import PostgreSQL
 from tests.armed_runs import armed_runs
 from tests.waiting import DEADLINE_S
 
 COMMAND = str(Path(sys.executable).with_name("durability"))
-KILLS = 20
-OPERATIONS = (0, 1, 2, 10, 100, 300, 1000, 3000)  # of both runs between two kills
+KILLS = int(os.environ.get("DURABILITY_SERVER_KILLS", "10"))
+MODELS = (FlushIgnored(), FlushIgnored(), Honest(), Honest())  # of the drives of four clients
+OPERATIONS = (0, 1, 2, 10, 100, 300, 1000, 3000)  # of all runs between two kills
 LAST_OPERATIONS = 2000  # of each run between the last restart and the cut
 SIZE_BYTES = 16 << 20
 SYNC_S = 0.001
 
 Client = asyncio.Task[RunSummary]
 
-pytestmark = pytest.mark.slow  # starts the server again and again
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # starts the server again and again
 
 
 class KillableServer:
     """`durability serve` as a process that can be killed and started again on the same port and store."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, store_url: str) -> None:
         self._directory = directory
+        self._store_url = store_url
         self._listen = "127.0.0.1:0"
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
         """Start it; returns when it listens."""
         command = [COMMAND, "serve", "--listen", self._listen]
-        command += ["--store", f"sqlite:///{self._directory}/store.sqlite"]
+        command += ["--store", self._store_url]
         environment = {**os.environ, "XDG_STATE_HOME": str(self._directory)}
         log_file = self._directory / "server.log"
         with log_file.open("a") as log:
@@ -127,40 +131,65 @@ async def verdict(server: KillableServer, storage: SimulatedStorage, run_id: int
 
 
 async def kill_under_load(
-    server: KillableServer, runs: Sequence[int], clients: Sequence[Client], chance: random.Random
+    server: KillableServer,
+    runs: Sequence[int],
+    clients: Sequence[Client],
+    deaths: Sequence[Callable[[], None]],
+    chance: random.Random,
 ) -> None:
-    """Kill the server at moments that `chance` draws, and start it again each time."""
+    """End the server and its database by `deaths`, in an order and at moments that `chance` draws, and start
+    the server again, each time."""
     for _ in range(KILLS):
         await until_acked(server, runs, clients, chance.randrange(1 + chance.choice(OPERATIONS)))
-        server.kill()
+        for die in chance.sample(deaths, len(deaths)):
+            await asyncio.to_thread(die)
         await asyncio.to_thread(server.start)
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[KillableServer]:
+def server(tmp_path: Path, store_url: str) -> Iterator[KillableServer]:
     """A server that has not been started yet; killed at the end."""
-    server = KillableServer(tmp_path)
+    server = KillableServer(tmp_path, store_url)
     yield server
     server.kill()
 
 
-async def test_server_that_is_killed_costs_no_verdict(server: KillableServer) -> None:
-    """After twenty kills of the server, at random acknowledgements of two runs, both go on, and a cut makes
-    the honest drive durable and the liar a loss."""
+@pytest.fixture
+def deaths(
+    server: KillableServer, store_url: str, request: pytest.FixtureRequest
+) -> list[Callable[[], None]]:
+    """What ends the server, and its PostgreSQL, which is then started again."""
+    if store_url.startswith("sqlite"):
+        return [server.kill]
+    database: PostgreSQL = request.getfixturevalue("postgresql")
+
+    def crash() -> None:
+        database.stop()
+        database.start()
+
+    return [server.kill, crash]
+
+
+async def test_a_server_that_is_killed_costs_no_verdict(
+    server: KillableServer, deaths: list[Callable[[], None]]
+) -> None:
+    """After many kills of the server at random acknowledgements of four runs, all go on. A cut makes honest
+    drives durable and liars a loss. No run has more than its client acknowledged: each record that the
+    server counts as acknowledged is on an honest drive."""
     seed = random.SystemRandom().getrandbits(32)
     print(f"seed {seed}")
     drives = [
-        SimulatedStorage(model, seed=seed, size_bytes=SIZE_BYTES, sync_s=SYNC_S)
-        for model in (FlushIgnored(), Honest())
+        SimulatedStorage(model, seed=seed + number, size_bytes=SIZE_BYTES, sync_s=SYNC_S)
+        for number, model in enumerate(MODELS)
     ]
+    drives.sort(key=lambda drive: str(drive.path))  # as `armed_runs` has them
     await asyncio.to_thread(server.start)
     await server.join()
-    where = server.endpoint
-    options = RunOptions(endpoint=where, size_bytes=SIZE_BYTES, writers=2, destroy_data=True)
+    options = RunOptions(endpoint=server.endpoint, size_bytes=SIZE_BYTES, destroy_data=True)
     clients = [asyncio.create_task(run(options, drive, io.StringIO())) for drive in drives]
     runs = await armed_runs(server.endpoint, clients)
 
-    await kill_under_load(server, runs, clients, random.Random(seed))
+    await kill_under_load(server, runs, clients, deaths, random.Random(seed))
 
     for drive, run_id, client in zip(drives, runs, clients, strict=True):
         await until_acked(server, [run_id], [client], LAST_OPERATIONS)
@@ -171,8 +200,8 @@ async def test_server_that_is_killed_costs_no_verdict(server: KillableServer) ->
     for run_id in runs:
         case = await case_of(query, run_id)
         assert (case.session_end, case.tainted) == ("target-error", ""), format_run(run_id)
-    for drive, run_id, expected in zip(drives, runs, ("loss", "durable"), strict=True):
+    for drive, run_id in zip(drives, runs, strict=True):
         drive.power_on()
         document = await verdict(server, drive, run_id)
-        assert document["verdict"] == expected, document
+        assert document["verdict"] == ("durable" if isinstance(drive.drive, Honest) else "loss"), document
         assert document["at_risk"]["ms1000"] > 0, document
