@@ -53,8 +53,8 @@ USUAL = {
     **{("verify", "cut_after"): 5, ("verify", "beside"): 4, ("verify", "min_cuts"): 3, ("verify", "run"): 3},
 }
 _HARDWARE = 9  # times as often a machine is none of a hypervisor, beside each other kind
-# A run in trouble, some time, the end of its boot: three steps that single draws seldom put in a row. Every
-# verdict about what was at risk rests on such a history, so it is drawn as one, with each of these.
+# A run in trouble, some time, the end of its boot, time in which its client tells of that: single draws seldom
+# put these in a row. Every verdict about what was at risk rests on such a history, so it is drawn as one.
 _TROUBLES = ("error", "hang", "network", "kill", "freeze")
 _ENDS = ("cut", "reboot")
 
@@ -159,7 +159,7 @@ def _step(kind: str) -> st.SearchStrategy[Step]:
 def histories() -> st.SearchStrategy[History]:
     """Any history: it begins with a run."""
     single = [(kind,) for kind in KINDS for _ in range(WEIGHTS.get(kind, 1))]
-    troubles = [(kind, "pass", end) for kind in _TROUBLES for end in _ENDS]
+    troubles = [(kind, "pass", end, "pass") for kind in _TROUBLES for end in _ENDS]
     in_a_row = st.sampled_from([*single, *troubles]).flatmap(lambda kinds: st.tuples(*map(_step, kinds)))
     steps = st.tuples(_step("run"), st.lists(in_a_row, max_size=STEPS_MAX)).map(
         lambda drawn: (drawn[0], *chain.from_iterable(drawn[1]))
@@ -183,6 +183,7 @@ def search(
     within: Path | None = None,
     on_play: Callable[[History], None] = lambda _: None,
     on_right: Callable[[], None] = lambda: None,
+    played_by: Play = play,
 ) -> tuple[SearchTally, WrongHistory | None]:
     """Play `count` histories of seed `number`, each with its files within `within`. What came of those before
     the first that failed, and that one made short, or None. No two are the same, and none is `SIMPLEST`.
@@ -209,7 +210,7 @@ def search(
         if not failed and str(history) in drawn:
             reject()
         on_play(history)
-        what, played = attempt(play, history, within)
+        what, played = attempt(played_by, history, within)
         drawn.add(str(history))  # only now: Hypothesis repeats what raised SetupError, to see it again
         if what:
             failed.append(str(history))
