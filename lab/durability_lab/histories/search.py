@@ -53,8 +53,8 @@ USUAL = {
     **{("verify", "cut_after"): 5, ("verify", "beside"): 4, ("verify", "min_cuts"): 3, ("verify", "run"): 3},
 }
 _HARDWARE = 9  # times as often a machine is none of a hypervisor, beside each other kind
-# A run in trouble, some time, the end of its boot, time in which its client tells of that: single draws seldom
-# put these in a row. Every verdict about what was at risk rests on such a history, so it is drawn as one.
+# A run in trouble, some time, the end of its boot, time in which its client tells of that. Single draws
+# seldom put these in a row. Every verdict about what was at risk rests on such a history, so it is drawn as one.
 _TROUBLES = ("error", "hang", "network", "kill", "freeze")
 _ENDS = ("cut", "reboot")
 
