@@ -54,7 +54,7 @@ USUAL = {
 }
 _HARDWARE = 9  # times as often a machine is none of a hypervisor, beside each other kind
 # A run in trouble, some time, the end of its boot, time in which its client tells of that. Single draws
-# seldom put these in a row. Every verdict about what was at risk rests on such a history, so it is drawn as one.
+# seldom put these in a row. Every verdict about what was at risk rests on such a history: it is drawn as one.
 _TROUBLES = ("error", "hang", "network", "kill", "freeze")
 _ENDS = ("cut", "reboot")
 
