@@ -66,7 +66,7 @@ class KnownTruth(Protocol):
     `ended_unheard`: those that stopped writing in a dead network; `restarted`: those whose machine was shut
     down in order and started again; `failed_with_power`: those whose drive
     failed everything, with power; `frozen_shortly`: those whose client was frozen just before a cut, or
-    before the server's end; `renamed`: the target, or its drive, has another name; `sound`: the runs that
+    before the server's end; `sound`: the runs that
     nothing happened to but one cut of the power under load, and what follows it; `lossy`: those of which an
     earlier verify may have found a loss rightly; `mistakable`: nothing that a system shows tells the drive as
     it is from one before it, on which there were runs; `load_known`: a run under load is known not to have
@@ -80,7 +80,6 @@ class KnownTruth(Protocol):
     restarted: set[int]
     failed_with_power: set[int]
     frozen_shortly: set[int]
-    renamed: bool
     lossy: set[int]
     unheard_ns: int
 
@@ -128,6 +127,9 @@ class KnownTruth(Protocol):
 
     def grown(self, run: int) -> bool:
         """Whether the drive was made larger since the run was armed."""
+
+    def renamed(self, run: int) -> bool:
+        """Whether the target, or its drive, has another name than when the run began to write."""
 
     def target(self) -> Storage:
         """The target as it can be read now."""
@@ -241,7 +243,9 @@ def _known_as(world: KnownTruth, run: int, older: int) -> bool:
     """Whether anything shows that this is the target of the run, although it shows the superblock of the run
     `older`: with another name, nothing shows whether it rolled back or was put there; without a serial, only
     a superblock shows which drive this is; with the serial of others, one that has grown may be another."""
-    if world.renamed or (world.history.serials == "same" and world.grown(older)):
+    if world.renamed(run) or world.renamed(older):
+        return False
+    if world.history.serials == "same" and world.grown(older):
         return False
     if world.history.serials != "none":
         return True
@@ -307,11 +311,18 @@ def _untrue_figures(
         promised=world.promised(run),
         reference=reference if reference is None or not reference.read_nothing else None,
         broken=None if explained or elsewhere or answer.recovered else one.slots,
-        cuts=len(world.cuts) + sum(step.kind in ("resize", "reboot") for step in world.history.steps),
+        cuts=len(world.cuts) + _like_a_cut(world.history),
         cuts_ns=[cut.at_ns for cut in met if cut.is_of("os")] if durable else (),
         sound_ns=met[0].at_ns if met and run in world.sound else None,
     )
     return "; ".join(untrue(document, truth))
+
+
+def _like_a_cut(history: History) -> int:
+    """How many steps a series may count that are no cuts: a drive that lost capacity, a clean restart in a
+    dead network, and where drives look alike, one that has taken the place of another."""
+    kinds = {"resize", "reboot", *(["replace"] if history.serials in ("same", "none") else [])}
+    return sum(step.kind in kinds for step in history.steps)
 
 
 def _due(world: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[int, _Damage]) -> str:
@@ -353,7 +364,13 @@ def _shown(world: KnownTruth, answer: VerifyAnswer) -> bool:
     was forced off, where no more is required."""
     if world.history.in_guest:
         return answer.attested and answer.step["cut_class"] != "os" and answer.step["require"] == "os"
-    return world.history.counters or (answer.attested and answer.step["cut_class"] == "power")
+    return _counts(world.history) or (answer.attested and answer.step["cut_class"] == "power")
+
+
+def _counts(history: History) -> bool:
+    """Whether a counter shows the cuts of a drive: what is emulated counts nothing, and what has no serial
+    may be another drive's."""
+    return history.counters and not history.in_guest and history.serials != "none"
 
 
 def _strongest(world: KnownTruth) -> str:
@@ -408,8 +425,8 @@ def _second_reading(world: KnownTruth, answer: VerifyAnswer, run: int) -> Refere
     plan = world.plans.get(run)
     if plan is None or answer.case is None:
         return None
-    moved = world.renamed  # what stands beside a target that was moved was perhaps never removed
-    earlier = () if moved else tuple(map(parse_run, answer.case.predecessors))
+    # What stands beside a target that was moved was perhaps never removed.
+    earlier = () if world.renamed(run) else tuple(map(parse_run, answer.case.predecessors))
     return _read_again(world, plan, answer.case.frontiers, earlier=earlier)
 
 
@@ -444,7 +461,7 @@ def _limit(world: KnownTruth, answer: VerifyAnswer, run: int, cut_class: str) ->
     cut = any(one.hit(run) and one.is_of(cut_class) for one in world.cuts)
     died = (one.at_ns for one in world.cuts if one.what == "guest" and _met(world, one, run))
     silent = min(died, default=math.inf)
-    contradicted = world.history.counters and not world.history.in_guest  # what is emulated counts nothing
+    contradicted = _counts(world.history) and cut_class == "power"
     # Nobody outside a guest is believed to have cut a drive's power where the whole guest went.
     whole = any(one.what == "machine" and _met(world, one, run) for one in world.cuts)
     refused = cut_class == "power" and world.history.in_guest and whole
@@ -489,10 +506,10 @@ def listing(
     standing: Mapping[int, str], unanswered: Container[int], listed: Mapping[int, str]
 ) -> Iterator[str]:
     """Where `runs` does not show the weightiest verdict that was stored, `standing`. `unanswered`: runs of
-    which a verify may have stored one that nobody has seen."""
+    which a verify may have stored one that nobody has seen: a heavier one, or one that withdraws a loss."""
     for run, kept in standing.items():
         word = kept.partition(",")[0]
         shown = listed.get(run, "")
-        unseen = run in unanswered and WEIGHTS[shown] > WEIGHTS[word]
+        unseen = run in unanswered and (WEIGHTS[shown] > WEIGHTS[word] or kept == LOSS_BY_READS)
         if shown != word and not unseen:
             yield f"`runs` shows {shown or 'nothing'}, though the weightiest verdict was {word}"

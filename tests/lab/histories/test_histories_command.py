@@ -100,6 +100,14 @@ def test_a_history_is_the_same_in_each_play() -> None:
     assert any("loss (findings)" in line for line in first.told)
 
 
+def test_no_clock_of_this_machine_is_told() -> None:
+    """An error message has the date and time of a run: those of the history."""
+    history = History.parse(HISTORY.partition("pass")[0] + "stop\nreplace\n")
+    told = play(history).told
+    assert told == play(history).told
+    assert "of 2026-01-01T00:16:" in told[-1]
+
+
 def test_a_play_leaves_nothing_behind(tmp_path: Path) -> None:
     """The files of a history are gone after it; their directory is that of the process."""
     for _ in range(2):

@@ -226,6 +226,66 @@ def test_a_drive_that_was_made_larger_is_known_by_its_world_wide_name(
     assert (answers(found), found.wrong) == (expected, ()), found.told
 
 
+# By what a reader found, all right and once called wrong: lines of the head, steps, verdicts.
+CALLED_WRONG = {
+    "a counter without a serial": (
+        "drive honest; counters yes; serials none",
+        "run size_kib=1024; pass ms=400; cut; boot; verify attest=none",
+        "inconclusive durable",
+    ),
+    "a counter without a serial contradicts nobody": (
+        "drive honest; counters yes; serials none",
+        "run; cut what=guest; boot; verify attest=false",
+        "durable inconclusive",
+    ),
+    "a counter contradicts a cut of the power alone": (
+        "drive honest; counters yes",
+        "run; cut what=guest; boot; verify attest=false cut_class=vm require=os",
+        "durable inconclusive",
+    ),
+    "a series with another disk in a dock": (
+        "drive honest; counters no; serials same",
+        "run; kill; replace; verify; run; kill",
+        "loss inconclusive",
+    ),
+    "two runs after the target got its name": (
+        "target file; drive early-ack:delay_ms=100; counters no",
+        "run; stop; move; run workload=create; stop; run workload=append",
+        "loss",
+    ),
+    "a client that has had no time to write on": (
+        "drive honest; counters no",
+        "run size_kib=1024; pass ms=400; network; freeze; pass ms=1500; thaw; network up=yes; cut",
+        "durable",
+    ),
+    "a loss by reads that nobody saw withdrawn": (
+        "seed 2; drive unreadable:share=0.05,recovery_ms=3000; counters no",
+        f"run size_kib=1024; pass ms=400; cut; boot; {'pass ms=400; ' * 2}pass ms=100; {'pass ms=20; ' * 4}"
+        f"{'pass ms=1; ' * 16}verify beside=yes; replace",
+        "loss durable none",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLED_WRONG)
+def test_a_right_verdict_is_not_called_wrong(name: str) -> None:
+    """What the limits and rules allow is no failure of a search."""
+    head, steps, verdicts = CALLED_WRONG[name]
+    words_of_head = {"seed": "1", "target": "device"} | dict(line.split() for line in head.split("; "))
+    lines = [" ".join(pair) for pair in words_of_head.items()] + steps.split("; ")
+    found = play(History.parse("\n".join(["durability.history/1", *lines]) + "\n"))
+    assert (" ".join(grade.word for grade in found.grades), found.wrong) == (verdicts, ()), found.told
+
+
+def test_names_that_never_reached_the_media_are_not_read_after_the_drive_is_back() -> None:
+    """`verify` reads through a new mount of a drive that was enumerated anew. Found by a reader: the mount
+    of before still had the names in memory, so the verdict was durable."""
+    head = "durability.history/1\nseed 1\ntarget file\ndrive fua-ignored\ncounters no\n"
+    steps = ("run workload=unlink", "cut what=drive", "boot", "pass ms=4000", "verify")
+    found = play(History.parse(head + "\n".join(steps) + "\n"))
+    assert ([grade.word for grade in found.grades], found.wrong) == (["loss"] * 2, ()), found.told
+
+
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_known_history_notices_that_its_rule_is_gone(name: str) -> None:
     """Without its rule of evidence the history is answered otherwise, so it shows that the rule is there."""

@@ -80,7 +80,6 @@ class KernelWorld:
         self.restarted: set[int] = set()
         self.failed_with_power: set[int] = set()
         self.frozen_shortly: set[int] = set()
-        self.renamed = False  # no step does it here
         self.mistakable = False
         self.unanswered: set[int] = set()
         self.load_known = False  # on a busy machine the writers may wait for their server
@@ -169,6 +168,10 @@ class KernelWorld:
 
     def grown(self, run: int) -> bool:
         """Never: this rig makes no drive larger."""
+        return False
+
+    def renamed(self, run: int) -> bool:
+        """Never: this rig renames nothing."""
         return False
 
     def _size_bytes(self) -> int:

@@ -331,6 +331,11 @@ class HistoryStorage(SimulatedStorage):
         self._serial = {"own": f"serial-{seed}", "none": ""}.get(serials, "serial-of-the-adapter")
         self._wwid = f"naa.{seed}" if serials in ("own", "wwid") else ""
 
+    @property
+    def serial(self) -> str:
+        """What the system shows as its serial; "" for none."""
+        return self._serial
+
     def renumber(self) -> None:
         """The drive shows another serial, if it shows one."""
         self._serial += "?" if self._serial else ""

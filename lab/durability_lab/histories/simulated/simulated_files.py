@@ -116,7 +116,12 @@ class SimulatedFileSystem:
             raise OSError(errno.EIO, "the file system has failed")
 
     def _has_failed(self) -> bool:
-        return self._failed or self._drive.generation != self._generation
+        return self._failed or self.is_stale
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the drive was enumerated anew since the mount."""
+        return self._drive.generation != self._generation
 
     def _apply(self, operation: tuple[Any, ...]) -> None:
         match operation:
@@ -292,8 +297,8 @@ class HistoryFileStorage(HistoryStorage):
 
     @property
     def mounted(self) -> bool:
-        """Whether the file system is mounted."""
-        return self._files.mounted
+        """Whether the file system is mounted, on the drive as it was enumerated last."""
+        return self._files.mounted and not self._files.is_stale
 
     def mount(self) -> None:
         """Mount what is on the drive; nothing is mounted if that cannot be done."""

@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
@@ -36,6 +37,7 @@ from durability_lab.histories.simulated.virtual_process import CURRENT, Process
 from durability_server import clock
 
 _START_NS = 1_000 * 10**9
+_STARTED = datetime(2026, 1, 1, tzinfo=UTC)  # by the wall clock
 _JOIN_S = 0.001
 _RESOLUTION_S = 1e-9
 
@@ -302,12 +304,18 @@ def virtual_time(loop: VirtualLoop, *, seed: int) -> Iterator[None]:
         if fiber is not None:
             fiber.sleep(seconds)
 
+    def wall(at_ns: int | None = None) -> str:
+        ago_ns = 0 if at_ns is None else clock.now_ns() - at_ns
+        at = _STARTED + timedelta(microseconds=(loop.now_ns - ago_ns) // 1000)
+        return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
     with ExitStack() as patches:
         for owner, name, replacement in (
             (time, "monotonic", loop.time),
             (time, "monotonic_ns", lambda: loop.now_ns),
             (time, "clock_gettime_ns", lambda _: loop.now_ns + _current().ahead_ns),
             (clock, "read_boot_id", lambda: _current().boot_id),
+            (clock, "wall", wall),
             (time, "sleep", sleep),
             (os, "sched_getaffinity", lambda _: {0}),  # the sender chooses its pace by them
             (threading, "Thread", _FiberThread),

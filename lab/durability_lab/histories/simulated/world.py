@@ -68,7 +68,7 @@ class World:
     ended: list[Process] = field(default_factory=list)  # clients of the past
     failed: set[int] = field(default_factory=set)  # runs with an I/O error
     failed_with_power: set[int] = field(default_factory=set)  # runs whose drive failed everything, with power
-    renamed: bool = False
+    names: dict[int, tuple[Path, str]] = field(default_factory=dict)  # by run: of its target and its drive
     unanswered: set[int] = field(default_factory=set)
     sound_runs: SoundRuns = field(default_factory=SoundRuns)
     lossy: set[int] = field(default_factory=set)
@@ -76,6 +76,7 @@ class World:
     frozen_ns: dict[int, int] = field(default_factory=dict)  # by run, since when its client is frozen
     frozen_shortly: set[int] = field(default_factory=set)  # runs whose client froze just before a cut
     pending: list[int] = field(default_factory=list)  # signals to a frozen client
+    goes_on_ns: int | None = None  # since when a client that stood still may write again, and be heard
     unheard_ns: int = 60 * MS
     machine_up: bool = True
     boots: int = 1
@@ -183,6 +184,14 @@ class World:
         sizes = [*drive.sizes.values(), drive.size_bytes][list(drive.sizes).index(run) :]
         return any(before < after for before, after in pairwise(sizes))
 
+    def renamed(self, run: int) -> bool:
+        """Whether the target, or its drive, has another name than when the run began to write."""
+        return self.names.get(run, self._names_now) != self._names_now
+
+    @property
+    def _names_now(self) -> tuple[Path, str]:
+        return self.storage.path, self.storage.serial
+
     def target(self) -> HistoryStorage:
         """The target, whatever became of it."""
         return self.storage
@@ -191,7 +200,7 @@ class World:
 
     async def take(self, step: Step) -> VerifyAnswer | None:
         """One step; the answer of a `verify`."""
-        self._armed()
+        self._note_runs()
         self.sound_runs.step(step, self.plans, client_alive=self.client_alive)
         if step.kind == "verify":
             return await self._verify(step)
@@ -201,7 +210,7 @@ class World:
     async def finish(self) -> VerifyAnswer | None:
         """What every history ends with: the plug is pulled, everything is put right again, and the operator
         verifies."""
-        self._armed()
+        self._note_runs()
         self.storage.drive.hung = False
         if self.client_alive:
             await self._cut(Step("cut"))
@@ -241,6 +250,15 @@ class World:
             if task.done() or self._armed():
                 break
         await asyncio.sleep(_WRITING_S)
+
+    def _note_runs(self) -> None:
+        """Note of each run what the next step may change."""
+        self._armed()
+        for one in self.plans:
+            self.names.setdefault(one, self._names_now)
+        if self.goes_on_ns is not None and self.goes_on_ns < self.loop.now_ns and self._can_be_heard():
+            self.ended_unheard.discard(next(reversed(self.plans), 0))
+            self.goes_on_ns = None
 
     def _armed(self) -> bool:
         """Note which runs are armed; whether the newest is."""
@@ -395,7 +413,6 @@ class World:
 
     async def _move(self, step: Step) -> None:
         if self.history.target == "file" and not self.client_alive:
-            self.renamed = True
             self.storage.path = self.storage.path.with_name("renamed")
 
     async def _stop(self, step: Step) -> None:
@@ -432,11 +449,15 @@ class World:
                 await self._signal(number)
 
     def _writes_on(self) -> None:
-        """The client may write again, and be heard: how it stopped before means nothing any more."""
+        """The client may write again, and be heard: once some time has passed, how it stopped before means
+        nothing any more."""
+        self.goes_on_ns = self.loop.now_ns if self._can_be_heard() else None
+
+    def _can_be_heard(self) -> bool:
+        """Whether the client writes, and nothing keeps the server from hearing of it."""
         run = next(reversed(self.plans), 0)
         held = self.storage.drive.hung or (self.client is not None and self.client.frozen)
-        if self.client_alive and self.network.up and not held and run not in self.failed:
-            self.ended_unheard.discard(run)
+        return self.client_alive and self.network.up and not held and run not in self.failed
 
     async def _kill(self, step: Step) -> None:
         self._die(silent=False)
@@ -470,7 +491,6 @@ class World:
 
     async def _renumber(self, step: Step) -> None:
         if not self.client_alive:
-            self.renamed = True
             self.storage.renumber()
 
     # The server.
