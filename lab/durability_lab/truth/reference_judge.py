@@ -141,6 +141,7 @@ class ReferenceJudge:
         self._unread: set[tuple[int, int]] = set()  # writer and number of the groups that may be hidden
         self._held: dict[Place, tuple[Held, ...]] = {}
         self._heard: list[Held] = []
+        self._superblock_sectors = 0  # that can be read
         self._earlier = earlier
         self._names = tuple(filter(None, map(parse_name, storage.suffixes())))
         self._look()
@@ -156,11 +157,16 @@ class ReferenceJudge:
 
     @property
     def read_nothing(self) -> bool:
-        """Whether there are slots, and no sector of any can be read, nor either superblock."""
+        """Whether there are slots, and no sector of any can be read, nor of a superblock."""
         held = [one for slot in self._held.values() for one in slot]
         copies = [self.wrong.get((SUPERBLOCK, copy)) for copy in range(2)]
         blind = all(one is not None and one.finding == "unreadable" for one in copies)
-        return blind and bool(held) and all(one.state == "unreadable" for one in held)
+        return (
+            blind
+            and not self._superblock_sectors
+            and bool(held)
+            and all(one.state == "unreadable" for one in held)
+        )
 
     def expected(self, place: Place) -> int:
         """The newest operation on a writer's slot that is proven to have been acknowledged, 0 for none."""
@@ -525,6 +531,7 @@ class ReferenceJudge:
         offset = self._plan.superblock_offsets[copy]
         wanted = superblock(self._plan, offset)
         file = self._read(MAIN, offset, len(wanted))
+        self._superblock_sectors += len(file.data) // _SECTOR - len(file.unreadable)
         if file.unreadable:
             return "unreadable"
         if len(file.data) < len(wanted):

@@ -226,7 +226,7 @@ def test_a_drive_that_was_made_larger_is_known_by_its_world_wide_name(
     assert (answers(found), found.wrong) == (expected, ()), found.told
 
 
-# By what a reader found, all right and once called wrong: lines of the head, steps, verdicts.
+# Found by a reader and by the search, all right and once called wrong: lines of the head, steps, verdicts.
 CALLED_WRONG = {
     "a counter without a serial": (
         "drive honest; counters yes; serials none",
@@ -257,6 +257,11 @@ CALLED_WRONG = {
         "drive honest; counters no",
         "run size_kib=1024; pass ms=400; network; freeze; pass ms=1500; thaw; network up=yes; cut",
         "durable",
+    ),
+    "superblocks that are unreadable in part": (
+        "seed 7088; target file; drive unreadable:share=0.05; counters no",
+        "run workload=create",
+        "loss",
     ),
     "a loss by reads that nobody saw withdrawn": (
         "seed 2; drive unreadable:share=0.05,recovery_ms=3000; counters no",
