@@ -9,6 +9,7 @@ from typing import Any
 from durability.formats.case import Case
 from durability_lab.histories.steps import Step
 
+AT_RISK_NS = 1_000_000_000  # what the judge calls at risk
 ATTESTATION = "the operator pulled the plug"
 _HARDWARE = ("machine", "drive")
 # What must have lost its power, or died, for a cut of a class to have happened.

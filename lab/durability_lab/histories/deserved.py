@@ -26,13 +26,12 @@ from durability.units import parse_run
 from durability_client.target.storage import Storage
 from durability_client.verify.scan.target_reader import block_bytes_of
 from durability_lab.drive.drive_log import Broken
-from durability_lab.histories.cuts_and_answers import PlayedCut, VerifyAnswer
+from durability_lab.histories.cuts_and_answers import AT_RISK_NS, PlayedCut, VerifyAnswer
 from durability_lab.histories.figures import FigureTruth, PromisedOperations, untrue
 from durability_lab.histories.steps import History
 from durability_lab.truth.comparison import Claims
 from durability_lab.truth.reference_judge import SUPERBLOCK, Label, Place, ReferenceJudge
 
-_AT_RISK_NS = 1_000_000_000  # what the judge calls at risk
 _ANOTHER = "another drive that cannot be told from that of the run"
 # Reasons that say that findings, or the lack of them, are not to be had in full.
 _EXPLAINED = frozenset(
@@ -68,7 +67,9 @@ class KnownTruth(Protocol):
     failed everything, with power; `frozen_shortly`: those whose client was frozen just before a cut, or
     before the server's end; `sound`: the runs that
     nothing happened to but one cut of the power under load, and what follows it; `lossy`: those of which an
-    earlier verify may have found a loss rightly; `mistakable`: nothing that a system shows tells the drive as
+    earlier verify may have found a loss rightly; `like_cuts`: what a series may count though it was no cut (a
+    drive that became smaller, a clean restart in a dead network, where drives look alike one in the place of
+    another); `mistakable`: nothing that a system shows tells the drive as
     it is from one before it, on which there were runs; `load_known`: a run under load is known not to have
     waited for its server. `unheard_ns`: the most that may lie between a promise and the receipt of its
     acknowledgement, and between the last frame and the cut, together."""
@@ -89,6 +90,10 @@ class KnownTruth(Protocol):
 
     @property
     def mistakable(self) -> bool:
+        """See above."""
+
+    @property
+    def like_cuts(self) -> int:
         """See above."""
 
     @property
@@ -172,7 +177,7 @@ def _grade(world: KnownTruth, answer: VerifyAnswer, damage: Mapping[int, _Damage
         limit = mistaken or (_of_a_later_run(world, answer, run, damage) if wrong else "")
         return Grade(word=word, reasons=reasons, wrong="" if limit else wrong, limit=limit)
     newer = _newer(world, run)
-    if newer and not (answer.older or (word == "inconclusive" and not _known_as(world, newer, run))):
+    if newer and not answer.older and not (word == "inconclusive" and _unknown(world, answer, newer)):
         wrong = "an older run was judged, although the drive is known for a newer armed one"
     if word == "durable":
         limit = mistaken
@@ -239,19 +244,22 @@ def _newer(world: KnownTruth, run: int) -> int:
     return newest if newest in later else 0
 
 
-def _known_as(world: KnownTruth, run: int, older: int) -> bool:
-    """Whether anything shows that this is the target of the run, although it shows the superblock of the run
-    `older`: with another name, nothing shows whether it rolled back or was put there; without a serial, only
-    a superblock shows which drive this is; with the serial of others, one that has grown may be another."""
-    if world.renamed(run) or world.renamed(older):
-        return False
-    if world.history.serials == "same" and world.grown(older):
-        return False
-    if world.history.serials != "none":
+def _unknown(world: KnownTruth, answer: VerifyAnswer, newer: int) -> bool:
+    """Whether nothing shows that this is the target of the run `newer`, although an older one was judged:
+    nothing shows which of two is newer if the server does not know one; with another name, whether it rolled
+    back or was put there; without a serial, only a superblock shows which drive this is; with the serial of
+    others, one that has grown may be another."""
+    assert answer.document is not None
+    older = parse_run(answer.document["run"])
+    if answer.case is None or world.renamed(newer) or world.renamed(older):
         return True
-    plan = world.plans[run]
+    if world.history.serials == "same" and world.grown(older):
+        return True
+    if world.history.serials != "none":
+        return False
+    plan = world.plans[newer]
     reference = _read_again(world, plan, [0] * plan.writers)
-    return reference is not None and any((SUPERBLOCK, copy) not in reference.wrong for copy in range(2))
+    return reference is None or all((SUPERBLOCK, copy) in reference.wrong for copy in range(2))
 
 
 def _untrue(world: KnownTruth, answer: VerifyAnswer, run: int, damage: _Damage | None) -> str:
@@ -311,18 +319,11 @@ def _untrue_figures(
         promised=world.promised(run),
         reference=reference if reference is None or not reference.read_nothing else None,
         broken=None if explained or elsewhere or answer.recovered else one.slots,
-        cuts=len(world.cuts) + _like_a_cut(world.history),
+        cuts=len(world.cuts) + world.like_cuts,
         cuts_ns=[cut.at_ns for cut in met if cut.is_of("os")] if durable else (),
         sound_ns=met[0].at_ns if met and run in world.sound else None,
     )
     return "; ".join(untrue(document, truth))
-
-
-def _like_a_cut(history: History) -> int:
-    """How many steps a series may count that are no cuts: a drive that lost capacity, a clean restart in a
-    dead network, and where drives look alike, one that has taken the place of another."""
-    kinds = {"resize", "reboot", *(["replace"] if history.serials in ("same", "none") else [])}
-    return sum(step.kind in kinds for step in history.steps)
 
 
 def _due(world: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[int, _Damage]) -> str:
@@ -453,7 +454,7 @@ def _qualifying(world: KnownTruth, run: int, cut_class: str) -> bool:
 
 def _met(world: KnownTruth, cut: PlayedCut, run: int) -> bool:
     """Whether the cut came so soon after a promise to the run that a loss of it would be one at risk."""
-    return cut.hit(run) and cut.at_ns - cut.promised_ns[run] <= _AT_RISK_NS + world.unheard_ns
+    return cut.hit(run) and cut.at_ns - cut.promised_ns[run] <= AT_RISK_NS + world.unheard_ns
 
 
 def _limit(world: KnownTruth, answer: VerifyAnswer, run: int, cut_class: str) -> str:

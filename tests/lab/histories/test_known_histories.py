@@ -258,6 +258,31 @@ CALLED_WRONG = {
         "run size_kib=1024; pass ms=400; network; freeze; pass ms=1500; thaw; network up=yes; cut",
         "durable",
     ),
+    "an older run of which the log does not know": (
+        "drive early-ack:delay_ms=100; counters no",
+        "run; stop; copy; run; stop; server how=newest; run",
+        "inconclusive",
+    ),
+    "a run after one that was killed in a commit": (
+        "seed 4; target file; drive honest; counters no",
+        "run; kill; run size_kib=1024; pass ms=400; cut; boot; verify",
+        "durable durable",
+    ),
+    "a run after the drive came back by itself": (
+        "target file; drive honest; counters no",
+        "run; cut what=drive; pass ms=4000; boot; kill; run size_kib=1024; pass ms=400; cut; boot; verify",
+        "durable durable",
+    ),
+    "an error of a drive without power": (
+        "drive honest; counters no",
+        "run size_kib=1024; pass ms=400; cut; error lasting=yes; boot; verify",
+        "durable durable",
+    ),
+    "an error that is put right at the end": (
+        "drive honest; counters no",
+        "run size_kib=1024; pass ms=400; cut; boot; error lasting=yes",
+        "durable",
+    ),
     "superblocks that are unreadable in part": (
         "seed 7088; target file; drive unreadable:share=0.05; counters no",
         "run workload=create",
@@ -280,6 +305,49 @@ def test_a_right_verdict_is_not_called_wrong(name: str) -> None:
     lines = [" ".join(pair) for pair in words_of_head.items()] + steps.split("; ")
     found = play(History.parse("\n".join(["durability.history/1", *lines]) + "\n"))
     assert (" ".join(grade.word for grade in found.grades), found.wrong) == (verdicts, ()), found.told
+
+
+# What ends an excuse, after `run size_kib=1024; pass ms=400`, and the rule without which that is durable.
+EXCUSES_END = {
+    "the server heard of the error": (
+        "network; error; network up=yes; pass ms=4000; pass ms=4000; cut; boot",
+        "any error is a cut",
+    ),
+    "the server heard of the hang": (
+        "network; hang; network up=yes; pass ms=4000; cut what=drive; pass ms=4000; boot",
+        "a hang is a cut",
+    ),
+    "the server asked the kernel of a frozen client": (
+        "network; freeze; pass ms=100; network up=yes; pass ms=4000; pass ms=4000; cut; boot",
+        "a frozen client is cut",
+    ),
+    "the client was frozen long before the network died": (
+        "freeze; pass ms=4000; pass ms=4000; hang; network; cut; boot; network up=yes",
+        "a frozen client is cut",
+    ),
+    "the server heard of a client that had been frozen": (
+        "freeze; pass ms=400; server how=kill; server how=start; thaw; pass ms=4000; error; pass ms=4000;"
+        " pass ms=4000; cut; boot",
+        "any error is a cut",
+    ),
+    "the drive failed long before it failed everything": (
+        "error; pass ms=4000; pass ms=4000; error lasting=yes; cut; boot",
+        "any error is a cut",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXCUSES_END)
+def test_a_documented_assumption_excuses_nothing_else(name: str) -> None:
+    """Found by a reader: a tester without the rule was excused."""
+    steps, rule = EXCUSES_END[name]
+    head = "durability.history/1\nseed 1\ntarget device\ndrive honest\ncounters no\n"
+    lines = ["run size_kib=1024", "pass ms=400", *steps.split("; "), "verify"]
+    history = History.parse(head + "\n".join(lines) + "\n")
+    (mutant,) = [one for one in MUTANTS if one.name == rule]
+    with mutant.change():
+        assert "durable, and no such cut met load" in play(history).wrong
+    assert play(history).wrong == ()
 
 
 def test_names_that_never_reached_the_media_are_not_read_after_the_drive_is_back() -> None:

@@ -170,6 +170,11 @@ class KernelWorld:
         """Never: this rig makes no drive larger."""
         return False
 
+    @property
+    def like_cuts(self) -> int:
+        """Clean restarts, which a series may count if the network was dead."""
+        return sum(step.kind == "reboot" for step in self.history.steps)
+
     def renamed(self, run: int) -> bool:
         """Never: this rig renames nothing."""
         return False

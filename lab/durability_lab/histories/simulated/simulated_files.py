@@ -23,6 +23,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import greenlet
+
 from durability.errors import TargetError
 from durability.formats import facts
 from durability.formats.packing import pack, unpack
@@ -158,6 +160,9 @@ class SimulatedFileSystem:
                 self._append(operations)
             if self._has_failed():
                 raise OSError(errno.EIO, "the drive was enumerated anew")
+        except greenlet.GreenletExit:  # who asked for it is killed, and the next commit does it
+            self._pending = operations + self._pending
+            raise
         except BaseException:
             self._failed = True
             raise

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import math
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,13 @@ from durability_client.run.planning import RunOptions
 from durability_client.run.run_command import run
 from durability_client.verify.verify_command import VerifyOptions
 from durability_lab.drive.drive_log import Broken
-from durability_lab.histories.cuts_and_answers import ATTESTATION, PlayedCut, VerifyAnswer, attests
+from durability_lab.histories.cuts_and_answers import (
+    AT_RISK_NS,
+    ATTESTATION,
+    PlayedCut,
+    VerifyAnswer,
+    attests,
+)
 from durability_lab.histories.figures import PromisedOperations
 from durability_lab.histories.simulated.eventful_drive import SIZE_BYTES, HistoryStorage
 from durability_lab.histories.simulated.history_server import HistoryServer
@@ -42,7 +49,8 @@ from durability_lab.histories.store_copies import StoreCopies
 MS, S = 1_000_000, 1_000_000_000
 _LESSER: dict[str, ProvableCutClass] = {"os": "os", "vm": "vm"}  # than what an attestation means by itself
 
-_UNSHOWN_NS = 3 * 1_000_000_000  # a client that is frozen for longer must not look like a cut
+_UNSHOWN_NS = 3 * S  # a client that is frozen for longer must not look like a cut
+_REPORT_NS = 200 * MS  # in which a client that lives tells of an error, or of a write that waits
 _BOOT_S = 2.0
 _ARMING_S = 3.0
 _WRITING_S = 0.03
@@ -76,7 +84,9 @@ class World:
     frozen_ns: dict[int, int] = field(default_factory=dict)  # by run, since when its client is frozen
     frozen_shortly: set[int] = field(default_factory=set)  # runs whose client froze just before a cut
     pending: list[int] = field(default_factory=list)  # signals to a frozen client
-    goes_on_ns: int | None = None  # since when a client that stood still may write again, and be heard
+    heard_since_ns: int | None = None  # since when the server has heard of the client as it is now
+    dark_since_ns: int = 0  # when the network died last
+    like_cuts: int = 0  # what a series may count though it was no cut
     unheard_ns: int = 60 * MS
     machine_up: bool = True
     boots: int = 1
@@ -84,6 +94,7 @@ class World:
     drives: int = 1
     copied: bool = False  # the drive as it is has a copy of the one before
     client: Process | None = None
+    runs_before: int = 0  # on the drive when the client began
 
     def __post_init__(self) -> None:
         self.booted_ns = self.loop.now_ns - 100 * S
@@ -125,6 +136,11 @@ class World:
     def client_alive(self) -> bool:
         """Whether a run goes on."""
         return self.client is not None and bool(self.client.tasks)
+
+    @property
+    def client_run(self) -> int:
+        """The run of the client that lives or lived last; 0 before it has written anything."""
+        return next(reversed(self.plans), 0) if len(self.plans) > self.runs_before else 0
 
     @property
     def reachable(self) -> bool:
@@ -211,7 +227,7 @@ class World:
         """What every history ends with: the plug is pulled, everything is put right again, and the operator
         verifies."""
         self._note_runs()
-        self.storage.drive.hung = False
+        self.storage.drive.hung, self.storage.drive.failing = False, ""
         if self.client_alive:
             await self._cut(Step("cut"))
         await self._network(Step("network", (("up", "yes"),)))
@@ -240,6 +256,9 @@ class World:
             destroy_data=True,
             force=True,
         )
+        if not self.storage.mounted:
+            self.storage.mount()
+        self.runs_before = len(self.plans)
         self.client = Process("client")
         task = self.client.begin(self.loop, run(options, self.storage, io.StringIO()))
         if step["next"] != "armed":
@@ -256,9 +275,11 @@ class World:
         self._armed()
         for one in self.plans:
             self.names.setdefault(one, self._names_now)
-        if self.goes_on_ns is not None and self.goes_on_ns < self.loop.now_ns and self._can_be_heard():
-            self.ended_unheard.discard(next(reversed(self.plans), 0))
-            self.goes_on_ns = None
+        if (
+            self.heard_since_ns is not None
+            and self.loop.now_ns - self.heard_since_ns > self._unheard_for_ns()
+        ):
+            self._forget_excuses()
 
     def _armed(self) -> bool:
         """Note which runs are armed; whether the newest is."""
@@ -271,19 +292,28 @@ class World:
         await asyncio.sleep(int(step["ms"]) / 1000)
 
     async def _error(self, step: Step) -> None:
-        self.storage.drive.failing = "lasting" if step["lasting"] == "yes" else "once"
-        if self.storage.drive.failing == "lasting":
-            self.failed_with_power.update(list(self.plans)[-1:])
-        self.failed.update(list(self.plans)[-1:])
-        self._stops_writing()
+        if self.storage.drive.powered:
+            self.storage.drive.failing = "lasting" if step["lasting"] == "yes" else "once"
+            self._meet_error()
+            self._note_change()
+
+    def _meet_error(self) -> None:
+        """The client meets the error that the drive has for it."""
+        run, failing = self.client_run, self.storage.drive.failing
+        if failing and run not in self.failed and self._client_runs():
+            self._stops_writing()
+            self.failed.add(run)
+            if failing == "lasting":
+                self.failed_with_power.add(run)
 
     async def _hang(self, step: Step) -> None:
         self.storage.drive.hung = self.storage.drive.powered
         self._stops_writing()
+        self._note_change()
 
     async def _answer(self, step: Step) -> None:
         self.storage.drive.hung = False
-        self._writes_on()
+        self._note_change()
 
     async def _cut(self, step: Step) -> None:
         what = step["what"]
@@ -312,7 +342,7 @@ class World:
 
     def _note_frozen(self) -> None:
         """The machine or the server goes: whether the server had no time to see that the client is frozen."""
-        run = next(reversed(self.plans), 0)
+        run = self.client_run
         if self.client_alive and self.loop.now_ns - self.frozen_ns.get(run, 0) <= _UNSHOWN_NS:
             self.frozen_shortly.add(run)
 
@@ -355,9 +385,13 @@ class World:
         self.metadata_lost |= self._metadata_lost_now()
 
     def _stops_writing(self) -> None:
-        """The client writes no more from here on: if the network is dead, it does not use up its credit."""
-        if self.client_alive and not self.network.up:
-            self.ended_unheard.update(list(self.plans)[-1:])
+        """The client writes no more from here on: if the network is dead, it does not use up its credit. If
+        it had stopped long before the network died, the server knows."""
+        run = self.client_run
+        wrote_ns = self.storage.drive.promised_ns.get(run, 0)
+        before_ns = self.dark_since_ns - AT_RISK_NS - self.unheard_ns
+        if self.client_alive and not self.network.up and wrote_ns >= before_ns:
+            self.ended_unheard.add(run)
 
     def _die(self, *, silent: bool) -> None:
         """The client's process is gone, with its machine or by itself."""
@@ -379,7 +413,7 @@ class World:
         if not self.storage.drive.powered:
             self.storage.drive.power_on()
         if off and step["cut"] == "yes":
-            await asyncio.sleep(_BOOT_S / 2)
+            await asyncio.sleep(_BOOT_S * 3 / 4)  # nothing that was promised before is at risk by now
             self._note_cut("drive" if self.machine_up else "machine")
             self._lose_power()
             return
@@ -403,6 +437,7 @@ class World:
         self._die(silent=False)
         self.storage.unmount()
         self.restarted.update(self.plans)
+        self.like_cuts += not self.ended_unheard.isdisjoint(self.plans)
         await asyncio.sleep(_BOOT_S)
         self.network.darken(*self.ended)  # what could not be sent by now never is
         self._start_machine()
@@ -435,59 +470,80 @@ class World:
     async def _freeze(self, step: Step) -> None:
         if self.client_alive and self.client is not None and not self.client.frozen:
             self._stops_writing()
-            self.frozen_ns[next(reversed(self.plans), 0)] = self.loop.now_ns
+            self.frozen_ns[self.client_run] = self.loop.now_ns
             self.client.freeze()
+            self._note_change()
 
     async def _thaw(self, step: Step) -> None:
         if self.client is not None and self.client.frozen:
-            self.frozen_ns.pop(next(reversed(self.plans), 0), None)
+            self.frozen_ns.pop(self.client_run, None)
             self.client.thaw()
             self.network.thaw(self.client)
             pending, self.pending = self.pending, []
-            self._writes_on()
+            self._meet_error()
+            self._note_change()
             for number in pending:
                 await self._signal(number)
 
-    def _writes_on(self) -> None:
-        """The client may write again, and be heard: once some time has passed, how it stopped before means
-        nothing any more."""
-        self.goes_on_ns = self.loop.now_ns if self._can_be_heard() else None
+    def _client_runs(self) -> bool:
+        """Whether the client lives, and its system lets it run."""
+        return self.client_alive and self.client is not None and not self.client.frozen
 
-    def _can_be_heard(self) -> bool:
-        """Whether the client writes, and nothing keeps the server from hearing of it."""
-        run = next(reversed(self.plans), 0)
-        held = self.storage.drive.hung or (self.client is not None and self.client.frozen)
-        return self.client_alive and self.network.up and not held and run not in self.failed
+    def _note_change(self) -> None:
+        """From now on the client, its drive or its way to the server is another than before."""
+        self.heard_since_ns = self.loop.now_ns if self.network.up and self.server.runs else None
+
+    def _unheard_for_ns(self) -> float:
+        """How long it takes until the server has heard how the client is, or why it ended by itself."""
+        failed = self.client is not None and self.client_run in self.failed
+        if not self.client_alive:
+            return _REPORT_NS if failed else math.inf
+        if not self._client_runs():
+            return _UNSHOWN_NS
+        return _REPORT_NS if failed or self.storage.drive.hung else 0
+
+    def _forget_excuses(self) -> None:
+        """The server has heard of the client: how it stopped before means nothing any more."""
+        self.heard_since_ns = None
+        self.ended_unheard.discard(self.client_run)
+        if self._client_runs():
+            self.frozen_shortly.discard(self.client_run)
 
     async def _kill(self, step: Step) -> None:
         self._die(silent=False)
 
     async def _network(self, step: Step) -> None:
         self._turn_network(up=step["up"] == "yes")
-        frozen = self.client is not None and self.client.frozen
-        if frozen or self.storage.drive.hung or self.failed.intersection(list(self.plans)[-1:]):
+        stuck = self.storage.drive.hung or self.client_run in self.failed
+        if stuck or not self._client_runs():
             self._stops_writing()
 
     def _turn_network(self, *, up: bool) -> None:
         """A network that dies takes with it what a client that had ended sent last."""
+        if self.network.up and not up:
+            self.dark_since_ns = self.loop.now_ns
         self.network.turn(up=up)
         if not up and self.ended and self.network.unheard(self.ended[-1]):
             self.ended_unheard.update(list(self.plans)[-1:])
-        self._writes_on()
+        self._note_change()
 
     async def _resize(self, step: Step) -> None:
         if not self.client_alive:
+            before_bytes = self.storage.drive.size_bytes
             self.storage.drive.resize(SIZE_BYTES * int(step["percent"]) // 100)
+            self.like_cuts += self.storage.drive.size_bytes < before_bytes
 
     async def _replace(self, step: Step) -> None:
         if not self.client_alive and self.storage.drive.powered:
             self.drives += 1
+            self.like_cuts += self.history.serials in ("same", "none")
             before, self.storage = self.storage, self._drive()
             self.copied = step["holds"] == "copy"
             if self.copied:
                 self.storage.copy_from(before)
             self.broken_before = []
             self.armed = []
+            self.runs_before = 0
 
     async def _renumber(self, step: Step) -> None:
         if not self.client_alive:
@@ -515,12 +571,14 @@ class World:
             server.machine_changes(moved=how == "moved")
         if not server.runs and how != "kill":
             await server.start()
+        self._note_change()
 
     def _kill_server(self) -> None:
         if self.server.runs:
             self._armed()
             self._note_frozen()
             self.server.kill()
+            self._note_change()
 
     async def _copy(self, step: Step) -> None:
         self.server.copy(self.store.add_copy())
