@@ -54,10 +54,20 @@ USUAL = {
 }
 _HARDWARE = 9  # times as often a machine is none of a hypervisor, beside each other kind
 _HONEST = 8  # times as often a drive is honest, beside each other kind: a liar's loss hides other verdicts
-# A run in trouble, some time, the end of its boot, time in which its client tells of that. Single draws
-# seldom put these in a row. Every verdict about what was at risk rests on such a history: it is drawn as one.
-_TROUBLES = ("error", "hang", "network", "kill", "freeze")
-_ENDS = ("cut", "reboot")
+_SECONDS = "seconds"  # in a row: some seconds pass
+# Single draws seldom put these in a row, and many verdicts rest on such histories. A run in trouble, some time,
+# the end of its boot, time in which its client tells of that; a log that is older than the target; a run that
+# is verified twice before the next one.
+_ROWS = (
+    *(
+        (trouble, "pass", end, _SECONDS)
+        for trouble in ("error", "hang", "network", "kill", "freeze")
+        for end in ("cut", "reboot")
+    ),
+    ("copy", _SECONDS, "cut", "server"),
+    ("copy", "run", "cut", "server"),
+    ("cut", "boot", "verify", "verify", "run"),
+)
 
 # What Hypothesis draws first in every search; many searches would play it as often.
 SIMPLEST: Final = History(
@@ -143,6 +153,8 @@ class WrongVerdictError(AssertionError):
 
 
 def _step(kind: str) -> st.SearchStrategy[Step]:
+    if kind == _SECONDS:
+        return st.sampled_from([Step("pass", (("ms", ms),)) for ms in ("1500", "4000")])
     words = {
         word: st.sampled_from((values[0],) * (USUAL.get((kind, word), 1) - 1) + values)
         for word, values in KINDS[kind].words.items()
@@ -159,10 +171,8 @@ def _step(kind: str) -> st.SearchStrategy[Step]:
 
 def histories() -> st.SearchStrategy[History]:
     """Any history: it begins with a run."""
-    single = [(_step(kind),) for kind in KINDS for _ in range(WEIGHTS.get(kind, 1))]
-    seconds = st.sampled_from([Step("pass", (("ms", ms),)) for ms in ("1500", "4000")])
-    troubles = [(_step(kind), _step("pass"), _step(end), seconds) for kind in _TROUBLES for end in _ENDS]
-    in_a_row = st.sampled_from([*single, *troubles]).flatmap(lambda steps: st.tuples(*steps))
+    single = [(kind,) for kind in KINDS for _ in range(WEIGHTS.get(kind, 1))]
+    in_a_row = st.sampled_from([*single, *_ROWS]).flatmap(lambda kinds: st.tuples(*map(_step, kinds)))
     steps = st.tuples(_step("run"), st.lists(in_a_row, max_size=STEPS_MAX)).map(
         lambda drawn: (drawn[0], *chain.from_iterable(drawn[1]))
     )
