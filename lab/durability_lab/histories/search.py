@@ -55,9 +55,9 @@ USUAL = {
 _HARDWARE = 9  # times as often a machine is none of a hypervisor, beside each other kind
 _HONEST = 8  # times as often a drive is honest, beside each other kind: a liar's loss hides other verdicts
 _SECONDS = "seconds"  # in a row: some seconds pass
-# Single draws seldom put these in a row, and many verdicts rest on such histories. A run in trouble, some time,
-# the end of its boot, time in which its client tells of that; a log that is older than the target; a run that
-# is verified twice before the next one.
+# Single draws seldom put these in a row, and many verdicts rest on such histories. A run in trouble, some
+# time, the end of its boot, time in which its client tells of that; a log that is older than the target; a
+# run that is verified twice before the next one.
 _ROWS = (
     *(
         (trouble, "pass", end, _SECONDS)
