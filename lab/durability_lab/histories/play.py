@@ -140,7 +140,7 @@ def _keep(world: Playable, answer: VerifyAnswer) -> None:
     if "loss-withdrawn" in codes and before == LOSS_BY_READS:
         before = ""
     world.standing[run] = max(before, word, key=WEIGHTS.__getitem__)
-    if world.standing[run] == LOSS_BY_READS:
+    if word == LOSS_BY_READS:
         world.unanswered.discard(run)  # nothing had withdrawn it
 
 

@@ -288,6 +288,36 @@ CALLED_WRONG = {
         "run workload=create",
         "loss",
     ),
+    "a frozen client whose connection is over": (
+        "drive honest; counters no",
+        f"run; network; freeze; {'pass ms=4000; ' * 3}network up=yes; pass ms=4000",
+        "durable",
+    ),
+    "a client that has not connected again": (
+        "drive honest; counters no",
+        f"run; network; freeze; {'pass ms=4000; ' * 3}network up=yes; thaw; pass ms=1; kill; pass ms=1500; cut",
+        "durable",
+    ),
+    "a client that gave up in a dead network": (
+        "drive honest; counters no",
+        f"run; network; error; {'pass ms=4000; ' * 6}network up=yes; pass ms=400; cut",
+        "durable",
+    ),
+    "a client frozen shortly before the network died": (
+        "drive honest; counters no",
+        "run; freeze; pass ms=1500; network; pass ms=4000",
+        "durable",
+    ),
+    "a mount after a client was killed in a commit": (
+        "target file; drive honest; counters no",
+        "run workload=unlink; kill; unmount; run workload=unlink",
+        "durable",
+    ),
+    "a drive that comes back after a client was killed in a commit": (
+        "target file; drive honest; counters no",
+        "run workload=unlink; kill; cut what=drive; boot; run workload=unlink",
+        "durable",
+    ),
     "a loss by reads that nobody saw withdrawn": (
         "seed 2; drive unreadable:share=0.05,recovery_ms=3000; counters no",
         f"run size_kib=1024; pass ms=400; cut; boot; {'pass ms=400; ' * 2}pass ms=100; {'pass ms=20; ' * 4}"

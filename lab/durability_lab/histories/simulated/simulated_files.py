@@ -71,6 +71,7 @@ class SimulatedFileSystem:
         self._committing = False
         self._failed = False
         self._generation = self._drive.generation
+        self._mount = object()  # what a writer of an earlier mount does is nothing of this one
 
     def make(self) -> None:
         """An empty file system."""
@@ -152,22 +153,30 @@ class SimulatedFileSystem:
             fiber.sleep(_WAIT_S)
         if self._has_failed():
             raise OSError(errno.EIO, "the file system has failed")
+        mount = self._mount
         self._committing = True
         operations, self._pending = self._pending, []
         try:
             self._drive.flush()
+            self._require_mount(mount)
             if operations:
                 self._append(operations)
-            if self._has_failed():
-                raise OSError(errno.EIO, "the drive was enumerated anew")
+            self._require_mount(mount)
         except greenlet.GreenletExit:  # who asked for it is killed, and the next commit does it
-            self._pending = operations + self._pending
+            if self._mount is mount:
+                self._pending = operations + self._pending
             raise
         except BaseException:
-            self._failed = True
+            if self._mount is mount:
+                self._failed = True
             raise
         finally:
-            self._committing = False
+            if self._mount is mount:
+                self._committing = False
+
+    def _require_mount(self, mount: object) -> None:
+        if self._mount is not mount or self._has_failed():
+            raise OSError(errno.EIO, "the file system was mounted anew, or has failed")
 
     def _append(self, operations: list[tuple[Any, ...]]) -> None:
         body = pack([list(operation) for operation in operations])

@@ -38,6 +38,7 @@ class VirtualNetwork:
         self._owner: Any = None
         self._ends: dict[End, None] = {}  # in the order in which they were made
         self._dark: list[End] = []
+        self._heard_end_of: set[Any] = set()
         self._changed: list[asyncio.Future[None]] = []
 
     def listen(self, factory: Callable[[], asyncio.BaseProtocol], owner: Any) -> VirtualListener:
@@ -92,6 +93,18 @@ class VirtualNetwork:
                     end.send_end("fin")
                 else:
                     end.send_reset()
+
+    def connected(self, owner: Any) -> bool:
+        """Whether the process has a connection that lives at both ends."""
+        return any(end.lives and end.peer.lives for end in self._ends_of(owner))
+
+    def heard_end(self, owner: Any) -> bool:
+        """Whether the server heard a connection of the process end in order."""
+        return owner in self._heard_end_of
+
+    def note_end(self, owner: Any) -> None:
+        """It did."""
+        self._heard_end_of.add(owner)
 
     def unheard(self, owner: Any) -> bool:
         """Whether something that the process sent has not arrived yet."""
@@ -186,6 +199,11 @@ class End(asyncio.Transport):
     def has_to_say(self) -> bool:
         """Whether something was sent that has not arrived."""
         return bool(self._queue or self._way)
+
+    @property
+    def lives(self) -> bool:
+        """Whether this end is open and its process there."""
+        return not (self.gone or self._over or self._closing)
 
     # What protocols call.
 
@@ -307,6 +325,8 @@ class End(asyncio.Transport):
         """Something comes from the other end."""
         if self.gone or self._over:
             return
+        if what == "fin":
+            self._network.note_end(self.peer.owner)
         if isinstance(self.owner, Process) and self.owner.frozen:
             self._unread.append(what)
         else:

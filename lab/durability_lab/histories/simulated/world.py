@@ -28,7 +28,6 @@ from durability_client.run.run_command import run
 from durability_client.verify.verify_command import VerifyOptions
 from durability_lab.drive.drive_log import Broken
 from durability_lab.histories.cuts_and_answers import (
-    AT_RISK_NS,
     ATTESTATION,
     PlayedCut,
     VerifyAnswer,
@@ -50,7 +49,7 @@ MS, S = 1_000_000, 1_000_000_000
 _LESSER: dict[str, ProvableCutClass] = {"os": "os", "vm": "vm"}  # than what an attestation means by itself
 
 _UNSHOWN_NS = 3 * S  # a client that is frozen for longer must not look like a cut
-_REPORT_NS = 200 * MS  # in which a client that lives tells of an error, or of a write that waits
+_REPORT_NS = 200 * MS  # in which a client tells how it is
 _BOOT_S = 2.0
 _ARMING_S = 3.0
 _WRITING_S = 0.03
@@ -275,10 +274,11 @@ class World:
         self._armed()
         for one in self.plans:
             self.names.setdefault(one, self._names_now)
-        if (
-            self.heard_since_ns is not None
-            and self.loop.now_ns - self.heard_since_ns > self._unheard_for_ns()
-        ):
+        if self.heard_since_ns is None:
+            return
+        if self.client_alive and not self.network.connected(self.client):
+            self.heard_since_ns = self.loop.now_ns
+        elif self.loop.now_ns - self.heard_since_ns > self._unheard_for_ns():
             self._forget_excuses()
 
     def _armed(self) -> bool:
@@ -389,7 +389,7 @@ class World:
         it had stopped long before the network died, the server knows."""
         run = self.client_run
         wrote_ns = self.storage.drive.promised_ns.get(run, 0)
-        before_ns = self.dark_since_ns - AT_RISK_NS - self.unheard_ns
+        before_ns = self.dark_since_ns - _UNSHOWN_NS - self.unheard_ns
         if self.client_alive and not self.network.up and wrote_ns >= before_ns:
             self.ended_unheard.add(run)
 
@@ -436,8 +436,8 @@ class World:
         await self._signal(signal.SIGTERM)
         self._die(silent=False)
         self.storage.unmount()
+        self.like_cuts += bool(self.ended_unheard.intersection(self.plans) - self.restarted)
         self.restarted.update(self.plans)
-        self.like_cuts += not self.ended_unheard.isdisjoint(self.plans)
         await asyncio.sleep(_BOOT_S)
         self.network.darken(*self.ended)  # what could not be sent by now never is
         self._start_machine()
@@ -495,12 +495,10 @@ class World:
 
     def _unheard_for_ns(self) -> float:
         """How long it takes until the server has heard how the client is, or why it ended by itself."""
+        if self.client_alive:
+            return _REPORT_NS if self._client_runs() else _UNSHOWN_NS
         failed = self.client is not None and self.client_run in self.failed
-        if not self.client_alive:
-            return _REPORT_NS if failed else math.inf
-        if not self._client_runs():
-            return _UNSHOWN_NS
-        return _REPORT_NS if failed or self.storage.drive.hung else 0
+        return _REPORT_NS if failed and self.network.heard_end(self.client) else math.inf
 
     def _forget_excuses(self) -> None:
         """The server has heard of the client: how it stopped before means nothing any more."""
