@@ -295,7 +295,8 @@ CALLED_WRONG = {
     ),
     "a client that has not connected again": (
         "drive honest; counters no",
-        f"run; network; freeze; {'pass ms=4000; ' * 3}network up=yes; thaw; pass ms=1; kill; pass ms=1500; cut",
+        f"run; network; freeze; {'pass ms=4000; ' * 3}network up=yes; thaw; pass ms=1; kill; pass ms=1500;"
+        " cut",
         "durable",
     ),
     "a client that gave up in a dead network": (
