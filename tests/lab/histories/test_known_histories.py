@@ -288,6 +288,11 @@ CALLED_WRONG = {
         "run workload=create",
         "loss",
     ),
+    "power lost while a loss by reads is seen again": (
+        "target file; drive unreadable:share=0.05; counters no",
+        "run; cut; boot; verify; verify cut_after=30 beside=yes",
+        "loss loss loss loss",
+    ),
     "a frozen client whose connection is over": (
         "drive honest; counters no",
         f"run; network; freeze; {'pass ms=4000; ' * 3}network up=yes; pass ms=4000",

@@ -380,6 +380,8 @@ class World:
         self.machine_up = False
 
     def _lose_power(self) -> None:
+        if self.storage.drive.powered:  # one without power gives nothing back that shows what it has lost
+            self.broken_before += self.storage.drive.broken(self.storage.log)
         self.storage.drive.cut()
         self.broken_before += self.storage.drive.broken(self.storage.log)
         self.metadata_lost |= self._metadata_lost_now()
