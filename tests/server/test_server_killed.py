@@ -7,11 +7,8 @@ import io
 import json
 import os
 import random
-import re
-import subprocess
-import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +16,20 @@ import pytest
 
 from durability.errors import TargetError
 from durability.formats.case import Case, case_from_value
-from durability.protocol.auth import APPLICATION
-from durability.protocol.local_address import socket_name
-from durability.protocol.messages import CaseFile, Export, Invite, Invited
-from durability.units import format_run, parse_address
-from durability_client.link.endpoint import Endpoint, endpoint
+from durability.protocol.messages import CaseFile, Export
+from durability.units import format_run
+from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import Connection, connect
 from durability_client.run.planning import RunOptions
 from durability_client.run.run_command import RunSummary, run
 from durability_client.verify.verify_command import VerifyOptions, verify
 from durability_lab.drive.faults import FlushIgnored, Honest
 from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
-from durability_lab.support.local_server import join_server
 from durability_lab.support.postgresql import PostgreSQL
+from durability_lab.support.server_fleet import Fleet, FleetServer
 from tests.armed_runs import armed_runs
 from tests.waiting import DEADLINE_S
 
-COMMAND = str(Path(sys.executable).with_name("durability"))
 KILLS = int(os.environ.get("DURABILITY_SERVER_KILLS", "10"))
 MODELS = (FlushIgnored(), FlushIgnored(), Honest(), Honest())  # of the drives of four clients
 OPERATIONS = (0, 1, 2, 10, 100, 300, 1000, 3000)  # of all runs between two kills
@@ -48,54 +42,6 @@ Client = asyncio.Task[RunSummary]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # starts the server again and again
 
 
-class KillableServer:
-    """`durability serve` as a process that can be killed and started again on the same port and store."""
-
-    def __init__(self, directory: Path, store_url: str) -> None:
-        self._directory = directory
-        self._store_url = store_url
-        self._listen = "127.0.0.1:0"
-        self._process: subprocess.Popen[str] | None = None
-
-    def start(self) -> None:
-        """Start it; returns when it listens."""
-        command = [COMMAND, "serve", "--listen", self._listen]
-        command += ["--store", self._store_url]
-        environment = {**os.environ, "XDG_STATE_HOME": str(self._directory)}
-        log_file = self._directory / "server.log"
-        with log_file.open("a") as log:
-            self._process = subprocess.Popen(
-                command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True
-            )
-        assert self._process.stdout is not None
-        said = self._process.stdout.readline()
-        found = re.fullmatch(r"Listening on (\S+)\.\n", said)
-        assert found, said + log_file.read_text()
-        self._listen = found[1]
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        if self._process is not None:
-            with self._process as process:
-                process.kill()
-
-    async def join(self) -> None:
-        """Join it, once."""
-        _, port = parse_address(self._listen)
-        local = Endpoint(local=self._directory / APPLICATION / socket_name(port))
-        with closing(await connect(local, "operate")) as operator:
-            invited = await operator.request(Invite(role="client", name=""), Invited)
-        await join_server(invited, self._listen, self._credential)
-
-    @property
-    def endpoint(self) -> Endpoint:
-        return endpoint(self._listen, self._credential)
-
-    @property
-    def _credential(self) -> Path:
-        return self._directory / "credential.json"
-
-
 async def case_of(query: Connection, run_id: int) -> Case:
     """The run as the server has it in memory."""
     return case_from_value((await query.request(Export(run=run_id), CaseFile)).case)
@@ -106,11 +52,9 @@ async def received(query: Connection, runs: Sequence[int]) -> int:
     return sum([sum((await case_of(query, run_id)).frontiers) for run_id in runs])
 
 
-async def until_acked(
-    server: KillableServer, runs: Sequence[int], clients: Sequence[Client], count: int
-) -> None:
+async def until_acked(where: Endpoint, runs: Sequence[int], clients: Sequence[Client], count: int) -> None:
     """Wait until the server has received `count` acknowledgements more of `runs` together."""
-    query = await connect(server.endpoint, "query")
+    query = await connect(where, "query")
     wanted = await received(query, runs) + count
     async with asyncio.timeout(DEADLINE_S):
         while await received(query, runs) < wanted:
@@ -118,11 +62,11 @@ async def until_acked(
     query.close()
 
 
-async def verdict(server: KillableServer, storage: SimulatedStorage, run_id: int) -> dict[str, Any]:
+async def verdict(where: Endpoint, storage: SimulatedStorage, run_id: int) -> dict[str, Any]:
     """The document of `verify --json`."""
     answer = io.StringIO()
     options = VerifyOptions(
-        target=None, endpoint=server.endpoint, run=run_id, attest_cut="the drive was cut", json=True
+        target=None, endpoint=where, run=run_id, attest_cut="the drive was cut", json=True
     )
     await verify(options, storage=storage, out=answer)
     document: dict[str, Any] = json.loads(answer.getvalue())
@@ -130,7 +74,8 @@ async def verdict(server: KillableServer, storage: SimulatedStorage, run_id: int
 
 
 async def kill_under_load(
-    server: KillableServer,
+    server: FleetServer,
+    where: Endpoint,
     runs: Sequence[int],
     clients: Sequence[Client],
     deaths: Sequence[Callable[[], None]],
@@ -139,38 +84,38 @@ async def kill_under_load(
     """End the server and its database by `deaths`, in an order and at moments that `chance` draws, and start
     the server again, each time."""
     for _ in range(KILLS):
-        await until_acked(server, runs, clients, chance.randrange(1 + chance.choice(OPERATIONS)))
+        await until_acked(where, runs, clients, chance.randrange(1 + chance.choice(OPERATIONS)))
         for die in chance.sample(deaths, len(deaths)):
             await asyncio.to_thread(die)
         await asyncio.to_thread(server.start)
 
 
 @pytest.fixture
-def server(tmp_path: Path, store_url: str) -> Iterator[KillableServer]:
-    """A server that has not been started yet; killed at the end."""
-    server = KillableServer(tmp_path, store_url)
-    yield server
-    server.kill()
+def fleet(store_url: str) -> Iterator[Fleet]:
+    """One server, not started yet; killed at the end."""
+    with tempfile.TemporaryDirectory(prefix="durability-killed-") as directory:
+        fleet = Fleet(store_url, Path(directory), count=1)
+        yield fleet
+        fleet.end()
 
 
 @pytest.fixture
-def deaths(
-    server: KillableServer, store_url: str, request: pytest.FixtureRequest
-) -> list[Callable[[], None]]:
+def deaths(fleet: Fleet, store_url: str, request: pytest.FixtureRequest) -> list[Callable[[], None]]:
     """What ends the server, and its PostgreSQL, which is then started again."""
+    (server,) = fleet.servers
     if store_url.startswith("sqlite"):
-        return [server.kill]
+        return [server.end]
     database: PostgreSQL = request.getfixturevalue("postgresql")
 
     def crash() -> None:
         database.stop()
         database.start()
 
-    return [server.kill, crash]
+    return [server.end, crash]
 
 
 async def test_a_server_that_is_killed_costs_no_verdict(
-    server: KillableServer, deaths: list[Callable[[], None]]
+    fleet: Fleet, deaths: list[Callable[[], None]]
 ) -> None:
     """After many kills of the server at random acknowledgements of four runs, all go on. A cut makes honest
     drives durable and liars a loss. No run has more than its client acknowledged: each record that the
@@ -182,25 +127,24 @@ async def test_a_server_that_is_killed_costs_no_verdict(
         for number, model in enumerate(MODELS)
     }
     drives = sorted(models, key=lambda drive: str(drive.path))  # as `armed_runs` has them
-    await asyncio.to_thread(server.start)
-    await server.join()
-    options = RunOptions(endpoint=server.endpoint, size_bytes=SIZE_BYTES, destroy_data=True)
+    where = await fleet.start()
+    options = RunOptions(endpoint=where, size_bytes=SIZE_BYTES, destroy_data=True)
     clients = [asyncio.create_task(run(options, drive, io.StringIO())) for drive in drives]
-    runs = await armed_runs(server.endpoint, clients)
+    runs = await armed_runs(where, clients)
 
-    await kill_under_load(server, runs, clients, deaths, random.Random(seed))
+    await kill_under_load(fleet.servers[0], where, runs, clients, deaths, random.Random(seed))
 
     for drive, run_id, client in zip(drives, runs, clients, strict=True):
-        await until_acked(server, [run_id], [client], LAST_OPERATIONS)
+        await until_acked(where, [run_id], [client], LAST_OPERATIONS)
         drive.cut()
         with pytest.raises(TargetError):
             await client
-    query = await connect(server.endpoint, "query")
+    query = await connect(where, "query")
     for run_id in runs:
         case = await case_of(query, run_id)
         assert (case.session_end, case.tainted) == ("target-error", ""), format_run(run_id)
     for drive, run_id in zip(drives, runs, strict=True):
         drive.power_on()
-        document = await verdict(server, drive, run_id)
+        document = await verdict(where, drive, run_id)
         assert document["verdict"] == ("durable" if models[drive].honest else "loss"), document
         assert document["at_risk"]["ms1000"] > 0, document

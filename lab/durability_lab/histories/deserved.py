@@ -63,15 +63,14 @@ class KnownTruth(Protocol):
     """What a world knows of its history. `armed`: the runs that the server armed on the drive as it is, and
     `known`: those that the store has as it is now;
     `ended_unheard`: those that stopped writing in a dead network; `restarted`: those whose machine was shut
-    down in order and started again; `failed_with_power`: those whose drive
-    failed everything, with power; `frozen_shortly`: those whose client was frozen just before a cut, or
-    before the server's end; `sound`: the runs that
-    nothing happened to but one cut of the power under load, and what follows it; `lossy`: those of which an
-    earlier verify may have found a loss rightly; `like_cuts`: what a series may count though it was no cut (a
-    drive that became smaller, a clean restart in a dead network, where drives look alike one in the place of
-    another); `mistakable`: nothing that a system shows tells the drive as
-    it is from one before it, on which there were runs; `load_known`: a run under load is known not to have
-    waited for its server. `unheard_ns`: the most that may lie between a promise and the receipt of its
+    down in order and started again; `failed_with_power`: those whose drive failed everything, with power;
+    `frozen_shortly`: those whose client was frozen just before a cut, or before the server's end; `sound`:
+    those that nothing happened to but one cut of the power under load, and what follows it; `lossy`: those of
+    which an earlier verify may have found a loss rightly; `like_cuts`: what a series may count though it was
+    no cut (a drive that became smaller, a clean restart in a dead network, where drives look alike one in the
+    place of another); `mistakable`: nothing that a system shows tells the drive as it is from one before it,
+    on which there were runs; `load_known`: a run under load is known not to have waited for its server.
+    `unheard_ns`: the most that may lie between a promise and the receipt of its
     acknowledgement, and between the last frame and the cut, together."""
 
     history: History

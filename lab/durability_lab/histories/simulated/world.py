@@ -300,7 +300,7 @@ class World:
     def _meet_error(self) -> None:
         """The client meets the error that the drive has for it."""
         run, failing = self.client_run, self.storage.drive.failing
-        if failing and run not in self.failed and self._client_runs():
+        if failing and run not in self.failed and self._client_goes_on():
             self._stops_writing()
             self.failed.add(run)
             if failing == "lasting":
@@ -487,7 +487,7 @@ class World:
             for number in pending:
                 await self._signal(number)
 
-    def _client_runs(self) -> bool:
+    def _client_goes_on(self) -> bool:
         """Whether the client lives, and its system lets it run."""
         return self.client_alive and self.client is not None and not self.client.frozen
 
@@ -498,7 +498,7 @@ class World:
     def _unheard_for_ns(self) -> float:
         """How long it takes until the server has heard how the client is, or why it ended by itself."""
         if self.client_alive:
-            return _REPORT_NS if self._client_runs() else _UNSHOWN_NS
+            return _REPORT_NS if self._client_goes_on() else _UNSHOWN_NS
         failed = self.client is not None and self.client_run in self.failed
         return _REPORT_NS if failed and self.network.heard_end(self.client) else math.inf
 
@@ -506,7 +506,7 @@ class World:
         """The server has heard of the client: how it stopped before means nothing any more."""
         self.heard_since_ns = None
         self.ended_unheard.discard(self.client_run)
-        if self._client_runs():
+        if self._client_goes_on():
             self.frozen_shortly.discard(self.client_run)
 
     async def _kill(self, step: Step) -> None:
@@ -515,7 +515,7 @@ class World:
     async def _network(self, step: Step) -> None:
         self._turn_network(up=step["up"] == "yes")
         stuck = self.storage.drive.hung or self.client_run in self.failed
-        if stuck or not self._client_runs():
+        if stuck or not self._client_goes_on():
             self._stops_writing()
 
     def _turn_network(self, *, up: bool) -> None:
