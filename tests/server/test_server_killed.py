@@ -78,6 +78,7 @@ async def kill_under_load(
     where: Endpoint,
     runs: Sequence[int],
     clients: Sequence[Client],
+    *,
     deaths: Sequence[Callable[[], None]],
     chance: random.Random,
 ) -> None:
@@ -132,7 +133,7 @@ async def test_a_server_that_is_killed_costs_no_verdict(
     clients = [asyncio.create_task(run(options, drive, io.StringIO())) for drive in drives]
     runs = await armed_runs(where, clients)
 
-    await kill_under_load(fleet.servers[0], where, runs, clients, deaths, random.Random(seed))
+    await kill_under_load(fleet.servers[0], where, runs, clients, deaths=deaths, chance=random.Random(seed))
 
     for drive, run_id, client in zip(drives, runs, clients, strict=True):
         await until_acked(where, [run_id], [client], LAST_OPERATIONS)
