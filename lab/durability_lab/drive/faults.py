@@ -454,7 +454,18 @@ class Hanging(Regional):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Smaller(Cached):
+class ChangedByCut(Cached):
+    """After its cut number `from_cut`, and for good, the drive is not what it was."""
+
+    from_cut: int = _count(_FIRST_CUT)
+
+    def has_changed(self, cuts: int) -> bool:
+        """Whether so many cuts have changed it."""
+        return cuts >= self.from_cut
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Smaller(ChangedByCut):
     """After a cut the drive has only a `share` of its sectors, in whole blocks of 4096 bytes.
 
     Some of Intel's SSD 320 series came back from a power loss as drives of 8 MB ("Bad Context 13x", 2011).
@@ -465,14 +476,14 @@ class Smaller(Cached):
     share: float = _chance(0.001)
 
     def capacity_bytes(self, size_bytes: int, *, cuts: int) -> int:
-        """All of `size_bytes` before the first cut, `share` of it, in whole pages, after that."""
-        if not cuts:
+        """All of `size_bytes` at first, `share` of it, in whole pages, once the drive has changed."""
+        if not self.has_changed(cuts):
             return size_bytes
         return min(size_bytes, max(1, int(size_bytes * self.share) // PAGE_BYTES) * PAGE_BYTES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Empty(Cached):
+class Empty(ChangedByCut):
     """After a cut every sector is zeros: the mapping table is lost, the capacity is as before.
 
     A drive that was erased reads like this, and so does one whose firmware starts anew with an empty table.
@@ -483,11 +494,12 @@ class Empty(Cached):
 
     def wake(self, drive: Drive) -> None:
         """Forget everything."""
-        drive.media.clear()
+        if self.has_changed(drive.cuts):
+            drive.media.clear()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dead(Cached):
+class Dead(ChangedByCut):
     """After a cut every request fails with an I/O error, and goes on to fail.
 
     One of 15 SSDs was dead after its cuts (Zheng et al., FAST 2013). To a host it is a drive without its
@@ -497,21 +509,21 @@ class Dead(Cached):
     name: ClassVar[str] = "dead"
 
     def accept(self, drive: Drive, offset: int, data: bytes, *, fua: bool) -> None:
-        """As any cached drive, until the first cut. Raises OSError with EIO."""
+        """As any cached drive, until it is dead. Raises OSError with EIO."""
         self._require_life(drive)
         Cached.accept(self, drive, offset, data, fua=fua)
 
     def flush(self, drive: Drive) -> None:
-        """As any cached drive, until the first cut. Raises OSError with EIO."""
+        """As any cached drive, until it is dead. Raises OSError with EIO."""
         self._require_life(drive)
         Cached.flush(self, drive)
 
     def check_read(self, drive: Drive, offset: int, length: int) -> None:
-        """Raises OSError with EIO after a cut."""
+        """Raises OSError with EIO once it is dead."""
         self._require_life(drive)
 
     def _require_life(self, drive: Drive) -> None:
-        if drive.cuts:
+        if self.has_changed(drive.cuts):
             raise OSError(errno.EIO, "the drive is dead")
 
 

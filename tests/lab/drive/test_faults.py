@@ -526,3 +526,19 @@ def test_empty_drive_works_after_the_cut() -> None:
     drive.flush()
     assert drive.read(0, SECTOR) == fill(2)
     assert not any(after_cut(drive))
+
+
+@pytest.mark.parametrize("model", ["smaller", "dead", "empty"])
+def test_a_drive_changes_with_the_cut_that_its_spec_names(model: str) -> None:
+    """Until then it keeps size and content, as an honest drive; from then on it is as after a first cut."""
+    drive = drive_of(f"{model}:from_cut=3")
+    size_bytes = drive.size_bytes
+    drive.write(0, fill(1), fua=True)
+    for cut in range(1, 5):
+        drive.cut()
+        drive.power_on()
+        try:
+            kept = (drive.size_bytes, drive.read(0, SECTOR)) == (size_bytes, fill(1))
+        except OSError:
+            kept = False
+        assert kept == (cut < 3), f"after cut {cut}"
