@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.drives import measured_on
-from durability.bench.catalogue import HEADLINE, HELD_COMMIT, HELD_FILL
+from durability.bench.catalogue import HEADLINE, HELD
 from durability.bench.cells import MIB
 from durability.bench.result import encode
 from durability.errors import EXIT_INCONCLUSIVE, EXIT_LOSS, EXIT_OK
@@ -22,7 +22,7 @@ from tests.lab.kernel_rig.under_load import again_after_a_standstill
 pytestmark = [pytest.mark.usefixtures("rig_machine"), pytest.mark.slow]
 CUTS = 2
 MODELS = {"honest": "honest", "liar": "flush-ignored"}
-CELLS = (HEADLINE, HELD_COMMIT, HELD_FILL)
+CELLS = (HEADLINE, *HELD)
 PROFILE = """
 [profile]
 title = "A drive of the lab"
@@ -48,15 +48,39 @@ required = false
 reason = "Nothing is filled in half a second."
 """
 
+# More than any drive gives. Two kinds never refuse, because a longer load may show more.
+DEMANDS = {
+    "commit-p99": (0.0001, "refuse"),
+    "commit-rate": (1e9, "refuse"),
+    "held-share": (1000, "refuse"),
+    "held-for": (86_400, "not shown"),
+    "unsynced-rate": (1e9, "refuse"),
+    "filled-rate": (1e9, "refuse"),
+    "filled-share": (100, "not shown"),
+}
+
 
 def _measure(campaign: RealCampaign, directory: Path) -> dict[str, Path]:
     """A short benchmark of each drive, with hashed serials, as `bench --accept` keeps it."""
     files = {}
     for seed, (name, drive) in enumerate(zip(MODELS, campaign.drives.drives, strict=True)):
-        result = measured_on(drive.path, CELLS, seed=seed, seconds=0.5, size_bytes=4 * MIB)
+        result = measured_on(drive.path, CELLS, seed=seed, seconds=0.5, size_bytes=16 * MIB)
         files[name] = directory / f"{name}.json"
         files[name].write_bytes(encode(result))
     return files
+
+
+async def _demand_too_much(campaign: RealCampaign, result: Path) -> None:
+    """Each criterion says of the measured rates what it must."""
+    criteria = (
+        f'[[criterion]]\nkind = "{kind}"\nlimit = {limit}\nreason = "No drive has it."\n'
+        for kind, (limit, _) in DEMANDS.items()
+    )
+    profile = result.with_suffix(".toml")
+    profile.write_text('[profile]\ntitle = "More than any drive gives"\n' + "".join(criteria))
+    answer = await campaign.durability("accept", str(profile), "--bench", str(result), "--json")
+    assert answer.exit_code == EXIT_LOSS, answer
+    assert _words(json.loads(answer.out), 0) == {kind: word for kind, (_, word) in DEMANDS.items()}
 
 
 def _words(document: dict[str, Any], drive: int) -> dict[str, str]:
@@ -66,8 +90,9 @@ def _words(document: dict[str, Any], drive: int) -> dict[str, str]:
 @pytest.mark.timeout(1000)
 @again_after_a_standstill
 async def test_a_drive_is_taken_or_refused_by_what_was_shown(tmp_path: Path) -> None:
-    """The honest drive passes what two cuts can show and no more; the liar is refused; both together are
-    refused. Evidence is found on the server by the drive's serial, and the hash is that of the document."""
+    """The honest drive passes what two cuts can show and no more, and fails each criterion that asks too much
+    of its measured rates; the liar is refused; both together are refused. Evidence is found on the server by
+    the drive's serial, and the hash is that of the document."""
     profile, strict, report = tmp_path / "lab.toml", tmp_path / "strict.toml", tmp_path / "report.html"
     profile.write_text(PROFILE)
     async with real_campaign(list(MODELS.values()), seed=23) as campaign:
@@ -104,6 +129,8 @@ async def test_a_drive_is_taken_or_refused_by_what_was_shown(tmp_path: Path) -> 
         assert "2 cuts without a loss: at most 78 % of cuts may lose" in stricter.out
         first, *_, last = stricter.out.splitlines()
         assert first == last and first.startswith("NOT SHOWN "), stricter.out
+
+        await _demand_too_much(campaign, files["honest"])
 
         liar = await campaign.durability("accept", str(profile), "--bench", str(files["liar"]))
         assert liar.exit_code == EXIT_LOSS and liar.out.startswith("REFUSE    clean-cuts: "), liar
