@@ -87,15 +87,13 @@ async def test_an_address_that_drops_packets_keeps_no_client_waiting(
             assert connection.endpoint.addresses == ((NAME, 7420),)
 
 
-async def test_an_address_that_refuses_costs_no_time(
-    where: Endpoint, named: Named, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_address_that_refuses_costs_no_time(named: Named, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next one is tried at once."""
     monkeypatch.setattr(host_socket, "PATIENCE_S", 3600.0)
-    named(closed(), *where.addresses)
-    async with asyncio.timeout(DEADLINE_S):
-        connection = await connect(replace(where, addresses=((NAME, 7420),)), "run")
-    connection.close()
+    with socket.create_server(("127.0.0.2", 0)) as server:
+        named(closed(), server.getsockname())
+        with await connected_socket(NAME, 7420, narrow=True, timeout_s=DEADLINE_S) as found:
+            assert found.getpeername() == server.getsockname()
 
 
 async def test_a_host_that_does_not_answer_is_said_with_its_addresses(

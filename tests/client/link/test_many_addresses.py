@@ -18,6 +18,7 @@ import pytest
 
 from durability import limits
 from durability.errors import AuthenticationError, FormatError, PeerError, SetupError
+from durability.protocol.messages import List, Listing
 from durability.units import format_address
 from durability_client.link import credential, server_connection
 from durability_client.link.credential import (
@@ -78,17 +79,21 @@ async def test_what_a_server_says_counts_more_than_silence(where: Endpoint) -> N
         await connect(replace(NOWHERE, addresses=NOWHERE.addresses * 2), "query")
 
 
-async def test_an_attempt_that_was_slower_leaves_nothing_behind(where: Endpoint) -> None:
-    """The connections to the other addresses are closed when one is made."""
+async def test_an_attempt_that_was_slower_leaves_nothing_behind(
+    where: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connections to the other addresses are closed when one is made; that one goes on."""
+    monkeypatch.setattr(limits, "HANDSHAKE_TIMEOUT_S", 3600.0)  # which would close them too
     with socket.create_server(("127.0.0.1", 0)) as mute:
         mute.settimeout(DEADLINE_S)
         several = replace(where, addresses=(mute.getsockname(), *where.addresses))
-        with closing(await connect(several, "query")):
+        with closing(await connect(several, "query")) as connection:
             accepted, _ = await asyncio.to_thread(mute.accept)
             accepted.settimeout(DEADLINE_S)
             with accepted:
                 while await asyncio.to_thread(accepted.recv, 1 << 16):
                     pass  # what was said before, then its end
+            assert (await connection.request(List(limit=1), Listing)).rows == ()
 
 
 def test_the_known_addresses_stay_few() -> None:

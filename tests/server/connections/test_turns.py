@@ -111,6 +111,7 @@ async def test_a_turn_that_comes_with_a_cancellation_is_passed_on() -> None:
             await asyncio.sleep(0)
         given_up.cancel()  # its turn has come, and it has not run since
         await waiting
+    assert given_up.cancelled()
 
 
 async def test_whose_message_was_decoded_rests_as_long_as_that_took() -> None:

@@ -166,12 +166,20 @@ def test_a_drive_that_stays_busy_is_measured_after_the_time_given(memory_drive: 
 
 @pytest.mark.slow
 def test_the_kernel_writes_a_new_ext4(make_loop: MakeLoop, tmp_path: Path) -> None:
-    """A file system that mkfs left without tables: the thread of the kernel that writes them is seen."""
+    """A file system that mkfs left without tables is named while the thread of the kernel writes them."""
     device, directory = make_loop(64 << 30), tmp_path / "new"
     directory.mkdir()
     subprocess.run(("mkfs.ext4", "-q", "-E", "lazy_itable_init=1", device), check=True)
-    subprocess.run(("mount", device, directory), check=True)
+    slowly = "init_itable=200"  # it waits 200 times as long as a table takes: it is not soon over
+    subprocess.run(("mount", "-o", slowly, device, directory), check=True)
     try:
-        wait_for(lambda: "ext4lazyinit" in kernel_threads())
+        where, meter = KernelStorage(directory / "file").facts(), Meter([device.name])
+        named: list[str] = []
+
+        def is_named() -> bool:
+            named[:] = [one.code for one in disturbances(where, meter.leave_alone(0.3), None)]
+            return "new-file-system" in named
+
+        wait_for(is_named, lambda: f"{named}, and the thread lives: {'ext4lazyinit' in kernel_threads()}")
     finally:
         subprocess.run(("umount", directory), check=True)
