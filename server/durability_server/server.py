@@ -149,7 +149,8 @@ class Server:
         return bound
 
     async def start_locally(self, directory: Path, port: int) -> None:
-        """As `start`, on the local socket alone."""
+        """As `start`, on the local socket alone. Only the lab's histories start a server so: they bring a
+        network of their own."""
         try:
             await self._open_store(directory)
             await self._live("")  # at which nobody else reaches it
