@@ -14,7 +14,7 @@
     timelines  one row per run: which frontiers were received when (`protocol.timeline`)
     credits    one row per run: each credit that may be the last to have arrived (`runs.credits`)
     statistics one row per run: the newest that the client sent (`formats.run_statistics`)
-    errors     one row per run whose target failed: when, and what was seen of the drives (`case.TargetFailure`)
+    errors     one row per run whose target failed: when, what was seen of the drives (`case.TargetFailure`)
     events     the newest of each run, for people
     verdicts   every verdict that was ever given, whole; none is replaced
     evidence   the bytes behind the findings
