@@ -132,7 +132,7 @@ class ClientRequests:
         campaigns: list[str] = []
         now, wall = _now(), clock.wall()
         names = await self._names()
-        machines = await self._thread.call(self._machines.revoke, client, wall=wall, now=now)
+        machines = await self._thread.call(self._machines.revoke, client, wall=wall)
         if machines is None:
             machines = (await self._thread.call(self._clients.revoke, client, wall=wall, now=now),)
         self._on_revoked(machines)

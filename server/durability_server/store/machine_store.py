@@ -116,9 +116,9 @@ class MachineStore:
             db.execute(insert(tables.machines).values(hash=hash_, machine=machine, client=kept.id))
             return kept, False
 
-    def revoke(self, code: str, *, wall: str, now: int) -> tuple[str, ...] | None:
-        """The open code with this id ends, and the machines that joined by it are no longer known; their ids.
-        None if there is no such code."""
+    def revoke(self, code: str, *, wall: str) -> tuple[str, ...] | None:
+        """The code with this id ends, and the machines that joined by it are no longer known; their ids. Also
+        a code whose time is over, since its machines stay known. None if there is none, or it was revoked."""
         columns, clients = tables.machine_codes.c, tables.clients.c
         with self._database.transaction() as db:
             for row in db.execute(select(tables.machine_codes).where(columns.revoked == "")):
