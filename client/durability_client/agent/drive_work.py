@@ -87,7 +87,7 @@ class DriveWork:
         self._setting = setting
         self._children = Children()
         self._run: RunChild | None = None
-        self._run_on: tuple[str, int | None] = ("", None)  # name and diskseq of the device of the run
+        self._run_on: FoundDrive | None = None  # where the run was begun last
         self._last: tuple[Task, DriveTask] | None = None
         self._pin: int | None = None  # of the device until a mount or a run holds it: see `same_drive.pin`
 
@@ -177,7 +177,7 @@ class DriveWork:
         work.say(text="")
         write_mark(mark, {"before": await self._last_run(work)})
         command = own_command("run", str(target), *self._setting.options, *run_options(mine))
-        self._run_on = (found.leaves[0], found.diskseq)
+        self._run_on = found
         tries_left = {True: _STORE_TRIES, False: _TRIES}  # by whether the server could not store
         verified = False
         while True:
@@ -229,11 +229,14 @@ class DriveWork:
 
     async def _let_go(self, work: TaskPart) -> None:
         """Take the mount of a drive that is dead out of the tree at once, so that it can come back under its
-        name."""
+        name. Of several drives, one that is dead suffices."""
         directory = self._setting.places.mount_point(work.task, work.mine)
-        device = block_devices.node_of(self._run_on[0])
-        if file_systems.is_mounted(directory) and await self._unreadable(device):
-            await file_systems.unmount(self._children, directory, gone=True)
+        if self._run_on is None or not file_systems.is_mounted(directory):
+            return
+        for leaf in self._run_on.leaves:
+            if await self._unreadable(block_devices.node_of(leaf)):
+                await file_systems.unmount(self._children, directory, gone=True)
+                return
 
     async def _verify(self, work: TaskPart) -> None:
         task, mine, drive = work.task, work.mine, work.drive
@@ -321,8 +324,7 @@ class DriveWork:
         work.say(text="")
 
     async def _dismount(self, directory: Path) -> None:
-        name, diskseq = self._run_on
-        gone = bool(name) and not drives.is_still(name, diskseq)
+        gone = self._run_on is not None and not self._run_on.is_still_there
         await file_systems.unmount(self._children, directory, gone=gone)
 
     async def _find(self, work: TaskPart, *, hold: bool = False) -> FoundDrive:

@@ -57,12 +57,12 @@ class DriveError(Exception):
 class FoundDrive:
     """A drive that is there. `name`: the kernel's of its device, "" for a target in a file system of the
     user's, which has none of its own. `leaves`: the kernel's names of what it lies on. `serial`: plain text,
-    "" for none. `diskseq`: the number with which its only drive was enumerated."""
+    "" for none. `diskseqs`: the numbers with which the leaves were enumerated."""
 
     name: str
     leaves: tuple[str, ...]
     serial: str
-    diskseq: int | None
+    diskseqs: tuple[int | None, ...]
 
     @property
     def device(self) -> Path | None:
@@ -80,9 +80,16 @@ class FoundDrive:
         return not serial or in_one_order(self.serial) == in_one_order(serial)
 
     @property
+    def diskseq(self) -> int | None:
+        """The number with which its only drive was enumerated; None if it has several."""
+        return self.diskseqs[0] if len(self.diskseqs) == 1 else None
+
+    @property
     def is_still_there(self) -> bool:
-        """Whether its drives are those that were found, and no other has come under the name of one."""
-        return bool(self.leaves) and _diskseq(self.leaves) == self.diskseq
+        """Whether all its drives are there, and no other has come under the name of one. A kernel that does
+        not number drives shows the first alone."""
+        present = bool(self.leaves) and all(map(block_devices.size_of, self.leaves))
+        return present and _diskseqs(self.leaves) == self.diskseqs
 
 
 def find(drive: DriveUnderTest, serial: str) -> FoundDrive:
@@ -101,11 +108,6 @@ def find(drive: DriveUnderTest, serial: str) -> FoundDrive:
     has = f"has the serial {found.serial}" if found.serial else "has no serial"
     hint = "" if drive.device else ": is the right file system mounted?"
     raise DriveError("wrong-drive", f"the drive at {path} {has}, expected {serial}{hint}")
-
-
-def is_still(name: str, diskseq: int | None) -> bool:
-    """Whether the device is there, as it was enumerated with `diskseq`."""
-    return block_devices.size_of(name) > 0 and block_devices.diskseq_of(name) == diskseq
 
 
 def check_system_disk(found: FoundDrive) -> None:
@@ -225,18 +227,18 @@ def _at_device(path: Path) -> FoundDrive | None:
     if name is None or not block_devices.size_of(name):
         return None
     leaves = block_devices.stack_of((name,)).leaves
-    return FoundDrive(name=name, leaves=leaves, serial=_serial(leaves), diskseq=_diskseq(leaves))
+    return FoundDrive(name=name, leaves=leaves, serial=_serial(leaves), diskseqs=_diskseqs(leaves))
 
 
 def _below_target(path: Path) -> FoundDrive | None:
     leaves = discovery.drives_below(path.parent) if path.parent.is_dir() else ()
     if not leaves:
         return None
-    return FoundDrive(name="", leaves=leaves, serial=_serial(leaves), diskseq=_diskseq(leaves))
+    return FoundDrive(name="", leaves=leaves, serial=_serial(leaves), diskseqs=_diskseqs(leaves))
 
 
-def _diskseq(leaves: tuple[str, ...]) -> int | None:
-    return block_devices.diskseq_of(leaves[0]) if len(leaves) == 1 else None
+def _diskseqs(leaves: tuple[str, ...]) -> tuple[int | None, ...]:
+    return tuple(map(block_devices.diskseq_of, leaves))
 
 
 def _serial(leaves: tuple[str, ...]) -> str:

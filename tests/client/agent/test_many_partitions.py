@@ -23,7 +23,7 @@ DRIVE = DriveUnderTest(
     target="",
     size="",
 )
-FOUND = FoundDrive(name="sdz", leaves=("sdz",), serial="S1", diskseq=1)
+FOUND = FoundDrive(name="sdz", leaves=("sdz",), serial="S1", diskseqs=(1,))
 CONDITION = Condition(
     model="m",
     serial="S1",

@@ -79,7 +79,7 @@ def refused(status: DriveStatus, trouble: str, words: str) -> None:
 
 def nameless(name: str) -> FoundDrive:
     """A drive without a serial."""
-    return FoundDrive(name=name, leaves=(name,), serial="", diskseq=7)
+    return FoundDrive(name=name, leaves=(name,), serial="", diskseqs=(7,))
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def test_drives_in_another_order_are_the_same_drives() -> None:
     """After a boot the members of a mirror may have each other's names: it is found, and written to."""
     first = replace(condition(), model="m + n", serial="S1 + S2", wwid="naa.1 + naa.2")
     now = replace(first, model="n + m", serial="S2 + S1", wwid="naa.2 + naa.1")
-    found = FoundDrive(name="md0", leaves=("sda", "sdb"), serial=now.serial, diskseq=None)
+    found = FoundDrive(name="md0", leaves=("sda", "sdb"), serial=now.serial, diskseqs=(1, 2))
     assert found.has(first.serial) and found.has("") and not found.has("S1 + S3")
     task = Tasks((drive_on("/dev/md/mirror"),), examined=first).make("run", fresh=True)
     (mine,) = task.drives
