@@ -318,14 +318,14 @@ def _without_power(state: CampaignState, machine: str, status: Status, now: Inst
     known, on = state.machines.get(machine), cycle.on_again(machine)
     same_boot = known is not None and known.boot_id == status.boot_id
     late_s = _late_s(state.seen.get(machine), status, now) if same_boot else 0.0
-    was_off = now.since_s(cycle.went_off) - late_s > LATE_S
+    was_off = now.age_estimate_s(cycle.went_off) - late_s > LATE_S
     if same_boot and not cycle.has_started_since(machine, off) and not cycle.settled:
         return KEPT_RUNNING if was_off else ""
     early = "was running before it was switched on again"
     if on is None:
         return early if was_off else ""
     # Only of the first status of a boot: clocks go apart. The clock of another server says nothing here.
-    began_early = now.since_s(on) < status.uptime_ns / _S - EARLY_S
+    began_early = now.age_estimate_s(on) < status.uptime_ns / _S - EARLY_S
     return early if not same_boot and on.boot_id == now.boot_id and began_early else ""
 
 
@@ -335,4 +335,4 @@ def _late_s(seen: Entry | None, status: Status, now: Instant) -> float:
     if seen is None or seen.boot_id != now.boot_id or not isinstance(seen.happening, MachineSeen):
         return 0.0
     counted_s = status.uptime_ns / _S - seen.happening.uptime_s
-    return max(0.0, now.since_s(seen) - counted_s)
+    return max(0.0, now.age_estimate_s(seen) - counted_s)

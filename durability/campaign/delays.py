@@ -18,7 +18,7 @@ STARTS_MAX = 8  # of a machine in one cycle; more, and something else restarts i
 def unheard(state: CampaignState, cycle: CycleState, moment: ServerTime) -> str:
     """Which machine has not asked for its task for too long, as a sentence; "" for none."""
     within_s = state.plan.boot_within_s
-    if moment.since_s(cycle.since) < within_s:
+    if moment.age_min_s(cycle.since) < within_s:
         return ""
     for machine in cycle.machines:
         if moment.silent_s.get(machine, within_s) >= within_s:
@@ -38,14 +38,14 @@ def stuck_at_work(state: CampaignState, cycle: CycleState, moment: ServerTime, w
     for machine in cycle.machines:
         if cycle.boots[machine] > STARTS_MAX:
             return f"machine {machine} has started more than {STARTS_MAX} times in this cycle"
-    if moment.since_s(cycle.since) >= WORK_WITHIN_S:
+    if moment.age_min_s(cycle.since) >= WORK_WITHIN_S:
         return f"drives did not {what} within {WORK_WITHIN_S / 3600:.0f} hours: look at the agent's log"
     return ""
 
 
 def silent(state: CampaignState, cycle: CycleState, moment: ServerTime) -> str:
     """Which machine has said nothing for too long after it came back, as a sentence; "" for none."""
-    within_s, since_s = state.plan.boot_within_s, moment.since_s(cycle.since)
+    within_s, since_s = state.plan.boot_within_s, moment.age_min_s(cycle.since)
     if since_s < within_s:
         return ""
     for machine in cycle.machines:

@@ -166,7 +166,7 @@ def _load(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[S
         return _give_up("agent", why)
     if all(_is_over(cycle, drive) for drive in cycle.armed):
         return _give_up("agent", "every run ended before the cut")
-    left_s = cycle.due_s - moment.since_s(cycle.since)
+    left_s = cycle.due_s - moment.age_min_s(cycle.since)
     if left_s > 0:
         return [*_unless_they_write(cycle), WaitFor(left_s)]
     if mute := _mute(cycle, moment):
@@ -178,7 +178,7 @@ def _wait_to_hear(state: CampaignState, cycle: CycleState, moment: ServerTime, m
     """No power goes without a sign of life: the server may have been away for a week, and the machine be in
     use by somebody. It has as long to be heard as it has to boot."""
     silent_s = moment.silent_s.get(machine, 0.0)
-    waited_s = min(moment.since_s(cycle.since) - cycle.due_s, moment.watched_s(cycle.since), silent_s)
+    waited_s = min(moment.age_min_s(cycle.since) - cycle.due_s, moment.watched_s(cycle.since), silent_s)
     if waited_s < state.plan.boot_within_s:
         return [WaitFor(1.0)]
     return _give_up("agent", f"machine {machine} was not heard when its power was to go")
@@ -201,7 +201,7 @@ def _use_up(cycle: CycleState, arm: Arm, moment: ServerTime) -> list[Step]:
         within = f"{STILL_WITHIN_S / 60:.0f} min"
         text = f"the writers that were held still wrote after {within}: give the arm fewer, or a smaller size"
         return _give_up("not-armed", text)
-    left_s = HELD_WITHIN_S - moment.since_s(cycle.since)
+    left_s = HELD_WITHIN_S - moment.age_min_s(cycle.since)
     if left_s > 0:
         return [WaitFor(left_s)]
     return [WhenStill(_going_on(cycle), WritersHeld(in_s=arm.idle_s))]
@@ -266,7 +266,7 @@ def _not_gone(state: CampaignState, cycle: CycleState, moment: ServerTime) -> st
 
 def _rest(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
     """A rest may last for days, so an operator who wants a pause does not wait for its end."""
-    left_s = cycle.due_s - moment.since_s(cycle.since)
+    left_s = cycle.due_s - moment.age_min_s(cycle.since)
     return [WaitFor(left_s)] if left_s > 0 and state.asked is None else _ask_all(cycle, "on")
 
 
@@ -283,7 +283,7 @@ def _on(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Ste
 
 
 def _again(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
-    left_s = cycle.due_s - moment.since_s(cycle.since)
+    left_s = cycle.due_s - moment.age_min_s(cycle.since)
     if moment.came_after_s(cycle.since) >= cycle.due_s + state.plan.boot_within_s:
         return [Note(PowerFailed(on=False, reason=_AWAY))]
     return [WaitFor(left_s)] if left_s > 0 else _ask_all(cycle, "off")
@@ -355,7 +355,7 @@ def _is_over(cycle: CycleState, drive: str) -> bool:
 
 
 def _until(cycle: CycleState, moment: ServerTime, within_s: float) -> WaitFor:
-    return WaitFor(max(5.0, within_s - moment.since_s(cycle.since)))
+    return WaitFor(max(5.0, within_s - moment.age_min_s(cycle.since)))
 
 
 def _late(state: CampaignState, cycle: CycleState, moment: ServerTime) -> str:
@@ -536,7 +536,7 @@ def _not_back(state: CampaignState, cycle: CycleState, moment: ServerTime) -> li
     """What to do where a machine is not back from its cut; nothing where all are. Time in which no server
     could have heard it does not count. One that is heard all the time, in no other boot, was not off: the
     date and time by which `assignments` would have seen that is wrong, after a boot of the server."""
-    since_s, within_s = moment.since_s(cycle.since), state.plan.boot_within_s
+    since_s, within_s = moment.age_min_s(cycle.since), state.plan.boot_within_s
     waited_s = {
         machine: min(since_s, moment.silent_s.get(machine, since_s))
         for machine in cycle.machines

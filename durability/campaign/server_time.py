@@ -21,24 +21,30 @@ _S = 1_000_000_000
 class ServerTime:
     """The time, on the clock of the server's boot. `silent_s`: of each machine, for how long its agent has
     said nothing to any server of the store, since this one could hear it at most. `began_ns`: when this
-    server began to conduct the campaign, or could again."""
+    server began to conduct the campaign, or could again. `read_ns`: when it read the entry with which the
+    phase began; None for when it began to conduct."""
 
     now_ns: int
     boot_id: str
     silent_s: Mapping[str, float]
     began_ns: int = 0
+    read_ns: int | None = None
 
-    def since_s(self, entry: Entry) -> float:
-        """Seconds since an entry. One of an earlier boot of the server is as old as the server's boot."""
-        return (self.now_ns - (entry.at_ns if entry.boot_id == self.boot_id else 0)) / _S
+    def age_min_s(self, entry: Entry) -> float:
+        """Seconds since the entry with which the phase began, never too many: what waits for a time may come
+        late, and nothing comes early. Clocks of two boots do not compare, and after `adopt` the other boot is
+        that of another machine. So an entry of another boot is as old as this server's knowledge of it."""
+        if entry.boot_id == self.boot_id:
+            return (self.now_ns - entry.at_ns) / _S
+        return (self.now_ns - (self.began_ns if self.read_ns is None else self.read_ns)) / _S
 
     def watched_s(self, entry: Entry) -> float:
-        """Seconds since an entry, without those in which this server did not conduct the campaign."""
-        return min(self.since_s(entry), (self.now_ns - self.began_ns) / _S)
+        """The same, without the seconds in which this server did not conduct the campaign."""
+        return min(self.age_min_s(entry), (self.now_ns - self.began_ns) / _S)
 
     def came_after_s(self, entry: Entry) -> float:
         """How long after an entry this server began to conduct the campaign, 0 if it did before. After one of
-        an earlier boot that is not known, and taken to be infinite."""
+        another boot that is not known, and taken to be infinite."""
         if entry.boot_id != self.boot_id:
             return math.inf
         return max(0.0, (self.began_ns - entry.at_ns) / _S)

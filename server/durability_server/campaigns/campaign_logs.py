@@ -65,6 +65,7 @@ class CampaignLog:
         self._boot_id = boot_id
         self._lock = asyncio.Lock()
         self._last = b""  # the last entry of the state, packed
+        self._phase_read_ns = 0  # when the entry was read or added with which the cycle's phase began
         self._unreadable: FormatError | None = None
         self._asked: dict[int, int] = {}  # by switch, the number of the entry that asked it last
         self._allowances: dict[str, Allowance] = {}  # by machine
@@ -191,6 +192,7 @@ class CampaignLog:
             boot_id=self._boot_id,
             silent_s=self.silent_s(),
             began_ns=max(began_ns, self._hearing.since_ns(now_ns)),
+            read_ns=self._phase_read_ns,
         )
 
     def store_answered(self) -> None:
@@ -262,6 +264,8 @@ class CampaignLog:
             self._unreadable = FormatError(f"entry {entry.number} does not fit those before it: {error!r}")
             raise self._unreadable from error
         self._last = pack(value)
+        if self.state.cycle is not None and self.state.cycle.since is entry:
+            self._phase_read_ns = clock.now_ns()
         if isinstance(entry.happening, PowerAsked):
             self._asked[entry.happening.switch] = entry.number
         if machine := getattr(entry.happening, "machine", ""):
