@@ -120,14 +120,13 @@ def bound(command: Sequence[str]) -> tuple[str, ...]:
     return (sys.executable, "-I", "-S", bound_child.__file__, str(os.getpid()), *command)
 
 
-async def in_thread(call: Callable[[], T]) -> T:
-    """What `call` returns or raises, in a thread that nothing waits for if this is cancelled."""
+async def in_thread(call: Callable[[], T], *, discard: Callable[[T], None] | None = None) -> T:
+    """What `call` returns or raises, in a thread that nothing waits for if this is cancelled. `discard` gets
+    what it returns too late for that: a descriptor, which nobody else would close."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
 
     def settle(result: T | None, error: BaseException | None) -> None:
-        if answer.cancelled():
-            return
         if error is not None:
             answer.set_exception(error)
         else:
@@ -143,8 +142,17 @@ async def in_thread(call: Callable[[], T]) -> T:
         with suppress(RuntimeError):  # the loop has ended meanwhile
             loop.call_soon_threadsafe(settle, result, error)
 
+    def end_late(late: asyncio.Future[T]) -> None:
+        if late.exception() is None and discard is not None:
+            discard(late.result())
+
     threading.Thread(target=work, daemon=True).start()
-    return await answer
+    try:
+        await asyncio.wait({answer})
+    except asyncio.CancelledError:  # which may come just after the answer
+        answer.add_done_callback(end_late)
+        raise
+    return answer.result()
 
 
 async def poll(look: Callable[[], Awaitable[T | None]], *, every_s: float, within_s: float) -> T | None:

@@ -382,7 +382,7 @@ class DriveWork:
         """Keep the name of the device from other drives, until `_unpin`. Raises DriveError."""
         if found.device is not None:
             self._unpin()
-            self._pin = await in_thread(partial(same_drive.pin, found))
+            self._pin = await in_thread(partial(same_drive.pin, found), discard=os.close)
 
     def _unpin(self) -> None:
         if self._pin is not None:
@@ -459,7 +459,8 @@ class DriveWork:
         # Of the first mount, by an agent that was killed since: the replay is then done, and what it said is
         # not said again.
         known = dict(read_mark(mark) or {})
-        with closing(await in_thread(partial(KernelLog, known.get("log")))) as log:
+        opening = in_thread(partial(KernelLog, known.get("log")), discard=KernelLog.close)
+        with closing(await opening) as log:
             write_mark(mark, known := {"damage": "", **known, "log": log.first})
             work.say(text="mounting")
             took_s = await self._mount_or_judge(work, work.drive.file_system, found.device)
