@@ -22,7 +22,7 @@ from durability_client.agent import bound_child
 from durability_client.system.programs import find_tool
 
 TEXT_CHARACTERS_MAX = 1000  # of a sentence in a status
-_OUTPUT_BYTES_MAX = 1 << 20
+_LINE_BYTES_MAX = 1 << 20
 _OWN = "durability: "  # before an error of this product's commands
 _KILL_S = 5.0  # from SIGTERM to SIGKILL, and from that to giving up
 T = TypeVar("T")
@@ -30,7 +30,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """A program that ended. `exit_code` as of a shell: 128 and the signal's number if one ended it."""
+    """A program that ended. `exit_code` as of a shell: 128 and the signal's number if one ended it. `output`
+    and `errors` are whole: a part of a JSON document is none."""
 
     exit_code: int
     output: str
@@ -65,7 +66,7 @@ class Children:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 start_new_session=True,  # Ctrl-C is for the agent, which ends its children in order
-                limit=_OUTPUT_BYTES_MAX,
+                limit=_LINE_BYTES_MAX,
             )
         except OSError as error:
             raise ProgramError(f"{command[0]} cannot be started: {error.strerror}") from error
@@ -90,7 +91,11 @@ class Children:
             if process.returncode is None:
                 await asyncio.shield(self.end(process))
         assert process.returncode is not None
-        return Done(exit_code=shell_code(process.returncode), output=_text(output), errors=_text(errors))
+        return Done(
+            exit_code=shell_code(process.returncode),
+            output=output.decode(errors="replace"),
+            errors=errors.decode(errors="replace"),
+        )
 
     async def end(self, process: asyncio.subprocess.Process) -> None:
         """End a program: SIGTERM, then SIGKILL; one that does not even end then is left to `settled`."""
@@ -181,7 +186,3 @@ def shortened(text: str) -> str:
     """The end of `text` as one plain line that fits a status."""
     line = plain_text.as_line(" ".join(text.split()))
     return line if len(line) <= TEXT_CHARACTERS_MAX else "…" + line[1 - TEXT_CHARACTERS_MAX :]
-
-
-def _text(said: bytes) -> str:
-    return said[-_OUTPUT_BYTES_MAX:].decode(errors="replace")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import struct
 import subprocess
@@ -278,3 +279,10 @@ async def test_a_program_that_hangs_is_given_up() -> None:
         await children.run("sleep", "1000", timeout_s=0.2)
     await asyncio.wait_for(children.settled(), 60)
     assert not children.stuck
+
+
+async def test_a_long_document_is_heard_whole() -> None:
+    """As `show --json` prints of a run of 256 writers; by its label the agent knows a run of its campaign."""
+    document = {"case": {"label": "campaign test 3", "timeline": [1 << 40] * 200_000}}
+    done = await Children().run("cat", timeout_s=60, given=json.dumps(document).encode())
+    assert len(done.output) > 2 << 20 and json.loads(done.output) == document
