@@ -46,7 +46,7 @@ def show_comparison_screen(comparison: Comparison, console: Console) -> None:
     cells = [*_cells(comparison, width)][: max(0, room - bool(warnings)) // lines_each * lines_each]
     told = warnings[: max(1, room - len(cells))]
     hidden = f"; {counted(len(warnings) - len(told), 'more warning')}" if len(told) < len(warnings) else ""
-    last = f"All {len(comparison.rows)} cells: add --full{hidden}"
+    last = f"Whole table ({counted(len(comparison.rows), 'cell')}): add --full{hidden}"
     for line in (*below, *([Text(), *cells] if cells else [])):
         console.print(line, soft_wrap=True)
     for warning in told:

@@ -46,7 +46,7 @@ def test_each_result_has_its_proof_and_ratio() -> None:
     assert rows[0].endswith("1  proven in 59 cuts")
     assert rows[1].endswith("lost data in cycle 3 of campaign x")
     assert any(line.startswith("  ssd2  ███") and "MB/s" in line for line in lines)
-    assert lines[-1].startswith("All 39 cells: add --full")
+    assert lines[-1].startswith("Whole table (39 cells): add --full")
 
 
 @pytest.mark.slow
