@@ -7,6 +7,7 @@ The rules are asked in turn; the first that has something to say wins. Refuses t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 from durability import limits
 from durability.campaign.campaign_state import CampaignState, PastCycle
@@ -55,7 +56,7 @@ def _log_full(state: CampaignState) -> Happening | None:
 
 
 def _loss(state: CampaignState) -> Happening | None:
-    for drive, said in _said(state, _past(state)):
+    for drive, said in _said(state, _past(state), newest=1):
         if said and said[-1][1].word == "loss" and state.plan.stop_at == "loss":
             return DriveLeft(drive=drive, reason=f"loss in cycle {said[-1][0]}")
     return None
@@ -65,9 +66,8 @@ def _troubles(state: CampaignState) -> Happening | None:
     """Where no drive is fit, that may have one cause, and people can help."""
     unfit = {
         drive: said[-1][1].text
-        for drive, said in _said(state, _lately(state))
-        if len(said) >= DRIVE_TROUBLES_MAX
-        and all(mine.cause == "drive" for _, mine in said[-DRIVE_TROUBLES_MAX:])
+        for drive, said in _said(state, _lately(state), newest=DRIVE_TROUBLES_MAX)
+        if len(said) == DRIVE_TROUBLES_MAX and all(mine.cause == "drive" for _, mine in said)
     }
     for drive, why in unfit.items():
         if len(unfit) == len(state.drives):
@@ -86,10 +86,13 @@ def _over(state: CampaignState) -> Happening | None:
 def _not_cuts(state: CampaignState) -> Happening | None:
     """An outlet whose machine keeps its power may be another machine's: no cut is to be made of that. Cycles
     that do not show whether the machine was cut say nothing here."""
+    lately = _lately(state)
     for machine in {drive.machine: None for drive in state.drives}:
-        shown = [why for one in _lately(state) if (why := _no_cut(state, one, machine)) is not None]
-        if len(shown) >= NOT_CUTS_MAX and all(shown[-NOT_CUTS_MAX:]):
-            return Paused(reason=f"the last {NOT_CUTS_MAX} cuts did not remove power: {shown[-1]}")
+        drives = [drive.name for drive in state.plan.drives_of(machine)]
+        every = (_no_cut(state, one, drives) for one in reversed(lately))
+        shown = list(islice((why for why in every if why is not None), NOT_CUTS_MAX))
+        if len(shown) == NOT_CUTS_MAX and all(shown):
+            return Paused(reason=f"the last {NOT_CUTS_MAX} cuts did not remove power: {shown[0]}")
     return None
 
 
@@ -98,9 +101,8 @@ def _empty(state: CampaignState) -> Happening | None:
     drive, the others go on without it."""
     empty = {
         drive: said[-1][1].text
-        for drive, said in _said(state, _lately(state))
-        if len(said) >= EMPTY_CYCLES_MAX
-        and all(mine.word == "nothing" for _, mine in said[-EMPTY_CYCLES_MAX:])
+        for drive, said in _said(state, _lately(state), newest=EMPTY_CYCLES_MAX)
+        if len(said) == EMPTY_CYCLES_MAX and all(mine.word == "nothing" for _, mine in said)
     }
     for drive, why in empty.items():
         in_a_row = f"{EMPTY_CYCLES_MAX} cycles in a row gave no result for"
@@ -135,21 +137,24 @@ def _lately(state: CampaignState) -> list[PastCycle]:
     return [one for one in state.cycles[state.resumed :] if one.began.cycle]
 
 
-def _said(state: CampaignState, past: Sequence[PastCycle]) -> list[tuple[str, list[tuple[int, DriveCycle]]]]:
-    """By drive that still takes part, what the cycles say of it, with their numbers."""
-    return [
-        (
-            drive.name,
-            [(one.began.cycle, mine) for one in past if (mine := one.of(drive.name)) is not None],
+def _said(
+    state: CampaignState, past: Sequence[PastCycle], *, newest: int
+) -> list[tuple[str, list[tuple[int, DriveCycle]]]]:
+    """By drive that still takes part, what the last cycles that say something of it say, with their numbers:
+    so many at most, and the newest last."""
+    said = []
+    for drive in state.drives:
+        of_it = (
+            (one.began.cycle, mine) for one in reversed(past) if (mine := one.of(drive.name)) is not None
         )
-        for drive in state.drives
-    ]
+        said.append((drive.name, list(islice(of_it, newest))[::-1]))
+    return said
 
 
-def _no_cut(state: CampaignState, past: PastCycle, machine: str) -> str | None:
-    """Why the power of a machine or its drives did not go in a cycle, in words; "" if it did, None if the
-    cycle does not show that."""
-    drives = [mine for mine in past.drives if state.machine_of(mine.drive) == machine]
+def _no_cut(state: CampaignState, past: PastCycle, names: Sequence[str]) -> str | None:
+    """Why the power of the drives with these names, all of one machine, did not go in a cycle, in words; ""
+    if it did, None if the cycle does not show that."""
+    drives = [mine for name in names if (mine := past.of(name)) is not None]
     if any(mine.word != "nothing" for mine in drives):
         # A shutdown in order leaves no fact that could contradict the switch.
         return None if arm_of(state.plan, past.began.cycle).moment == "shutdown" else ""

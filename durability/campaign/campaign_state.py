@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
@@ -56,10 +56,15 @@ class PastCycle:
     wall: str
     cut: frozenset[str] = frozenset()
     back: frozenset[str] = frozenset()
+    _by_drive: dict[str, DriveCycle] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Asked of each cycle for each drive: there may be 64 drives, and thousands of cycles.
+        object.__setattr__(self, "_by_drive", {one.drive: one for one in self.drives})
 
     def of(self, drive: str) -> DriveCycle | None:
         """What it says of a drive, None if that took no part."""
-        return next((one for one in self.drives if one.drive == drive), None)
+        return self._by_drive.get(drive)
 
 
 class CampaignState:

@@ -335,9 +335,9 @@ class Instant:
     wall: str
 
     def age_estimate_s(self, entry: Entry) -> float:
-        """Seconds since an entry. Clocks of two boots compare by their dates only, and a date may be wrong. So
-        for an entry of another boot they may be too many, too few, or below 0. Too few may only let something
-        be found later, too many only leave a cycle out; no verdict may rest on them."""
+        """Seconds since an entry. Clocks of two boots compare by their dates only, and a date may be wrong:
+        so for an entry of another boot they may be too many, too few, or below 0. Too few may only let
+        something be found later, too many only leave a cycle out; no verdict may rest on them."""
         if self.boot_id == entry.boot_id:
             return (self.at_ns - entry.at_ns) / 1e9
         return (datetime.fromisoformat(self.wall) - datetime.fromisoformat(entry.wall)).total_seconds()
