@@ -132,7 +132,7 @@ def _drive(table: Table, machines: tuple[str, ...], number: int) -> DriveUnderTe
 
 
 def _arm(table: Table, number: int, cut_after_s: tuple[float, float], off_s: tuple[float, float]) -> Arm:
-    again = table.interval("again_after_s", (-1.0, -1.0))
+    again = table.interval("again_after_s", (0.0, 0.0))
     sync = table.choice("sync", get_args(SyncMethod), "")
     arm = Arm(
         name=table.text("name", f"arm-{number}"),
@@ -146,7 +146,7 @@ def _arm(table: Table, number: int, cut_after_s: tuple[float, float], off_s: tup
         moment=table.choice("moment", get_args(CutMoment), "load"),
         cut_after_s=table.interval("cut_after_s", cut_after_s),
         off_s=table.interval("off_s", off_s),
-        again_after_s=None if again[0] < 0 else again,
+        again_after_s=again if "again_after_s" in table else None,
         idle_s=table.number("idle_s", IDLE_S),
     )
     table.end()

@@ -107,6 +107,15 @@ REFUSED = {
     "seed below 0": (more('seed = -1'), "seed is -1"),
     "interval of one": (more('off_s = [1]'), "has 1 values"),
     "interval of texts": (more('off_s = ["a", "b"]'), "a number is needed"),
+    "interval from below 0": (
+        FILE_SYSTEM + "[[arm]]\ncut_after_s = [-5, 30]\n",
+        "[[arm]] arm-1: cut_after_s is [-5, 30]: shortest, then longest, of 0 to 86400 s",
+    ),
+    "second off from below 0": (
+        FILE_SYSTEM + "[[arm]]\nagain_after_s = [-5, 30]\n",
+        "[[arm]] arm-1: again_after_s is [-5, 30]: shortest, then longest, of 0 to 3600 s",
+    ),
+    "no second off in figures": (FILE_SYSTEM + "[[arm]]\nagain_after_s = [-1, -1]\n", "is [-1, -1]"),
     "interval backwards": (more('off_s = [5, 1]'), "shortest, then longest"),
     "interval of nan": (more('off_s = [nan, 1]'), "a number is needed"),
     "boot_within_s infinite": (more('boot_within_s = inf'), "a number is"),
