@@ -35,7 +35,7 @@ from durability_client.run.sender import Sender
 from durability_client.run.shared_state import Order, WriterFailure, WriterState
 from durability_client.run.statistics_collector import StatisticsCollector
 from durability_client.run.status_line import State, StatusLine, StatusSample
-from durability_client.run.writer_processes import WriterProcesses
+from durability_client.run.writer_processes import WriterProcesses, starting_for_run
 from durability_client.target import safety_checks
 from durability_client.target.discovery import is_misaligned
 from durability_client.target.drive_watch import LOOK_S
@@ -227,7 +227,8 @@ class _Run:
             with self._live.prefill() as bar:
                 await self._filled(files, bar)
             files.try_writer()
-            await asyncio.to_thread(self._writers.start)
+            with starting_for_run():
+                await asyncio.to_thread(self._writers.start)
             while not self._writers.all_in(WriterState.READY):
                 self._writers.look()
                 self._check()
@@ -237,7 +238,8 @@ class _Run:
                 await asyncio.sleep(TICK_S)
             facts = await asyncio.to_thread(self._storage.facts)
             self._collector.armed(facts)
-            self._watch = await asyncio.to_thread(self._storage.watch_drives, facts)
+            with starting_for_run():
+                self._watch = await asyncio.to_thread(self._storage.watch_drives, facts)
             if facts.drives and self._watch.blind:
                 self._live.say(f"the drives cannot be checked after an I/O error: {self._watch.blind}")
         except OSError as error:

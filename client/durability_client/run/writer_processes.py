@@ -10,8 +10,11 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 
+from durability.errors import SetupError
 from durability.formats.plan import Plan
 from durability_client.run.shared_state import FAILURES, SharedState, WriterFailure, WriterState
 from durability_client.run.slot_writer import write_records
@@ -19,12 +22,27 @@ from durability_client.system.processes import CONTEXT, JOIN_S, starting
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import Storage
 
+# What `run` says, before why, if the system starts no process for it: so the target is not to blame.
+NOT_STARTED = "the processes of this run cannot be started"
 _ENDED = (WriterState.DONE, *FAILURES)
 _KILLED = (
     "its process was killed (SIGKILL), as the system does when memory runs out: free memory, or use fewer"
     " --writers"
 )
 _SWITCH_S = 0.0001  # threads that never wait for a drive leave the interpreter to the event loop this often
+
+
+@contextmanager
+def starting_for_run() -> Iterator[None]:
+    """Raises SetupError if the system does not start what the block starts."""
+    try:
+        yield
+    except (OSError, EOFError) as error:  # EOFError: the process that starts the others could not
+        why = f": {error.strerror}" if isinstance(error, OSError) and error.strerror else ""
+        raise SetupError(
+            f"{NOT_STARTED}{why}. Free memory, use fewer --writers, or allow more processes and open files"
+            " (ulimit -u, ulimit -n)"
+        ) from error
 
 
 class WriterProcesses:

@@ -15,6 +15,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from durability.errors import (
     DurabilityError,
     PeerError,
     RefusedError,
+    SetupError,
     TargetError,
     UsageError,
 )
@@ -37,9 +39,12 @@ from durability.formats.mixing import U64
 from durability.formats.plan import MAIN, Plan, TargetKind
 from durability.formats.record import parse
 from durability.protocol.messages import CaseFile, Export, Fetch, Show, Shown
+from durability_client.agent import drive_work
 from durability_client.link.server_connection import connect
 from durability_client.run.planning import RunOptions, check_options, make_plan
 from durability_client.run.run_command import CLEAN_END, RunSummary, run
+from durability_client.run.writer_processes import NOT_STARTED
+from durability_client.system.processes import CONTEXT
 from durability_client.target import safety_checks
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import DriveLook
@@ -378,6 +383,50 @@ async def test_a_prefill_is_over_before_its_target_is_free(lab: Lab, tmp_path: P
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())  # for the server
     threads.shutdown()  # waits for what is under way
     assert storage.is_free and not storage.was_written_late
+
+
+class Unstarted(KernelStorage):
+    """A target for which, just before its writers are started, the process that starts them may open no
+    more files."""
+
+    def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> Any:
+        if plan is not None:
+            first = CONTEXT.Process(target=int)
+            first.start()
+            first.join()
+            pid = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (0, 0))
+        return super().open(suffix, plan=plan, create=create)
+
+
+async def test_a_system_that_starts_no_process_is_not_the_targets_fault(lab: Lab, tmp_path: Path) -> None:
+    """As one that is short of memory or descriptors. It is said with what to do, and in words by which a
+    campaign's agent knows it."""
+    with pytest.raises(SetupError) as raised:
+        await asyncio.wait_for(lab.run(Unstarted(tmp_path / "target")), DEADLINE_S)
+    assert not isinstance(raised.value, TargetError)
+    assert str(raised.value).startswith(NOT_STARTED) and "ulimit" in str(raised.value)
+    assert drive_work._NOT_STARTED == NOT_STARTED
+    plan = existing_plan(KernelStorage(tmp_path / "target"))
+    assert plan is not None
+    case = await lab.case(plan.run)
+    assert (case["armed"], case["session_end"]) == (None, "client-error")
+    await lab.stopped_run(KernelStorage(tmp_path / "target"))  # once it can
+
+
+class Unwatched(KernelStorage):
+    """A target whose drives cannot be watched, since that takes a process."""
+
+    def watch_drives(self, armed: Facts) -> Any:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+
+async def test_a_process_that_cannot_watch_the_drives_is_not_the_targets_fault(
+    lab: Lab, tmp_path: Path
+) -> None:
+    """Nor is one that is to look at the drives after an error."""
+    with pytest.raises(SetupError, match=f"^{NOT_STARTED}: Resource temporarily unavailable"):
+        await lab.run(Unwatched(tmp_path / "target"))
 
 
 class Unanswering(KernelStorage):
