@@ -79,7 +79,8 @@ def check_options(options: RunOptions) -> None:
         raise UsageError(
             f"--record-size is {options.record_bytes} bytes, expected a multiple of 512 up to 1MiB"
         )
-    if len(options.label.encode()) > limits.NAME_BYTES_MAX or not options.label.isprintable():
+    # What was not UTF-8 on the command line is not printable, and cannot be encoded: so that is asked first.
+    if not options.label.isprintable() or len(options.label.encode()) > limits.NAME_BYTES_MAX:
         raise UsageError(f"--label must be one line of plain text, at most {limits.NAME_BYTES_MAX} bytes")
     if options.prefill_only and options.duration_s is not None:
         raise UsageError("--duration ends writes that --prefill-only never begins: remove one")

@@ -720,6 +720,8 @@ async def test_the_target_is_free_again_after_a_run(lab: Lab, storage: KernelSto
         ({"record_bytes": 2 << 20}, "--record-size"),
         ({"duration_s": 0.0}, "--duration"),
         ({"label": "two\nlines"}, "--label"),
+        ({"label": os.fsdecode(b"no UTF-8: \xff")}, "--label"),
+        ({"label": 257 * "x"}, "--label"),
     ],
 )
 def test_options_that_contradict_each_other(changes: dict[str, Any], message: str) -> None:
