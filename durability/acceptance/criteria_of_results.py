@@ -26,7 +26,6 @@ from durability.bench.decision.proof import outweighs
 from durability.bench.filled import filled
 from durability.bench.measurement import Round
 from durability.bench.plausibility import HEADLINES, plausibility
-from durability.bench.result import Result
 from durability.bench.summary import merged, percentiles
 from durability.formats.histogram import SAMPLES_BEYOND_MIN, FineHistogram
 from durability.units import counted, duration, percent
@@ -146,9 +145,7 @@ def _commit_rate(evidence: DriveEvidence, criterion: Criterion) -> Finding:
 )
 def _held_share(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     def lowest(cell: Cell) -> float:
-        every = (
-            _share(one.result, each) for one in evidence.results for each in one.result.rounds_of(cell.name)
-        )
+        every = (_share(each) for one in evidence.results for each in one.result.rounds_of(cell.name))
         return min((share for share in every if share is not None), default=math.inf)
 
     first, other = (
@@ -229,20 +226,20 @@ def _filled_share(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     return found if found.word == "pass" else Finding(word="not shown", figure=fill.text, source=best.name)
 
 
-def _last_third(result: Result, one: Round) -> float | None:
+def _last_third(one: Round) -> float | None:
     third = len(one.bins) // 3
     return None if not third else sum(one.bins[-third:]) / (third * one.bin_s)
 
 
-def _share(_: Result, one: Round) -> float | None:
+def _share(one: Round) -> float | None:
     third = len(one.bins) // 3
     first = sum(one.bins[:third])
     return None if not third or not first else 100 * sum(one.bins[-third:]) / first
 
 
-def _bandwidth(cell: Cell) -> Callable[[Result, Round], float | None]:
-    def figure(result: Result, one: Round) -> float | None:
-        rate = _last_third(result, one)
+def _bandwidth(cell: Cell) -> Callable[[Round], float | None]:
+    def figure(one: Round) -> float | None:
+        rate = _last_third(one)
         return None if rate is None else rate * cell.block_bytes * max(1, cell.writes_per_sync) / 1e6
 
     return figure
@@ -252,7 +249,7 @@ def _of_load(
     evidence: DriveEvidence,
     criterion: Criterion,
     cell: Cell,
-    figure: Callable[[Result, Round], float | None],
+    figure: Callable[[Round], float | None],
     unit: str,
 ) -> Finding:
     """The worst figure of a sustained load over all results that have it."""
@@ -260,7 +257,7 @@ def _of_load(
     lacking: BenchEvidence | None = None
     for one in evidence.results:
         for each in one.result.rounds_of(cell.name):
-            value = figure(one.result, each)
+            value = figure(each)
             if value is None:
                 lacking = one
             else:

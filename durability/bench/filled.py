@@ -21,11 +21,9 @@ MOST = 0.5  # of the free space: what counts as most of it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
-    """`covered_bytes` of `free_bytes` that were free before were written, and `share` of them, however often.
-    `text`: a sentence, with the reason where it was not most of it."""
+    """`share` of the space that was free before was written, however often. `text`: a sentence, with the
+    reason where it was not most of it."""
 
-    covered_bytes: int
-    free_bytes: int
     share: float
     text: str
 
@@ -78,7 +76,7 @@ def filled(result: Result) -> Filled | None:
             else f"--minutes {ACCEPT_MINUTES_MAX} fill less than half"
         )
         text += f" in {seconds:,.0f} s, until the time was over: at this rate {more}"
-    return Filled(covered_bytes=covered, free_bytes=free, share=share, text=text)
+    return Filled(share=share, text=text)
 
 
 def _least(share: float) -> str:

@@ -48,14 +48,14 @@ def _problems(state: CampaignState, cycle: CycleState, statuses: Sequence[DriveS
     for status in statuses:
         if status.state == "failed":
             yield f"drive {status.drive}: {status.text}"
-    yield from _of_guests(state, cycle, statuses)
+    yield from _of_guests(state, statuses)
     if cycle.went_off is None:
         yield from _before(state, cycle)
     elif not cycle.still_there:
         yield from _after(state, cycle, statuses)
 
 
-def _of_guests(state: CampaignState, cycle: CycleState, statuses: Sequence[DriveStatus]) -> Iterator[str]:
+def _of_guests(state: CampaignState, statuses: Sequence[DriveStatus]) -> Iterator[str]:
     """What no cut of a machine can show: the verdict on a drive of a guest, or on an emulated one, has at
     most class `vm`, unless the drive counts unsafe shutdowns itself (rule 11). A drive that is cut alone is
     what the campaign file says that it is."""

@@ -33,7 +33,7 @@ def _asks_nothing(machine: str, for_s: float) -> str:
     )
 
 
-def stuck_at_work(state: CampaignState, cycle: CycleState, moment: ServerTime, what: str) -> str:
+def stuck_at_work(cycle: CycleState, moment: ServerTime, what: str) -> str:
     """Why the machines will not come to an end, though they are heard, as a sentence; "" while they may."""
     for machine in cycle.machines:
         if cycle.boots[machine] > STARTS_MAX:

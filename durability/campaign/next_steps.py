@@ -299,7 +299,7 @@ def _back(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[S
         return further
     later = [drive for drive in cycle.began.drives if cycle.is_cut_later(state.machine_of(drive))]
     if len(done) + len(later) < len(cycle.began.drives):
-        why = stuck_at_work(state, cycle, moment, "verify") or silent(state, cycle, moment)
+        why = stuck_at_work(cycle, moment, "verify") or silent(state, cycle, moment)
         return _stuck(state, cycle, moment, why) if why else [WaitFor(5.0)]
     if cycle.is_check and state.checked is None:
         found = list(statuses.values())
@@ -360,7 +360,7 @@ def _until(cycle: CycleState, moment: ServerTime, within_s: float) -> WaitFor:
 
 def _late(state: CampaignState, cycle: CycleState, moment: ServerTime) -> str:
     """Why the drives are not ready after too long, as a sentence; "" while they may become so."""
-    return unheard(state, cycle, moment) or stuck_at_work(state, cycle, moment, "get ready")
+    return unheard(state, cycle, moment) or stuck_at_work(cycle, moment, "get ready")
 
 
 def _give_up(cause: Cause, text: str) -> list[Step]:
