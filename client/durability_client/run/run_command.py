@@ -43,6 +43,10 @@ from durability_client.target.kernel_storage import KernelStorage, sync_call
 from durability_client.target.storage import DriveLook, DriveWatch, Storage
 from durability_client.target.target_files import TargetFiles
 
+HANGING_PREFILL = (
+    "the drive has not answered a write of the prefill. The run waits for it, since another run may write there"
+    " as soon as this one is gone. If it never answers, detach the drive or restart the machine"
+)
 CLEAN_END = (
     "The run ended cleanly, so it cannot become durable.\nOnly a power cut during the run tests the drive."
 )
@@ -277,11 +281,16 @@ class _Run:
             files.create(bar)
 
     async def _during(self, work: Awaitable[None], *, arming: bool = False) -> None:
-        """Wait for `work` of the preparation, with a line per second. `arming`: it needs the server."""
+        """Wait for `work` of the preparation, with a line per second. `arming`: it needs the server; else a
+        second signal is answered with why the first has not ended it."""
         task = asyncio.ensure_future(work)
+        explained = arming
         try:
             while not task.done():
                 self._show("prefill", self.link.trouble if arming else "")
+                if len(self._signals) > 1 and not explained:
+                    explained = True
+                    self._live.say(HANGING_PREFILL)
                 await asyncio.wait({task}, timeout=TICK_S)
             task.result()
         finally:

@@ -42,7 +42,7 @@ from durability.protocol.messages import CaseFile, Export, Fetch, Show, Shown
 from durability_client.agent import drive_work
 from durability_client.link.server_connection import connect
 from durability_client.run.planning import RunOptions, check_options, make_plan
-from durability_client.run.run_command import CLEAN_END, RunSummary, run
+from durability_client.run.run_command import CLEAN_END, HANGING_PREFILL, RunSummary, run
 from durability_client.run.writer_processes import NOT_STARTED
 from durability_client.system.processes import CONTEXT
 from durability_client.target import safety_checks
@@ -309,6 +309,42 @@ async def test_a_signal_during_prefill_ends_the_run_before_it_is_armed(lab: Lab,
     assert getattr(interrupted.value, "exit_code", None) == 130
     case = await lab.case(int(existing_plan(KernelStorage(tmp_path / "target")).run))  # type: ignore[union-attr]
     assert (case["state"], case["armed"], case["session_end"]) == ("stopped", None, "stop")
+
+
+class Hanging(KernelStorage):
+    """A target whose drive does not answer the prefill until the test says so."""
+
+    begun, answer = threading.Event(), threading.Event()
+
+    def open_bulk(self, suffix: str, *, create: bool = False, direct: bool = True) -> Any:
+        self.begun.set()
+        assert self.answer.wait(DEADLINE_S)
+        return super().open_bulk(suffix, create=create, direct=direct)
+
+
+async def test_a_second_signal_during_a_write_that_hangs_says_why_the_run_waits(
+    lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The target stays locked until the write ends, since another run would write there too."""
+    storage, said = Hanging(tmp_path / "target"), ""
+
+    async def until_said(text: str) -> None:
+        nonlocal said
+        while text not in said:
+            await asyncio.sleep(0)
+            said += capsys.readouterr().err
+
+    task = lab.run(storage)
+    await asyncio.to_thread(storage.begun.wait, DEADLINE_S)
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.wait_for(until_said(HANGING_PREFILL), DEADLINE_S)
+    with pytest.raises(TargetError, match="another run or verify holds it"):
+        KernelStorage(storage.path).lock()
+    storage.answer.set()
+    with pytest.raises(DurabilityError, match="before the run was armed"):
+        await asyncio.wait_for(task, DEADLINE_S)
+    assert (said + capsys.readouterr().err).count(HANGING_PREFILL) == 1
 
 
 class InterruptedLater(KernelStorage):
