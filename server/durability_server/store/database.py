@@ -44,6 +44,11 @@ _QUERY_CANCELED = "57014"  # that for a statement_timeout
 _LOOK_AFTER = 10_000  # instructions of SQLite's, a millisecond or less
 _IN_USE = "another server has it open; stop that one first"
 _LOCKED = "another server keeps it locked"
+_LOOK_AGAIN_S = 1.0  # after which it is looked again whether the files of SQLite lie in their places
+_NOT_IN_PLACE = (
+    "the server has the store open that was there, and saves nothing more, since a restart would not find it."
+    " If the store was moved, move it back; if not, stop the server and put a backup in its place"
+)
 # A server that stops within a transaction loses it before the others have waited for its locks in vain. When
 # the network to PostgreSQL falls silent, a call fails after some ten seconds, even if only its answer is due.
 _POSTGRESQL_OPTIONS = {
@@ -83,6 +88,8 @@ class Database:
         self._engine = _sqlite_engine(parsed, mode) if self.is_sqlite else _postgresql_engine(parsed)
         self.file = Path(parsed.database or "") if self.is_sqlite else None
         self._hold: ExitStack | None = None  # of the file, with SQLite
+        self._files: dict[Path, tuple[int, int]] = {}  # that SQLite has open, and which they are
+        self._look_s = 0.0  # when it is time to look again whether they are in their places
         self._connection: Connection | None = None
         self._readers: dict[int, Connection] = {}  # by thread
 
@@ -90,7 +97,8 @@ class Database:
     def transaction(self, *, alone: bool = True) -> Iterator[Connection]:
         """A transaction that is durable when the block ends and undone when it raises. `alone`: no other
         server has such a one at the same time, so that what was looked up stays true until the end. Raises
-        StoreError for all that the database refuses; the next transaction connects again if need be."""
+        StoreError for all that the database refuses, and where SQLite's files are not in their places; the
+        next transaction connects again if need be."""
         if self._mode == "reader":
             raise StoreError(f"{self.name}: it was opened to be read only")
         try:
@@ -99,6 +107,7 @@ class Database:
                 if alone and self.is_shared:
                     connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
                 yield connection
+                self._require_in_place()
         except (SQLAlchemyError, sqlite3.Error) as error:
             kind = UnfitError if isinstance(error, DataError | IntegrityError) else StoreError
             raise kind(f"{self.name}: {_reason(error)}") from error
@@ -106,6 +115,8 @@ class Database:
             if self._connection is not None and not self._usable(self._connection):
                 _close(self._connection)
                 self._connection = None
+                if self.file is not None:
+                    self._files.pop(_log_of(self.file), None)  # which may go with the last connection
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -185,10 +196,13 @@ class Database:
 
     def room(self) -> tuple[int, int]:
         """Bytes that are left where SQLite has its file, and all bytes there; 0 and 0 where nobody can
-        tell."""
+        tell. Raises StoreError where that place is gone."""
         if self.file is None:
             return 0, 0
-        room = os.statvfs(self.file.parent)
+        try:
+            room = os.statvfs(self.file.parent)
+        except OSError as error:
+            raise StoreError(f"{self.file.parent}: {error.strerror}: {_NOT_IN_PLACE}") from error
         return room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
 
     def close(self) -> None:
@@ -201,6 +215,24 @@ class Database:
         if self._hold is not None:
             self._hold.close()
             self._hold = None
+        self._files.clear()
+        self._look_s = 0.0
+
+    def _require_in_place(self) -> None:
+        """Raises StoreError where the files that SQLite writes are not those at their places: it would go on
+        with files that were removed, and no error would tell. No other file has the number of one that is
+        open, so another number is another file. Looks seldom: file systems may take long to answer."""
+        now_s = time.monotonic()
+        if self.file is None or now_s < self._look_s:
+            return
+        for file in (self.file, _log_of(self.file)):  # SQLite has its log since the transaction began
+            self._require_same(file)
+        self._look_s = now_s + _LOOK_AGAIN_S
+
+    def _require_same(self, file: Path) -> None:
+        found = _which(file)
+        if self._files.setdefault(file, found) != found:
+            raise StoreError(f"{file}: another file lies there now: {_NOT_IN_PLACE}")
 
     def _writing(self) -> Connection:
         self._connection = self._kept(self._connection)
@@ -241,8 +273,12 @@ class Database:
         return self._prepared()
 
     def _prepared(self) -> Connection:
+        if self.file in self._files:  # first: SQLite makes a file where there is none
+            self._require_same(self.file)
         connection = self._engine.connect()
         try:
+            if self.file is not None:
+                self._require_same(self.file)
             prepare = _prepare_sqlite if self.is_sqlite else _prepare_postgresql
             prepare(connection, self.name)
         except BaseException:
@@ -250,6 +286,21 @@ class Database:
             raise
         connection.rollback()
         return connection
+
+
+def _log_of(file: Path) -> Path:
+    """SQLite's write-ahead log, which lies beside the file itself, not beside a link to it."""
+    file = file.resolve()
+    return file.with_name(f"{file.name}-wal")
+
+
+def _which(file: Path) -> tuple[int, int]:
+    """Which file lies there: its device and its number. Raises StoreError where there is none."""
+    try:
+        found = file.stat()
+    except OSError as error:
+        raise StoreError(f"{file}: {error.strerror}: {_NOT_IN_PLACE}") from error
+    return found.st_dev, found.st_ino
 
 
 def _close(connection: Connection | None) -> None:
