@@ -44,8 +44,8 @@ from durability_client.target.storage import DriveLook, DriveWatch, Storage
 from durability_client.target.target_files import TargetFiles
 
 HANGING_PREFILL = (
-    "the drive has not answered a write of the prefill. The run waits for it, since another run may write there"
-    " as soon as this one is gone. If it never answers, detach the drive or restart the machine"
+    "the drive has not answered a write of the prefill. The run waits for it, since another run may write"
+    " there as soon as this one is gone. If it never answers, detach the drive or restart the machine"
 )
 CLEAN_END = (
     "The run ended cleanly, so it cannot become durable.\nOnly a power cut during the run tests the drive."
@@ -56,7 +56,9 @@ _LINE_S = 1.0
 _DIGEST_S = 0.25  # no ack leaves meanwhile; a ring then still holds what a writer does 60,000 times a second
 _FINISH_TIMEOUT_S = 10.0  # for the server to confirm how the run ended
 # System errors that are not I/O failures, so that no cut caused them (rule 12): no room, no permission,
-# no descriptors, or another program's file where a new name belongs.
+# no descriptors, or another program's file where a new name belongs. A name that is missing (ENOENT) is not
+# among them, although another program may have removed it: a drive that loses an entry of a directory shows
+# the same, and so does the mount of a drive that went away, once somebody has taken it out of the tree.
 _NO_IO_FAILURE = frozenset(
     {
         errno.ENOSPC,

@@ -279,6 +279,23 @@ async def test_what_is_no_io_error_is_not_reported_as_one(lab: Lab, memory_path:
     assert case["session_end"] == "client-error"
 
 
+async def test_a_name_that_is_missing_is_reported_as_an_io_error(lab: Lab, memory_path: Path) -> None:
+    """Who removed it is not known: a drive may have lost it, or have gone away with its file system. If its
+    drives answer, it was no cut all the same."""
+    storage = KernelStorage(memory_path / "target")
+    task = lab.run(storage, workload="unlink")
+    await lab.lines.until_under_way(task)
+    while not task.done():
+        for suffix in storage.suffixes():
+            if suffix:
+                storage.path_of(suffix).unlink(missing_ok=True)
+        await asyncio.sleep(0)
+    with pytest.raises(TargetError, match="No such file or directory") as failed:
+        await task
+    assert "not an I/O error" not in str(failed.value)
+    assert (await lab.case(lab.run_id))["session_end"] == "target-error"
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 async def test_a_signal_is_a_clean_stop(
     lab: Lab, storage: KernelStorage, number: signal.Signals, code: int
