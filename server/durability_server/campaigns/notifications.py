@@ -60,10 +60,10 @@ class News:
 
     async def work(self) -> None:
         """Give news until all of a campaign that is over are given; the store may fail meanwhile."""
-        while self._log.state.state != "ended" or self._waits(self._log.state):
+        while not self._is_over:
             self._log.news.clear()
             try:
-                await self._give(self._log.state)
+                gave = await self._give(self._log.state)
             except Exception as error:  # it must not end in silence: no news would be given any more
                 if str(error) != self._said:
                     defect = None if isinstance(error, DurabilityError) else error
@@ -72,23 +72,29 @@ class News:
                 await asyncio.sleep(RETRY_S)
             else:
                 self._said = ""
-                state = self._log.state
-                if state.state != "ended" and not self._waits(state):
+                # Without a row, whatever the state has more of is no longer in the store.
+                if not gave and not self._is_over:
                     await self._log.news.wait()
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether there will be no more to tell, unless the campaign begins again."""
+        return self._log.state.state == "ended" and not self._waits(self._log.state)
 
     def _waits(self, state: CampaignState) -> bool:
         """Whether there is something to tell."""
         return self._told is None or self._state is not state or self._told < state.number
 
-    async def _give(self, state: CampaignState) -> None:
-        """Give what is new in the log. Raises StoreError."""
+    async def _give(self, state: CampaignState) -> bool:
+        """Give what is new in the log; whether there was anything. Raises StoreError."""
         if self._state is not state:  # the store has gone back: see `CampaignLog`
             self._state, self._told = state, None
         if self._told is None:
             self._told = await self._thread.look_up(self._store.told, self._log.name)
         if not self._waits(state):
-            return
-        for row in await self._thread.look_up(self._store.entries, self._log.name, after=self._told):
+            return False
+        rows = await self._thread.look_up(self._store.entries, self._log.name, after=self._told)
+        for row in rows:
             entry = entry_from_value(row)
             called = False
             for text, matters in news_of(entry):
@@ -100,6 +106,7 @@ class News:
             if called:  # nobody is to be called for it again
                 await self._thread.call(self._store.tell, self._log.name, self._told)
         await self._thread.call(self._store.tell, self._log.name, self._told)
+        return bool(rows)
 
     async def _call(self, command: str, text: str) -> None:
         try:

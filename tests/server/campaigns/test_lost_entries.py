@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from durability.campaign.log_entries import PauseAsked, Resumed, StrangerHeard, entry_from_value
+from durability.formats.packing import Value
 from durability_server.campaigns.campaign_logs import CampaignLog
 from durability_server.campaigns.notifications import News
 from durability_server.store.store import Store
@@ -93,6 +94,42 @@ async def test_a_page_follows_a_log_that_has_become_shorter(shared: _Shared) -> 
     await shared.thread.call(standby.take_over)
     (watched,) = await shared.thread.ask(page.read)
     assert (watched.state.number, watched.note) == (1, "")
+
+
+async def test_news_of_lost_entries_are_not_looked_for_without_end(
+    shared: _Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy of the log still has them: who conducts the campaign is to notice that. Then news go on."""
+    log = shared.log()
+    await log.refresh()
+    standby = await shared.thread.call(Standby, shared.store)
+    await shared.say(log, "2", "3")
+    await shared.thread.call(standby.take_over)
+    await shared.thread.call(shared.store.campaigns.tell, NAME, 1)
+    looks = 0
+    entries = shared.store.campaigns.entries
+
+    def counted(name: str, *, after: int) -> tuple[Value, ...]:
+        nonlocal looks
+        looks += 1
+        return entries(name, after=after)
+
+    monkeypatch.setattr(shared.store.campaigns, "entries", counted)
+    told: list[str] = []
+    news = News(log, shared.store.campaigns, shared.thread, announce=lambda _, text: told.append(text))
+    work = asyncio.create_task(news.work())
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            await until(lambda: looks > 0)
+            for _ in range(20):  # each thread of the store, in turn with what the news ask of it
+                await shared.thread.look_up(shared.store.campaigns.names)
+                await shared.thread.call(shared.store.campaigns.names)
+            assert (looks, told) == (1, [])
+            await log.add(lambda _: [Resumed()])
+            assert log.state.number == 2
+            await until(lambda: told == ["resumed"])
+    finally:
+        work.cancel()
 
 
 async def test_news_of_entries_after_a_loss_are_told(shared: _Shared) -> None:
