@@ -181,6 +181,7 @@ class Server:
         self._services.turns.close()
         self._registry.committer.close()
         await work
+        self._registry.close()
         self._registry.leases.close()
         await leases
         await self._registry.leases.end()

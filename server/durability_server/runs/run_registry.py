@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 from durability import limits
-from durability.errors import DurabilityError
+from durability.errors import DurabilityError, StoreError
 from durability_server import clock
-from durability_server.runs.committer import Committer
+from durability_server.runs.committer import RETRY_S, Committer
 from durability_server.runs.leases import Leases
 from durability_server.runs.run import Run, was_still
 from durability_server.runs.session import Session
@@ -188,12 +188,24 @@ class Registry:
             task.add_done_callback(self._closing.discard)
 
     async def _close(self, run_id: int) -> None:
-        """Without its client the run is not live."""
-        with suppress(DurabilityError):
-            async with self.holding(run_id, "resume") as run:
-                if self.session_of(run) is None:
-                    run.detached(clock.now_ns(), "rst", "the server could not save what came of the run")
-                    self.committer.touch(run)
+        """Without its client the run is not live. Tried until the store can be read: a run that stays live
+        cannot be verified."""
+        while True:
+            try:
+                async with self.holding(run_id, "resume") as run:
+                    if self.session_of(run) is None:
+                        run.detached(clock.now_ns(), "rst", "the server could not save what came of the run")
+                        self.committer.touch(run)
+                return
+            except StoreError:
+                await asyncio.sleep(RETRY_S)
+            except DurabilityError:  # another server has it, or nobody can read it
+                return
+
+    def close(self) -> None:
+        """The server ends; what is still live in the store is marked by the next one."""
+        for task in self._closing:
+            task.cancel()
 
     def _give_up(self, wanted: WantedRun) -> bool:
         """Another server wants a run. It gets it once that is saved and nobody here holds it; but nobody ends

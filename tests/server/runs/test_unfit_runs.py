@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from durability.errors import RefusedError
 from durability.formats.run_statistics import statistics_to_value
 from durability.protocol import messages
 from tests.core.evidence.memory_target import make_statistics
+from tests.server.store.test_gone_back import listening
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from tests.server.conftest import Lab
@@ -83,6 +87,34 @@ async def test_a_run_that_cannot_be_saved_is_set_aside(lab: Lab, sqlite_url: str
     await lab.exported(running.address, 100, lambda case: case.session_end == "rst")
     case = await (await lab.connect(running.address, "verify")).fetch(100, facts, end=True)
     assert (case.state, case.session_end, case.frontiers) == ("ended", "rst", (9, 9))
+
+
+async def test_a_run_that_was_set_aside_is_not_live_for_good(lab: Lab, store_url: str) -> None:
+    """Also if the store cannot be read just then: it is tried again, and who verifies the run is not told
+    that it goes on."""
+    failed: list[str] = []
+
+    def fail(_connection: object, _cursor: object, statement: str, given: Any, *_: object) -> None:
+        rows = given if isinstance(given, list) else [given]
+        values = [value for row in rows for value in (row.values() if isinstance(row, dict) else row)]
+        if statement.startswith("UPDATE runs") and REFUSED_CONTROL in values:
+            failed.append("save")
+            raise IntegrityError(statement, given, sqlite3.IntegrityError("not kept"))
+        if threading.current_thread().name.startswith("store-look-up") and failed == ["save"]:
+            failed.append("load")
+            raise OperationalError(statement, given, sqlite3.OperationalError("not read"))
+
+    running = await lab.start(store_url)
+    client = await lab.connect(running.address)
+    await client.begin(lab.plan(run=1), lab.facts())
+    await client.acknowledge(3, 3)
+    with listening(fail):
+        client.say(messages.Ack(frontiers=(9, 9), control=REFUSED_CONTROL))
+        assert isinstance(await client.ended(), RefusedError)
+        await until(lambda: failed == ["save", "load"])
+    await lab.exported(running.address, 1, lambda case: case.session_end == "rst")
+    case = await (await lab.connect(running.address, "verify")).fetch(1, lab.facts(), end=True)
+    assert (case.state, case.session_end, case.frontiers) == ("ended", "rst", (3, 3))
 
 
 @pytest.mark.slow
