@@ -45,7 +45,7 @@ from durability.units import format_run, parse_run, verify_device_line
 from durability_client.link.endpoint import Endpoint
 from durability_client.system import block_devices
 from durability_client.system.terminal import fitted
-from durability_client.target import safety_checks
+from durability_client.target import discovery, safety_checks
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import Storage
 from durability_client.target.target_warnings import skips_replay
@@ -136,7 +136,7 @@ async def examine(
     started_s = time.monotonic()
     with ScanProcess(storage, stall_s=options.stall_s) as scan_process:
         before = await asyncio.to_thread(presence_of, storage)
-        facts_s = _clock_s()
+        asked_ns = discovery.uptime_ns()
         facts = await asyncio.to_thread(storage.facts)
         found, stalled = await _found(facts, scan_process, None)
         run = options.run or (0 if options.from_export else found.run)
@@ -153,7 +153,7 @@ async def examine(
             found, stalled = await _found(facts, scan_process, plan)
         if case is not None:  # the run is ended only now that its target is known to be the right one
             _require_target_of(case, found, storage.path)
-            found = replace(found, facts=_as_of(found.facts, later_s=_clock_s() - facts_s))
+            found = replace(found, facts=_as_of(found.facts, later_ns=discovery.uptime_ns() - asked_ns))
             case = await case_source.open(plan.run, found.facts, end=True)
         job = ScanJob(
             plan=plan,
@@ -184,14 +184,10 @@ async def examine(
     )
 
 
-def _clock_s() -> float:
-    return asyncio.get_running_loop().time()
-
-
-def _as_of(facts: Facts, *, later_s: float) -> Facts:
-    """The facts with the uptime of `later_s` seconds later. The judge counts back from the case to
-    the start of this system, and a slow drive or machine may take long between facts and case."""
-    return replace(facts, host=replace(facts.host, uptime_ns=facts.host.uptime_ns + round(later_s * 1e9)))
+def _as_of(facts: Facts, *, later_ns: int) -> Facts:
+    """The facts with the uptime of `later_ns` later, by the clock of uptimes. The judge counts back from the
+    case to the start of this system; between facts and case a drive may be slow, or the machine suspended."""
+    return replace(facts, host=replace(facts.host, uptime_ns=facts.host.uptime_ns + later_ns))
 
 
 async def _as_the_device_shows(

@@ -117,6 +117,34 @@ async def test_facts_are_as_new_as_the_case(lab: Lab) -> None:
     assert older_ns[0] == 0 and older_ns[-1] >= took_ns[0]
 
 
+async def test_a_suspended_machine_ages_between_facts_and_case(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its uptime goes on while it sleeps. Without that time it would seem to have started later, and a run of
+    this boot to have ended before."""
+    await lab.run()
+    storage = KnownStorage(lay_down(lab.disk, lab.directory).path, lab.now)
+    slept_ns, clock = 0, time.clock_gettime_ns
+    monkeypatch.setattr(
+        time,
+        "clock_gettime_ns",
+        lambda which: clock(which) + (slept_ns if which == time.CLOCK_BOOTTIME else 0),
+    )
+    older_ns: list[int] = []
+
+    class Suspended(ServerCaseSource):
+        async def open(self, run: int, facts: Facts, *, end: bool) -> Case | None:
+            nonlocal slept_ns
+            older_ns.append(facts.host.uptime_ns - lab.now.host.uptime_ns)
+            case = await super().open(run, facts, end=end)
+            slept_ns = 3600 * 10**9
+            return case
+
+    options = VerifyOptions(target=storage.path, endpoint=lab.endpoint)
+    await examine(options, storage, Suspended(lab.endpoint), lambda _: None)
+    assert older_ns[0] == 0 and older_ns[-1] >= slept_ns
+
+
 async def test_target_in_use_is_refused(lab: Lab) -> None:
     """Whoever holds the target's lock keeps it."""
     await lab.run()
