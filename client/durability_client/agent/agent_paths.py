@@ -54,13 +54,14 @@ class AgentPaths:
                     f"{self._directory} can be changed by another user, who could have drives mounted"
                     " elsewhere: give --directory a directory that only root can write to"
                 )
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise TargetBusyError(
+                    f"another agent runs here (it holds {self._directory}); stop it first, as a service"
+                    " with `systemctl stop durability-agent`"
+                ) from None
             yield
-        except BlockingIOError:
-            raise TargetBusyError(
-                f"another agent runs here (it holds {self._directory}); stop it first, as a service"
-                " with `systemctl stop durability-agent`"
-            ) from None
         finally:
             os.close(lock)
 

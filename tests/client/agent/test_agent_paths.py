@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from durability.errors import SetupError
+from durability.errors import SetupError, TargetBusyError
 from durability_client.agent.agent_paths import AgentPaths
 from tests.client.agent.task_server import Tasks, drive_on
 
@@ -40,6 +40,20 @@ def test_a_directory_that_others_can_change_is_refused(tmp_path: Path, owner: in
     os.chown(directory, owner, owner)
     directory.chmod(mode)
     with pytest.raises(SetupError, match="can be changed by another user"), AgentPaths(directory).held():
+        pass
+
+
+def test_only_a_lock_that_is_held_shows_another_agent(tmp_path: Path) -> None:
+    """Something else that would have to be waited for ends this agent under its own name."""
+    busy = pytest.raises(TargetBusyError, match="another agent runs here")
+    with AgentPaths(tmp_path).held(), busy, AgentPaths(tmp_path).held():
+        pass
+    reader, writer = os.pipe2(os.O_NONBLOCK)
+    with pytest.raises(BlockingIOError), AgentPaths(tmp_path).held():
+        os.read(reader, 1)
+    os.close(reader)
+    os.close(writer)
+    with AgentPaths(tmp_path).held():
         pass
 
 
