@@ -112,7 +112,7 @@ class TaskWork:
                 drive = self._drives.setdefault(key, DriveWork(self._setting))
                 group.create_task(drive.do(task, mine, self._reporter(task, mine)))
         if task.kind == "shutdown" and task.drives:  # a machine without any is not switched on again
-            await self._shut_down(task)
+            await self._shut_down()
 
     async def _retire(self, key: _Key) -> None:
         await self._drives[key].retire()
@@ -132,7 +132,7 @@ class TaskWork:
 
         return report
 
-    async def _shut_down(self, task: Task) -> None:
+    async def _shut_down(self) -> None:
         """Shut the machine down, once the server has heard that all is prepared, or does not answer."""
         prepared = self.status()
         with suppress(TimeoutError):
