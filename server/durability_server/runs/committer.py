@@ -87,6 +87,9 @@ class Committer:
         self._changed = asyncio.Event()
         self._urgent = asyncio.Event()
         self._closing = False
+        # Held from the moment at which a run's snapshot gets its number until that is stored: in the order of
+        # their numbers, the number in the store shows what the store lacks.
+        self.in_order = asyncio.Lock()
         self._not_before_s = 0.0
         self._touched_s = 0.0  # since when changes wait
         self.failure: str | None = None
@@ -176,10 +179,11 @@ class Committer:
         outcome = _Outcome()
         snapshots: dict[Run, RunSnapshot] = {}
         try:
-            snapshots, timelines = _snapshots(self._saving, outcome, all_wanted=self._closing)
-            await self._pack(timelines, snapshots, outcome)
-            await self._save(list(snapshots.values()), outcome)
-            await self._require_at_fault(outcome)
+            async with self.in_order:
+                snapshots, timelines = _snapshots(self._saving, outcome, all_wanted=self._closing)
+                await self._pack(timelines, snapshots, outcome)
+                await self._save(list(snapshots.values()), outcome)
+                await self._require_at_fault(outcome)
         except Exception as error:
             self._say_gone_back(outcome)
             self._give_up_all(outcome.lost)

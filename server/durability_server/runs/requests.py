@@ -282,15 +282,13 @@ class Requests:
             )
         await self._given.require_left(run.stored.client, "runs")
         facts = from_value(Facts, message.facts)
-        stored = replace(
-            run.stored,
-            armed=message.facts,
-            keys=target_keys(facts),
-            series=series_key(run.plan, facts),
-            snapshot=run.snapshot(timeline=False),
+        armed = replace(
+            run.stored, armed=message.facts, keys=target_keys(facts), series=series_key(run.plan, facts)
         )
-        self._given.add(stored.client, await self._thread.call(self._store.arm, stored))
-        run.arm(clock.now_ns(), stored)
+        async with self._committer.in_order:
+            stored = replace(armed, snapshot=run.snapshot(timeline=False))
+            self._given.add(stored.client, await self._thread.call(self._store.arm, stored))
+            run.arm(clock.now_ns(), stored)
         self._tell(run, run_events.armed(run))
         self._committer.touch(run)
         return messages.Armed()

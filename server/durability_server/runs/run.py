@@ -407,7 +407,7 @@ class Run:
         self._credits.add(at_ns, self.frontiers.grants)
         if snapshot.events:
             self._events_saved = snapshot.events[-1][0]
-        self._last_save = snapshot.save
+        self._last_save = max(self._last_save, snapshot.save)  # the run may have been armed since
         self._durable = snapshot.frontiers
         if snapshot.whole is not None:
             self._whole = False

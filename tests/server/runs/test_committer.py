@@ -8,21 +8,25 @@ import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from durability.errors import StoreError
+from durability.formats.documents import to_value
+from durability.formats.facts import Facts
+from durability.formats.plan import Plan
 from durability.protocol import messages
 from durability.protocol.timeline import Timeline, TimelineCopy
 from durability_server import clock
-from durability_server.runs import committer
+from durability_server.runs import committer, requests
 from durability_server.runs.committer import Committer
 from durability_server.runs.run import Run
 from durability_server.store.records import MovedError, Registration, RunSnapshot, Unsaved
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
-from durability_server.store.target_keys import target_keys
+from durability_server.store.target_keys import series_key, target_keys
+from tests.server.store.test_gone_back import listening
 from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
@@ -270,6 +274,49 @@ async def test_a_connection_that_ends_saves_no_timeline_anew(
     await lab.exported(running.address, RUNS, lambda case: case.session_end == "fin")
     await running.server.stop()
     assert "saved anew" not in caplog.text
+
+
+@pytest.mark.usefixtures("no_silence")
+async def test_a_run_is_armed_after_the_commit_that_is_under_way(
+    lab: Lab, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose timelines are being packed, and whose number is lower: the number in the store only rises, so a
+    standby that lacks one of the two has a lower one."""
+    running = await lab.start(store_url)
+    client = await lab.connect(running.address)
+    await client.register(lab.plan(), lab.facts())
+    (run,) = running.server.runs
+    mine = running.server._registry.committer
+    packing, arming = threading.Event(), threading.Event()
+    pack = TimelineCopy.pack
+    saves: list[int] = []
+
+    def pack_slowly(timeline: TimelineCopy) -> bytes:
+        packing.set()
+        assert arming.wait(DEADLINE_S)
+        return pack(timeline)
+
+    def key_seen(plan: Plan, facts: Facts) -> str:
+        arming.set()
+        return series_key(plan, facts)
+
+    def note(_connection: object, cursor: Any, statement: str, *_: object) -> None:
+        if statement.startswith("UPDATE runs"):
+            before = cursor.connection.cursor()
+            before.execute("SELECT saves FROM runs")
+            saves.append(before.fetchone()[0])
+
+    monkeypatch.setattr(TimelineCopy, "pack", pack_slowly)
+    monkeypatch.setattr(requests, "series_key", key_seen)
+    async with asyncio.timeout(DEADLINE_S):
+        with listening(note):
+            first = asyncio.create_task(mine.flush(run))
+            await until(packing.is_set)
+            await client.ask(messages.ArmRun(facts=to_value(lab.facts())), messages.Armed)
+            await first
+            await mine.flush(run)
+    assert saves == sorted(saves)
+    assert len(set(saves)) > 2
 
 
 @pytest.mark.usefixtures("no_silence")

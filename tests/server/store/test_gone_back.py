@@ -112,6 +112,21 @@ def test_a_run_as_it_was_before_it_was_taken_is_stored_whole(store_fixture: Stor
     assert store.load(RUN).armed is not None
 
 
+def test_a_commit_that_is_heard_of_late_hides_no_arming_that_is_gone(store_fixture: StoreFixture) -> None:
+    """A commit of many runs takes a while to tell each of them. One that is armed meanwhile was saved later:
+    a store that lacks the arming alone is behind."""
+    store = store_fixture.store
+    store_fixture.register(RUN)
+    run = _take(store)
+    before = run.snapshot(timeline=True)
+    assert store.save([before]) == {}
+    standby = Standby(store)
+    _arm(store_fixture, run)
+    run.saved(before, clock.now_ns())
+    standby.take_over()
+    assert _save(store, run) == {RUN: "behind"}
+
+
 def test_the_mark_of_another_server_hides_nothing(store_fixture: StoreFixture) -> None:
     """A server that starts after the failover marks the run as left live: its holder still sees that the
     store lacks one commit."""
