@@ -66,7 +66,7 @@ class CampaignLog:
         self._lock = asyncio.Lock()
         self._last = b""  # the last entry of the state, packed
         self._phase_read_ns = 0  # when the entry was read or added with which the cycle's phase began
-        self._unreadable: FormatError | None = None
+        self._unreadable = ""  # why the last entry of the state, which took in a part of it, does not fit
         self._asked: dict[int, int] = {}  # by switch, the number of the entry that asked it last
         self._allowances: dict[str, Allowance] = {}  # by machine
         self._signed_ns: dict[str, int] = {}  # when the store was last told that a machine was heard
@@ -205,8 +205,6 @@ class CampaignLog:
         return self._asked.get(switch) == number
 
     async def _read(self) -> None:
-        if self._unreadable is not None:
-            raise self._unreadable
         while True:
             known = self.state.number
             # With the last one that is known: a store that has gone back may have others since.
@@ -215,6 +213,8 @@ class CampaignLog:
             if known and (not rows or pack(rows[0]) != self._last):
                 self._begin_anew()
                 continue
+            if self._unreadable:
+                raise FormatError(self._unreadable)
             new = rows[1:] if known else rows
             for row in new:
                 self._apply(entry_from_value(row), row)
@@ -223,14 +223,17 @@ class CampaignLog:
 
     def _begin_anew(self) -> None:
         """Nothing of the log is known: what was read is no longer in the store."""
-        log.error(
-            "campaign %s: the store has gone back and lacks entry %d of its log, which was durable: it"
-            " goes on from what the store has. Was there a failover to a standby that lacked commits?",
-            self.name,
-            self.state.number,
-        )
+        if self._unreadable:
+            log.warning("campaign %s: entry %d of its log has changed", self.name, self.state.number)
+        else:
+            log.error(
+                "campaign %s: the store has gone back and lacks entry %d of its log, which was durable: it"
+                " goes on from what the store has. Was there a failover to a standby that lacked commits?",
+                self.name,
+                self.state.number,
+            )
         self.state = CampaignState()  # another object: who has seen the one before learns that it is over
-        self._last = b""
+        self._last, self._unreadable = b"", ""
         self._asked.clear()
         self._allowances.clear()
         self.changed.set()
@@ -260,9 +263,11 @@ class CampaignLog:
         try:
             self.state.apply(entry)
         except (FormatError, LookupError, AttributeError, AssertionError, ValueError) as error:
-            # A state of which a part is missing would conduct another campaign.
-            self._unreadable = FormatError(f"entry {entry.number} does not fit those before it: {error!r}")
-            raise self._unreadable from error
+            why = f"entry {entry.number} does not fit those before it: {error!r}"
+            if self.state.last is entry:
+                # A state of which a part is missing would conduct another campaign.
+                self._last, self._unreadable = pack(value), why
+            raise FormatError(why) from error
         self._last = pack(value)
         if self.state.cycle is not None and self.state.cycle.since is entry:
             self._phase_read_ns = clock.now_ns()

@@ -319,15 +319,19 @@ class Campaigns:
         return self._logs[name]
 
     async def _state(self, name: str) -> CampaignState | None:
-        """The newest state of a campaign; None, said once, if its log cannot be understood: the others go on
-        without it. Raises StoreError."""
+        """The newest state of a campaign; None, said once, while its log cannot be understood: the others go
+        on without it. Raises StoreError."""
         try:
-            return await self._log(name).refresh()
+            state = await self._log(name).refresh()
         except FormatError as error:
             if name not in self._unread:
                 log.error("the log of campaign %s cannot be read: %s", name, error)
             self._unread.add(name)
             return None
+        if name in self._unread:
+            log.warning("the log of campaign %s can be read again", name)
+            self._unread.remove(name)
+        return state
 
     async def _newest_logs(self) -> list[CampaignLog]:
         """All campaigns whose logs can be understood, with their newest states, in the order in which they
@@ -351,6 +355,8 @@ class Campaigns:
         away = False
         while True:
             try:
+                for name in tuple(self._unread):  # people may have repaired it, or the store gone back
+                    await self._state(name)
                 for known in await self._newest_logs():
                     await self._claim(known)
                 away = False
