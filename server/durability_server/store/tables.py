@@ -145,6 +145,7 @@ runs = Table(
     Index("runs_by_path", "path_key"),
     Index("runs_by_series", "series"),
     Index("runs_by_client", "client"),
+    Index("runs_by_session_end", "session_end"),  # the live ones are few, and are asked for all the time
 )
 
 run_drives = Table(

@@ -85,6 +85,7 @@ def make_format_2(db: Connection) -> None:
         "runs DROP COLUMN drive_set",
     ):
         db.execute(text(f"ALTER TABLE {column}"))
+    db.execute(text("DROP INDEX runs_by_session_end"))
     db.execute(text("UPDATE meta SET format = 2"))
 
 

@@ -25,6 +25,7 @@ from durability_server.store.records import EVENTS_MAX
 from durability_server.store.store import Store
 from durability_server.store.target_keys import target_keys
 from tests.sample_facts import drive
+from tests.server.store.test_gone_back import listening
 
 if TYPE_CHECKING:
     from tests.server.store.conftest import StoreFixture
@@ -682,3 +683,26 @@ def test_a_store_of_version_0_1_is_opened(tmp_path: Path) -> None:
     store.open()
     assert store.listing(1, client=None) == ()
     store.close()
+
+
+def test_live_runs_are_found_without_reading_all_runs(store_fixture: StoreFixture) -> None:
+    """The live page asks for them each second, and the runs that are over may be many and long."""
+    store = store_fixture.store
+    asked: list[tuple[str, Any]] = []
+
+    def note(_connection: object, _cursor: object, statement: str, given: Any, *_: object) -> None:
+        asked.append((statement, given))
+
+    with listening(note):
+        store.live_runs(100)
+        store.live_by_client()
+    asked = [(statement, given) for statement, given in asked if "runs.session_end =" in statement]
+    assert len(asked) == 2
+    with store._database.reading() as db:
+        explain = "EXPLAIN QUERY PLAN"
+        if db.dialect.name == "postgresql":
+            db.exec_driver_sql("SET LOCAL enable_seqscan = off")  # of a table that is so small
+            explain = "EXPLAIN"
+        for statement, given in asked:
+            plan = [str(row) for row in db.exec_driver_sql(f"{explain} {statement}", given)]
+            assert any("runs_by_session_end" in line for line in plan), plan

@@ -4,7 +4,7 @@
     format 2   release 0.1.0: clients that join, several servers on one store, campaigns; later its drives
     format 3   the release that made the store, so that an older one can name it; kept
                results of the benchmark; machines that join again after each boot; which
-               runs met one cut
+               runs met one cut; which are live, by an index
 
 All steps, and the new number, are one transaction. A server that is killed meanwhile leaves the store as it
 was, and the next one starts anew. With SQLite the store is copied to a file beside it before the first step
@@ -97,6 +97,7 @@ def _software_and_drives(db: Connection) -> None:
         "ALTER TABLE meta ADD COLUMN software TEXT NOT NULL DEFAULT ''",
         "ALTER TABLE runs ADD COLUMN drive_set VARCHAR(64) NOT NULL DEFAULT ''",
         "ALTER TABLE runs ADD COLUMN enumerations TEXT NOT NULL DEFAULT ''",
+        "CREATE INDEX runs_by_session_end ON runs (session_end)",
     )
     if not inspect(db).has_table("run_drives"):
         _run(
