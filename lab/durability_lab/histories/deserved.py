@@ -26,6 +26,7 @@ from durability.units import parse_run
 from durability_client.target.storage import Storage
 from durability_client.verify.scan.target_reader import block_bytes_of
 from durability_lab.drive.drive_log import Broken
+from durability_lab.histories.assumed_runs import AssumedRuns
 from durability_lab.histories.cuts_and_answers import AT_RISK_NS, PlayedCut, VerifyAnswer
 from durability_lab.histories.figures import FigureTruth, PromisedOperations, untrue
 from durability_lab.histories.steps import History
@@ -61,26 +62,18 @@ class Grade:
 
 class KnownTruth(Protocol):
     """What a world knows of its history. `armed`: the runs that the server armed on the drive as it is, and
-    `known`: those that the store has as it is now;
-    `ended_unheard`: those that stopped writing in a dead network; `restarted`: those whose machine was shut
-    down in order and started again; `failed_with_power`: those whose drive failed everything, with power;
-    `frozen_shortly`: those whose client was frozen just before a cut, or before the server's end; `sound`:
-    those that nothing happened to but one cut of the power under load, and what follows it; `lossy`: those of
-    which an earlier verify may have found a loss rightly; `like_cuts`: what a series may count though it was
-    no cut (a drive that became smaller, a clean restart in a dead network, where drives look alike one in the
-    place of another); `mistakable`: nothing that a system shows tells the drive as it is from one before it,
-    on which there were runs; `load_known`: a run under load is known not to have waited for its server.
-    `unheard_ns`: the most that may lie between a promise and the receipt of its
-    acknowledgement, and between the last frame and the cut, together."""
+    `known`: those that the store has as it is now; `assumed`: those that documented assumptions are about;
+    `sound`: those that nothing happened to but one cut of the power under load, and what follows it;
+    `like_cuts`: what a series may count though it was no cut (a drive that became smaller, a clean restart in
+    a dead network, where drives look alike one in the place of another); `mistakable`: nothing that a system
+    shows tells the drive as it is from one before it, on which there were runs; `load_known`: a run under
+    load is known not to have waited for its server. `unheard_ns`: the most that may lie between a promise
+    and the receipt of its acknowledgement, and between the last frame and the cut, together."""
 
     history: History
     cuts: list[PlayedCut]
     armed: list[int]
-    ended_unheard: set[int]
-    restarted: set[int]
-    failed_with_power: set[int]
-    frozen_shortly: set[int]
-    lossy: set[int]
+    assumed: AssumedRuns
     unheard_ns: int
 
     @property
@@ -139,62 +132,72 @@ class KnownTruth(Protocol):
         """The target as it can be read now."""
 
 
-def grade(world: KnownTruth, answer: VerifyAnswer) -> Grade:
-    """Compare one answer with the truth."""
-    broken = world.broken()
-    damage = {run: _Damage.of(world, plan, broken) for run, plan in world.plans.items()}
-    found = _grade(world, answer, damage)
-    if not found.wrong and (figures := _untrue_figures(world, answer, found, damage)):
-        found = replace(found, wrong=figures)
-    world.lossy |= {run for run, one in damage.items() if one.any or run in answer.smaller}
-    if found.word == "loss" and found.limit and answer.document is not None:
-        world.lossy.add(parse_run(answer.document["run"]))
-    return found
+class Grader:
+    """Compares the answers of one history with the truth, in their order."""
+
+    def __init__(self, truth: KnownTruth) -> None:
+        self._truth = truth
+        self._lossy: set[int] = set()  # runs of which an earlier verify may have found a loss rightly
+
+    def grade(self, answer: VerifyAnswer) -> Grade:
+        """Compare the next answer with the truth as it is now."""
+        truth = self._truth
+        broken = truth.broken()
+        damage = {run: _Damage.of(truth, plan, broken) for run, plan in truth.plans.items()}
+        found = _grade(truth, answer, damage, self._lossy)
+        if not found.wrong and (figures := _untrue_figures(truth, answer, found, damage)):
+            found = replace(found, wrong=figures)
+        self._lossy |= {run for run, one in damage.items() if one.any or run in answer.smaller}
+        if found.word == "loss" and found.limit and answer.document is not None:
+            self._lossy.add(parse_run(answer.document["run"]))
+        return found
 
 
-def _grade(world: KnownTruth, answer: VerifyAnswer, damage: Mapping[int, _Damage]) -> Grade:
+def _grade(
+    truth: KnownTruth, answer: VerifyAnswer, damage: Mapping[int, _Damage], lossy: Container[int]
+) -> Grade:
     document = answer.document
     if document is None:
-        newest = _newest(world)
-        due = _due(world, answer, newest, damage)
+        newest = _newest(truth)
+        due = _due(truth, answer, newest, damage)
         word = "none"
         reasons: tuple[str, ...] = (answer.why.partition(":")[0],)
         return Grade(
             word=word,
             reasons=reasons,
             wrong=f"no verdict, where {due} is due: {answer.why}" if due else "",
-            missed="" if answer.interrupted else _missed(world, answer, newest, damage),
+            missed="" if answer.interrupted else _missed(truth, answer, newest, damage),
         )
     run = parse_run(document["run"])
     word = document["verdict"]
     reasons = tuple(reason["code"] for reason in document["reasons"])
     wrong = ""
-    elsewhere = run not in world.plans  # it was made on another drive
-    mistaken = _ANOTHER if elsewhere and world.mistakable else ""
+    elsewhere = run not in truth.plans  # it was made on another drive
+    mistaken = _ANOTHER if elsewhere and truth.mistakable else ""
     if word == "loss":
-        wrong = "" if mistaken else _untrue(world, answer, run, damage.get(run))
-        limit = mistaken or (_of_a_later_run(world, answer, run, damage) if wrong else "")
+        wrong = "" if mistaken else _untrue(truth, answer, run, damage.get(run), lossy)
+        limit = mistaken or (_of_a_later_run(truth, answer, run, damage) if wrong else "")
         return Grade(word=word, reasons=reasons, wrong="" if limit else wrong, limit=limit)
-    newer = _newer(world, run)
-    if newer and not answer.older and not (word == "inconclusive" and _unknown(world, answer, newer)):
+    newer = _newer(truth, run)
+    if newer and not answer.older and not (word == "inconclusive" and _unknown(truth, answer, newer)):
         wrong = "an older run was judged, although the drive is known for a newer armed one"
     if word == "durable":
         limit = mistaken
         if elsewhere and not mistaken:
             wrong = "durable, on a drive that the run was never on"
-        elif damaged := _damaged(world, answer, run):
+        elif damaged := _damaged(truth, answer, run):
             wrong = f"durable, and the target is damaged: {damaged}"
-        elif gone := _acked_and_gone(world, answer, run):
+        elif gone := _acked_and_gone(truth, answer, run):
             wrong = f"durable, and the drive lost what it had acknowledged: {gone}"
-        elif world.smaller(run):
+        elif truth.smaller(run):
             wrong = "durable, and the drive is smaller than it was"
-        elif not mistaken and not _qualifying(world, run, document["cut"]["class"]):
-            limit = _limit(world, answer, run, document["cut"]["class"])
+        elif not mistaken and not _qualifying(truth, run, document["cut"]["class"]):
+            limit = _limit(truth, answer, run, document["cut"]["class"])
             wrong = wrong or ("" if limit else "durable, and no such cut met load")
         return Grade(word=word, reasons=reasons, wrong=wrong, limit=limit)
-    if not wrong and (due := _due(world, answer, run, damage)):
+    if not wrong and (due := _due(truth, answer, run, damage)):
         wrong = f"inconclusive ({', '.join(reasons)}), where {due} is due"
-    return Grade(word=word, reasons=reasons, wrong=wrong, missed=_missed(world, answer, run, damage))
+    return Grade(word=word, reasons=reasons, wrong=wrong, missed=_missed(truth, answer, run, damage))
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +214,7 @@ class _Damage:
         return bool(self.places) or self.system
 
     @classmethod
-    def of(cls, world: KnownTruth, plan: Plan, broken: Sequence[Broken]) -> _Damage:
+    def of(cls, truth: KnownTruth, plan: Plan, broken: Sequence[Broken]) -> _Damage:
         labels = [Label.of(one.promised) for one in broken if one.promised]
         named = ((label.place(plan), label.seq) for label in labels)
         places = {
@@ -220,64 +223,66 @@ class _Damage:
         return cls(
             places=frozenset(place for place, _ in places),
             slots=sum(operation and place[0] != SUPERBLOCK for place, operation in places),
-            system=world.metadata_broken(plan.run),
+            system=truth.metadata_broken(plan.run),
         )
 
 
-def _of_a_later_run(world: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[int, _Damage]) -> str:
+def _of_a_later_run(truth: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[int, _Damage]) -> str:
     """Whether the drive lost a later run that the log does not know: what is left of its superblocks and
     data looks like a loss of the earlier run, which it wrote over."""
-    order = list(world.plans)
+    order = list(truth.plans)
     later = order[order.index(run) + 1 :] if run in order else []
-    lost = any(damage[one].any and (answer.exported or one not in world.known) for one in later)
+    lost = any(damage[one].any and (answer.exported or one not in truth.known) for one in later)
     return "a drive that lost a later run, of which the log does not know" if lost else ""
 
 
-def _newer(world: KnownTruth, run: int) -> int:
+def _newer(truth: KnownTruth, run: int) -> int:
     """The newest run on the drive that was armed, and that the server knows or that is there; 0 if that is
     not newer than `run`."""
-    order = list(world.plans)
-    here = {one for one in world.promised_ns() if one in world.sound}
-    newest = [0, *(one for one in order if (one in world.armed and one in world.known) or one in here)][-1]
+    order = list(truth.plans)
+    here = {one for one in truth.promised_ns() if one in truth.sound}
+    newest = [0, *(one for one in order if (one in truth.armed and one in truth.known) or one in here)][-1]
     later = order[order.index(run) + 1 :] if run in order else []
     return newest if newest in later else 0
 
 
-def _unknown(world: KnownTruth, answer: VerifyAnswer, newer: int) -> bool:
+def _unknown(truth: KnownTruth, answer: VerifyAnswer, newer: int) -> bool:
     """Whether nothing shows that this is the target of the run `newer`, although an older one was judged:
     nothing shows which of two is newer if the server does not know one; with another name, whether it rolled
     back or was put there; without a serial, only a superblock shows which drive this is; with the serial of
     others, one that has grown may be another."""
     assert answer.document is not None
     older = parse_run(answer.document["run"])
-    if answer.case is None or world.renamed(newer) or world.renamed(older):
+    if answer.case is None or truth.renamed(newer) or truth.renamed(older):
         return True
-    if world.history.serials == "same" and world.grown(older):
+    if truth.history.serials == "same" and truth.grown(older):
         return True
-    if world.history.serials != "none":
+    if truth.history.serials != "none":
         return False
-    plan = world.plans[newer]
-    reference = _read_again(world, plan, [0] * plan.writers)
+    plan = truth.plans[newer]
+    reference = _read_again(truth, plan, [0] * plan.writers)
     return reference is None or all((SUPERBLOCK, copy) in reference.wrong for copy in range(2))
 
 
-def _untrue(world: KnownTruth, answer: VerifyAnswer, run: int, damage: _Damage | None) -> str:
+def _untrue(
+    truth: KnownTruth, answer: VerifyAnswer, run: int, damage: _Damage | None, lossy: Container[int]
+) -> str:
     """Which reason of a loss is not true, as a sentence; "" for none."""
     assert answer.document is not None
     codes = {reason["code"] for reason in answer.document["reasons"]}
-    if "earlier-loss" in codes and run not in world.lossy:
+    if "earlier-loss" in codes and run not in lossy:
         return "earlier-loss, and no earlier verify could have found one"
-    if "device-smaller" in codes and not (run in answer.smaller or world.smaller(run)):
+    if "device-smaller" in codes and not (run in answer.smaller or truth.smaller(run)):
         return "device-smaller, and the drive has its size"
     if "findings" in codes and damage is not None:
-        return _unfounded(world, answer, run, damage)
+        return _unfounded(truth, answer, run, damage)
     found = {name for name, count in answer.document["findings"].items() if count} - {"unreadable"}
     if "findings" not in codes and found and codes.isdisjoint(_EXCUSES):
         return f"findings that do not count ({', '.join(sorted(found))}), and no reason says why"
     return "" if codes & {"earlier-loss", "device-smaller"} else "loss, of a run that was never on the drive"
 
 
-def _unfounded(world: KnownTruth, answer: VerifyAnswer, run: int, damage: _Damage) -> str:
+def _unfounded(truth: KnownTruth, answer: VerifyAnswer, run: int, damage: _Damage) -> str:
     """Why findings are not those that the drive's broken promises deserve; "" if they are."""
     assert answer.document is not None
     if not damage.any and run not in answer.smaller:
@@ -287,7 +292,7 @@ def _unfounded(world: KnownTruth, answer: VerifyAnswer, run: int, damage: _Damag
         astray = claims.places.keys() - damage.places
         if astray:
             return f"findings where no promise was broken: {sorted(astray)[:3]}"
-    reference = _second_reading(world, answer, run)
+    reference = _second_reading(truth, answer, run)
     if reference is not None and reference.read_nothing:
         return "findings on a drive that gives nothing back"
     if reference is None or not claims.finished or answer.recovered:
@@ -299,43 +304,43 @@ def _unfounded(world: KnownTruth, answer: VerifyAnswer, run: int, damage: _Damag
 
 
 def _untrue_figures(
-    world: KnownTruth, answer: VerifyAnswer, grade: Grade, damage: Mapping[int, _Damage]
+    truth: KnownTruth, answer: VerifyAnswer, grade: Grade, damage: Mapping[int, _Damage]
 ) -> str:
     """What is not true of the figures beside the verdict on the newest run of the drive; "" for nothing."""
     document = answer.document
     run = parse_run(document["run"]) if document is not None else 0
-    if document is None or run != _newest(world):
+    if document is None or run != _newest(truth):
         return ""
-    plan, one = world.plans[run], damage[run]
+    plan, one = truth.plans[run], damage[run]
     explained = not _EXPLAINED.isdisjoint(grade.reasons)
     finished = "scan-unfinished" not in grade.reasons and not answer.recovered
-    reference = _second_reading(world, answer, run) if finished and not explained else None
-    elsewhere = one.system or run in answer.smaller or world.smaller(run)  # more is lost than its promises
-    durable = grade.word == "durable" and not _limit(world, answer, run, document["cut"]["class"])
-    met = [cut for cut in world.cuts if run in cut.promised_ns]
-    truth = FigureTruth(
+    reference = _second_reading(truth, answer, run) if finished and not explained else None
+    elsewhere = one.system or run in answer.smaller or truth.smaller(run)  # more is lost than its promises
+    durable = grade.word == "durable" and not _limit(truth, answer, run, document["cut"]["class"])
+    met = [cut for cut in truth.cuts if run in cut.promised_ns]
+    figures = FigureTruth(
         plan=plan,
-        promised=world.promised(run),
+        promised=truth.promised(run),
         reference=reference if reference is None or not reference.read_nothing else None,
         broken=None if explained or elsewhere or answer.recovered else one.slots,
-        cuts=len(world.cuts) + world.like_cuts,
+        cuts=len(truth.cuts) + truth.like_cuts,
         cuts_ns=[cut.at_ns for cut in met if cut.is_of("os")] if durable else (),
-        sound_ns=met[0].at_ns if met and run in world.sound else None,
+        sound_ns=met[0].at_ns if met and run in truth.sound else None,
     )
-    return "; ".join(untrue(document, truth))
+    return "; ".join(untrue(document, figures))
 
 
-def _due(world: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[int, _Damage]) -> str:
+def _due(truth: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[int, _Damage]) -> str:
     """The only right answer, "" where several are: the floor below which no tester may fall."""
     plain = answer.step["min_cuts"] == "1" and not answer.older and not answer.interrupted
-    newest = run == _newest(world) and run in world.sound
-    if not (plain and newest and run in damage and _shown(world, answer)):
+    newest = run == _newest(truth) and run in truth.sound
+    if not (plain and newest and run in damage and _shown(truth, answer)):
         return ""
-    if run in answer.smaller or world.smaller(run):  # one without a serial may be another drive with a copy
+    if run in answer.smaller or truth.smaller(run):  # one without a serial may be another drive with a copy
         return ""
     if not damage[run].any:
-        return "" if not world.load_known and _says_only_no_load(answer) else "durable"
-    return "loss" if not damage[run].system and _damaged(world, answer, run) else ""
+        return "" if not truth.load_known and _says_only_no_load(answer) else "durable"
+    return "loss" if not damage[run].system and _damaged(truth, answer, run) else ""
 
 
 def _says_only_no_load(answer: VerifyAnswer) -> bool:
@@ -344,27 +349,27 @@ def _says_only_no_load(answer: VerifyAnswer) -> bool:
     return bool(codes) and codes <= _NO_LOAD
 
 
-def _missed(world: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[int, _Damage]) -> str:
+def _missed(truth: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[int, _Damage]) -> str:
     """The verdict that the facts allowed, whoever was told of them: the operator's word, or a counter, or
     another boot of the machine, must show the cut."""
-    if run not in world.plans or _superseded(world, run):
+    if run not in truth.plans or _superseded(truth, run):
         return ""
-    if run in answer.smaller or world.smaller(run):
+    if run in answer.smaller or truth.smaller(run):
         return "loss"
     if run in damage and damage[run].any:
-        return "loss" if _damaged(world, answer, run) else ""
-    if _shown(world, answer) and _qualifying(world, run, _strongest(world)):
+        return "loss" if _damaged(truth, answer, run) else ""
+    if _shown(truth, answer) and _qualifying(truth, run, _strongest(truth)):
         return "durable"
-    restarted = any(cut.what != "drive" for cut in world.cuts)
-    return "durable" if answer.step["require"] == "os" and restarted and _qualifying(world, run, "os") else ""
+    restarted = any(cut.what != "drive" for cut in truth.cuts)
+    return "durable" if answer.step["require"] == "os" and restarted and _qualifying(truth, run, "os") else ""
 
 
-def _shown(world: KnownTruth, answer: VerifyAnswer) -> bool:
+def _shown(truth: KnownTruth, answer: VerifyAnswer) -> bool:
     """Whether the operator said that the power was cut, or the drive counts such cuts; of a guest, that it
     was forced off, where no more is required."""
-    if world.history.in_guest:
+    if truth.history.in_guest:
         return answer.attested and answer.step["cut_class"] != "os" and answer.step["require"] == "os"
-    return _counts(world.history) or (answer.attested and answer.step["cut_class"] == "power")
+    return _counts(truth.history) or (answer.attested and answer.step["cut_class"] == "power")
 
 
 def _counts(history: History) -> bool:
@@ -373,42 +378,42 @@ def _counts(history: History) -> bool:
     return history.counters and not history.in_guest and history.serials != "none"
 
 
-def _strongest(world: KnownTruth) -> str:
+def _strongest(truth: KnownTruth) -> str:
     """The strongest class of a cut that there can be: the power of a host is not cut here."""
-    return "vm" if world.history.in_guest else "power"
+    return "vm" if truth.history.in_guest else "power"
 
 
-def _newest(world: KnownTruth) -> int:
+def _newest(truth: KnownTruth) -> int:
     """The newest run on the drive, 0 for none."""
-    return next(reversed(list(world.plans)), 0)
+    return next(reversed(list(truth.plans)), 0)
 
 
-def _superseded(world: KnownTruth, run: int) -> bool:
+def _superseded(truth: KnownTruth, run: int) -> bool:
     """Whether a later run wrote over it."""
-    order = list(world.plans)
+    order = list(truth.plans)
     return run in order and order.index(run) < len(order) - 1
 
 
-def _damaged(world: KnownTruth, answer: VerifyAnswer, run: int) -> str:
+def _damaged(truth: KnownTruth, answer: VerifyAnswer, run: int) -> str:
     """What a plain second reading finds wrong with the target of the run, "" for nothing. Of a drive that
     gives nothing back nothing is known."""
-    reference = _second_reading(world, answer, run)
+    reference = _second_reading(truth, answer, run)
     if reference is None or reference.read_nothing:
         return ""
     return ", ".join(f"{place} {wrong.finding}" for place, wrong in list(reference.wrong.items())[:3])
 
 
-def _acked_and_gone(world: KnownTruth, answer: VerifyAnswer, run: int) -> str:
+def _acked_and_gone(truth: KnownTruth, answer: VerifyAnswer, run: int) -> str:
     """What the drive itself says it lost of operations that the log has, by no rule of a judge: sectors that
     the host never wrote again, and, if they are damaged, that no writer seems to have been about to write. ""
     for nothing."""
-    plan, case, promised = world.plans.get(run), answer.case, world.promised(run)
+    plan, case, promised = truth.plans.get(run), answer.case, truth.promised(run)
     if plan is None or case is None or promised is None or answer.interrupted or answer.recovered:
         return ""
     if plan.contract.needs_file:  # elsewhere a slot may be removed, or lie somewhere else
         return ""
     versions = Versions(plan)
-    kept = [one for one in world.broken_now() if one.promised and not one.overwritten]
+    kept = [one for one in truth.broken_now() if one.promised and not one.overwritten]
     for kind, label in ((one.kind, Label.of(one.promised)) for one in kept):
         place = label.place(plan)
         if place is None or place[0] not in range(plan.writers) or label.seq > case.frontiers[place[0]]:
@@ -420,25 +425,25 @@ def _acked_and_gone(world: KnownTruth, answer: VerifyAnswer, run: int) -> str:
     return ""
 
 
-def _second_reading(world: KnownTruth, answer: VerifyAnswer, run: int) -> ReferenceJudge | None:
+def _second_reading(truth: KnownTruth, answer: VerifyAnswer, run: int) -> ReferenceJudge | None:
     """The target of the run, judged again by the same log; None where that cannot be."""
-    plan = world.plans.get(run)
+    plan = truth.plans.get(run)
     if plan is None or answer.case is None:
         return None
     # What stands beside a target that was moved was perhaps never removed.
-    earlier = () if world.renamed(run) else tuple(map(parse_run, answer.case.predecessors))
-    return _read_again(world, plan, answer.case.frontiers, earlier=earlier)
+    earlier = () if truth.renamed(run) else tuple(map(parse_run, answer.case.predecessors))
+    return _read_again(truth, plan, answer.case.frontiers, earlier=earlier)
 
 
 def _read_again(
-    world: KnownTruth, plan: Plan, acked: Sequence[int], *, earlier: Collection[int] = ()
+    truth: KnownTruth, plan: Plan, acked: Sequence[int], *, earlier: Collection[int] = ()
 ) -> ReferenceJudge | None:
     """The target as it can be read now, judged by what the writers of the plan acknowledged, and by the
     `earlier` runs on it; None where it cannot be read."""
-    if not world.reachable:
+    if not truth.reachable:
         return None
     try:
-        target = world.target()
+        target = truth.target()
         return ReferenceJudge(
             plan, acked, target, block_bytes=block_bytes_of(target.facts()), earlier=earlier
         )
@@ -446,51 +451,52 @@ def _read_again(
         return None
 
 
-def _qualifying(world: KnownTruth, run: int, cut_class: str) -> bool:
+def _qualifying(truth: KnownTruth, run: int, cut_class: str) -> bool:
     """Whether something of that class was cut while the run made the drive promise."""
-    return any(_met(world, cut, run) and cut.is_of(cut_class) for cut in world.cuts)
+    return any(_met(truth, cut, run) and cut.is_of(cut_class) for cut in truth.cuts)
 
 
-def _met(world: KnownTruth, cut: PlayedCut, run: int) -> bool:
+def _met(truth: KnownTruth, cut: PlayedCut, run: int) -> bool:
     """Whether the cut came so soon after a promise to the run that a loss of it would be one at risk."""
-    return cut.hit(run) and cut.at_ns - cut.promised_ns[run] <= AT_RISK_NS + world.unheard_ns
+    return cut.hit(run) and cut.at_ns - cut.promised_ns[run] <= AT_RISK_NS + truth.unheard_ns
 
 
-def _limit(world: KnownTruth, answer: VerifyAnswer, run: int, cut_class: str) -> str:
+def _limit(truth: KnownTruth, answer: VerifyAnswer, run: int, cut_class: str) -> str:
     """The documented assumption that makes a durable right that the truth does not."""
-    cut = any(one.hit(run) and one.is_of(cut_class) for one in world.cuts)
-    died = (one.at_ns for one in world.cuts if one.what == "guest" and _met(world, one, run))
+    cut = any(one.hit(run) and one.is_of(cut_class) for one in truth.cuts)
+    died = (one.at_ns for one in truth.cuts if one.what == "guest" and _met(truth, one, run))
     silent = min(died, default=math.inf)
-    contradicted = _counts(world.history) and cut_class == "power"
+    contradicted = _counts(truth.history) and cut_class == "power"
     # Nobody outside a guest is believed to have cut a drive's power where the whole guest went.
-    whole = any(one.what == "machine" and _met(world, one, run) for one in world.cuts)
-    refused = cut_class == "power" and world.history.in_guest and whole
+    whole = any(one.what == "machine" and _met(truth, one, run) for one in truth.cuts)
+    refused = cut_class == "power" and truth.history.in_guest and whole
     false = answer.step["attest"] == "false" and not contradicted and not refused
-    assumed = {
-        "stopped writing in a dead network": cut and run in world.ended_unheard,
+    assumed = truth.assumed
+    limits = {
+        "stopped writing in a dead network": cut and run in assumed.ended_unheard,
         "a machine restarted in order in a dead network": (
-            run in world.restarted & world.ended_unheard and (cut_class == "os" or false)
+            run in assumed.restarted & assumed.ended_unheard and (cut_class == "os" or false)
         ),
-        "a drive without a link looks dead": cut and run in world.failed_with_power,
-        "a client frozen shortly before the cut, or the server's end": cut and run in world.frozen_shortly,
+        "a drive without a link looks dead": cut and run in assumed.failed_with_power,
+        "a client frozen shortly before the cut, or the server's end": cut and run in assumed.frozen_shortly,
         "the drive lost what shows that a writer had used up its credit": (
-            cut and _hid_its_wait(world, answer, run)
+            cut and _hid_its_wait(truth, answer, run)
         ),
         "the system died before the power went": (
-            any(one.what != "guest" and one.is_of(cut_class) and one.at_ns > silent for one in world.cuts)
+            any(one.what != "guest" and one.is_of(cut_class) and one.at_ns > silent for one in truth.cuts)
         ),
-        "a false attestation": false and any(_met(world, one, run) for one in world.cuts),
+        "a false attestation": false and any(_met(truth, one, run) for one in truth.cuts),
     }
-    return next((name for name, holds in assumed.items() if holds), "")
+    return next((name for name, holds in limits.items() if holds), "")
 
 
-def _hid_its_wait(world: KnownTruth, answer: VerifyAnswer, run: int) -> bool:
+def _hid_its_wait(truth: KnownTruth, answer: VerifyAnswer, run: int) -> bool:
     """Whether a writer had used up its credit, and the drive lost the operations that show it."""
-    plan, case = world.plans.get(run), answer.case
+    plan, case = truth.plans.get(run), answer.case
     if plan is None or case is None:
         return False
     grants = case.credits[0] if case.credits else case.grants  # the least that a writer may have had
-    labels = [Label.of(one.promised) for one in world.broken() if one.promised]
+    labels = [Label.of(one.promised) for one in truth.broken() if one.promised]
     places = [(label.seq, label.place(plan)) for label in labels]
     return any(
         place is not None and place[0] in range(plan.writers) and seq >= plan.issue_limit(grants[place[0]])

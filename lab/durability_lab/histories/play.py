@@ -16,7 +16,7 @@ from typing import Protocol
 
 from durability.units import parse_run
 from durability_lab.histories.cuts_and_answers import VerifyAnswer
-from durability_lab.histories.deserved import LOSS_BY_READS, WEIGHTS, Grade, KnownTruth, grade, listing
+from durability_lab.histories.deserved import LOSS_BY_READS, WEIGHTS, Grade, Grader, KnownTruth, listing
 from durability_lab.histories.simulated.virtual_loop import VirtualLoop, virtual_time
 from durability_lab.histories.simulated.virtual_network import VirtualNetwork
 from durability_lab.histories.simulated.world import World
@@ -71,11 +71,13 @@ def _directory(within: Path | None) -> Path:
     return Path(directory.name)
 
 
-class Playable(KnownTruth, Protocol):
-    """A world in which a history can be played. `standing`: of each run the weightiest verdict that the
-    server's store has, as it is now; `unanswered`: runs that a verify without an answer may have judged."""
+class Playable(Protocol):
+    """A world in which a history can be played. `truth`: what it knows of that; `standing`: of each run the
+    weightiest verdict that the server's store has, as it is now."""
 
-    unanswered: set[int]
+    @property
+    def truth(self) -> KnownTruth:
+        """See above."""
 
     @property
     def standing(self) -> dict[int, str]:
@@ -98,39 +100,41 @@ async def play_through(world: Playable) -> Played:
     """Play the history of a world, from its start to its last answer."""
     await world.start()
     clock = asyncio.get_running_loop().time
+    grader = Grader(world.truth)
+    unanswered: set[int] = set()  # runs that a verify without an answer may have judged
     grades: list[Grade] = []
     told: list[str] = []
     wrong: list[str] = []
 
     def take(answer: VerifyAnswer | None) -> None:
         if answer is not None:
-            grades.append(grade(world, answer))
-            _keep(world, answer)
+            grades.append(grader.grade(answer))
+            _keep(world, answer, unanswered)
             told.append(f"{'':12}{_said(answer)}")
             if grades[-1].wrong:
                 wrong.append(grades[-1].wrong)
             take(answer.beside)
 
     began_s = clock()
-    for step in world.history.steps:
+    for step in world.truth.history.steps:
         told.append(f"{clock() - began_s:8.3f} s  {step}")
         take(await world.take(step))
     told.append(f"{clock() - began_s:8.3f} s  (the plug is pulled, all is put right, verify)")
     take(await world.finish())
-    wrong += listing(world.standing, world.unanswered, await world.listed())
+    wrong += listing(world.standing, unanswered, await world.listed())
     return Played(grades=tuple(grades), told=tuple(told), wrong=tuple(wrong))
 
 
-def _keep(world: Playable, answer: VerifyAnswer) -> None:
+def _keep(world: Playable, answer: VerifyAnswer, unanswered: set[int]) -> None:
     """Note what the server's store has of the answer."""
     if answer.exported:
         return
     if answer.document is None:
-        world.unanswered |= set(world.plans)
+        unanswered.update(world.truth.plans)
         return
     run, word = parse_run(answer.document["run"]), str(answer.document["verdict"])
     if answer.interrupted:
-        world.unanswered.add(run)  # it may not have been stored
+        unanswered.add(run)  # it may not have been stored
         return
     if answer.case is None:
         return  # the server does not know the run
@@ -141,7 +145,7 @@ def _keep(world: Playable, answer: VerifyAnswer) -> None:
         before = ""
     world.standing[run] = max(before, word, key=WEIGHTS.__getitem__)
     if word == LOSS_BY_READS:
-        world.unanswered.discard(run)  # nothing had withdrawn it
+        unanswered.discard(run)  # nothing had withdrawn it
 
 
 def _said(answer: VerifyAnswer) -> str:

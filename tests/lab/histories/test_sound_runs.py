@@ -9,7 +9,7 @@ import pytest
 
 from durability.evidence import verdict
 from durability.formats.plan import Plan
-from durability_lab.histories.simulated.world import World
+from durability_lab.histories.simulated.history_truth import HistoryTruth
 from durability_lab.histories.sound_runs import SoundRuns
 from durability_lab.histories.steps import Step
 from tests.lab.histories.test_deserved import LOADED, played
@@ -105,7 +105,7 @@ def test_a_cut_whose_load_is_not_known_still_owes_a_verdict(code: str, *, wrong:
     """On a busy machine a writer may have waited for its server, so a tester that says so, and no more, is
     not wrong; any other reason is. Both are counted as missed."""
     undecided = answering(verdict._session_reasons, f"yield _reason('{code}')")
-    unknown = answering(World.load_known, "return False")
+    unknown = answering(HistoryTruth.load_known, "return False")
     with undecided(), unknown():
         found = played(*LOADED)
     assert [grade.reasons for grade in found.grades] == [(code,)]

@@ -31,7 +31,9 @@ from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import Storage
 from durability_lab.drive.drive_events import LASTING, ONCE
 from durability_lab.drive.drive_log import Broken
+from durability_lab.histories.assumed_runs import AssumedRuns
 from durability_lab.histories.cuts_and_answers import ATTESTATION, PlayedCut, VerifyAnswer, attests
+from durability_lab.histories.deserved import KnownTruth
 from durability_lab.histories.figures import PromisedOperations
 from durability_lab.histories.kernel.kernel_processes import BegunCommand, KernelMachine, ServerProcess, until
 from durability_lab.histories.kernel.real_network import RealNetwork
@@ -76,14 +78,9 @@ class KernelWorld:
         self.history = history
         self.cuts: list[PlayedCut] = []
         self.armed: list[int] = []
-        self.ended_unheard: set[int] = set()
-        self.restarted: set[int] = set()
-        self.failed_with_power: set[int] = set()
-        self.frozen_shortly: set[int] = set()
+        self.assumed = AssumedRuns()
         self.mistakable = False
-        self.unanswered: set[int] = set()
         self.load_known = False  # on a busy machine the writers may wait for their server
-        self.lossy: set[int] = set()
         self.unheard_ns = _UNHEARD_NS
         self.plans: dict[int, Plan] = {}
         self.store = StoreCopies(directory)
@@ -109,6 +106,11 @@ class KernelWorld:
         self._mounted = self.file_system is not None
 
     # What the truth is found from.
+
+    @property
+    def truth(self) -> KnownTruth:
+        """This world: it is asked itself what is known of its history."""
+        return self
 
     @property
     def known(self) -> set[int]:
@@ -298,7 +300,7 @@ class KernelWorld:
         self._failed.update(list(self.plans)[-1:])
         self._stops_writing()
         if lasting:
-            self.failed_with_power.update(list(self.plans)[-1:])
+            self.assumed.failed_with_power.update(list(self.plans)[-1:])
 
     async def _hang(self, step: Step) -> None:
         if self.rig.powered and not self._hung:
@@ -413,7 +415,7 @@ class KernelWorld:
             return
         await self._signal(signal.SIGTERM)
         await self._kill(step)
-        self.restarted.update(self.plans)
+        self.assumed.restarted.update(self.plans)
         if self.rig.powered:
             await self._detach(in_order=True)
         self._machine_up = False
@@ -444,13 +446,13 @@ class KernelWorld:
     def _stops_writing(self) -> None:
         """The client writes no more from here on: if the network is dead, it does not use up its credit."""
         if self._client_alive and not self.network.up:
-            self.ended_unheard.update(list(self.plans)[-1:])
+            self.assumed.ended_unheard.update(list(self.plans)[-1:])
 
     def _writes_on(self) -> None:
         """The client may write again, and be heard: how it stopped before means nothing any more."""
         run = next(reversed(self.plans), 0)
         if self._client_alive and self.network.up and not self._hung and run not in self._failed:
-            self.ended_unheard.discard(run)
+            self.assumed.ended_unheard.discard(run)
 
     async def _unmount(self, step: Step) -> None:
         if self._mounted and self.reachable and not self._client_alive:

@@ -1,0 +1,125 @@
+"""Which runs documented assumptions are about: what their clients did of which the server heard nothing.
+
+An assumption about a client ends once the server has heard how it is. Each method notes one thing that
+happens; nothing is made to happen here.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from durability_lab.histories.assumed_runs import AssumedRuns
+from durability_lab.histories.simulated.history_machine import HistoryMachine
+from durability_lab.histories.simulated.history_server import HistoryServer
+from durability_lab.histories.simulated.virtual_loop import VirtualLoop
+
+MS, S = 1_000_000, 1_000_000_000
+# The most between a promise and the receipt of its acknowledgement, and between the last frame and a cut.
+UNHEARD_NS: Final = 60 * MS
+_UNSHOWN_NS = 3 * S  # a client that is frozen for longer must not look like a cut
+_REPORT_NS = 200 * MS  # in which a client tells how it is
+
+
+class UnheardClients:
+    """`assumed`: the runs that assumptions are about now."""
+
+    def __init__(self, machine: HistoryMachine, server: HistoryServer, loop: VirtualLoop) -> None:
+        self.assumed = AssumedRuns()
+        self._machine = machine
+        self._server = server
+        self._network = loop.network
+        self._loop = loop
+        self._failed: set[int] = set()  # runs with an I/O error
+        self._frozen_ns: dict[int, int] = {}  # by run, since when its client is frozen
+        self._dark_since_ns = 0  # when the network died last
+        self._heard_since_ns: int | None = None  # since when the server has heard of the client as it is now
+
+    def note_time(self) -> None:
+        """Time has passed: the server may have heard of the client meanwhile."""
+        if self._heard_since_ns is None:
+            return
+        if self._machine.client_alive and not self._machine.client_connected:
+            self._heard_since_ns = self._loop.now_ns
+        elif self._loop.now_ns - self._heard_since_ns > self._unheard_for_ns():
+            self._forget()
+
+    def note_change(self) -> None:
+        """From now on the client, its drive or its way to the server is another than before."""
+        self._heard_since_ns = self._loop.now_ns if self._network.up and self._server.runs else None
+
+    def note_stop(self) -> None:
+        """The client writes no more from here on: if the network is dead, it does not use up its credit. If
+        it had stopped long before the network died, the server knows."""
+        run = self._machine.client_run
+        wrote_ns = self._machine.drive.promised_ns.get(run, 0)
+        before_ns = self._dark_since_ns - _UNSHOWN_NS - UNHEARD_NS
+        if self._machine.client_alive and not self._network.up and wrote_ns >= before_ns:
+            self.assumed.ended_unheard.add(run)
+
+    def note_error(self) -> None:
+        """The drive fails from now on."""
+        self._meet_error()
+        self.note_change()
+
+    def note_freeze(self) -> None:
+        """The client is about to be frozen."""
+        self.note_stop()
+        self._frozen_ns[self._machine.client_run] = self._loop.now_ns
+        self.note_change()
+
+    def note_thaw(self) -> None:
+        """The client goes on."""
+        self._frozen_ns.pop(self._machine.client_run, None)
+        self._meet_error()
+        self.note_change()
+
+    def note_end_of_sight(self) -> None:
+        """The machine or the server goes: whether the server had no time to see that the client is frozen."""
+        run = self._machine.client_run
+        frozen_ns = self._loop.now_ns - self._frozen_ns.get(run, 0)
+        if self._machine.client_alive and frozen_ns <= _UNSHOWN_NS:
+            self.assumed.frozen_shortly.add(run)
+
+    def note_restart(self) -> bool:
+        """The machine was shut down in order. Whether a series may count that as a cut."""
+        runs = self._machine.plans.keys()
+        like_cut = bool(self.assumed.ended_unheard.intersection(runs) - self.assumed.restarted)
+        self.assumed.restarted.update(runs)
+        return like_cut
+
+    def note_network(self, *, was_up: bool) -> None:
+        """The network was turned on or off. One that dies takes with it what a client that had ended sent
+        last, and a client that stands still in it does not use up its credit."""
+        machine = self._machine
+        if was_up and not self._network.up:
+            self._dark_since_ns = self._loop.now_ns
+        if not self._network.up and machine.last_words_unheard:
+            self.assumed.ended_unheard.update(list(machine.plans)[-1:])
+        self.note_change()
+        stuck = machine.drive.hung or machine.client_run in self._failed
+        if stuck or not machine.client_goes_on:
+            self.note_stop()
+
+    def _meet_error(self) -> None:
+        """The client meets the error that the drive has for it."""
+        run, failing = self._machine.client_run, self._machine.drive.failing
+        if failing and run not in self._failed and self._machine.client_goes_on:
+            self.note_stop()
+            self._failed.add(run)
+            if failing == "lasting":
+                self.assumed.failed_with_power.add(run)
+
+    def _unheard_for_ns(self) -> float:
+        """How long it takes until the server has heard how the client is, or why it ended by itself."""
+        if self._machine.client_alive:
+            return _REPORT_NS if self._machine.client_goes_on else _UNSHOWN_NS
+        failed = self._machine.client_run in self._failed
+        return _REPORT_NS if failed and self._machine.client_closed else math.inf
+
+    def _forget(self) -> None:
+        """The server has heard of the client: how it stopped before means nothing any more."""
+        self._heard_since_ns = None
+        self.assumed.ended_unheard.discard(self._machine.client_run)
+        if self._machine.client_goes_on:
+            self.assumed.frozen_shortly.discard(self._machine.client_run)
