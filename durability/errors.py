@@ -33,6 +33,8 @@ NOT_STORED = "the server did not store this verdict and its evidence"
 # What `run` says, with the server's code if there is one, before why, if it ends because of its server before
 # it is armed: so the target is not to blame.
 NOT_ACCEPTED = "the server did not accept this run"
+# The same, if it ends because this machine starts no process for it.
+NOT_STARTED = "the processes of this run cannot be started"
 
 
 class DurabilityError(Exception):

@@ -29,6 +29,7 @@ from durability.errors import (
     EXIT_LOSS,
     EXIT_OK,
     NOT_ACCEPTED,
+    NOT_STARTED,
     NOT_STORED,
     DurabilityError,
     NotOursError,
@@ -65,8 +66,6 @@ _BETWEEN_TRIES_S = 3.0
 _STORE_TRIES = 600  # of what the server does not store, since its disk is full for a while
 _NO_STORE = f"{NOT_ACCEPTED} (store-unavailable)"
 _UNVERIFIED = f"{NOT_ACCEPTED} (unverified-run)"
-# What `run` says if the system starts no process for it, as when memory runs out.
-_NOT_STARTED = "the processes of this run cannot be started"
 _NO_VERDICT_LEFT = f"{NOT_STORED} (quota)"  # which no other try changes
 _STILL_ACKED_S = 3.0  # in which a run whose drive was cut acknowledges nothing
 
@@ -561,7 +560,7 @@ class DriveWork:
 def _not_begun(run: RunChild) -> Trouble:
     """Why a run that has ended did not begin: the drive is not to blame for the server, nor for a machine
     that is short of memory."""
-    return "agent" if run.has_said(NOT_ACCEPTED) or run.has_said(_NOT_STARTED) else "not-begun"
+    return "agent" if run.has_said(NOT_ACCEPTED) or run.has_said(NOT_STARTED) else "not-begun"
 
 
 async def _damage(log: KernelLog, found: FoundDrive) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 
-from durability.errors import SetupError
+from durability.errors import NOT_STARTED, SetupError
 from durability.formats.plan import Plan
 from durability_client.run.shared_state import FAILURES, SharedState, WriterFailure, WriterState
 from durability_client.run.slot_writer import write_records
@@ -22,8 +22,6 @@ from durability_client.system.processes import CONTEXT, JOIN_S, starting
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import Storage
 
-# What `run` says, before why, if the system starts no process for it: so the target is not to blame.
-NOT_STARTED = "the processes of this run cannot be started"
 _ENDED = (WriterState.DONE, *FAILURES)
 _KILLED = (
     "its process was killed (SIGKILL), as the system does when memory runs out: free memory, or use fewer"

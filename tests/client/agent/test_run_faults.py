@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from durability.campaign.tasks import Trouble
-from durability.errors import NOT_ACCEPTED
+from durability.errors import NOT_ACCEPTED, NOT_STARTED
 from durability_client.agent.abandonable_calls import Children
 from durability_client.agent.drive_work import _not_begun
 from durability_client.agent.run_child import RunChild
-from durability_client.run.writer_processes import NOT_STARTED
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from durability import limits
 from durability.errors import (
     EXIT_OK,
     NOT_ACCEPTED,
+    NOT_STARTED,
     DurabilityError,
     PeerError,
     RefusedError,
@@ -39,11 +40,9 @@ from durability.formats.mixing import U64
 from durability.formats.plan import MAIN, Plan, TargetKind
 from durability.formats.record import parse
 from durability.protocol.messages import CaseFile, Export, Fetch, Show, Shown
-from durability_client.agent import drive_work
 from durability_client.link.server_connection import connect
 from durability_client.run.planning import RunOptions, check_options, make_plan
 from durability_client.run.run_command import CLEAN_END, HANGING_PREFILL, RunSummary, run
-from durability_client.run.writer_processes import NOT_STARTED
 from durability_client.system.processes import CONTEXT
 from durability_client.target import safety_checks
 from durability_client.target.kernel_storage import KernelStorage
@@ -459,7 +458,6 @@ async def test_a_system_that_starts_no_process_is_not_the_targets_fault(lab: Lab
         await asyncio.wait_for(lab.run(Unstarted(tmp_path / "target")), DEADLINE_S)
     assert not isinstance(raised.value, TargetError)
     assert str(raised.value).startswith(NOT_STARTED) and "ulimit" in str(raised.value)
-    assert drive_work._NOT_STARTED == NOT_STARTED
     plan = existing_plan(KernelStorage(tmp_path / "target"))
     assert plan is not None
     case = await lab.case(plan.run)
