@@ -207,15 +207,19 @@ class CampaignState:
         return any(runs)
 
     def apply(self, entry: Entry) -> None:
-        """Take in the next entry. Raises FormatError where it is not the next."""
+        """Take in the next entry. Raises FormatError where it is not the next, and where it does not fit what
+        was before: then it is `last`, and a part of it may be taken in."""
         if entry.number != self.number + 1:
             raise FormatError(f"entry {entry.number} of a campaign's log follows entry {self.number}")
         self.last = entry
         change = _CHANGES.get(type(entry.happening))
-        if change is not None:
-            change(self, entry, entry.happening)
-        if self.cycle is not None:
-            self.cycle.apply(entry)
+        try:
+            if change is not None:
+                change(self, entry, entry.happening)
+            if self.cycle is not None:
+                self.cycle.apply(entry)
+        except (LookupError, AttributeError, AssertionError, ValueError) as error:
+            raise FormatError(f"entry {entry.number} does not fit those before it: {error!r}") from error
 
     # What each happening changes.
 

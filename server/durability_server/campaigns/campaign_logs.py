@@ -262,12 +262,11 @@ class CampaignLog:
         """`value`: the entry as it is stored."""
         try:
             self.state.apply(entry)
-        except (FormatError, LookupError, AttributeError, AssertionError, ValueError) as error:
-            why = f"entry {entry.number} does not fit those before it: {error!r}"
+        except FormatError as error:
             if self.state.last is entry:
                 # A state of which a part is missing would conduct another campaign.
-                self._last, self._unreadable = pack(value), why
-            raise FormatError(why) from error
+                self._last, self._unreadable = pack(value), str(error)
+            raise
         self._last = pack(value)
         if self.state.cycle is not None and self.state.cycle.since is entry:
             self._phase_read_ns = clock.now_ns()

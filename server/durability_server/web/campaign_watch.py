@@ -26,7 +26,9 @@ class WatchedCampaign:
     state: CampaignState = field(default_factory=CampaignState)
     pace: Pace = field(default_factory=Pace)
     note: str = ""
-    last: bytes = b""  # the last entry, packed
+    last: bytes = b""  # the last entry that was read, packed
+    number: int = 0  # of that
+    rejected: bytes = b""  # the entry behind it that could not be read, packed
 
     @property
     def is_over(self) -> bool:
@@ -50,26 +52,26 @@ class CampaignWatch:
         return tuple(self._known[name] for name in names)
 
     def _read_on(self, campaign: WatchedCampaign) -> bool:
-        """Whether what was read before is still in the store."""
-        if campaign.note:
-            return True
-        try:
-            while True:
-                known = campaign.state.number
-                rows = self._store.entries(campaign.name, after=max(0, known - 1))
-                if known and (not rows or pack(rows[0]) != campaign.last):
-                    return False
-                new = rows[1:] if known else rows
-                for row in new:
+        """Whether what was read before, or could not be, is still in the store as it was."""
+        while True:
+            known = campaign.number
+            rows = self._store.entries(campaign.name, after=max(0, known - 1))
+            if known and (not rows or pack(rows[0]) != campaign.last):
+                return False
+            new = rows[1:] if known else rows
+            if campaign.rejected:
+                return bool(new) and pack(new[0]) == campaign.rejected
+            for row in new:
+                try:
                     entry = entry_from_value(row)
                     campaign.state.apply(entry)
                     campaign.pace.apply(entry)
-                    campaign.last = pack(row)
-                if not new:
+                except FormatError as error:
+                    campaign.note, campaign.rejected = f"its log cannot be read: {error}", pack(row)
                     return True
-        except FormatError as error:
-            campaign.note = f"its log cannot be read: {error}"
-            return True
+                campaign.last, campaign.number = pack(row), entry.number
+            if not new:
+                return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from durability_server.campaigns.campaign_logs import CampaignLog
 from durability_server.store import tables
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
+from durability_server.web.campaign_watch import CampaignWatch
 from tests import waiting
 from tests.server.campaigns.played_machine import Machine
 from tests.server.campaigns.test_campaigns import begin, living, settings_of, until
@@ -101,6 +102,19 @@ async def test_a_log_is_read_once_its_store_has_gone_back(kept: _Kept, what: str
     async with asyncio.timeout(DEADLINE_S):
         await kept.log.add(lambda _: [StrangerHeard(machine="shelf", text="b")])
     assert kept.log.state.strangers == {"shelf": ("1", "b")}
+
+
+@pytest.mark.parametrize("what", UNFIT)
+async def test_a_page_shows_a_log_once_its_entry_was_repaired(kept: _Kept, what: str) -> None:
+    """Before that it shows why it cannot, and shows the rest."""
+    page = CampaignWatch(kept.store.campaigns)
+    await kept.append(UNFIT[what])
+    for _ in range(2):
+        (watched,) = await kept.thread.ask(page.read)
+        assert "cannot be read" in watched.note and watched.state.strangers == {"shelf": ("1",)}
+    await kept.thread.call(kept.change, row(StrangerHeard(machine="shelf", text="2")))
+    (watched,) = await kept.thread.ask(page.read)
+    assert (watched.note, watched.state.strangers) == ("", {"shelf": ("1", "2")})
 
 
 @pytest.mark.slow
