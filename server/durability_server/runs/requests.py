@@ -286,6 +286,8 @@ class Requests:
             run.stored, armed=message.facts, keys=target_keys(facts), series=series_key(run.plan, facts)
         )
         async with self._committer.in_order:
+            if run.lost:  # by the commit that was under way
+                raise MovedError(run.id)
             stored = replace(armed, snapshot=run.snapshot(timeline=False))
             self._given.add(stored.client, await self._thread.call(self._store.arm, stored))
             run.arm(clock.now_ns(), stored)

@@ -192,6 +192,8 @@ class Registry:
         cannot be verified."""
         while True:
             try:
+                if (await self.as_it_is(run_id)).stored.held_at:  # its client goes on there
+                    return
                 async with self.holding(run_id, "resume") as run:
                     if self.session_of(run) is None:
                         run.detached(clock.now_ns(), "rst", "the server could not save what came of the run")

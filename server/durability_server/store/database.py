@@ -16,7 +16,7 @@ import select
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
@@ -45,10 +45,6 @@ _LOOK_AFTER = 10_000  # instructions of SQLite's, a millisecond or less
 _IN_USE = "another server has it open; stop that one first"
 _LOCKED = "another server keeps it locked"
 _LOOK_AGAIN_S = 1.0  # after which it is looked again whether the files of SQLite lie in their places
-_NOT_IN_PLACE = (
-    "the server has the store open that was there, and saves nothing more, since a restart would not find it."
-    " If the store was moved, move it back; if not, stop the server and put a backup in its place"
-)
 # A server that stops within a transaction loses it before the others have waited for its locks in vain. When
 # the network to PostgreSQL falls silent, a call fails after some ten seconds, even if only its answer is due.
 _POSTGRESQL_OPTIONS = {
@@ -202,7 +198,7 @@ class Database:
         try:
             room = os.statvfs(self.file.parent)
         except OSError as error:
-            raise StoreError(f"{self.file.parent}: {error.strerror}: {_NOT_IN_PLACE}") from error
+            raise _not_in_place(self.file, f"{self.file.parent}: {error.strerror}") from error
         return room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
 
     def close(self) -> None:
@@ -225,14 +221,18 @@ class Database:
         now_s = time.monotonic()
         if self.file is None or now_s < self._look_s:
             return
-        for file in (self.file, _log_of(self.file)):  # SQLite has its log since the transaction began
-            self._require_same(file)
+        self._require_same(self.file, _not_in_place)
+        self._require_same(_log_of(self.file), _log_not_in_place)  # which it has since the transaction began
         self._look_s = now_s + _LOOK_AGAIN_S
 
-    def _require_same(self, file: Path) -> None:
-        found = _which(file)
+    def _require_same(self, file: Path, problem: Callable[[Path, str], StoreError]) -> None:
+        try:
+            status = file.stat()
+        except OSError as error:
+            raise problem(file, f"{file}: {error.strerror}") from error
+        found = status.st_dev, status.st_ino
         if self._files.setdefault(file, found) != found:
-            raise StoreError(f"{file}: another file lies there now: {_NOT_IN_PLACE}")
+            raise problem(file, f"{file}: another file lies there now")
 
     def _writing(self) -> Connection:
         self._connection = self._kept(self._connection)
@@ -274,11 +274,11 @@ class Database:
 
     def _prepared(self) -> Connection:
         if self.file in self._files:  # first: SQLite makes a file where there is none
-            self._require_same(self.file)
+            self._require_same(self.file, _not_in_place)
         connection = self._engine.connect()
         try:
             if self.file is not None:
-                self._require_same(self.file)
+                self._require_same(self.file, _not_in_place)
             prepare = _prepare_sqlite if self.is_sqlite else _prepare_postgresql
             prepare(connection, self.name)
         except BaseException:
@@ -294,13 +294,22 @@ def _log_of(file: Path) -> Path:
     return file.with_name(f"{file.name}-wal")
 
 
-def _which(file: Path) -> tuple[int, int]:
-    """Which file lies there: its device and its number. Raises StoreError where there is none."""
-    try:
-        found = file.stat()
-    except OSError as error:
-        raise StoreError(f"{file}: {error.strerror}: {_NOT_IN_PLACE}") from error
-    return found.st_dev, found.st_ino
+def _not_in_place(file: Path, what: str) -> StoreError:
+    # The log of the store that was there would be applied to a backup, and damage it.
+    return StoreError(
+        f"{what}: the server has the store open that was there, and saves nothing more, since a restart would"
+        " not find it. If it was moved, move it back while the server runs. If not, stop the server, move"
+        f" {file.name}-wal and {file.name}-shm elsewhere if they are still there, and put a backup in its"
+        " place"
+    )
+
+
+def _log_not_in_place(_: Path, what: str) -> StoreError:
+    return StoreError(
+        f"{what}: the server saves nothing more, since a crash would lose what only the log had that was"
+        " there. If it was moved, move it back while the server runs. If not, stop the server, which then"
+        " writes that log into the store, and start it again; put no backup there"
+    )
 
 
 def _close(connection: Connection | None) -> None:
@@ -350,6 +359,11 @@ def _sqlite_engine(url: URL, mode: Mode) -> Engine:
     file = Path(url.database or "")
     if mode == "reader":
         return _sqlite_engine_of(url, mode)
+    if not file.exists() and (log := _log_of(file)).exists():  # SQLite would remove it
+        raise StoreError(
+            f"{file} does not exist, but its log {log} does: move the store back beside its log; for a new"
+            " store, move the log elsewhere"
+        )
     try:
         # The store holds the secrets of the runs: no other user may read it.
         os.close(os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))

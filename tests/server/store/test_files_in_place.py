@@ -67,6 +67,35 @@ def test_nothing_is_saved_to_a_file_that_was_moved_until_it_is_back(
     assert store.identity(lambda: (b"another", b"one")) == (b"another", b"one")
 
 
+def test_a_log_that_was_removed_is_in_the_store_once_the_server_has_stopped(
+    store: Store, directory: Path
+) -> None:
+    """So the message says to stop it in order, and to put no backup there."""
+    identity = store.identity(lambda: (b"key", b"certificate"))
+    (directory / "store.sqlite-wal").unlink()
+    assert "put no backup there" in _refused(store)
+    store.close()
+    again = Store(f"sqlite:///{directory / 'store.sqlite'}")
+    again.open()
+    assert again.identity(lambda: (b"another", b"one")) == identity
+    again.close()
+
+
+def test_a_log_without_its_store_is_kept(store: Store, directory: Path) -> None:
+    """SQLite would make a new store there and remove the log, which the store still needs when it is back."""
+    identity = store.identity(lambda: (b"key", b"certificate"))
+    file, elsewhere = directory / "store.sqlite", directory / "elsewhere"
+    file.rename(elsewhere)
+    store.close()
+    with pytest.raises(StoreError, match="move the store back beside its log"):
+        Store(f"sqlite:///{file}").open()
+    elsewhere.rename(file)
+    again = Store(f"sqlite:///{file}")
+    again.open()
+    assert again.identity(lambda: (b"another", b"one")) == identity
+    again.close()
+
+
 def test_a_store_whose_directory_is_gone_says_so(store: Store, directory: Path) -> None:
     """Also where the room on its disk is asked for first."""
     shutil.rmtree(directory)
