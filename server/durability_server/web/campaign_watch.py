@@ -53,6 +53,14 @@ class CampaignWatch:
 
     def _read_on(self, campaign: WatchedCampaign) -> bool:
         """Whether what was read before, or could not be, is still in the store as it was."""
+        try:
+            return self._read_entries(campaign)
+        except FormatError as error:
+            campaign.note = f"its log cannot be read: {error}"
+            return True
+
+    def _read_entries(self, campaign: WatchedCampaign) -> bool:
+        """The same. Raises FormatError for an entry that cannot be read."""
         while True:
             known = campaign.number
             rows = self._store.entries(campaign.name, after=max(0, known - 1))
@@ -61,14 +69,15 @@ class CampaignWatch:
             new = rows[1:] if known else rows
             if campaign.rejected:
                 return bool(new) and pack(new[0]) == campaign.rejected
+            campaign.note = ""
             for row in new:
                 try:
                     entry = entry_from_value(row)
                     campaign.state.apply(entry)
                     campaign.pace.apply(entry)
-                except FormatError as error:
-                    campaign.note, campaign.rejected = f"its log cannot be read: {error}", pack(row)
-                    return True
+                except FormatError:
+                    campaign.rejected = pack(row)
+                    raise
                 campaign.last, campaign.number = pack(row), entry.number
             if not new:
                 return True
