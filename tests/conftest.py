@@ -107,6 +107,16 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
+def signal_handlers() -> Iterator[None]:
+    """Each test leaves the handlers of signals as they were: runs that one process has at the same time, as
+    only tests have them, put back each other's."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
 def patient_handshakes(monkeypatch: pytest.MonkeyPatch) -> None:
     """No handshake with a server of this process is given up because the machine stands still."""
     monkeypatch.setattr(limits, "HANDSHAKE_TIMEOUT_S", DEADLINE_S)
