@@ -296,11 +296,11 @@ def _log_of(file: Path) -> Path:
 
 def _not_in_place(file: Path, what: str) -> StoreError:
     # The log of the store that was there would be applied to a backup, and damage it.
+    log = _log_of(file)
     return StoreError(
         f"{what}: the server has the store open that was there, and saves nothing more, since a restart would"
         " not find it. If it was moved, move it back while the server runs. If not, stop the server, move"
-        f" {file.name}-wal and {file.name}-shm elsewhere if they are still there, and put a backup in its"
-        " place"
+        f" {log} elsewhere if it is still there, and put a backup in its place"
     )
 
 
