@@ -64,7 +64,7 @@ _ROWS = (
         for trouble in ("error", "hang", "network", "kill", "freeze")
         for end in ("cut", "reboot")
     ),
-    ("copy", _SECONDS, "cut", "server"),
+    ("pass", "copy", _SECONDS, "cut", "server"),
     ("copy", "run", "cut", "server"),
     ("cut", "boot", "verify", "verify", "run"),
 )

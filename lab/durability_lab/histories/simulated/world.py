@@ -40,6 +40,7 @@ _BOOT_S = 2.0
 _ARMING_S = 3.0
 _WRITING_S = 0.03
 _ENDING_S = 2.0  # that a client has after a signal
+_GROUP_KIB = 256  # of the target, for each operation of a group: a run on a smaller one is refused
 _LOOK_S = 0.005
 
 
@@ -114,12 +115,13 @@ class World:
         machine = self._machine
         if not machine.reachable or machine.client_alive:
             return
+        group = 1 if step["sync"] == "dsync" else int(step["group"])
         options = RunOptions(
             endpoint=self._server.endpoint,
-            size_bytes=int(step["size_kib"]) << 10,
+            size_bytes=max(int(step["size_kib"]), group * _GROUP_KIB) << 10,
             workload=step["workload"] if self._history.target == "file" else DEFAULT,
             writers=int(step["writers"]),
-            group=1 if step["sync"] == "dsync" else int(step["group"]),
+            group=group,
             pattern="sequential" if step["pattern"] == "sequential" else None,
             sync="dsync" if step["sync"] == "dsync" else "fdatasync",
             destroy_data=True,
