@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -14,10 +15,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import create_engine, make_url
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from durability import limits
 from durability.errors import AuthenticationError, RefusedError, StoreError
@@ -32,7 +34,8 @@ from durability_server.store.store import Store
 from tests.server.conftest import SECRET, ServerProcess
 from tests.server.front import front
 from tests.server.store.conftest import StoreFixture
-from tests.waiting import DEADLINE_S
+from tests.server.store.test_gone_back import listening
+from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
     from durability_lab.support.postgresql import PostgreSQL
@@ -450,6 +453,47 @@ def test_what_was_saved_since_it_was_loaded_is_never_overwritten(store_url: str,
     finally:
         late.close()
         taker.close()
+
+
+@pytest.mark.usefixtures("long_leases")
+async def test_a_run_that_was_set_aside_goes_on_at_another_server(
+    start_server: StartServer, store_url: str, lab: Lab
+) -> None:
+    """The server that could not save it says what became of its session once it can read the store again. If
+    the client goes on elsewhere by then, it stays there."""
+    refused = 1000  # a number of control writes that the first server cannot save
+    saves_failed, goes_on_there, looked_again = threading.Event(), threading.Event(), threading.Event()
+
+    def fail(_connection: object, _cursor: object, statement: str, given: Any, *_: object) -> None:
+        rows = given if isinstance(given, list) else [given]
+        values = [value for row in rows for value in (row.values() if isinstance(row, dict) else row)]
+        if statement.startswith("UPDATE runs") and refused in values:
+            saves_failed.set()
+            raise IntegrityError(statement, given, sqlite3.IntegrityError("not kept"))
+        if threading.current_thread().name.startswith("store-look-up") and saves_failed.is_set():
+            if not goes_on_there.is_set():
+                raise OperationalError(statement, given, sqlite3.OperationalError("not read"))
+            looked_again.set()
+
+    first = await lab.start(store_url)
+    second = start_server()
+    lab.members[second.address] = lab.members[first.address]
+    client = await lab.connect(first.address)
+    await client.begin(lab.plan(run=1), lab.facts())
+    await client.acknowledge(3, 3)
+    with listening(fail):
+        client.say(messages.Ack(frontiers=(9, 9), control=refused))
+        assert isinstance(await client.ended(), RefusedError)
+        again = await lab.connect(second.address)
+        async with asyncio.timeout(DEADLINE_S):
+            assert (await again.resume(1)).frontiers == (3, 3)
+        await again.acknowledge(5, 5)
+        goes_on_there.set()
+        await until(looked_again.is_set)
+        await until(lambda: not first.server._registry._closing)
+    await again.acknowledge(7, 8)
+    case = await lab.exported(first.address, 1, lambda case: case.frontiers == (7, 8))
+    assert case.session_end == "live"
 
 
 @pytest.mark.usefixtures("long_leases")
