@@ -4,9 +4,8 @@ of the lab's behind nbdkit.
 Each step is one thing that happens, as in `world`, and takes real time; what the kernel's scheduling decides
 makes no two plays quite alike. A cut of the machine is one of the drive and of all processes, whose
 connections fall silent; one of the guest leaves the drive its power and its cache, and takes the block device
-and the page cache away. A step that cannot be made here, or not as things are, does nothing. What is known of
-it beyond what any tester can know comes from the drive: what it promised and broke, and when. It judges
-nothing.
+and the page cache away. A step that cannot be made here, or not as things are, does nothing. `kernel_truth`
+has what is known of the history beyond what any tester can know; nothing is judged here.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import asyncio
 import json
 import signal
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -27,17 +25,11 @@ from durability.formats.plan import Plan
 from durability.formats.workloads.registry import DEFAULT, workload
 from durability.protocol.messages import CaseFile, Export, List, Listing
 from durability.units import format_run, parse_run
-from durability_client.target.kernel_storage import KernelStorage
-from durability_client.target.storage import Storage
 from durability_lab.drive.drive_events import LASTING, ONCE
-from durability_lab.drive.drive_log import Broken
-from durability_lab.histories.assumed_runs import AssumedRuns
-from durability_lab.histories.cuts_and_answers import ATTESTATION, PlayedCut, VerifyAnswer, attests
-from durability_lab.histories.deserved import KnownTruth
-from durability_lab.histories.figures import PromisedOperations
+from durability_lab.histories.cuts_and_answers import ATTESTATION, VerifyAnswer, attests
 from durability_lab.histories.kernel.kernel_processes import BegunCommand, KernelMachine, ServerProcess, until
+from durability_lab.histories.kernel.kernel_truth import KernelTruth, MachineState
 from durability_lab.histories.kernel.real_network import RealNetwork
-from durability_lab.histories.sound_runs import SoundRuns
 from durability_lab.histories.steps import History, Step
 from durability_lab.histories.store_copies import StoreCopies
 from durability_lab.kernel_rig.block_rig import BlockRig, MountError
@@ -68,125 +60,34 @@ _SIGNAL_S = 15.0
 _KILL_S = 1.0  # a process that waits for a drive that hangs goes on waiting
 _LOOK_S = 10.0  # what a client takes at most with a drive that failed
 _VERIFY_S = 180.0
-_UNHEARD_NS = 2_000_000_000  # a busy machine acknowledges late
 
 
 class KernelWorld:
     """One history as it goes on. It is used once: `start`, the steps, `finish`, and in any case `end`."""
 
     def __init__(self, history: History, directory: Path) -> None:
-        self.history = history
-        self.cuts: list[PlayedCut] = []
-        self.armed: list[int] = []
-        self.assumed = AssumedRuns()
-        self.mistakable = False
-        self.load_known = False  # on a busy machine the writers may wait for their server
-        self.unheard_ns = _UNHEARD_NS
-        self.plans: dict[int, Plan] = {}
         self.store = StoreCopies(directory)
         self.file_system = None if history.target == "device" else Random(history.seed).choice(FILE_SYSTEMS)
-        self.size_bytes = _SIZES[self.file_system]
         self.rig = BlockRig(
-            history.drive, self.file_system, seed=history.seed, size_bytes=self.size_bytes, disturbed=True
+            history.drive,
+            self.file_system,
+            seed=history.seed,
+            size_bytes=_SIZES[self.file_system],
+            disturbed=True,
         )
         self.machine = KernelMachine(directory, seed=history.seed)
         self.server = ServerProcess(directory, seed=history.seed)
         self.network = RealNetwork()
+        self._state = MachineState(mounted=self.file_system is not None)
+        self.truth = KernelTruth(history, self.rig, self._state, self.store)
         self._draw = Random(f"{history.seed} recovery")
         self._client: BegunCommand | None = None
-        self._clients: dict[int, BegunCommand] = {}  # by run
-        self._broken: list[Broken] = []
         self._failed: set[int] = set()  # runs with an I/O error
-        self._sound_runs = SoundRuns()
-        self._begun_ns: dict[int, int] = {}  # by run, when the drive had made its first promise at the latest
-        self._sizes: dict[int, int] = {}  # of the drive, by run, when it was armed
-        self._machine_up = True
-        self._attached = True
-        self._hung = False
-        self._mounted = self.file_system is not None
-
-    # What the truth is found from.
-
-    @property
-    def truth(self) -> KnownTruth:
-        """This world: it is asked itself what is known of its history."""
-        return self
-
-    @property
-    def known(self) -> set[int]:
-        """The runs that the server's store has as armed, as it is now."""
-        return self.store.known
 
     @property
     def standing(self) -> dict[int, str]:
         """The verdicts that the server's store has, as it is now; `play` keeps it."""
         return self.store.standing
-
-    @property
-    def sound(self) -> set[int]:
-        """The runs that were cut under load, and nothing else happened to."""
-        return self._sound_runs.sound
-
-    @property
-    def reachable(self) -> bool:
-        """Whether the target can be read."""
-        ready = self._mounted or self.file_system is None
-        return self._machine_up and self._attached and self.rig.powered and ready and not self._hung
-
-    def promised_ns(self) -> Mapping[int, int]:
-        """By run, when the drive last promised something to it while its client lived."""
-        found: dict[int, int] = {}
-        for (run, writer), at_ns in self.rig.events.promised_ns().items():
-            plan = self.plans.get(run)
-            if plan is not None and writer < plan.writers:  # the control arm is promised nothing
-                found[run] = max(found.get(run, 0), at_ns)
-        for run in set(found) | set(self._clients):
-            if workload(self.plans[run].workload).absence_may_stall:  # a removal leaves no record
-                found[run] = max(found.get(run, 0), self.rig.events.flushed_ns)
-            ended_ns = self._clients[run].ended_ns if run in self._clients else None
-            if ended_ns is not None and run in found:
-                found[run] = min(found[run], ended_ns)
-        return found
-
-    def promised(self, run: int) -> PromisedOperations | None:
-        """Nobody notes each operation here."""
-        return None
-
-    def broken(self) -> list[Broken]:
-        """The promises that the drive has broken at any cut."""
-        return self._broken
-
-    def broken_now(self) -> list[Broken]:
-        """As `broken`: nobody looks at the drive but after a cut."""
-        return self._broken
-
-    def metadata_broken(self, run: int) -> bool:
-        """Whether the drive broke a promise to the file system: it may have lost any file with it."""
-        return self.file_system is not None and any(not one.promised for one in self._broken)
-
-    def smaller(self, run: int) -> bool:
-        """Whether the drive has power, and is smaller than it was when the run was armed."""
-        return self.rig.powered and self._attached and self._size_bytes() < self._sizes.get(run, 0)
-
-    def grown(self, run: int) -> bool:
-        """Never: this rig makes no drive larger."""
-        return False
-
-    @property
-    def like_cuts(self) -> int:
-        """Clean restarts, which a series may count if the network was dead."""
-        return sum(step.kind == "reboot" for step in self.history.steps)
-
-    def renamed(self, run: int) -> bool:
-        """Never: this rig renames nothing."""
-        return False
-
-    def _size_bytes(self) -> int:
-        return int(Path("/sys/block", Path(self.rig.loop).name, "size").read_text()) * 512
-
-    def target(self) -> Storage:
-        """The target as it can be read now."""
-        return KernelStorage(self.rig.target)
 
     # What the steps do.
 
@@ -200,7 +101,7 @@ class KernelWorld:
     async def take(self, step: Step) -> VerifyAnswer | None:
         """One step; the answer of a `verify`. Raises DefectError for a command that ends as a defect does."""
         await self._note()
-        self._sound_runs.step(step, self.plans, client_alive=self._client_alive)
+        self.truth.note_step(step, client_alive=self._client_alive)
         if step.kind == "verify":
             return await self._verify(step)
         if step.kind in STEPS:
@@ -235,21 +136,21 @@ class KernelWorld:
         return self._client is not None and self._client.alive
 
     async def _run(self, step: Step) -> None:
-        if not self.reachable or self._client_alive:
+        if not self.truth.reachable or self._client_alive:
             return
-        before = len(self.armed)
-        known = set(self.plans)
+        before = len(self.truth.armed)
+        known = set(self.truth.plans)
         self._client = client = await self.machine.begin(
             "run", str(self.rig.target), *self._run_options(step)
         )
         patience_s = _ARMING_S if self.server.runs and self.network.up else _UNREACHABLE_S
         deadline_s = time.monotonic() + patience_s
-        while client.alive and len(self.armed) == before and time.monotonic() < deadline_s:
+        while client.alive and len(self.truth.armed) == before and time.monotonic() < deadline_s:
             await self._note()
             await asyncio.sleep(0.02)
-        new = set(self.plans) - known
-        await until(lambda: new <= set(self.promised_ns()) or not client.alive, _PROMISE_S)
-        self._begun_ns.update(dict.fromkeys(new & set(self.promised_ns()), time.monotonic_ns()))
+        new = set(self.truth.plans) - known
+        await until(lambda: new <= set(self.truth.promised_ns()) or not client.alive, _PROMISE_S)
+        self.truth.note_begun(new)
         await asyncio.sleep(_WRITING_S)
 
     def _run_options(self, step: Step) -> tuple[str, ...]:
@@ -277,19 +178,15 @@ class KernelWorld:
         with suppress(DurabilityError, OSError):
             for row in (await self.server.ask(List(limit=100), Listing)).rows:
                 run = parse_run(str(row["run"]))
-                if run in self.armed:
+                if run in self.truth.armed:
                     continue
                 case = await self._case(run)
                 if case is None:
                     continue
-                if run not in self.plans:
-                    self.plans[run] = Plan.decode(bytes.fromhex(case.plan))
-                    if self._client is not None:
-                        self._clients[run] = self._client
+                if run not in self.truth.plans:
+                    self.truth.note_run(run, Plan.decode(bytes.fromhex(case.plan)), self._client)
                 if case.armed is not None:
-                    self.armed.append(run)
-                    self.known.add(run)
-                    self._sizes[run] = self._size_bytes()
+                    self.truth.note_armed(run)
 
     async def _pass(self, step: Step) -> None:
         await asyncio.sleep(min(int(step["ms"]) / 1000, _PASS_S_MAX))
@@ -297,31 +194,32 @@ class KernelWorld:
     async def _error(self, step: Step) -> None:
         lasting = step["lasting"] == "yes"
         self.rig.events.happen(failing=LASTING if lasting else ONCE)
-        self._failed.update(list(self.plans)[-1:])
+        self._failed.update(list(self.truth.plans)[-1:])
         self._stops_writing()
         if lasting:
-            self.assumed.failed_with_power.update(list(self.plans)[-1:])
+            self.truth.assumed.failed_with_power.update(list(self.truth.plans)[-1:])
 
     async def _hang(self, step: Step) -> None:
-        if self.rig.powered and not self._hung:
+        if self.rig.powered and not self._state.hung:
             await asyncio.to_thread(self.rig.stop_answering)
-            self._hung = True
+            self._state.hung = True
             self._stops_writing()
 
     async def _answer(self, step: Step) -> None:
-        if self._hung and self.rig.powered:
+        if self._state.hung and self.rig.powered:
             await asyncio.to_thread(self.rig.answer)
-        self._hung = False
+        self._state.hung = False
         self._writes_on()
 
     async def _cut(self, step: Step) -> None:
         what = step["what"]
-        if (what == "drive" and not self.rig.powered) or (what != "drive" and not self._machine_up):
+        if (what == "drive" and not self.rig.powered) or (what != "drive" and not self._state.up):
             return
-        self._note_load(what)
+        client = self._client if self._client_alive else None
+        self.truth.note_load(what, client, hears=self.server.runs and self.network.up)
         if what != "drive":
             self.network.darken()
-            self._machine_up = False
+            self._state.up = False
         at_ns = time.monotonic_ns()
         if what != "guest":
             await self._cut_drive()
@@ -329,34 +227,12 @@ class KernelWorld:
             await self._kill_client(_SIGNAL_S if what == "machine" else _KILL_S)
         if what == "guest":
             await self._detach(in_order=False)
-        await self._note_cut(what, at_ns)
-
-    def _note_load(self, what: str) -> None:
-        """The cut comes: whether the newest run is a sound one."""
-        run = next(reversed(self.plans), 0)
-        if run:
-            heard = self.server.runs and self.network.up and run in self.armed and run in self.known
-            self._sound_runs.cut(
-                what,
-                self.plans[run],
-                heard=heard and self._client_alive and self._clients.get(run) is self._client,
-                at_ns=time.monotonic_ns(),
-                begun_ns=self._begun_ns.get(run),
-                promised_ns=self.promised_ns().get(run, 0),
-            )
+        await self.truth.note_cut(what, at_ns)
 
     async def _cut_drive(self) -> None:
         if self.rig.powered:
             await asyncio.to_thread(self.rig.cut)
-        self._hung = False
-
-    async def _note_cut(self, what: str, at_ns: int) -> None:
-        """Note a cut that was, and what it broke."""
-        self.cuts.append(PlayedCut(at_ns=at_ns, what=what, promised_ns=dict(self.promised_ns())))
-        if what != "guest":
-            check = await asyncio.to_thread(self.rig.drive_check)
-            assert check is not None
-            self._broken += check.broken
+        self._state.hung = False
 
     async def _kill_client(self, timeout_s: float) -> None:
         if self._client is not None:
@@ -364,25 +240,25 @@ class KernelWorld:
             await self._client.end(timeout_s)
 
     async def _detach(self, *, in_order: bool) -> None:
-        if self._attached:
+        if self._state.attached:
             await asyncio.to_thread(lambda: self.rig.detach(in_order=in_order))
-            self._attached = self._mounted = False
+            self._state.attached = self._state.mounted = False
 
     async def _boot(self, step: Step) -> None:
         client = self._client
-        if self._machine_up and not self.rig.powered and client is not None:
+        if self._state.up and not self.rig.powered and client is not None:
             await client.end(_LOOK_S)
-        if (self._client_alive and not self.rig.powered) or self._hung:
+        if (self._client_alive and not self.rig.powered) or self._state.hung:
             return  # on rig B a drive comes back once nothing has the one of before
-        off, again = not (self._machine_up and self.rig.powered), step["cut"] == "yes"
-        if not self._machine_up and not again:
+        off, again = not (self._state.up and self.rig.powered), step["cut"] == "yes"
+        if not self._state.up and not again:
             await self._start_machine()
         if not self.rig.powered:
             await asyncio.to_thread(self.rig.power_on)
-            self._attached, self._mounted = True, False
-        elif not self._attached:
+            self._state.attached, self._state.mounted = True, False
+        elif not self._state.attached:
             await asyncio.to_thread(self.rig.attach)
-            self._attached = True
+            self._state.attached = True
         if off and again:
             await self._cut_in_recovery()
         else:
@@ -395,30 +271,30 @@ class KernelWorld:
         at_ns = time.monotonic_ns()
         await self._cut_drive()
         await mounting
-        await self._note_cut("drive" if self._machine_up else "machine", at_ns)
+        await self.truth.note_cut("drive" if self._state.up else "machine", at_ns)
 
     async def _mount(self) -> None:
-        if self.file_system and not self._mounted:
+        if self.file_system and not self._state.mounted:
             with suppress(MountError):
                 await asyncio.to_thread(self.rig.mount)
-                self._mounted = True
+                self._state.mounted = True
 
     async def _start_machine(self) -> None:
         await asyncio.sleep(_BOOT_S)
-        self._machine_up = True
+        self._state.up = True
         self.machine.start_anew(self.rig.mount_point)
-        self._sound_runs.machine_starts(self.plans)
+        self.truth.note_start()
         self.network.reset_dark()
 
     async def _reboot(self, step: Step) -> None:
-        if not self._machine_up or self._hung:
+        if not self._state.up or self._state.hung:
             return
         await self._signal(signal.SIGTERM)
         await self._kill(step)
-        self.assumed.restarted.update(self.plans)
+        self.truth.assumed.restarted.update(self.truth.plans)
         if self.rig.powered:
             await self._detach(in_order=True)
-        self._machine_up = False
+        self._state.up = False
         await self._start_machine()
         if self.rig.powered:
             await self._boot(Step("boot"))
@@ -430,15 +306,15 @@ class KernelWorld:
         if self._client is not None and self._client.alive:
             self._stops_writing()
             self._client.signal(number)
-            await self._client.end(_KILL_S if self._hung else _SIGNAL_S)
+            await self._client.end(_KILL_S if self._state.hung else _SIGNAL_S)
 
     async def _kill(self, step: Step) -> None:
         self._stops_writing()
-        await self._kill_client(_KILL_S if self._hung else _SIGNAL_S)
+        await self._kill_client(_KILL_S if self._state.hung else _SIGNAL_S)
 
     async def _network(self, step: Step) -> None:
         self.network.turn(up=step["up"] == "yes")
-        if self._hung or self._failed.intersection(list(self.plans)[-1:]):
+        if self._state.hung or self._failed.intersection(list(self.truth.plans)[-1:]):
             self._stops_writing()
         else:
             self._writes_on()
@@ -446,18 +322,18 @@ class KernelWorld:
     def _stops_writing(self) -> None:
         """The client writes no more from here on: if the network is dead, it does not use up its credit."""
         if self._client_alive and not self.network.up:
-            self.assumed.ended_unheard.update(list(self.plans)[-1:])
+            self.truth.assumed.ended_unheard.update(list(self.truth.plans)[-1:])
 
     def _writes_on(self) -> None:
         """The client may write again, and be heard: how it stopped before means nothing any more."""
-        run = next(reversed(self.plans), 0)
-        if self._client_alive and self.network.up and not self._hung and run not in self._failed:
-            self.assumed.ended_unheard.discard(run)
+        run = self.truth.newest_run
+        if self._client_alive and self.network.up and not self._state.hung and run not in self._failed:
+            self.truth.assumed.ended_unheard.discard(run)
 
     async def _unmount(self, step: Step) -> None:
-        if self._mounted and self.reachable and not self._client_alive:
+        if self._state.mounted and self.truth.reachable and not self._client_alive:
             await asyncio.to_thread(self.rig.unmount)
-            self._mounted = False
+            self._state.mounted = False
             await self._mount()
 
     # The server.
@@ -479,7 +355,7 @@ class KernelWorld:
 
     async def _copy(self, step: Step) -> None:
         self.server.copy(self.store.add_copy())
-        case = await self._case_value(list(self.plans)[-1]) if self.plans else None
+        case = await self._case_value(list(self.truth.plans)[-1]) if self.truth.plans else None
         if case is not None:
             self.store.add_export(case)
 
@@ -502,17 +378,21 @@ class KernelWorld:
     # The operator.
 
     async def _verify(self, step: Step) -> VerifyAnswer | None:
-        if not (self._machine_up and self._attached and self.rig.powered) or self._hung or self._client_alive:
+        if (
+            not (self._state.up and self._state.attached and self.rig.powered)
+            or self._state.hung
+            or self._client_alive
+        ):
             return None
         export = self.store.export_for(step)
         if export is None and not (self.server.runs and self.network.up):
             return None
-        unmounted = self.file_system is not None and not self._mounted
-        if unmounted and not self.armed:
+        unmounted = self.file_system is not None and not self._state.mounted
+        if unmounted and not self.truth.armed:
             return None
-        older = step["run"] == "older" and len(self.armed) > 1 and export is None
-        run = self.armed[-2] if older else self.armed[-1] if unmounted and export is None else 0
-        attested = attests(step, self.cuts, self.armed[-2 if older else -1 :][:1])
+        older = step["run"] == "older" and len(self.truth.armed) > 1 and export is None
+        run = self.truth.armed[-2] if older else self.truth.armed[-1] if unmounted and export is None else 0
+        attested = attests(step, self.truth.cuts, self.truth.armed[-2 if older else -1 :][:1])
         options = (
             *(("--from-export", str(export)) if export is not None else self._common),
             *(("--run", format_run(run)) if run else ()),
@@ -520,7 +400,7 @@ class KernelWorld:
             *(("--attest-cut", ATTESTATION, "--cut-class", step["cut_class"]) if attested else ()),
             *("--require-cut", step["require"], "--min-cuts", step["min_cuts"], "--json"),
         )
-        smaller = frozenset(armed for armed in self.armed if self.smaller(armed))
+        smaller = frozenset(armed for armed in self.truth.armed if self.truth.smaller(armed))
         if int(step["cut_after"]):
             self.rig.events.happen(reads=int(step["cut_after"]) + 1)
         document, why = await self._verdict(options)
@@ -528,7 +408,7 @@ class KernelWorld:
         interrupted = not self.rig.powered
         if interrupted:
             await asyncio.to_thread(self.rig.cut)
-            await self._note_cut("drive", time.monotonic_ns())
+            await self.truth.note_cut("drive", time.monotonic_ns())
         case = None
         if document is not None and export is not None:
             case = case_from_value(json.loads(export.read_text()))

@@ -98,7 +98,7 @@ def is_sound(steps: str, directory: Path) -> bool:
             await play_through(world)
         finally:
             await world.end()
-        return bool(world.sound)
+        return bool(world.truth.sound)
 
     directory.mkdir()
     return asyncio.run(go())
