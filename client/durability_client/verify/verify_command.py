@@ -33,7 +33,7 @@ from durability.errors import (
     WrongTargetError,
 )
 from durability.evidence.cut import CutClass
-from durability.evidence.identity import identify, newer_run_here
+from durability.evidence.identity import hardware_differences, identify, newer_run_here
 from durability.evidence.judge import Attestation, Found, judge
 from durability.evidence.outcome import Outcome, Requirements
 from durability.evidence.scan_report import Example, ScanReport, empty_report
@@ -306,12 +306,31 @@ def _require_target_of(case: Case, found: Found, path: Path) -> None:
     """Raises WrongTargetError for another target than that of the run of `case`."""
     identity = identify(case, found.facts, found.superblocks)
     if identity.by is None:
+        if other := _other_file_system(case, found.facts):
+            raise WrongTargetError(
+                f"{path} is on the drive of run {case.run}, but on another file system: {other}. Someone made"
+                " it after the run, or the drive has lost all that was written since it held this one. verify"
+                " cannot tell, so no verdict was made. If nobody made it, leave the drive as it is: it is the"
+                " evidence"
+            )
         why = "; ".join(identity.reasons)
         raise WrongTargetError(
             f"{path} is not the target of run {case.run}, or cannot be recognised: {why}."
             f" Attach the right drive and mount its file system.{_if_it_does_not_mount(case)} No verdict was"
             " made"
         )
+
+
+def _other_file_system(case: Case, now: Facts) -> str:
+    """The UUIDs, if drives and place are those of the run, and a file system is mounted there that is not the
+    run's; else ""."""
+    armed = case.armed
+    if armed is None or armed.file_system is None or now.file_system is None or not now.file_system.uuid:
+        return ""
+    as_then = replace(now.file_system, uuid=armed.file_system.uuid)
+    if hardware_differences(armed, replace(now, file_system=as_then)):
+        return ""
+    return f"{now.file_system.uuid}, and the run was on {armed.file_system.uuid}"
 
 
 def _if_it_does_not_mount(case: Case) -> str:

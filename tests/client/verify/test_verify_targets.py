@@ -53,19 +53,43 @@ async def test_missing_file_is_loss_where_the_drive_is_the_runs(lab: Lab) -> Non
     assert (document["exit"], document["findings"]["truncated"]) == (EXIT_LOSS, 1024 + 2)
 
 
+ELSEWHERE = facts(boot="boot-2", uuid="uuid-2", drives=(drive(serial="S2"),))
+OTHER_DRIVE = facts(boot="boot-2", drives=(drive(serial="S2"),))
+# Of a run in "uuid-1" at this place of this drive.
+OTHER_FILE_SYSTEM = facts(boot="boot-2", uuid="uuid-2")
+
+
 @pytest.mark.parametrize(
-    "now", [facts(boot="boot-2", uuid="uuid-2"), facts(boot="boot-2", drives=(drive(serial="S2"),))]
+    ("now", "wanted", "line"),
+    [
+        (
+            ELSEWHERE,
+            "is not the target of run",
+            "If it no longer mounts: `durability verify --device /dev/sda1",
+        ),
+        (
+            OTHER_DRIVE,
+            "is not the target of run",
+            "If it no longer mounts: `durability verify --device /dev/sda1",
+        ),
+        (
+            OTHER_FILE_SYSTEM,
+            "is on the drive of run .* but on another file system: uuid-2, and the run was on uuid-1",
+            "or the drive has lost all that was written since",
+        ),
+    ],
 )
-async def test_another_target_is_never_a_loss(lab: Lab, now: Facts) -> None:
-    """A file system that is not mounted, or another drive: exit 5, and the run is not ended."""
+async def test_another_target_is_never_a_loss(lab: Lab, now: Facts, wanted: str, line: str) -> None:
+    """A file system that is not mounted, another drive, or another file system in this place: exit 5, and
+    the run is not ended."""
     await lab.run()
     lab.disk.files.clear()
     lab.now = now
 
-    with pytest.raises(WrongTargetError, match="is not the target of run") as caught:
+    with pytest.raises(WrongTargetError, match=wanted) as caught:
         await lab.verify(run=lab.plan.run)
-    line = f"If it no longer mounts: `durability verify --device /dev/sda1 --run {lab.plan.run:016x}`"
     assert line in str(caught.value)
+    assert ("--device" in str(caught.value)) == (now is not OTHER_FILE_SYSTEM)
 
     assert caught.value.exit_code == EXIT_ENVIRONMENT
     assert (await lab.shown())["case"]["state"] != "ended"
