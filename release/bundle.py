@@ -5,12 +5,15 @@ uv chooses the wheels for that version and for Linux on x86-64, whatever runs he
 
 from __future__ import annotations
 
+import csv
 import email
 import os
 import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
 from release.sources import Sources
 
@@ -30,11 +33,18 @@ if __name__ == "__main__":
 """
 _OF_INSTALLERS = ("bin", "share", ".lock")  # beside the packages; not imported
 _OF_THIS_MACHINE = ("direct_url.json", "uv_cache.json")  # where and when it was installed
+# Packages that name their licence, but not in SPDX terms. That of each is in its `dist-info`.
+_LICENCES_IN_SPDX = {
+    "Jinja2": "BSD-3-Clause",
+    "markdown-it-py": "MIT",
+    "mdurl": "MIT",
+    "shellingham": "ISC",
+}
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Component:
-    """A package that is bundled, with its licence in SPDX terms where it states one so."""
+    """A package that is bundled, with its licence in SPDX terms."""
 
     name: str
     version: str
@@ -58,16 +68,18 @@ def lay_out(sources: Sources, wheel: Path, directory: Path, *, python: str) -> N
     for name in _OF_THIS_MACHINE:
         for file in directory.glob(f"*.dist-info/{name}"):
             file.unlink()
-            _forget(file)
+    _forget_removed(directory)
     shutil.copytree(sources.directory / LICENCES, directory / "durability-licences")
 
 
-def _forget(removed: Path) -> None:
-    """Take a file out of the list of its package, which has its checksum."""
-    listed = removed.with_name("RECORD")
-    lines = listed.read_text("utf-8").splitlines(keepends=True)
-    name = f"{removed.parent.name}/{removed.name},"
-    listed.write_text("".join(line for line in lines if not line.startswith(name)), "utf-8")
+def _forget_removed(directory: Path) -> None:
+    """Take what was removed out of the lists of the packages. They have checksums of it, and that of a
+    launcher depends on where the Python of this machine lies."""
+    for listed in directory.glob("*.dist-info/RECORD"):
+        lines = listed.read_text("utf-8").splitlines(keepends=True)
+        names = (row[0] for row in csv.reader(lines))
+        kept = [line for line, name in zip(lines, names, strict=True) if (directory / name).is_file()]
+        listed.write_text("".join(kept), "utf-8")
 
 
 def install(sources: Sources, laid_out: Path, root: Path, *, python: str) -> None:
@@ -96,16 +108,25 @@ def install(sources: Sources, laid_out: Path, root: Path, *, python: str) -> Non
 
 def components(directory: Path) -> list[Component]:
     """What `lay_out` laid out, by name."""
-    return sorted(_component(file) for file in directory.glob("*.dist-info/METADATA"))
+    return sorted(component(file) for file in directory.glob("*.dist-info/METADATA"))
 
 
-def _component(metadata: Path) -> Component:
+def component(metadata: Path) -> Component:
+    """The package of which `metadata` is the file METADATA. Raises ValueError if its licence is not in SPDX
+    terms."""
     about = email.message_from_bytes(metadata.read_bytes())
     classifiers = [text for text in about.get_all("Classifier", []) if text.startswith("License ::")]
-    licence = (
-        about["License-Expression"] or about["License"] or "".join(classifiers[:1]).rpartition(" :: ")[2]
-    )
     name, version = about["Name"], about["Version"]
-    if not licence or "\n" in licence.strip():
-        raise ValueError(f"{name} {version} does not state its licence in a line: {metadata}")
-    return Component(name, version, licence.strip())
+    licence = (
+        about["License-Expression"]
+        or _LICENCES_IN_SPDX.get(name)
+        or about["License"]
+        or "".join(classifiers[:1]).rpartition(" :: ")[2]
+    )
+    try:
+        return Component(name, version, canonicalize_license_expression(licence))
+    except InvalidLicenseExpression as error:
+        raise ValueError(
+            f"{name} {version} does not state its licence in SPDX terms, but as {licence!r}: {metadata}. Read"
+            " its licence and add the package to _LICENCES_IN_SPDX"
+        ) from error

@@ -55,7 +55,7 @@ RELEASES = (Debian("bookworm", "3.11"), Debian("trixie", "3.13"))
 
 def make(sources: Sources, debian: Debian, laid_out: Path, out: Path) -> Path:
     """Build the package for `debian` around the packages in `laid_out`, and have lintian check it."""
-    version = f"{sources.version}-1~{debian.name}1"
+    version = f"{upstream_version(sources.version)}-1~{debian.name}1"
     root = laid_out.parent / f"{debian.name}-root"
     _lay_out(sources, debian, laid_out, root)
     _write(root / "usr/share/doc/durability/changelog.Debian.gz", _changelog(sources, version))
@@ -74,6 +74,11 @@ def make(sources: Sources, debian: Debian, laid_out: Path, out: Path) -> Path:
     shutil.rmtree(root)
     check(package)
     return package
+
+
+def upstream_version(version: str) -> str:
+    """In Debian's terms: what is built between releases sorts below the release that follows."""
+    return version.replace(".dev", "~dev")
 
 
 def script(directory: Path, debian: Debian, name: str) -> str:
@@ -114,6 +119,8 @@ def installed_kb(root: Path) -> int:
 
 
 def _control(debian: Debian, version: str, size_kb: int) -> str:
+    pythons = f"python3 (>= {debian.python}~), python3 (<< {debian.next_python}~)"
+    depends = f"libc6 (>= 2.28), libgcc-s1, libstdc++6, {pythons}, systemd"
     return textwrap.dedent(
         f"""\
         Package: durability
@@ -121,7 +128,7 @@ def _control(debian: Debian, version: str, size_kb: int) -> str:
         Architecture: amd64
         Maintainer: {_MAINTAINER}
         Installed-Size: {size_kb}
-        Depends: libc6 (>= 2.28), python3 (>= {debian.python}~), python3 (<< {debian.next_python}~), systemd
+        Depends: {depends}
         Recommends: nvme-cli, smartmontools
         Suggests: btrfs-progs, fence-agents, fio, ipmitool, xfsprogs
         Section: admin

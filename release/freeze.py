@@ -56,7 +56,7 @@ print(json.dumps({type(one).__name__: messages.encode(one).hex() for one in SAMP
 
 def freeze(tree: str, out: Path, work: Path) -> None:
     """Keep the release that is the commit `tree` in a new directory of `out`."""
-    made = sources.check_out(work / "sources", tree)
+    made = sources.check_out(work / "sources", tree, before_its_tag=True)
     kept = out / made.version
     kept.mkdir(parents=True)
     code = work / "code"

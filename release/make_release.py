@@ -1,7 +1,7 @@
 """`make release`: makes and checks every artefact, and lists them with size, time and checksum.
 
-All is built from the commit that is checked out and from the lock files, in a temporary directory. `dist` is
-replaced only once everything is made and has passed its checks.
+All is built from the commit that is checked out and from the lock files, in a temporary directory. It refuses
+to run code that is not committed. `dist` is replaced only once everything is made and has passed its checks.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Release:
             self._timed(self._live)
         bundled = [one for laid_out in bundles.values() for one in bundle.components(laid_out)]
         self._timed(lambda: (bill_of_materials.make(self.sources, bundled, self.out),))
-        self._write_sums()
+        write_sums(self.out)
 
     def bundle(self, python: str) -> Path:
         """The environment for a version of Python, laid out once."""
@@ -91,9 +91,38 @@ class Release:
         self.made.append(Made(files, time.monotonic() - began))
         return files
 
-    def _write_sums(self) -> None:
-        lines = [f"{_sha256(file)}  {file.name}\n" for file in sorted(self.out.iterdir())]
-        (self.out / SUMS).write_text("".join(lines), "utf-8")
+
+def write_sums(directory: Path) -> None:
+    """List the checksums of all files of the directory in one of them."""
+    files = sorted(file for file in directory.iterdir() if file.is_file() and file.name != SUMS)
+    (directory / SUMS).write_text("".join(f"{_sha256(file)}  {file.name}\n" for file in files), "utf-8")
+
+
+def publish(made: Path, dist: Path, *, is_whole: bool) -> list[str]:
+    """Put the directory `made` in the place of `dist`. Unless it `is_whole`, files of `dist` with other names
+    stay; returns these. The new directory is complete before it gets its name."""
+    beside = dist.parent / "build"
+    beside.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="dist-", dir=beside) as work:
+        new, old = Path(work, "new"), Path(work, "old")
+        shutil.copytree(made, new)
+        stay = sorted(
+            file
+            for file in (() if is_whole or not dist.is_dir() else dist.iterdir())
+            if file.is_file() and not (new / file.name).exists()
+        )
+        for file in stay:
+            shutil.copy2(file, new)
+        write_sums(new)
+        try:
+            if dist.exists():
+                dist.rename(old)
+            new.rename(dist)
+        except BaseException:  # also Ctrl-C: what is left in `work` will be removed
+            if old.exists():
+                old.rename(dist)
+            raise
+    return [file.name for file in stay]
 
 
 def _sha256(file: Path) -> str:
@@ -103,11 +132,15 @@ def _sha256(file: Path) -> str:
 
 def table(made: Iterable[Made]) -> str:
     """A line for each artefact; files of one step share its time."""
-    lines = [f"{'artefact':44} {'size':>9} {'built in':>9}  SHA-256"]
-    for one in made:
+    listed = list(made)
+    width = max((len(file.name) for one in listed for file in one.files), default=0)
+    lines = [f"{'artefact':{width}} {'size':>9} {'built in':>9}  SHA-256"]
+    for one in listed:
         for index, file in enumerate(one.files):
             seconds = f"{one.seconds:.1f} s" if index == 0 else '"'
-            lines.append(f"{file.name:44} {file.stat().st_size / 1e6:6.2f} MB {seconds:>9}  {_sha256(file)}")
+            lines.append(
+                f"{file.name:{width}} {file.stat().st_size / 1e6:6.2f} MB {seconds:>9}  {_sha256(file)}"
+            )
     return "\n".join(lines)
 
 
@@ -118,6 +151,13 @@ def main() -> None:
     if unknown:
         sys.exit(f"make release: no such artefact: {', '.join(unknown)}; R takes some of: {' '.join(KINDS)}")
     left_out = sources.uncommitted()
+    executed = sources.run_as_they_are(left_out)
+    if executed:
+        sys.exit(
+            f"make release: {', '.join(executed)}: not committed, but `make release` would run or read this"
+            " as it is. So nothing could be built again from the commit. Commit it, or put it aside with `git"
+            " stash --include-untracked`; then type `make release` again."
+        )
     if left_out:
         print(f"Not committed, so not in the release: {len(left_out)} files.", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="durability-release-") as directory:
@@ -126,12 +166,17 @@ def main() -> None:
             release.make(kinds)
         except subprocess.CalledProcessError as error:
             sys.exit(f"make release: {error}\n{error.stdout or ''}")
-        except FileNotFoundError as error:  # a program that makes or checks an artefact
+        # A program that makes or checks an artefact is missing, or an artefact is not as it must be.
+        except (FileNotFoundError, ValueError) as error:
             sys.exit(f"make release: {error}")
         print(table(release.made))
-        shutil.rmtree(DIST, ignore_errors=True)
-        shutil.copytree(release.out, DIST)
+        stayed = publish(release.out, DIST, is_whole=not sys.argv[1:])
+        version = release.sources.version
     print(f"All of it is in {DIST.name}/, with {SUMS}.")
+    if stayed:
+        print(f"From earlier builds there are also: {', '.join(stayed)}.")
+    if ".dev" in version:
+        print(f"This commit has no tag of its release: the artefacts have the version {version}.")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,9 @@ SEPARATOR = "+"  # between the versions of Python that a tree of the archive is 
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _GLIBC_MIN = (2, 28)
+LIBRARIES = ("libstdc++.so.6", "libgcc_s.so.1")  # of the system, which packages within need beside glibc
+_PROCESSORS = Path("/proc/cpuinfo")
+_PROCESSOR = ("cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3")  # x86-64-v2, as numpy needs
 _BLOCK_BYTES = 4096
 _KEPT_S = 30 * 86_400  # how long the tree of another version is kept after its last start
 _SPARE = 1.1  # what directories and the file system's own needs add
@@ -117,11 +120,40 @@ def _require_system(archive: Path, versions: Sequence[str]) -> None:
         name, version = "another C library", "0"
     if name != "glibc" or tuple(map(int, version.split(".")[:2])) < _GLIBC_MIN:
         raise _StartError(f"this file needs glibc 2.28 or later, and this system has {name} {version}")
+    if lacking := [name for name in LIBRARIES if not _is_loadable(name)]:
+        raise _StartError(
+            f"this file needs {' and '.join(lacking)}, which cannot be loaded from this system: install your"
+            " distribution's package of it (Debian: apt install libstdc++6 libgcc-s1)"
+        )
+    if lacking := sorted({*_PROCESSOR} - _processor()):
+        raise _StartError(
+            "this file needs a processor with x86-64-v2, as of 2009 or later, and this one lacks"
+            f" {', '.join(lacking)}: use another machine; for a virtual machine, choose another processor"
+            " model (QEMU: -cpu host, or -cpu Nehalem)"
+        )
     if _version() not in versions:
         raise _StartError(
             f"this file is for Python {versions[0]} to {versions[-1]}, and {sys.executable} is {_version()}:"
             f" start it with another Python, as in  python{versions[-1]} {archive}"
         )
+
+
+def _is_loadable(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
+def _processor() -> set[str]:
+    """What the processor has, as Linux says; all that is needed if Linux does not say."""
+    with suppress(OSError), _PROCESSORS.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            name, _, flags = line.partition(":")
+            if name.strip() == "flags":
+                return set(flags.split())
+    return set(_PROCESSOR)
 
 
 def _version() -> str:

@@ -1,22 +1,31 @@
 """The sources of a release: what is committed, nothing else, with the files that packages install beside it.
 
 Whatever lies in the working tree and is not committed is left out, so a release can be made again from its
-commit alone.
+commit alone. A commit without the tag of its version is no release: its sources get a version that is below
+it, with the time of the commit.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 _LAYERS = (".", "cli", "server", "client", "lab")
+_VERSION = re.compile(r'^__version__ = "(.+)"$', re.MULTILINE)
+_VERSION_FILE = Path("durability/__init__.py")
+# `make release` runs these as they are in the working tree, whatever the commit has.
+_RUN_AS_THEY_ARE = (
+    *("release/", "lab/", "requirements/", "client/durability_client/agent/service.py"),
+    *("Makefile", "pyproject.toml", "setup.cfg"),
+)
 
 
 @dataclass(frozen=True)
@@ -56,21 +65,50 @@ class Sources:
         ).stdout
 
 
-def check_out(directory: Path, tree: str = "HEAD") -> Sources:
-    """The sources of the commit that is checked out, or of another `tree` of files, in a new `directory`."""
-    archive = directory.with_suffix(".tar")
-    _git("-c", "tar.umask=0022", "archive", f"--output={archive}", tree)
+def check_out(directory: Path, tree: str = "HEAD", *, before_its_tag: bool = False) -> Sources:
+    """The sources of the commit that is checked out, or of another commit or `tree` of files, in a new
+    `directory`. They keep the version of the release if the commit has its tag, or `before_its_tag`."""
+    archive, commit = directory.with_suffix(".tar"), _commit(tree)
+    _git("-c", "tar.umask=0022", "archive", f"--output={archive}", commit or tree)
     with tarfile.open(archive) as tar:
         tar.extractall(directory, filter="data")
     archive.unlink()
-    sources = Sources(directory, int(_git("log", "-1", "--format=%ct")))
+    sources = Sources(directory, int(_git("log", "-1", "--format=%ct", commit or "HEAD")))
+    if not before_its_tag:
+        _set_version(sources, _tags(commit))
     sources.output(sys.executable, "-m", "release.share", "share", str(sources.committed_at_s))
     return sources
 
 
+def _commit(tree: str) -> str:
+    """The commit that `tree` names; empty if it names a tree of files that was never committed."""
+    command = ["git", "rev-parse", "--verify", "--quiet", f"{tree}^{{commit}}"]
+    return subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+def _tags(commit: str) -> list[str]:
+    return _git("tag", "--points-at", commit).split() if commit else []
+
+
+def _set_version(sources: Sources, tags: Collection[str]) -> None:
+    """Write the version of a build between releases into the sources, unless the release is tagged."""
+    file = sources.directory / _VERSION_FILE
+    text = file.read_text("utf-8")
+    release = _VERSION.findall(text)[0]
+    if f"v{release}" not in tags:
+        version = f"{release}.dev{sources.committed_at_s}"
+        file.write_text(_VERSION.sub(f'__version__ = "{version}"', text), "utf-8")
+
+
 def uncommitted() -> list[str]:
     """Files of the working tree that differ from the commit, and so are not in the release."""
-    return _git("status", "--porcelain").splitlines()
+    lines = _git("status", "--porcelain", "--no-renames", "--untracked-files=all").splitlines()
+    return [line[3:].strip('"') for line in lines]
+
+
+def run_as_they_are(files: Iterable[str]) -> list[str]:
+    """Those of the uncommitted `files` that make a release, or set up what makes it."""
+    return [file for file in files if file.startswith(_RUN_AS_THEY_ARE)]
 
 
 def _git(*words: str) -> str:

@@ -22,7 +22,11 @@ import durability
 from durability import plain_text
 from durability.errors import EXIT_ENVIRONMENT, EXIT_INTERNAL, DurabilityError, SetupError, UsageError
 from durability.formats.documents import to_json, to_value
-from durability.formats.workloads import registry
+from durability_cli import numpy_required
+
+with numpy_required():
+    from durability.formats.workloads import registry
+
 from durability.units import counted, format_address, parse_run, parse_size
 from durability_cli import accept_commands, bench_commands, options, service_manager, streams
 from durability_cli.agent_commands import agent

@@ -7,6 +7,7 @@ mmdebstrap makes it, with the package sources of this machine. What would touch 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import tarfile
 from dataclasses import dataclass
@@ -33,6 +34,9 @@ _DRIVERS_LEFT_OUT = (
     *(f"drivers/{name}" for name in ("gpu", "media", "staging", "iio", "comedi", "isdn", "atm", "bluetooth")),
     *(f"drivers/{name}" for name in ("infiniband", "mtd", "video/fbdev", "net/wireless", "net/can")),
 )
+_DRIVERS_KEPT = ("drivers/mtd/mtd.ko*",)  # of these directories: network cards of Solarflare need it
+_MUST_LOAD = re.compile(r"drivers/(?:net|scsi|ata|nvme|message|block)/")
+_NEED_NOT_LOAD = re.compile(r"drivers/net/hamradio/|drivers/nvme/(?:host|target)/nvmet?-rdma\.ko")
 _DOCUMENTS_LEFT_OUT = ("/usr/share/man/*", "/usr/share/locale/*", "/usr/share/doc/*")
 _COPYRIGHTS = "/usr/share/doc/*/copyright"
 # The kernel's installation would make a memory file system of Debian's, which the image does not use.
@@ -49,7 +53,7 @@ class System:
 
 def make(sources: Sources, debian: Debian, package: Path, directory: Path) -> System:
     """Make the system with the Debian package `package` of this tool, in the new `directory`. Raises
-    CalledProcessError."""
+    CalledProcessError, and ValueError if a driver lacks a module that it needs."""
     directory.mkdir()
     made = System(directory / "system.squashfs", directory / "early")
     archive = directory / "system.tar"
@@ -57,8 +61,7 @@ def make(sources: Sources, debian: Debian, package: Path, directory: Path) -> Sy
     wanted = (*PACKAGES, *os.environ.get(PACKAGES_VARIABLE, "").split())
     sources.output(
         *("env", _NO_INITRD, "mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(wanted)}"),
-        *(f"--dpkgopt=path-exclude={path}" for path in _paths_left_out()),
-        f"--dpkgopt=path-include={_COPYRIGHTS}",
+        *(f"--dpkgopt={option}" for option in dpkg_options()),
         f"--customize-hook=tar-in {_quoted(files)} /",
         f"--customize-hook=upload {_quoted(package.resolve())} /durability.deb",
         f"--customize-hook=upload {_quoted(sources.directory / FILES / 'customise')} /customise",
@@ -67,6 +70,7 @@ def make(sources: Sources, debian: Debian, package: Path, directory: Path) -> Sy
         '--customize-hook=chroot "$1" rm -r /customise /early',
         *(debian.name, str(archive), *_own_sources(debian)),
     )
+    require_modules((made.early / "needs").read_text("utf-8"))
     # Of a few per cent of the size this takes a fraction of the time that the default takes.
     sources.output("sh", "-c", _compress(archive, made.compressed))
     archive.unlink()
@@ -89,9 +93,42 @@ def added(sources: Sources, to: Path) -> Path:
     return to
 
 
-def _paths_left_out() -> tuple[str, ...]:
-    drivers = (f"/lib/modules/*/kernel/{path}/*" for path in _DRIVERS_LEFT_OUT)
-    return (*_DOCUMENTS_LEFT_OUT, *drivers)
+def dpkg_options() -> tuple[str, ...]:
+    """Which files of packages are installed. The last option that fits a file decides."""
+    kernel = "/lib/modules/*/kernel"
+    left_out = (*_DOCUMENTS_LEFT_OUT, *(f"{kernel}/{path}/*" for path in _DRIVERS_LEFT_OUT))
+    kept = (_COPYRIGHTS, *(f"{kernel}/{path}" for path in _DRIVERS_KEPT))
+    return (*(f"path-exclude={path}" for path in left_out), *(f"path-include={path}" for path in kept))
+
+
+def require_modules(needs: str) -> None:
+    """Raises ValueError if a driver of drives or of network cards would not load for lack of a module.
+    `needs`: the lines `filename:` and `depends:` that modinfo prints of all modules in the system."""
+    rows = re.findall(r"^filename: *.*/kernel/(.*)\ndepends: *(.*)$", needs, re.MULTILINE)
+    modules = {_module(path): (path, [*filter(None, depends.split(","))]) for path, depends in rows}
+
+    def missing(name: str) -> set[str]:
+        """What the module `name` needs and is not there, itself included."""
+        if name not in modules:
+            return {name}
+        return set().union(*(missing(_module(one)) for one in modules[name][1]))
+
+    lacking = {path: lacks for name, (path, _) in modules.items() if (lacks := missing(name))}
+    texts = [
+        f"{path} needs {', '.join(sorted(lacks))}"
+        for path, lacks in sorted(lacking.items())
+        if _MUST_LOAD.match(path) and not _NEED_NOT_LOAD.match(path)
+    ]
+    if texts or not modules:
+        raise ValueError(
+            f"drivers of the live image would not load: {'; '.join(texts) or 'none was found'}. Add what they"
+            " need to _DRIVERS_KEPT"
+        )
+
+
+def _module(path: str) -> str:
+    """The kernel's name of a module."""
+    return path.rpartition("/")[2].partition(".")[0].replace("-", "_")
 
 
 def _own_sources(debian: Debian) -> tuple[str, ...]:

@@ -5,19 +5,25 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
 import zipfile
 from contextlib import nullcontext
 from importlib.metadata import files
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from packaging.licenses import canonicalize_license_expression
+from packaging.version import Version
 
 from release import bundle, crate_licences, deb, make_release, sources, wheel
 from release.make_release import Release
+from release.sources import Sources
 from tests.places import ROOT
+from tests.release.conftest import require
 
 pytestmark = pytest.mark.slow
 
@@ -101,6 +107,54 @@ def test_each_crate_within_a_package_has_its_licence(package: str) -> None:
         assert str(crate) in with_text or crate.name in ("r-efi", "wit-bindgen-rt")
 
 
+def test_a_bundle_is_the_same_with_another_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launchers name the Python of the machine that builds. They are left out, and so are their checksums:
+    the lists of the packages name only what is there."""
+    sources = Sources(tmp_path, 1_700_000_000)
+    (tmp_path / bundle.LICENCES).mkdir(parents=True)
+    (tmp_path / bundle.LOCK).parent.mkdir()
+    (tmp_path / bundle.LOCK).write_text("")
+    wheel = tmp_path / "tiny-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("tiny.py", "def main(): pass\n")
+        archive.writestr("tiny-1.0.data/data/share/man/tiny.1", "a page")
+        about = "tiny-1.0.dist-info"
+        archive.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{about}/entry_points.txt", "[console_scripts]\ntiny = tiny:main\n")
+        archive.writestr(f"{about}/RECORD", "")
+    lists = []
+    for name in ("one", "another"):
+        python = tmp_path / name
+        venv = [sys.executable, "-m", "venv", "--without-pip", str(python)]
+        subprocess.run(venv, check=True)
+        monkeypatch.setenv("VIRTUAL_ENV", str(python))
+        bundle.lay_out(sources, wheel, tmp_path / f"bundle of {name}", python="3.11")
+        lists.append((tmp_path / f"bundle of {name}/{about}/RECORD").read_text())
+    listed = {line.partition(",")[0] for line in lists[0].splitlines()}
+    assert lists[0] == lists[1] and {"tiny.py", f"{about}/METADATA"} <= listed
+    assert all((tmp_path / "bundle of one" / name).is_file() for name in listed)
+
+
+LOCKED = re.findall(r"^([\w.-]+)==", (ROOT / bundle.LOCK).read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", sorted({*LOCKED} - {"colorama", "tzdata"}))  # Windows
+def test_each_licence_is_in_spdx_terms(name: str) -> None:
+    """The one that a locked package states, or that it is known to mean."""
+    (found,) = (file for file in files(name) or () if str(file).endswith(".dist-info/METADATA"))
+    licence = bundle.component(Path(str(found.locate()))).licence
+    assert canonicalize_license_expression(licence) == licence
+
+
+def test_a_licence_that_is_not_in_spdx_terms_ends_the_build(tmp_path: Path) -> None:
+    """Each package that comes with a newer lock is seen."""
+    for stated, said in (("License: BSD License\n", "'BSD License'"), ("", "''")):
+        (tmp_path / "METADATA").write_text(f"Name: tiny\nVersion: 1.0\n{stated}")
+        with pytest.raises(ValueError, match=rf"tiny 1\.0 .*{said}"):
+            bundle.component(tmp_path / "METADATA")
+
+
 def test_the_bill_names_every_package_and_its_licence(release: Release) -> None:
     """Both versions of numpy, which depends on Python's, are in it; nothing has no licence."""
     bill = json.loads(_only(release, "*.cdx.json").read_text())
@@ -144,3 +198,112 @@ def test_a_package_that_nothing_checks(
     with pytest.raises(FileNotFoundError, match="lintian") if required else nullcontext():
         deb.check(tmp_path / "durability.deb")
     assert ("lintian is not installed: durability.deb was not checked" in capsys.readouterr().err) != required
+
+
+def _git(*words: str, cwd: Path = ROOT) -> str:
+    who = ("-c", "user.name=test", "-c", "user.email=test@example.org")
+    return subprocess.run(
+        ["git", *who, *words], cwd=cwd, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+@pytest.fixture
+def commit(repository: None, tree: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A commit of the files that are tested, from 2001, in a clone that has no tag."""
+    clone = tmp_path / "clone.git"
+    _git(
+        "clone",
+        "--quiet",
+        "--bare",
+        "--shared",
+        "--no-tags",
+        _git("rev-parse", "--absolute-git-dir"),
+        str(clone),
+    )
+    monkeypatch.setenv("GIT_DIR", str(clone))
+    monkeypatch.setenv("GIT_COMMITTER_DATE", "1000000000 +0000")
+    return _git("commit-tree", "-m", "all", tree)
+
+
+def test_what_is_between_releases_is_below_the_next(commit: str, tmp_path: Path) -> None:
+    """Without the tag of the release, packages have a version with the date of their commit: pip and Debian
+    replace it by the release. `make freeze` comes before the tag and names the release."""
+    release = sources.check_out(tmp_path / "freeze", commit, before_its_tag=True).version
+    between = sources.check_out(tmp_path / "between", commit)
+    assert (between.version, between.committed_at_s) == (f"{release}.dev1000000000", 1_000_000_000)
+    assert Version("0.1.0") < Version(between.version) < Version(release)
+    assert between.version in (between.share / "man/man1/durability.1").read_text()
+    _git("tag", f"v{release}", commit)
+    assert sources.check_out(tmp_path / "release", commit).version == release
+
+
+def test_debian_sorts_what_is_between_releases() -> None:
+    """Above the last release, below the next, and by date."""
+    require("dpkg")
+    versions = ["0.1.0", "0.2.0.dev1700000000", "0.2.0.dev1700000001", "0.2.0"]
+    for older, newer in pairwise(f"{deb.upstream_version(one)}-1~bookworm1" for one in versions):
+        subprocess.run(["dpkg", "--compare-versions", older, "lt", newer], check=True)
+
+
+@pytest.mark.parametrize("name", ["release/deb.py", "release/new.py"])
+def test_code_that_is_not_committed_makes_no_release(name: str, tmp_path: Path) -> None:
+    """`make release` would run it, so what came of it could not be made again. It says what to do."""
+    shutil.copytree(ROOT / "release", tmp_path / "release", ignore=shutil.ignore_patterns("__pycache__"))
+    for words in (("init", "--quiet"), ("add", "--all"), ("commit", "--quiet", "--message=all")):
+        _git(*words, cwd=tmp_path)
+    with (tmp_path / name).open("a") as file:
+        file.write("# edited\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "release.make_release", "wheel"],
+        cwd=tmp_path,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1 and not (tmp_path / "dist").exists()
+    assert f"make release: {name}: not committed" in done.stderr and "git stash" in done.stderr
+
+
+def test_other_edits_make_no_difference() -> None:
+    """Tests, pages and the program itself come from the commit, whatever lies in the working tree."""
+    harmless = ["README.md", "tests/release/conftest.py", "cli/durability_cli/main.py", "releases.txt"]
+    assert sources.run_as_they_are([*harmless, "lab/debian-packages", "setup.cfg"]) == [
+        "lab/debian-packages",
+        "setup.cfg",
+    ]
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_what_was_made_takes_the_place_of_what_was_there(is_whole: bool, tmp_path: Path) -> None:
+    """One artefact leaves the others as they are, and the checksums are of all; everything replaces all.
+    Nothing is left beside it."""
+    made, dist = tmp_path / "made", tmp_path / "dist"
+    for directory, texts in ((made, {"a": "new", "b": "new"}), (dist, {"b": "old", "c": "old"})):
+        directory.mkdir()
+        for name, text in texts.items():
+            (directory / name).write_text(text)
+        make_release.write_sums(directory)
+    assert make_release.publish(made, dist, is_whole=is_whole) == ([] if is_whole else ["c"])
+    found = {file.name: file.read_text() for file in dist.iterdir()}
+    sums = found.pop("SHA256SUMS")
+    assert found == {"a": "new", "b": "new"} | ({} if is_whole else {"c": "old"})
+    assert {line.split()[1] for line in sums.splitlines()} == found.keys()
+    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=dist, check=True)
+    assert [*(tmp_path / "build").iterdir()] == []
+
+
+def test_a_full_disk_leaves_what_was_there(root: None, tmp_path: Path) -> None:
+    """What was made is complete before it gets its name."""
+    made, dist = tmp_path / "made", tmp_path / "small/dist"
+    made.mkdir()
+    (made / "large").write_bytes(bytes(2 << 20))
+    dist.parent.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "durability-test", dist.parent], check=True)
+    try:
+        dist.mkdir()
+        (dist / "old").write_text("old")
+        with pytest.raises((OSError, shutil.Error), match="No space left"):
+            make_release.publish(made, dist, is_whole=True)
+        assert [file.name for file in dist.iterdir()] == ["old"]
+    finally:
+        subprocess.run(["umount", dist.parent], check=True)

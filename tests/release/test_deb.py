@@ -275,6 +275,71 @@ def test_an_upgrade_does_not_wait_for_the_services(before: str, tmp_path: Path) 
     assert ("journalctl -u durability-server" in done.stderr) == bool(before)
 
 
+@pytest.mark.parametrize(
+    ("words", "compiles", "restarts"),
+    [
+        (("configure", ""), True, False),
+        (("configure", "0.1-1"), True, True),
+        (("abort-upgrade", "0.3-1"), True, False),
+        (("abort-remove", ""), True, False),
+    ],
+)
+def test_what_prerm_removed_is_compiled_again(
+    words: tuple[str, str], compiles: bool, restarts: bool, tmp_path: Path
+) -> None:
+    """Also after an upgrade that dpkg gave up, which starts nothing again: the server may not write there."""
+    script = deb.script(ROOT, deb.RELEASES[0], "postinst").replace("/run/systemd/system", str(tmp_path))
+    told = _told(script.replace("/usr/bin/python", "python"), *words, programs=tmp_path)
+    assert ("python3.11 -m compileall" in told) == compiles
+    assert ("try-restart" in told) == restarts
+
+
+@pytest.mark.parametrize("word", ["remove", "upgrade"])
+def test_a_removal_without_the_environment(word: str, tmp_path: Path) -> None:
+    """Somebody removed /usr/lib/durability by hand: the package can still be removed."""
+    script = deb.script(ROOT, deb.RELEASES[0], "prerm").replace("/run/systemd/system", str(tmp_path / "none"))
+    _told(script.replace("/usr/lib/durability", str(tmp_path / "none")), word, programs=tmp_path)
+
+
+@pytest.mark.parametrize("mounted", ["", "durability", "durability/backup"])
+def test_a_purge_of_a_store_on_a_drive_of_its_own(mounted: str, root: None, tmp_path: Path) -> None:
+    """A mount point cannot be removed: it stays, and all that lies there goes. What is mounted below the
+    store stays with its files."""
+    require("unshare")
+    store, etc = tmp_path / "durability", tmp_path / "etc"
+    for directory in (store / "backup", etc):
+        directory.mkdir(parents=True)
+    (etc / "credential.json").write_text("{}")
+    script = deb.script(ROOT, deb.RELEASES[0], "postrm").replace(
+        "/run/systemd/system", str(tmp_path / "none")
+    )
+    script = script.replace("/var/lib/durability", str(store)).replace("/etc/durability", str(etc))
+    mount = f"mount -t tmpfs none {tmp_path / mounted}; mkdir -p {store}/backup" if mounted else "true"
+    fill = f"touch {store}/server.sqlite {store}/.hidden {store}/backup/copy"
+    (tmp_path / "postrm").write_text(script)
+    purge = f"{mount}; {fill}; sh {tmp_path}/postrm purge >&2; find {store} || true"
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-ec", purge], check=True, capture_output=True, text=True
+    )
+    left = {
+        "": [],
+        "durability": [store],
+        "durability/backup": [store, store / "backup", store / "backup/copy"],
+    }
+    assert done.stdout.split() == [*map(str, left[mounted])], done.stderr
+    assert not etc.exists()
+
+
+def _told(script: str, *words: str, programs: Path) -> str:
+    """What a script of the package tells the programs of the system, which write it down here."""
+    for name in ("systemctl", "systemd-sysusers", "python3.11"):
+        (programs / name).write_text(f'#!/bin/sh\necho "{name} $*" >>"{programs}/told"\n')
+        (programs / name).chmod(0o755)
+    environment = {"PATH": f"{programs}:{os.environ['PATH']}"}
+    subprocess.run(["sh", "-c", script, "script", *words], env=environment, check=True, capture_output=True)
+    return (programs / "told").read_text() if (programs / "told").exists() else ""
+
+
 def _older(system: Path, package: str) -> str:
     """A package of an earlier version, which has a file that the new one lacks."""
     unpacked = system / "root/old"
@@ -307,6 +372,8 @@ def test_two_places_give_the_same_package(tmp_path: Path) -> None:
         ["dpkg-deb", "--info", made[0]], check=True, capture_output=True, text=True
     ).stdout
     assert "Recommends: nvme-cli, smartmontools\n" in control
+    (depends,) = re.findall(r"Depends: (.*)\n", control)
+    assert {"libgcc-s1", "libstdc++6", "systemd"} <= set(depends.split(", ")), depends
 
 
 def test_a_package_is_made_of_the_sources_alone(tmp_path: Path) -> None:

@@ -217,10 +217,10 @@ def test_the_credential_of_the_last_release_is_read(upgraded: Programs) -> None:
     assert credential is not None and credential.name == "shelf-3"
 
 
-def test_an_agent_of_the_last_release_says_its_status(
+def test_an_agent_of_the_last_release_connects(
     upgraded: Programs, last: Programs, root: None, tmp_path: Path
 ) -> None:
-    """An older agent tells a newer server its status, and takes its task in a campaign."""
+    """An older agent connects to a newer server, whose campaign looks for drives. No task is waited for."""
     shutil.copy(upgraded.credential, last.credential)
     with upgraded.serving() as running:
         words = ("agent", "--server", running.address, "--directory", tmp_path / "agent")

@@ -13,7 +13,8 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,98 @@ def test_units_that_write_by_themselves_are_masked() -> None:
         "nvmf-autoconnect.service",
     } <= units
     assert {"getty@tty1.service", "serial-getty@.service", "e2scrub_all.timer"} <= units
+
+
+@pytest.mark.parametrize(
+    ("module", "is_there"),
+    [
+        ("drivers/mtd/mtd.ko", True),  # network cards of Solarflare need it
+        ("drivers/mtd/mtdblock.ko", False),
+        ("drivers/net/ethernet/sfc/sfc.ko", True),
+        ("drivers/net/wireless/ath/ath.ko", False),
+    ],
+)
+def test_the_drivers_that_are_there(module: str, is_there: bool) -> None:
+    """dpkg installs a file unless the last of its options that fits says no."""
+    path = f"/lib/modules/6.1.0-1-amd64/kernel/{module}"
+    fitting = [option for option in live_system.dpkg_options() if fnmatchcase(path, option.partition("=")[2])]
+    assert (not fitting or fitting[-1].startswith("path-include=")) == is_there
+
+
+# Modules by what they need, as modinfo prints them of a system.
+MODULES = {
+    "drivers/net/sfc/sfc.ko": "mtd,ptp",
+    "drivers/net/card.ko": "my-bus",
+    "drivers/ptp/ptp.ko": "",
+    "drivers/mtd/mtd.ko": "",
+    "drivers/bus/my_bus.ko.xz": "",
+    "drivers/nvme/host/nvme-rdma.ko": "ib_core",
+    "fs/ubifs/ubifs.ko": "ubi",
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "refusal"),
+    [
+        ({}, ""),
+        ({"drivers/mtd/mtd.ko": None}, r"drivers/net/sfc/sfc\.ko needs mtd\."),
+        ({"drivers/bus/my_bus.ko.xz": None}, r"drivers/net/card\.ko needs my_bus\."),
+        ({"drivers/ptp/ptp.ko": "pps_core"}, r"drivers/net/sfc/sfc\.ko needs pps_core\."),
+        ({"drivers/mtd/mtd.ko": None, "drivers/net/sfc/sfc.ko": None}, ""),
+        (dict.fromkeys(MODULES), "none was found"),
+    ],
+)
+def test_a_driver_that_would_not_load_ends_the_build(changed: dict[str, str | None], refusal: str) -> None:
+    """A driver of drives or network cards finds what it needs, and what that needs in turn. File systems, and
+    drives over InfiniBand, may lack something."""
+    line = "filename:       /lib/modules/6.1.0-1-amd64/kernel/{}\ndepends:        {}\n".format
+    there = {path: needed for path, needed in {**MODULES, **changed}.items() if needed is not None}
+    with pytest.raises(ValueError, match=refusal) if refusal else nullcontext():
+        live_system.require_modules("".join(line(*one) for one in there.items()))
+
+
+def _part(begins: str, ends: str) -> str:
+    """The lines of `customise` from one that begins so up to another: all of it would change this machine."""
+    text = (FILES / "customise").read_text()
+    return text[text.index(f"\n{begins}") : text.index(f"\n{ends}")]
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_a_module_of_the_boot_that_is_not_found_ends_the_build(works: bool, tmp_path: Path) -> None:
+    """The system would not start without it. What several need is there once, before the first of them."""
+    (tmp_path / "early/modules").mkdir(parents=True)
+    for name in ("crc.ko", "loop.ko", "squashfs.ko", "overlay.ko"):
+        (tmp_path / name).touch()
+    says = f'echo "builtin x"; echo "insmod {tmp_path}/crc.ko"; echo "insmod {tmp_path}/$4.ko"'
+    (tmp_path / "modprobe").write_text(f"#!/bin/sh\n{says if works else f'{says}; [ $4 != squashfs ]'}\n")
+    (tmp_path / "modprobe").chmod(0o755)
+    script = _part("number=10", "dpkg-query").replace("/early", str(tmp_path / "early"))
+    done = subprocess.run(
+        ["sh", "-euc", f"version=6.1.0\n{script}"],
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        check=False,
+    )
+    assert (done.returncode == 0) == works
+    if works:
+        found = sorted(path.name for path in (tmp_path / "early/modules").iterdir())
+        assert found == ["10-crc.ko", "10-loop.ko", "11-squashfs.ko", "12-overlay.ko"]
+
+
+def test_the_package_sources_are_debians(tmp_path: Path) -> None:
+    """Those of the machine that builds, which may name a mirror with its password, are not in the image."""
+    etc = tmp_path / "etc"
+    (etc / "apt/sources.list.d").mkdir(parents=True)
+    for name in ("apt/sources.list", "apt/sources.list.d/0000debian.sources"):
+        (etc / name).write_text("deb https://user:secret@mirror.example/debian bookworm main\n")
+    (etc / "os-release").write_text("VERSION_CODENAME=bookworm\n")
+    script = _part(". /etc/os-release", "# Nothing may touch").replace("/etc/", f"{etc}/")
+    assert script.count(str(etc)) == 4
+    subprocess.run(["sh", "-euc", script], check=True)
+    (left,) = (path for path in (etc / "apt").rglob("*") if path.is_file())
+    lines = left.read_text().splitlines()
+    assert len(lines) == 3 and all(
+        re.match(r"deb http://\w+\.debian\.org/\S+ bookworm", one) for one in lines
+    )
 
 
 @pytest.mark.parametrize("script", ["init", "customise"])
