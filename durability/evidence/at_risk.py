@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from durability.evidence.cut import off_as_seen, sent_ns
-from durability.formats.case import KERNEL_ALIVE, TRACES_OF_A_CUT, Case, DriveState, Receipt
+from durability.formats.case import KERNEL_ALIVE, REBOOT, TRACES_OF_A_CUT, Case, DriveState, Receipt
 from durability.formats.mixing import U64
 from durability.formats.plan import Plan
 from durability.formats.versions import Versions
@@ -53,10 +53,11 @@ class AtRisk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossWindow:
-    """How far back acknowledged data are gone: in ms before the cut, and in acknowledged operations."""
+    """How far back acknowledged data are gone: in ms before the cut, and in acknowledged operations. `ms_max`
+    None: it is not known, and `operations` is the most that it can be."""
 
     ms_min: float
-    ms_max: float
+    ms_max: float | None
     operations: int
 
 
@@ -181,6 +182,8 @@ def cut_interval_ns(case: Case) -> tuple[int, int] | None:
 def _seen_interval_ns(case: Case, power_ns: int) -> tuple[int, int]:
     """When the cut was as the client showed it, earliest and latest."""
     earliest = case.last_receipt_ns
+    if case.held_up and case.last_receipt_ns <= case.held_up[-1].until_ns:  # the last frame came late
+        earliest = min(earliest, case.held_up[-1].from_ns)
     # A client that stood still says nothing of its drive, which may have lost its power alone meanwhile.
     stood_still = case.session_end == "silence" and _stands_still(case)
     if case.timeline and (stood_still or (case.failed and _drive_seen(case) != "answered")):
@@ -208,9 +211,10 @@ def loss_window(case: Case, *, proven: Sequence[int], oldest_lost: Sequence[int 
     received = [_received_ns(case, writer, seq, latest) for writer, seq in lost]
     first = min(_position(case.timeline, writer, seq) for writer, seq in lost)
     before = sum(case.timeline[first - 1].frontiers) if first else 0
+    known = [early for early, _ in received if early is not None]
     return LossWindow(
         ms_min=max(0, earliest - min(late for _, late in received)) / _MS,
-        ms_max=max(0, latest - min(early for early, _ in received)) / _MS,
+        ms_max=max(0, latest - min(known)) / _MS if len(known) == len(received) else None,
         operations=sum(proven) - before,
     )
 
@@ -220,13 +224,26 @@ def _position(timeline: Sequence[Receipt], writer: int, seq: int) -> int:
     return bisect_left(timeline, seq, key=lambda receipt: receipt.frontiers[writer])
 
 
-def _received_ns(case: Case, writer: int, seq: int, latest: int) -> tuple[int, int]:
+def _received_ns(case: Case, writer: int, seq: int, latest: int) -> tuple[int | None, int]:
     """When the acknowledgement of `seq` was received, earliest and latest; by the cut where it never was. It
-    is not older than the frame before it, which may have come late."""
+    is not older than the frame before it, which may have come late. What has the time 0 came before this
+    clock began, nobody knows when: the earliest is None then."""
     position = _position(case.timeline, writer, seq)
     late = case.timeline[position].at_ns if position < len(case.timeline) else latest
+    if not late:
+        late = min(_clock_began_ns(case), latest)
     if position:
-        return sent_ns(case, case.timeline[position - 1]), late
-    # Not before the armed event; the time of one in an earlier boot of the server may be later than `late`.
+        return sent_ns(case, case.timeline[position - 1]) or None, late
+    if case.timeline and not case.timeline[0].at_ns:
+        return None, late
+    # Not before the armed event.
     armed = [event.at_ns for event in case.events if event.kind == "armed"]
     return min(armed[0], late) if armed else late, late
+
+
+def _clock_began_ns(case: Case) -> int:
+    """The first moment that is known of the server's clock after a restart of its machine, or a move of the
+    run to another one."""
+    restarts = [event.at_ns for event in case.events if event.kind == REBOOT]
+    received = (one.at_ns for one in case.timeline if one.at_ns)
+    return restarts[-1] if restarts else next(received, case.last_receipt_ns)

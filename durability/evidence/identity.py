@@ -27,6 +27,7 @@ from durability.formats.plan import Plan
 # Many systems remove what is in them when they start, or what is old (tmpfiles.d).
 _EMPTIED = ("/tmp", "/var/tmp")
 _ELSEWHERE = "its superblock is of another drive, place on the drive, file system or path"
+_ALONE = "the target alone is mounted, without its directory"
 _PATHS_MAX = 32  # to one drive, in tags of earlier releases
 LOG_UNKNOWN = "log-unknown"  # a warning: the file system has a log on a device that was not found
 
@@ -43,9 +44,10 @@ class Identity:
     `smaller`: a sentence for each drive, and for the device under test, that has fewer bytes than at arming.
     `perhaps_smaller`: the same where it may be another device, to which the target was copied. `missing`:
     the drives of arming that are gone from below the target. `copied`: a sentence on why the target is a
-    copy, or may be one, although no other drives are known below it, "" if it is none. `emptied`: the target
-    is gone, from below this directory, which the machine may have emptied when it started since; ""
-    otherwise.
+    copy, or may be one, although no other drives are known below it, "" if it is none. `moved`: a sentence on
+    why the files that belong to the target need not lie beside it, as after a move of it alone; "" where they
+    must. `emptied`: the target is gone, from below this directory, which the machine may have emptied when it
+    started since; "" otherwise.
     """
 
     by: Literal["superblock", "hardware"] | None
@@ -56,6 +58,7 @@ class Identity:
     perhaps_smaller: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     copied: str = ""
+    moved: str = ""
     emptied: str = ""
     attempted_by: str = ""
 
@@ -91,6 +94,7 @@ def identify(case: Case, now: Facts | None, superblocks: Sequence[Plan | None]) 
         perhaps_smaller=() if certain else smaller,
         missing=_missing(case.armed, now) if case.armed is not None and now is not None else (),
         copied=_copied(case.armed, now) if by == "superblock" and not drive_changed else "",
+        moved=moved(case.armed, now) if case.armed is not None and now is not None else "",
         emptied="" if superblocks else _emptied(case.armed, now),
         attempted_by=case.superseded_by if untouched else "",
     )
@@ -135,7 +139,12 @@ def identify_without_log(plan: Plan, now: Facts, superblocks: Sequence[Plan | No
     others = sorted({one.run for one in superblocks if one is not None} - {plan.run})
     superseded_by = f"{others[0]:016x}" if others else ""
     return Identity(
-        by="superblock", reasons=(), superseded_by=superseded_by, drive_changed=False, copied=copied
+        by="superblock",
+        reasons=(),
+        superseded_by=superseded_by,
+        drive_changed=False,
+        copied=copied,
+        moved=_ALONE if _is_mounted_alone(now) else "",
     )
 
 
@@ -143,7 +152,8 @@ def newer_run_here(older: Case, newest: Case, now: Facts, superblocks: Sequence[
     """Whether `newest`, an armed run, is the one to judge on a target that shows a superblock of `older`.
 
     It is if a superblock names it, or if serials, offset and file system are its own and were those of
-    `older` at its arming. A file of `older` that was put in the place of another target is not."""
+    `older` at its arming. A file of `older` that was put in the place of another target is not. Nor is one
+    that was neither run's: a drive that has lost the newer one shows that of the older."""
     if older.run == newest.run:
         return False
     if any(plan is not None and f"{plan.run:016x}" == newest.run for plan in superblocks):
@@ -151,7 +161,32 @@ def newer_run_here(older: Case, newest: Case, now: Facts, superblocks: Sequence[
     one_target = older.run in newest.predecessors and (
         older.armed is None or not hardware_differences(older.armed, newest.armed)
     )
-    return one_target and not hardware_differences(newest.armed, now)
+    is_here = not (hardware_differences(newest.armed, now) or _is_another_file(older, newest, now))
+    return one_target and is_here
+
+
+def _is_another_file(older: Case, newest: Case, now: Facts) -> bool:
+    """Whether the file system has the target as another file than that of either run."""
+    ids = [case.armed.file_id for case in (older, newest) if case.armed is not None]
+    return bool(now.file_id) and all(ids) and now.file_id not in ids
+
+
+def moved(armed: Facts, now: Facts) -> str:
+    """Why the files that belong to a target need not lie beside it where it is now; "" where they must."""
+    if armed.kind != "file":
+        return ""
+    if not now.path_in_file_system or armed.path_in_file_system != now.path_in_file_system:
+        return (
+            f"its path within the file system is {now.path_in_file_system or 'not known'}, expected"
+            f" {armed.path_in_file_system or 'one that is not known'}"
+        )
+    return _ALONE if _is_mounted_alone(armed) or _is_mounted_alone(now) else ""
+
+
+def _is_mounted_alone(facts: Facts) -> bool:
+    """Whether the target is itself a mount point, of one file. Its directory is then another one than that
+    which its path within the file system names."""
+    return facts.file_system is not None and facts.file_system.mount_point == facts.path
 
 
 def _superseded_by(case: Case, others: Sequence[str], is_target: bool) -> str:

@@ -62,6 +62,11 @@ class Outcome:
         return self.case.armed if self.case is not None and self.case.armed is not None else self.facts
 
     @property
+    def control_completed(self) -> int:
+        """How many writes of the control arm the target must have been searched for."""
+        return 0 if self.case is None or self.identity.moved else self.case.control
+
+    @property
     def statistics(self) -> Statistics | None:
         """The newest statistics that the server received."""
         return self.case.statistics if self.case is not None else None
@@ -91,7 +96,7 @@ class Outcome:
             "collateral": report.collateral,
             "unstable": report.unstable,
             "loss_window": _window(self.window),
-            "control": {"completed": case.control if case is not None else 0, "lost": report.control_lost},
+            "control": {"completed": self.control_completed, "lost": report.control_lost},
             "strength": _named(verdict.strength, "cuts losses bound"),
             "examples": [example(judgement) for judgement in findings[:EXAMPLES_MAX]],
             "duration_s": round(self.duration_s, 3),
@@ -164,6 +169,6 @@ def _window(window: LossWindow | None) -> dict[str, Value] | None:
         return None
     return {
         "ms_min": round(window.ms_min, 3),
-        "ms_max": round(window.ms_max, 3),
+        "ms_max": None if window.ms_max is None else round(window.ms_max, 3),
         "operations": window.operations,
     }

@@ -17,6 +17,7 @@ from typing import TextIO, get_args
 from rich.text import Text
 
 from durability import plain_text
+from durability.evidence.at_risk import LossWindow
 from durability.evidence.flushes import leaf_flushes
 from durability.evidence.judgement import FindingClass
 from durability.evidence.outcome import Outcome
@@ -267,6 +268,8 @@ def _in_flight(outcome: Outcome) -> str:
 def _control(outcome: Outcome) -> str:
     assert outcome.case is not None
     completed, lost = outcome.case.control, outcome.report.control_lost
+    if outcome.identity.moved:
+        return f"{completed:,} writes that were never synced: not looked for, {outcome.identity.moved}"
     if not outcome.report.finished:  # what is missing may be so because the drive went away
         return f"{completed:,} writes that were never synced: unknown, the scan did not finish"
     if lost and outcome.verdict.explained:
@@ -313,11 +316,7 @@ def _lost(outcome: Outcome) -> Iterator[tuple[str, str]]:
     if outcome.verdict.by_findings:
         yield from _lost_by_writer(report)
     if outcome.verdict.by_findings and window is not None:
-        yield (
-            "when",
-            f"the oldest of them was acknowledged {window.ms_min:,.1f} to {window.ms_max:,.1f} ms and"
-            f" {counted(window.operations, 'operation')} before the cut",
-        )
+        yield "when", f"the oldest of them was acknowledged {_before_the_cut(window)} before the cut"
     if report.order_violations:
         yield (
             "order",
@@ -329,6 +328,13 @@ def _lost(outcome: Outcome) -> Iterator[tuple[str, str]]:
         yield "unstable", f"{counted(report.unstable, slot)} wrong when first read, right when reread"
     for example in [one for one in outcome.examples if one.is_finding][:_EXAMPLES]:
         yield "example", example.judgement.text
+
+
+def _before_the_cut(window: LossWindow) -> str:
+    operations = counted(window.operations, "operation")
+    if window.ms_max is None:
+        return f"at least {window.ms_min:,.1f} ms and at most {operations}"
+    return f"{window.ms_min:,.1f} to {window.ms_max:,.1f} ms and {operations}"
 
 
 def _classes(outcome: Outcome) -> Iterator[tuple[str, str]]:

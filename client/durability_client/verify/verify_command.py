@@ -33,7 +33,7 @@ from durability.errors import (
     WrongTargetError,
 )
 from durability.evidence.cut import CutClass
-from durability.evidence.identity import hardware_differences, identify, newer_run_here
+from durability.evidence.identity import hardware_differences, identify, moved, newer_run_here
 from durability.evidence.judge import Attestation, Found, judge
 from durability.evidence.outcome import Outcome, Requirements
 from durability.evidence.scan_report import Example, ScanReport, empty_report
@@ -158,7 +158,7 @@ async def examine(
         job = ScanJob(
             plan=plan,
             acked=case.frontiers if case is not None else None,
-            control_completed=case.control if case is not None else 0,
+            control_completed=_control_beside(case, found.facts) if case is not None else 0,
             block_bytes=block_bytes_of(found.facts),
             before=before,
             earlier=_earlier_runs(case, found.facts) if case is not None else (),
@@ -265,20 +265,17 @@ async def _found(facts: Facts, scan_process: ScanProcess, plan: Plan | None) -> 
         return Found(facts=facts, superblocks=()), str(error)
 
 
+def _control_beside(case: Case, now: Facts) -> int:
+    """How many writes of the control arm must have a place beside the target as it is now."""
+    return 0 if case.armed is not None and moved(case.armed, now) else case.control
+
+
 def _earlier_runs(case: Case, now: Facts) -> frozenset[int]:
     """The runs whose names beside the target were removed before that of `case` was armed. None if the target
     may have another directory now than at arming: what stands beside it there was perhaps never removed."""
-    if case.armed is None or case.armed.path_in_file_system != now.path_in_file_system:
-        return frozenset()
-    if not now.path_in_file_system or _is_mounted_alone(case.armed) or _is_mounted_alone(now):
+    if case.armed is None or case.armed.kind != "file" or moved(case.armed, now):
         return frozenset()
     return frozenset(map(parse_run, case.predecessors))
-
-
-def _is_mounted_alone(facts: Facts) -> bool:
-    """Whether the target is itself a mount point, of one file. Its directory is then another one than that
-    which its path within the file system names."""
-    return facts.file_system is not None and facts.file_system.mount_point == facts.path
 
 
 def _plan(case: Case | None, found: Found, run: int) -> Plan:

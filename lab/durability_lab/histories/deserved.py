@@ -326,6 +326,7 @@ def _untrue_figures(
         cuts=len(truth.cuts) + truth.like_cuts,
         cuts_ns=[cut.at_ns for cut in met if cut.is_of("os")] if durable else (),
         sound_ns=met[0].at_ns if met and run in truth.sound else None,
+        ended_ns=met[0].at_ns if _ended_by_first(met, run) and not _assumed(truth, run) else None,
     )
     return "; ".join(untrue(document, figures))
 
@@ -488,6 +489,19 @@ def _limit(truth: KnownTruth, answer: VerifyAnswer, run: int, cut_class: str) ->
         "a false attestation": false and any(_met(truth, one, run) for one in truth.cuts),
     }
     return next((name for name, holds in limits.items() if holds), "")
+
+
+def _ended_by_first(met: Sequence[PlayedCut], run: int) -> bool:
+    """Whether the first cut ended the run: the drive promised it nothing more."""
+    return bool(met) and all(cut.promised_ns[run] == met[0].promised_ns[run] for cut in met)
+
+
+def _assumed(truth: KnownTruth, run: int) -> bool:
+    """Whether a documented assumption about how the run ended is not true of it."""
+    assumed = truth.assumed
+    return run in (
+        assumed.ended_unheard | assumed.restarted | assumed.failed_with_power | assumed.frozen_shortly
+    )
 
 
 def _hid_its_wait(truth: KnownTruth, answer: VerifyAnswer, run: int) -> bool:

@@ -54,7 +54,9 @@ class FigureTruth:
     a second reading by the same log, of a target that was read to its end; None where there is none.
     `broken`: how many slots have a broken promise of an operation at most; None where it is not known.
     `cuts`: how often anything was cut, or made smaller. `cuts_ns`: those that may be behind a durable
-    verdict. `sound_ns`: the cut of a run to which nothing else happened, None for another run."""
+    verdict. `sound_ns`: the cut of a run to which nothing else happened, None for another run. `ended_ns`:
+    the cut that ended a run, whatever else happened to it; None if none did, or if its end is one of a
+    documented assumption."""
 
     plan: Plan
     promised: PromisedOperations | None
@@ -63,6 +65,7 @@ class FigureTruth:
     cuts: int
     cuts_ns: Sequence[int]
     sound_ns: int | None
+    ended_ns: int | None
 
 
 def untrue(document: Mapping[str, Any], truth: FigureTruth) -> Iterator[str]:
@@ -159,23 +162,26 @@ def _untrue_window(
     window: Mapping[str, Any] | None, truth: FigureTruth, promised: PromisedOperations
 ) -> Iterator[str]:
     """The oldest loss lies within the window, and no fewer operations were acknowledged since."""
-    if window is None or truth.sound_ns is None or truth.reference is None:
+    if window is None or truth.ended_ns is None or truth.reference is None:
         return
     slack_ms = _slack_ns(truth.plan) / _NS_PER_MS
     ages_ms: list[float] = []
     behind: dict[int, int] = {}  # by writer, the oldest operation that is known to be lost
     for (writer, _), oldest, _ in truth.reference.losses():
-        ages_ms.append((truth.sound_ns - promised.first_ns.get((writer, oldest), 0)) / _NS_PER_MS)
+        ages_ms.append((truth.ended_ns - promised.first_ns.get((writer, oldest), 0)) / _NS_PER_MS)
         behind[writer] = min(oldest, behind.get(writer, oldest))
     if not ages_ms or window["ms_min"] > max(ages_ms):
         yield f"a loss of {window['ms_min']} ms at least, and the oldest is of {max(ages_ms, default=0)} ms"
     since = 0
     for writer, oldest in behind.items():
-        age_ms = (truth.sound_ns - promised.first_ns.get((writer, oldest), 0)) / _NS_PER_MS
-        if age_ms > window["ms_max"] + slack_ms:
+        age_ms = (truth.ended_ns - promised.first_ns.get((writer, oldest), 0)) / _NS_PER_MS
+        if window["ms_max"] is not None and age_ms > window["ms_max"] + slack_ms:
             yield f"a loss of {window['ms_max']} ms at most, and one is of {age_ms} ms"
         since += truth.reference.proven[writer] - oldest + 1
-    recent_ns = truth.sound_ns - int((window["ms_max"] + slack_ms) * _NS_PER_MS)
+    if window["ms_max"] is None:  # the operations are the most that may be
+        recent_ns = 0
+    else:
+        recent_ns = truth.ended_ns - int((window["ms_max"] + slack_ms) * _NS_PER_MS)
     most = sum(
         writer < truth.plan.writers and at_ns >= recent_ns for (writer, _), at_ns in promised.first_ns.items()
     )

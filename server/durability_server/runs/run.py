@@ -16,6 +16,7 @@ from durability import limits
 from durability.formats.case import (
     CASE_SCHEMA,
     KERNEL_ALIVE,
+    REBOOT,
     Case,
     DriveState,
     Event,
@@ -207,6 +208,7 @@ class Run:
         if gap_ns > LATE_INTERVALS * self._interval_ns:
             self._begin_late(self.last_receipt_ns, at_ns)
         self.last_receipt_ns = at_ns
+        self._kernel_ns = 0  # the next silence is another one
         self.gap_max_ns = max(self.gap_max_ns, gap_ns)
         if self.session_end != "silence":
             return False
@@ -252,7 +254,7 @@ class Run:
                 self.target_error = TargetFailure(at_ns=0, drive="unseen", text=_BEFORE_THE_REBOOT)
             self.note(
                 at_ns,
-                "reboot",
+                REBOOT,
                 "the server's machine was restarted, or is another one; earlier times were dropped",
             )
         elif self.session_end == "silence":
@@ -265,6 +267,7 @@ class Run:
         self._framed_ns = None
         self.receipt_boot_id = self._boot_id
         self.last_receipt_ns = at_ns
+        self._kernel_ns = 0
         if self.session_end not in REPORTED_ENDS:
             self.session_end = self._while_connected
         self.note(at_ns, "session", f"from {name}")

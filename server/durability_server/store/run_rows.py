@@ -157,11 +157,14 @@ def is_on(keys: TargetKeys) -> ColumnElement[bool]:
     return same
 
 
-def runs_on(db: Connection, keys: TargetKeys, *where: Any, limit: int | None = None) -> Sequence[Row[Any]]:
-    """The newest `limit` runs on a target of which `where` holds, newest first; their names, and when they
-    were registered."""
+def runs_on(
+    db: Connection, targets: Iterable[TargetKeys], *where: Any, limit: int | None = None
+) -> Sequence[Row[Any]]:
+    """The newest `limit` runs on any of the targets of which `where` holds, newest first; their names, and
+    when they were registered."""
     columns = tables.runs.c
-    runs: Select[Any] = select(columns.run, columns.registered_wall).where(_has_keys(keys), *where)
+    there = or_(*map(_has_keys, targets))
+    runs: Select[Any] = select(columns.run, columns.registered_wall).where(there, *where)
     return db.execute(runs.order_by(columns.number.desc()).limit(limit)).all()
 
 
@@ -182,7 +185,7 @@ def newest_of_each_client(db: Connection, keys: TargetKeys, *where: Any) -> Sequ
 
 def newest_on(db: Connection, keys: TargetKeys, *where: Any) -> Row[Any] | None:
     """The newest of them."""
-    return next(iter(runs_on(db, keys, *where, limit=1)), None)
+    return next(iter(runs_on(db, (keys,), *where, limit=1)), None)
 
 
 def newest_over(db: Connection, stored: StoredRun, *where: Any) -> Row[Any] | None:

@@ -340,7 +340,7 @@ class Store:
 
     def relations(self, stored: StoredRun, found: TargetKeys | None = None) -> Relations:
         """What the rest of the store says about a run. `found`: the identities of the target as it is now,
-        which may have another path: a later run that was armed there follows as well."""
+        which may have another path: later runs there count as well, also those that were never armed."""
         runs = tables.runs.c
         me = format_run(stored.snapshot.run)
         own_runs = of_client(stored.client)  # what others say of their targets means nothing for this run
@@ -354,12 +354,13 @@ class Store:
                 later = newest_over(db, stored, after, own_runs)
             attempts: list[bytes] = []
             if later is None:
-                begun = runs_on(db, stored.keys, after, own_runs, limit=ATTEMPTS_MAX + 1)
+                targets = (stored.keys, found) if found is not None else (stored.keys,)
+                begun = runs_on(db, targets, after, own_runs, limit=ATTEMPTS_MAX + 1)
                 later = next(iter(begun), None)
                 if len(begun) <= ATTEMPTS_MAX:
                     attempts = [known_row(db, parse_run(row.run), runs.plan).plan for row in begun]
             before = runs.number < stored.number
-            earlier = [row.run for row in runs_on(db, stored.keys, before, own_runs)]
+            earlier = [row.run for row in runs_on(db, (stored.keys,), before, own_runs)]
             own = verdicts_of(db, me)
             ends: Select[Any] = select(
                 runs.run, runs.session_end, runs.receipt_wall, runs.holder, self._held_at()

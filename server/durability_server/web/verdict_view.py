@@ -63,8 +63,9 @@ def _pairs(found: Mapping[str, Value]) -> Iterator[tuple[str, str]]:
     findings, counts = _findings(found.get("findings")), "findings" in map(_code, _list(found.get("reasons")))
     yield "findings" if counts or findings == "none" else "findings that do not count", findings
     window = _map(found.get("loss_window"))
-    span = [_number(window.get(name)) for name in ("ms_min", "ms_max", "operations")]
-    yield "loss window", f"{span[0]} to {span[1]} ms, {span[2]} operations" if all(span) else ""
+    least, most, operations = (_number(window.get(name)) for name in ("ms_min", "ms_max", "operations"))
+    span = f"{least} to {most} ms" if most else f"at least {least} ms"
+    yield "loss window", f"{span}, {operations} operations" if least and operations else ""
     yield "series", _series(_map(found.get("strength")))
 
 

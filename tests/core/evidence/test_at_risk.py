@@ -203,14 +203,32 @@ def test_what_was_lost_from_the_start_reaches_back_to_arming(plan: Plan) -> None
 
 def test_what_an_earlier_boot_of_the_server_received_is_old(plan: Plan) -> None:
     """A timeline that begins at 0 with what came before a reboot: none of that is at risk, and its loss
-    reaches back to the reboot at least, whatever the clock of that earlier boot said at arming."""
+    reaches back to the reboot at least, nobody knows how far, whatever the clock of that earlier boot said at
+    arming. The clock may be another machine's, and far ahead."""
     timeline = (Receipt(at_ns=0, frontiers=(2000,)), Receipt(at_ns=LAST_NS, frontiers=(2010,)))
     armed = Event(at_ns=LAST_NS * 2, wall="", kind="armed", text="")
-    case = make_case(plan, (2010,), timeline=timeline, events=(armed,))
+    reboot = Event(at_ns=LAST_NS - 1200 * MS, wall="", kind="reboot", text="")
+    case = make_case(plan, (2010,), timeline=timeline, events=(armed, reboot))
     assert counts(case, plan, 2010) == (10, 10, 10, 10)
     window = loss_window(case, proven=(2010,), oldest_lost=(1500,))
     assert window is not None
-    assert window.ms_max >= window.ms_min > 1000
+    assert (window.ms_min, window.ms_max, window.operations) == (pytest.approx(1199.5), None, 2010)
+    later = loss_window(case, proven=(2010,), oldest_lost=(2001,))
+    assert later is not None and (later.ms_min, later.ms_max, later.operations) == (0, None, 10)
+    forgotten = loss_window(replace(case, events=()), proven=(2010,), oldest_lost=(1500,))
+    assert forgotten is not None and (forgotten.ms_min, forgotten.ms_max) == (0, None)
+
+
+def test_the_cut_may_be_as_old_as_what_held_up_the_last_frame(plan: Plan) -> None:
+    """The server stood still for 3 s and then read what the client had sent meanwhile, which is silent since:
+    its machine may have lost its power at any time in these 3 s."""
+    held = HeldUp(from_ns=LAST_NS - 3000 * MS, until_ns=LAST_NS, frontiers=(3000,))
+    before = Receipt(at_ns=LAST_NS - 3000 * MS, frontiers=(2900,))
+    timeline = (before, Receipt(at_ns=LAST_NS, frontiers=(3000,)))
+    case = make_case(plan, (3000,), timeline=timeline, held_up=(held,), gap_max_ns=0)
+    assert cut_interval_ns(case) == (LAST_NS - 3000 * MS - MS // 2, LAST_NS + 50 * MS + MS // 2)
+    answered = replace(case, last_receipt_ns=LAST_NS + MS)  # a frame that was not held up
+    assert cut_interval_ns(answered) == (LAST_NS + MS // 2, LAST_NS + 51 * MS + MS // 2)
 
 
 @pytest.mark.parametrize("lost", [2990, 3000])

@@ -502,3 +502,66 @@ def name_of_an_earlier_run_beside_a_target_of_an_unknown_place() -> str:
     """The system tells no path within the file system, neither at arming nor now."""
     now = dataclasses.replace(after_power_loss(), path_in_file_system="")
     return _beside("overwrite", ".0.1", armed=facts(path_in_file_system=""), now=now)
+
+
+def _left_behind(workload: str, *, now: Facts, armed: Facts | None = None, **kept: bytes) -> str:
+    """The answer on a target of `workload` with `kept` of the files that belong to it."""
+    plan = plan_of(workload=workload)
+    disk = disk_of(plan, ACKED)
+    disk.files = {MAIN: disk.files[MAIN], **kept}
+    return judged(disk, make_case(plan, (ACKED,), armed=armed or facts(file_id="7")), now=now)
+
+
+def _moved(**changes: Any) -> Facts:
+    """The target after a power loss, at another path."""
+    place = {"path": "/mnt/d/t", "path_in_file_system": "d/t", "file_id": "7", **changes}
+    return dataclasses.replace(after_power_loss(), **place)
+
+
+@lab_case("inconclusive: copied; 63 absent")
+def created_names_that_were_left_behind() -> str:
+    """The target was moved to another directory after the cut, without the names that `create` had made."""
+    return _left_behind("create", now=_moved())
+
+
+@lab_case("inconclusive: copied; 72 truncated")
+def files_of_a_log_that_were_left_behind() -> str:
+    """The same, without the files of a log."""
+    return _left_behind("append", now=_moved())
+
+
+@lab_case("inconclusive: copied; 63 absent")
+def created_names_that_are_not_beside_a_mount_of_the_target() -> str:
+    """The target alone is mounted elsewhere, as in a container, and verified there."""
+    return _left_behind("create", now=_mounted_alone(dataclasses.replace(after_power_loss(), file_id="7")))
+
+
+@lab_case("durable")
+def created_names_that_were_moved_along() -> str:
+    """The target was moved to another directory after the cut, with all names that `create` had made."""
+    plan = plan_of(workload="create")
+    case = make_case(plan, (ACKED,), armed=facts(file_id="7"))
+    return judged(disk_of(plan, ACKED), case, now=_moved())
+
+
+@lab_case("inconclusive: superseded, copied")
+def older_copy_as_another_file_in_the_targets_place() -> str:
+    """A second run was made over the first, in the same file. Then someone put a copy of what the first had
+    left in its place: the file system has it as a file that was neither run's."""
+    older = facts(file_id="7")
+    disk, first = kept(armed=older)
+    plan = dataclasses.replace(disk.plan, run=77)
+    second = make_case(plan, (ACKED,), armed=older, predecessors=(first.run,))
+    first = dataclasses.replace(first, superseded_by=second.run)
+    now = dataclasses.replace(after_power_loss(), file_id="9")
+    return judged(disk, first, newest=second, now=now, attested="pulled the plug")
+
+
+@lab_case("durable")
+def drive_that_this_release_takes_for_emulated() -> str:
+    """The drive alone lost its power, and the release that verifies says of it that a hypervisor emulates it;
+    the one that made the run did not."""
+    armed = facts(drives=(drive(emulated=False, unsafe_shutdowns=None),))
+    now = facts(drives=(drive(emulated=True, unsafe_shutdowns=None, diskseq=10),))
+    disk, case = kept(armed=armed)
+    return judged(disk, case, now=now, attested="pulled the drive")

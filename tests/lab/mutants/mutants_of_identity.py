@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from durability.evidence import drive_identity, identity, strength, verdict
+from durability.evidence import drive_identity, identity, judge, strength, verdict
 from durability.formats import drive_serials
 from durability_server.store import target_keys
 from tests.lab.mutants.mutation import Mutant, answering, without
@@ -199,8 +199,8 @@ IDENTITY = (
         },
         change=without(
             identity.newer_run_here,
-            "    return one_target and not",
-            "    return not",
+            "return one_target and is_here",
+            "return is_here",
         ),
     ),
     Mutant(
@@ -324,6 +324,37 @@ IDENTITY = (
         change=without(
             identity._copied, "if armed.path_in_file_system != now.path_in_file_system:", "if False:"
         ),
+    ),
+    Mutant(
+        name="what belongs to a target follows it",
+        rule=9,
+        taken_away="files that are not beside a target that was moved, or is mounted alone, are lost",
+        noticed_by={
+            "created-names-that-were-left-behind": "loss; 63 absent",
+            "files-of-a-log-that-were-left-behind": "loss; 72 truncated",
+            "created-names-that-are-not-beside-a-mount-of-the-target": "loss; 63 absent",
+        },
+        change=without(verdict._identity_reasons, "elif identity.moved", "elif False"),
+    ),
+    Mutant(
+        name="any file in its place is the target of the newer run",
+        rule=9,
+        taken_away="an earlier run's superblock in another file shows that the newer run is lost",
+        noticed_by={
+            "older-copy-as-another-file-in-the-targets-place": "loss; 66 lost",
+        },
+        change=answering(identity._is_another_file, "return False"),
+    ),
+    Mutant(
+        name="what is emulated is asked anew",
+        rule=9,
+        taken_away="a drive that another release takes for emulated was not cut alone",
+        noticed_by={
+            "drive-that-this-release-takes-for-emulated": (
+                "inconclusive: attestation-contradicted, cut-not-shown"
+            ),
+        },
+        change=without(judge.judge, "told_apart(case.armed, found.facts)", "found.facts"),
     ),
     Mutant(
         name="copies accepted without a log",

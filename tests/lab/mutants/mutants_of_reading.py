@@ -11,7 +11,7 @@ from durability.evidence.scan_report import ScanReport
 from durability.evidence.slot_oracle import LogOracle, SlotOracle
 from durability.formats import record
 from durability_client.system import encrypted_directories
-from durability_client.verify import mount_probe, verify_command
+from durability_client.verify import mount_probe
 from durability_client.verify.scan import target_reader
 from durability_client.verify.scan.canary import Canary
 from durability_client.verify.scan.scan_base import ScanBase
@@ -370,11 +370,7 @@ READING = (
         noticed_by={
             "name-of-an-earlier-run-beside-a-renamed-target": "loss; 1 resurrected",
         },
-        change=without(
-            verify_command._earlier_runs,
-            " or case.armed.path_in_file_system != now.path_in_file_system",
-            "",
-        ),
+        change=without(identity.moved, " or armed.path_in_file_system != now.path_in_file_system", ""),
     ),
     Mutant(
         name="a file has one directory",
@@ -384,7 +380,7 @@ READING = (
             "name-of-an-earlier-run-beside-a-target-that-was-mounted-alone": "loss; 1 resurrected",
             "name-of-an-earlier-run-beside-a-mount-of-the-target": "loss; 1 resurrected",
         },
-        change=answering(verify_command._is_mounted_alone, "return False"),
+        change=answering(identity._is_mounted_alone, "return False"),
     ),
     Mutant(
         name="targets of an unknown place have not moved",
@@ -393,7 +389,7 @@ READING = (
         noticed_by={
             "name-of-an-earlier-run-beside-a-target-of-an-unknown-place": "loss; 1 resurrected",
         },
-        change=without(verify_command._earlier_runs, "not now.path_in_file_system or ", ""),
+        change=without(identity.moved, "not now.path_in_file_system or ", ""),
     ),
     Mutant(
         name="old blocks in the next file are an earlier file",

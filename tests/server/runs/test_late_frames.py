@@ -119,3 +119,23 @@ def test_a_slow_client_still_shows_what_is_new() -> None:
     case = case_of(run, 15_000)
     possible, _ = frontiers_at(case, run.plan, 14_000 * MS)
     assert 10 * (14_000 // 150) <= possible <= 10 * ((14_000 + 500) // 150 + 3) < case.frontiers[0]
+
+
+def test_each_silence_of_a_living_kernel_is_noted() -> None:
+    """A client that is frozen a second time has stood still a second time; also if it came back on another
+    connection meanwhile."""
+    run = new_run()
+    for number, comes_back in enumerate((Run.heard, _connected_again, Run.heard)):
+        second_ns = 1000 * MS * 10 * (number + 1)
+        assert run.silent(second_ns)
+        for later_ns in (second_ns + MS, second_ns + 2 * MS):
+            run.kernel_alive(later_ns)
+            assert run.sign_of_life_ns == later_ns
+        comes_back(run, second_ns + 3 * MS)
+        assert run.sign_of_life_ns == second_ns + 3 * MS
+    kinds = [event.kind for event in case_of(run, END_MS).events]
+    assert kinds.count("kernel-alive") == 3
+
+
+def _connected_again(run: Run, at_ns: int) -> None:
+    run.attached(at_ns, "client")

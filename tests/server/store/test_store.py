@@ -262,6 +262,22 @@ def test_a_drive_without_a_serial_of_its_own_has_targets(
 
 
 @pytest.mark.slow
+def test_a_later_run_on_a_renamed_target_counts_though_it_was_never_armed(
+    store_fixture: StoreFixture,
+) -> None:
+    """It may have begun to write its superblocks over those of the run before, which had another path."""
+    before = store_fixture.lab.facts(file_id="12")
+    renamed = replace(before, path="/mnt/u", path_in_file_system="/u")
+    store_fixture.register(1, facts=before)
+    store_fixture.arm(1, facts=before)
+    store_fixture.register(2, facts=renamed, force=True)
+    store = store_fixture.store
+    assert not store.relations(store.load(1), target_keys(before)).superseded_by
+    relations = store.relations(store.load(1), target_keys(renamed))
+    assert (relations.superseded_by, relations.attempts) == (f"{2:016x}", (store.load(2).plan,))
+
+
+@pytest.mark.slow
 def test_a_later_run_at_the_same_path_hides_none(store_fixture: StoreFixture) -> None:
     """Where drives have no serials, another file system may have been mounted there since."""
     bare = (drive(serial=""), drive(serial="", name="sdb"))
