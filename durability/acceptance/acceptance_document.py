@@ -114,5 +114,6 @@ def _measured(measured: BenchEvidence) -> dict[str, Value]:
         "mode": result.mode,
         "profile": result.profile,
         "complete": result.complete,
+        "stopped": escaped(result.stopped),
         "bottom_line": list(bottom_line(result).lines()),
     }

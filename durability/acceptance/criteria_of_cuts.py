@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 _NO_CAMPAIGN = "no campaign of this drive is known"
 _NO_CUT = "no campaign has cut its power"
+_NAMED_MAX = 4  # campaigns beside a figure
 
 
 # Cuts.
@@ -155,7 +156,10 @@ def _always_there(evidence: DriveEvidence, _: Criterion) -> Finding:
     if unseen:
         campaign, first = unseen[0]
         where = f"cycle {first.cycle} of campaign {campaign.name}"
-        figure = f"it was not seen after {len(unseen)} of {counted(len(cuts), 'cut')}, first in {where}"
+        so_far = ", which is not over" if first.under_way else ""
+        figure = (
+            f"it was not seen after {len(unseen)} of {counted(len(cuts), 'cut')}, first in {where}{so_far}"
+        )
         return Finding(word="not shown", figure=figure, source=where)
     return Finding(
         word="pass", figure=f"there after each of {counted(len(cuts), 'cut')}", source=_names(cuts)
@@ -168,9 +172,10 @@ def _capacity_kept(evidence: DriveEvidence, _: Criterion) -> Finding:
     if shrank is not None:
         return shrank
     measured = [
-        (one.result.facts.drives[0].size_bytes, one.name)
+        (size, one.name)
         for one in evidence.results
-        if len(one.result.facts.drives) == 1
+        # 0 is of a drive whose size is not known.
+        if len(one.result.facts.drives) == 1 and (size := one.result.facts.drives[0].size_bytes)
     ]
     # Of a device on several drives a campaign knows the size of the device alone.
     single = all(len(one.drives) == 1 for one in evidence.facts)
@@ -400,4 +405,7 @@ def _warned(evidence: DriveEvidence, code: str) -> Finding | None:
 
 
 def _names(campaigns: Iterable[tuple[CampaignEvidence, object]]) -> str:
-    return ", ".join(dict.fromkeys(f"campaign {one.name}" for one, _ in campaigns))
+    """The campaigns, the first of them if there are many: all are in the evidence."""
+    names = list(dict.fromkeys(f"campaign {one.name}" for one, _ in campaigns))
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    return ", ".join(names[:_NAMED_MAX]) + more

@@ -1,7 +1,7 @@
 """The kinds of criteria about results of bench: what a commit costs, if that lasts, and if it is plausible.
 
-Only a result that came to its end passes a load. Refuses to blame a drive for a measurement that was too
-short: that is not shown.
+Only a result that came to its end passes: a drive that failed halfway ends a measurement too. Refuses to
+blame a drive for a measurement that was too short: that is not shown.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from durability.formats.histogram import SAMPLES_BEYOND_MIN, FineHistogram
 from durability.units import counted, duration, percent
 
 _BEYOND_MAX = 0.01  # of the time may be beyond the limit of a 99th percentile
-_BUCKETS = 1 << FineHistogram.sub_bits  # the highest value of a bucket is at most this part above its lowest
 _NO_ACCEPT = "no result of bench --accept has this load"
 
 
@@ -59,7 +58,7 @@ def _plausible(evidence: DriveEvidence, _: Criterion) -> Finding:
             found = Finding(word="not shown", figure=reason, source=one.name)
         worst = worse(worst, found)
     assert worst is not None
-    return worst
+    return _unless_broken_off(evidence, worst)
 
 
 @kind(
@@ -100,7 +99,7 @@ def _commits(one: BenchEvidence, rounds: Sequence[Round], criterion: Criterion) 
         figure = f"no 99th percentile of {counted(taken.samples, 'commit')}, {figure}"
         found = Finding(word="not shown", figure=figure, source=one.name)
     else:
-        found = held(criterion, p99_ms, f"{number(criterion, p99_ms)} ms, {figure}", one.name)
+        found = _percentile_held(criterion, taken.p99, figure, one.name)
     if share <= _BEYOND_MAX or found.word == "refuse":
         return found, p99_ms
     if stalls >= SAMPLES_BEYOND_MIN:
@@ -110,12 +109,30 @@ def _commits(one: BenchEvidence, rounds: Sequence[Round], criterion: Criterion) 
     return replace(found, word="not shown", figure=few), p99_ms
 
 
+def _percentile_held(criterion: Criterion, p99_ns: int, beside: str, source: str) -> Finding:
+    """The 99th percentile against the limit. It is the highest value of its bucket, and the commits may have
+    taken as little as the lowest: only that refuses."""
+    least_ms, p99_ms = _lowest(p99_ns) / 1e6, p99_ns / 1e6
+    found = held(criterion, p99_ms, f"{number(criterion, p99_ms)} ms, {beside}", source)
+    assert criterion.limit is not None
+    if found.word == "pass" or least_ms > criterion.limit:
+        return found
+    between = f"between {number(criterion, least_ms)} and {number(criterion, p99_ms)} ms, {beside}"
+    return Finding(word="not shown", figure=between, source=source)
+
+
+def _lowest(value: int) -> int:
+    """The lowest value that is counted in the bucket of `value`."""
+    shift = max(0, value.bit_length() - 1 - FineHistogram.sub_bits)
+    return value >> shift << shift
+
+
 def _beyond(commits: FineHistogram, limit_ns: float) -> tuple[int, float]:
     """How many commits surely took longer than the limit, and for how many nanoseconds longer together."""
     count, total_ns, before = 0, 0.0, 0
     for highest, up_to in commits.steps():
         # No value of a bucket is lower than this, so neither number is too high.
-        least = highest * _BUCKETS / (_BUCKETS + 1)
+        least = _lowest(highest)
         if least > limit_ns:
             count += up_to - before
             total_ns += (up_to - before) * (least - limit_ns)
@@ -276,7 +293,7 @@ def _of_load(
 
 
 def _unless_broken_off(evidence: DriveEvidence, found: Finding) -> Finding:
-    """What was found of a load; a result that was broken off keeps it from passing."""
+    """What was found; a result that was broken off keeps it from passing."""
     broken_off = next((one for one in evidence.results if not one.result.complete), None)
     if broken_off is None:
         return found

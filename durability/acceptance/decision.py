@@ -1,12 +1,13 @@
 """Decision: a profile and the evidence on a drive become lines, and the lines one word.
 
-The whole passes only if all required lines pass, and if the server was searched to the end for what may
-contradict them. It is refused if one required line refuses. All else is not shown. Optional lines are printed
-and do not affect the decision. Without any required line it is not shown.
+The whole passes only if all required lines pass, if every result came to its end, and if the server was
+searched to the end for what may contradict them. It is refused if one required line refuses. All else is not
+shown. Optional lines are printed and do not affect the decision. Without any required line it is not shown.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ from durability.errors import EXIT_INCONCLUSIVE, EXIT_LOSS, EXIT_OK
 from durability.formats.case import PROVABLE_CUT_CLASSES
 from durability.units import counted, percent_at_most
 
+_UNREAD = re.compile(r"(?P<kind>campaign|run|stored result) (?P<name>\S+) (?P<why>cannot be read\b.*)")
+_NAMED_MAX = 3  # of a kind that cannot be read
 EXIT_CODES: dict[DecisionWord, int] = {"pass": EXIT_OK, "refuse": EXIT_LOSS, "not shown": EXIT_INCONCLUSIVE}
 
 
@@ -50,8 +53,10 @@ def decide_on(profile: Profile, evidence: DriveEvidence) -> Decision:
     lines = tuple(_line(criterion, evidence) for criterion in profile.criteria)
     word = _word([line.word for line in lines if line.criterion.required])
     why = _why(lines, word)
-    if word == "pass" and evidence.unfinished:
-        word, why = "not shown", f"what was found passes, but {evidence.unfinished[0]}"
+    # A drive that failed under the benchmark has passed nothing, whatever the profile asks for.
+    lacking = (*filter(None, (one.broken_off for one in evidence.results)), *evidence.unfinished)
+    if word == "pass" and lacking:
+        word, why = "not shown", f"what was found passes, but {lacking[0]}"
     return Decision(
         evidence=evidence,
         lines=lines,
@@ -97,6 +102,28 @@ def _why(lines: Sequence[CriterionLine], word: DecisionWord) -> str:
     return f"{first.criterion.kind}: {first.figure}{more}"
 
 
+def folded(sentences: Sequence[str]) -> tuple[str, ...]:
+    """The sentences, those on evidence that cannot be read as one for each kind of it, with the first names:
+    a server may have many campaigns of a later release."""
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for one in sentences:
+        match = _UNREAD.fullmatch(one)
+        kinds.setdefault((match["kind"], match["why"]) if match else (one, ""), []).append(
+            match["name"] if match else one
+        )
+    return tuple(_of_kind(kind, why, names) for (kind, why), names in kinds.items())
+
+
+def _of_kind(kind: str, why: str, names: Sequence[str]) -> str:
+    if not why:
+        return kind
+    if len(names) == 1:
+        return f"{kind} {names[0]} {why}"
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    why = why.replace("what it says does", "what they say does")
+    return f"{len(names)} {kind}s {why}: {', '.join(names[:_NAMED_MAX])}{more}"
+
+
 def _not_proven(evidence: DriveEvidence) -> Iterator[str]:
     # The strongest class first: cuts of a weaker one may have left the drive its power.
     best = next(filter(None, map(evidence.bounding, PROVABLE_CUT_CLASSES)), None)
@@ -113,7 +140,10 @@ def _not_proven(evidence: DriveEvidence) -> Iterator[str]:
         yield "What a loss of the host's or the provider's own power does: none was cut."
     yield "Anything of another drive of this model, of another firmware, or of this drive years from now."
     yield "That data stay for months without power, or in heat and cold that were not tested."
-    for sentence in evidence.unfinished:
+    for one in evidence.results:
+        if one.broken_off:
+            yield f"What the benchmark would have shown further on: {one.broken_off}."
+    for sentence in folded(evidence.unfinished):
         yield f"That there is no other evidence: {sentence}."
     for sentence in evidence.left_out:
         yield f"What other clients say of it. {sentence}."

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from textwrap import shorten
 from typing import TypeVar
 
+from durability import plain_text
+from durability.acceptance.cycle_under_way import number_under_way, with_cycle_under_way
 from durability.bench.decision.proof import Proof
 from durability.bench.hashed_serials import HASHED, hashed
 from durability.bench.result import Result
@@ -26,6 +29,7 @@ from durability.formats.facts import Drive, Facts
 from durability.units import counted
 
 T = TypeVar("T")
+_WHY_CHARACTERS_MAX = 200  # of why a result was broken off, in a sentence; its JSON has all
 _AND = " + "  # between the names of several drives
 
 # What keeps a cycle from beginning, and tells nothing of the drive.
@@ -54,12 +58,20 @@ class BenchEvidence:
     result: Result
     client: str = ""
 
+    @property
+    def broken_off(self) -> str:
+        """That it came to no end, and why, as a sentence without a full stop; "" if it did."""
+        if self.result.complete:
+            return ""
+        why = shorten(plain_text.as_line(self.result.stopped), _WHY_CHARACTERS_MAX, placeholder="…")
+        return f"{self.name} was broken off before its end: {why or 'the reason is unknown'}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleWord:
     """What one cycle said of the drive. `moment`: when its power went; `cut`: the drive lost its power;
     `back`: the agent looked at it after that, and did not fail. `trouble`: the drive was not as it must be,
-    in words, "" if it was."""
+    in words, "" if it was. `under_way`: the cycle is not over, so this is what it says so far."""
 
     cycle: int
     arm: str
@@ -69,6 +81,7 @@ class CycleWord:
     cut: bool
     back: bool
     trouble: str
+    under_way: bool = False
 
     @property
     def was_seen(self) -> bool:
@@ -155,6 +168,8 @@ def is_name_of_each(joined: str) -> bool:
 
 def campaign_evidence(state: CampaignState, drive: str) -> CampaignEvidence:
     """What a campaign says of its drive of this name."""
+    under_way = number_under_way(state)
+    state = with_cycle_under_way(state)
     result = next(one for one in results(state) if one.drive == drive)
     past = [one for one in state.cycles if one.began.cycle]
     rows = health_rows(state, drive)
@@ -168,7 +183,9 @@ def campaign_evidence(state: CampaignState, drive: str) -> CampaignEvidence:
         arm = arm_of(state.plan, one.began.cycle)
         of_the_drive = mine.cause == "drive" and trouble not in _NOT_OF_THE_DRIVE
         troubled = of_the_drive or trouble in OF_THE_DRIVE - _NOT_OF_THE_DRIVE
-        said = mine.text or (status.text if status is not None else "")
+        reported = status.text if status is not None else ""
+        # Of a drive that is gone the agent's word says more than that its machine is not back.
+        said = mine.text or reported if of_the_drive else reported or mine.text
         cycles.append(
             CycleWord(
                 cycle=one.began.cycle,
@@ -179,6 +196,7 @@ def campaign_evidence(state: CampaignState, drive: str) -> CampaignEvidence:
                 cut=drive in one.cut and mine.cause != "not-a-cut",
                 back=drive in one.back,
                 trouble=(said or "it was not in the expected state") if troubled else "",
+                under_way=one.began.cycle == under_way,
             )
         )
     return CampaignEvidence(

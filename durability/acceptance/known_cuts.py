@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from durability import limits, plain_text
+from durability.acceptance.cycle_under_way import with_cycle_under_way
 from durability.acceptance.drive_evidence import campaign_proof
 from durability.bench.decision.proof import Proof, weightiest_proof
 from durability.bench.decision.same_stack import BY_FUA, by_fua, measures_flush, unlike, withheld_flushes
@@ -87,8 +88,8 @@ def _without_weaker_cuts(case: Case) -> Case:
 
 
 def runs_of(state: CampaignState, drive: str) -> tuple[str, ...]:
-    """The runs of a campaign on a drive of its, oldest first."""
-    mine = (past.of(drive) for past in state.cycles)
+    """The runs of a campaign on a drive of its, oldest first; that of the cycle under way if it counts."""
+    mine = (past.of(drive) for past in with_cycle_under_way(state).cycles)
     return tuple(one.run for one in mine if one is not None and one.run)
 
 
@@ -96,7 +97,8 @@ def facts_of_check(state: CampaignState, drive: str) -> Facts | None:
     """What the check of a campaign found of its drive, as facts: for one of which no run was ever armed. None
     if it has taken part in no cycle."""
     found, machine = state.conditions.get(drive), state.machine_of(drive)
-    if found is None or not any(past.began.cycle and past.of(drive) for past in state.cycles):
+    cycles = with_cycle_under_way(state).cycles
+    if found is None or not any(past.began.cycle and past.of(drive) for past in cycles):
         return None
     seen = state.checked_machines.get(machine)
     names = list(zip_longest(*(one.split(" + ") for one in (found.model, found.serial, found.firmware))))
@@ -149,7 +151,9 @@ def facts_of_series(case: Case) -> dict[str, Facts]:
 
 def known_of_campaign(state: CampaignState, drive: str, facts: Mapping[str, Facts]) -> list[KnownDrive]:
     """What a campaign says of a drive of its, each stack that it cut apart. `facts`: of its runs. A cycle of
-    which nobody has the facts counts for each stack, unless nothing was lost in it."""
+    which nobody has the facts counts for each stack, unless nothing was lost in it. The cycle under way
+    counts once the power went off."""
+    state = with_cycle_under_way(state)
     stacks: list[tuple[Facts, set[int]]] = []
     of_any: set[int] = set()
     for past in state.cycles:

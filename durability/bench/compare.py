@@ -22,7 +22,7 @@ from durability.bench.decision.answer import SUSPICIONS, Candidate, answer, cave
 from durability.bench.decision.bottom_line import has_rate_of_commits, suspected
 from durability.bench.decision.cause import cause
 from durability.bench.decision.proof import Proof, outweighs
-from durability.bench.hashed_serials import hash_serials, in_lasting_order
+from durability.bench.hashed_serials import are_of_one_drive, hash_serials, in_lasting_order
 from durability.bench.intervals import ROUNDS_MIN, Ratio, Spread, ratio, spread
 from durability.bench.measurement import Engine, Round
 from durability.bench.plausibility import Plausibility, plausibility
@@ -97,6 +97,18 @@ class Comparison:
     left_out: tuple[str, ...]
     rows: tuple[Row, ...]
 
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """What was not alike beside the drives: the surroundings, and the file system."""
+        file_system = (one.what for one in self.subject if one.what == "file system")
+        return (*(one.what for one in self.surroundings), *file_system)
+
+    @property
+    def other_cell(self) -> str:
+        """The name of the cell that decides, "" if that is the headline, or if there is none."""
+        row = deciding_row(self.rows)
+        return "" if row is None or row.cell.name == HEADLINE.name else row.cell.name
+
     def classes(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """Each verdict on plausibility, in words, with the labels of the results that it was given."""
         headlines = dict.fromkeys(one.headline for one in self.plausibilities)
@@ -126,9 +138,16 @@ def compare(results: Sequence[tuple[str, Result]], proofs: Sequence[Proof | None
     row = deciding_row(rows)
     ratios = [None] * (len(results) - 1) if row is None else [one.ratio for one in row.against]
     rates = [_rates(table, row) for table in tables]
+    of_drive = _drive_numbers(every)
     first, *others = (
-        Candidate(label=label, proof=proof, suspicion=_suspicion(result, proof))
-        for label, result, proof in named
+        Candidate(
+            label=label,
+            proof=proof,
+            suspicion=_suspicion(result, proof),
+            drive=number,
+            serials=tuple(one.serial for one in in_lasting_order(result.facts.drives)),
+        )
+        for (label, result, proof), number in zip(named, of_drive, strict=True)
     )
     return Comparison(
         labels=labels,
@@ -148,6 +167,15 @@ def compare(results: Sequence[tuple[str, Result]], proofs: Sequence[Proof | None
         left_out=tuple(_left_out(tables, shared)),
         rows=rows,
     )
+
+
+def _drive_numbers(results: Sequence[Result]) -> list[int | None]:
+    """The number of each result's drive: that of the first result of it, None for one without a serial of its
+    own."""
+    return [
+        next((at for at, one in enumerate(results) if are_of_one_drive(one.facts, result.facts)), None)
+        for result in results
+    ]
 
 
 def _rates(table: Mapping[Key, CellRounds], row: Row | None) -> list[float]:

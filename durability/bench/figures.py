@@ -117,6 +117,7 @@ def tiles(comparison: Comparison) -> tuple[Tile, ...]:
     for number, (label, proof) in enumerate(zip(comparison.labels, comparison.proofs, strict=True)):
         per_second, moved, p99, times = decided(row, number)
         against = f", ratio {times}" if number else ""
+        against += f" ({plain_text.as_line(comparison.other_cell)})" if comparison.other_cell else ""
         made.append(
             Tile(
                 label=label,
@@ -239,7 +240,9 @@ def against_fio(result: Result) -> Iterator[str]:
 def held(measured: CellRounds) -> str:
     """The rate of a load that was held for long, and whether it lasted."""
     found, seconds = summarise(measured), sum(one.seconds for one in measured.rounds)
-    return f"{rate(found.rate)} per second over {seconds:,.0f} s, {found.steady.word}: {found.steady.reason}"
+    moved = f", {megabytes(found)} MB/s," if found.bytes_per_s is not None else ""
+    held_for = f"{rate(found.rate)} per second{moved} over {seconds:,.0f} s"
+    return f"{held_for}, {found.steady.word}: {found.steady.reason}"
 
 
 def distinct(names: Sequence[str], alone: str) -> tuple[str, ...]:

@@ -92,6 +92,25 @@ def marks_of(facts: Facts) -> frozenset[str]:
     return frozenset(mark(drive.serial, machine if is_shared(drive) else "") for drive in facts.drives)
 
 
+def are_of_one_drive(one: Facts, other: Facts) -> bool:
+    """Whether both are of the same drive or drives, as far as they tell: each has a serial of its own, and
+    the serials agree, and models, world-wide names and sizes too. An adapter may give one serial to every
+    drive in it, so what differs in those is another drive."""
+    marks = marks_of(one)
+    if not marks or marks != marks_of(other):
+        return False
+    pairs = zip(in_lasting_order(one.drives), in_lasting_order(other.drives), strict=False)
+    return len(one.drives) == len(other.drives) and not any(
+        known and told and known != told
+        for ours, theirs in pairs
+        for known, told in (
+            (ours.model, theirs.model),
+            (ours.wwid, theirs.wwid),
+            (ours.size_bytes, theirs.size_bytes),
+        )
+    )
+
+
 def in_lasting_order(drives: Iterable[Drive]) -> list[Drive]:
     """The drives of one result as those of another compare with them: by serial, hidden or not. The kernel
     may find them in another order at each boot."""

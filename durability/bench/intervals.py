@@ -16,6 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +25,15 @@ from durability.formats.histogram import FineHistogram, supported
 
 CONFIDENCE = 0.95
 ROUNDS_MIN = 5
+APART_ROUNDS_MIN = 3  # of two runs that are alike, chance puts one in 10 apart: of fewer rounds one in 3
 
+# A hair less than the tail, so that rounding does not decide between neighbours.
+_TAIL = (1 - CONFIDENCE) / 2 - 1e-9
 _WEIGHT_MIN = 1e-12  # of a draw's median: rarer ones are of no consequence, and many
+_PAIRS_MAX = 1 << 16  # of two medians, that are all made: two runs of 23 rounds have fewer
+_ERROR = 1e-12  # of the logarithm of an end of the interval, where they are not
 Floats = NDArray[np.float64]
+_Weighted: TypeAlias = tuple[Floats, Floats]  # values, and the probability of each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +51,19 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """One median as a share of another, and the interval of that; `low` and `high` None: too few rounds."""
+    """One median as a share of another, and the interval of that; `low` and `high` None: too few rounds.
+    `apart`: every round of the one is above every round of the other, or, of pairs, above its own, in
+    `APART_ROUNDS_MIN` rounds of each or more."""
 
     value: float
     low: float | None
     high: float | None
+    apart: bool = False
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether there were rounds enough for one."""
+        return self.low is not None and self.high is not None
 
     @property
     def shows_difference(self) -> bool:
@@ -61,6 +76,7 @@ class Ratio:
             value=1 / self.value,
             low=None if self.high is None else 1 / self.high,
             high=None if self.low is None else 1 / self.low,
+            apart=self.apart,
         )
 
 
@@ -92,12 +108,13 @@ def ratio(of: Sequence[float], to: Sequence[float]) -> Ratio | None:
         return None
     above, below = (np.sort(np.asarray(values, dtype=np.float64)) for values in (of, to))
     value = float(np.median(above) / np.median(below))
-    if min(len(above), len(below)) < ROUNDS_MIN:
-        return Ratio(value=value, low=None, high=None)
+    rounds = min(len(above), len(below))
+    apart = rounds >= APART_ROUNDS_MIN and bool(above[0] > below[-1] or above[-1] < below[0])
+    if rounds < ROUNDS_MIN:
+        return Ratio(value=value, low=None, high=None, apart=apart)
     (medians, weights), (others, other_weights) = _medians(above), _medians(below)
-    logs = np.subtract.outer(np.log(medians), np.log(others)).ravel()
-    low, high = _interval(logs, np.multiply.outer(weights, other_weights).ravel())
-    return Ratio(value=value, low=math.exp(low), high=math.exp(high))
+    low, high = _difference((np.log(medians), weights), (np.log(others), other_weights))
+    return Ratio(value=value, low=math.exp(low), high=math.exp(high), apart=apart)
 
 
 def paired_ratio(of: Sequence[float], to: Sequence[float]) -> Ratio | None:
@@ -113,6 +130,7 @@ def paired_ratio(of: Sequence[float], to: Sequence[float]) -> Ratio | None:
         value=math.exp(float(np.median(logs))),
         low=None if low is None else math.exp(low),
         high=None if high is None else math.exp(high),
+        apart=len(logs) >= APART_ROUNDS_MIN and bool(logs[0] > 0 or logs[-1] < 0),
     )
 
 
@@ -156,6 +174,31 @@ def _at_least(least: int, count: int, probability: float) -> float:
     )
 
 
+def _difference(of: _Weighted, to: _Weighted) -> tuple[float, float]:
+    """The interval of a value of `of` less an independent one of `to`. Of many values the pairs are not made,
+    of which there may be a million: each end is then searched for, and exact to `_ERROR`."""
+    (values, weights), (others, other_weights) = of, to
+    if len(values) * len(others) <= _PAIRS_MAX:
+        differences = np.subtract.outer(values, others).ravel()
+        return _interval(differences, np.multiply.outer(weights, other_weights).ravel())
+    return _low_difference(of, to), -_low_difference(to, of)
+
+
+def _low_difference(of: _Weighted, to: _Weighted) -> float:
+    """The low end of that interval, by halving the range in which it lies."""
+    (values, weights), (others, other_weights) = of, to
+    order = np.argsort(values, kind="stable")
+    ordered, reached = values[order], np.concatenate(([0.0], np.cumsum(weights[order])))
+    low, high = float(ordered[0] - others.max()) - _ERROR, float(ordered[-1] - others.min())
+    while high - low > _ERROR and low < (middle := (low + high) / 2) < high:
+        below = reached[np.searchsorted(ordered, others + middle, side="right")]
+        if float(below @ other_weights) >= _TAIL:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
 def _interval(values: Floats, weights: Floats) -> tuple[float, float]:
     """The middle `CONFIDENCE` of a distribution, outwards to values that it has."""
     return _tail(values, weights), -_tail(-values, weights)
@@ -164,6 +207,5 @@ def _interval(values: Floats, weights: Floats) -> tuple[float, float]:
 def _tail(values: Floats, weights: Floats) -> float:
     order = np.argsort(values, kind="stable")
     reached = np.cumsum(weights[order])
-    # A hair less than the tail, so that rounding does not decide between neighbours.
-    rank = int(np.searchsorted(reached, (1 - CONFIDENCE) / 2 - 1e-9))
+    rank = int(np.searchsorted(reached, _TAIL))
     return float(values[order][min(rank, len(order) - 1)])

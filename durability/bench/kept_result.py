@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from durability import limits
+from durability.bench.catalogue import HEADLINE
 from durability.bench.decision.bottom_line import bottom_line
 from durability.bench.hashed_serials import hashed
 from durability.bench.result import Result, decode, encode
@@ -41,7 +43,8 @@ class KeptDrive:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptSummary:
     """What a kept result is of. `machine`: hash of the machine's id. `rate`: commits per second of one
-    writer, and `p99_ns` of its commits; None where not measured. `honesty`: as in the bottom line."""
+    writer, `bytes_per_s` and `p99_ns` of its commits; None where not measured. `cell`: that they are of, ""
+    for none. `honesty`: as in the bottom line."""
 
     created: Text
     software: Text
@@ -55,6 +58,8 @@ class KeptSummary:
     rate: Finite | None
     p99_ns: Natural | None
     honesty: Text
+    bytes_per_s: Finite | None = None
+    cell: Text = ""
 
     def __post_init__(self) -> None:
         """Raises FormatError for more drives than a result has."""
@@ -87,7 +92,15 @@ def summary_of(result: Result) -> KeptSummary:
         rate=line.one.rate if line.one is not None else None,
         p99_ns=line.one.p99_ns if line.one is not None else None,
         honesty=line.honesty,
+        bytes_per_s=line.one.bytes_per_s if line.one is not None else None,
+        cell=line.one.summary.cell.name if line.one is not None else "",
     )
+
+
+def other_cell(row: Mapping[str, Any]) -> str:
+    """Of a row of kept results the cell that its rate is of, "" for the headline, or if it is not said."""
+    name = str(row.get("cell") or "")
+    return "" if name == HEADLINE.name else name
 
 
 def pack_body(result: Result) -> bytes:

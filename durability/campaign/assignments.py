@@ -90,7 +90,7 @@ def _kind(state: CampaignState, cycle: CycleState, machine: str) -> tuple[TaskKi
         return ("examine" if cycle.is_check else "verify"), back
     if cycle.is_check:
         return "examine", cycle.number
-    if state.state == "paused" and cycle.phase == "run":
+    if cycle.phase == "run" and (state.state == "paused" or state.check_due or cycle.spent):
         return "wait", 0  # no cut comes before somebody lets it go on, so a run would write without end
     is_out = machine not in cycle.machines  # nothing would switch it on again after a shutdown
     if is_out or cycle.started_anew(machine, (drive.name for drive in state.plan.drives_of(machine))):
@@ -188,7 +188,9 @@ def _released(state: CampaignState, drive: str) -> str:
 def stranger(state: CampaignState, machine: str, status: Status, speaker: Speaker) -> str:
     """Why who speaks for `machine` is not heard, as a sentence; "" for the machine itself. The check binds
     switches to a machine, so another one that took its name must not be cut in its place."""
-    if speaker.is_server and state.plan.subject == "machine":
+    # The second is of the server that conducts the campaign: the agent may speak to another one of its store.
+    is_server = speaker.is_server or status.boot_id == state.conducted_in
+    if is_server and state.plan.subject == "machine":
         return f"the agent of {machine} runs on the server's own machine, whose power must not be cut"
     known = state.checked_machines.get(machine)
     if known is None:

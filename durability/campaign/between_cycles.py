@@ -43,6 +43,8 @@ def _check(state: CampaignState) -> Happening | None:
     checked = None if state.is_to_be_checked else state.checked
     if checked is None:
         return draw_cycle(state.plan, CHECK, _names(state))
+    if checked.problems and state.has_cut:
+        return Paused(reason=f"the check failed: {checked.problems[0]}")
     if checked.problems:
         return Ended(reason="the check failed")
     return Ended(reason="checked") if state.check_only else None

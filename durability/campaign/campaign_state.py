@@ -7,7 +7,7 @@ of a store. Refuses an entry that does not follow the last one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
@@ -29,6 +29,8 @@ from durability.campaign.log_entries import (
     MachineSeen,
     PauseAsked,
     Paused,
+    PowerAnswered,
+    PowerAsked,
     PowerCameBack,
     PowerWentOff,
     Resumed,
@@ -77,6 +79,9 @@ class CampaignState:
         self.checked_at = ""  # wall clock
         self.checked_machines: dict[str, MachineSeen] = {}  # as the check found them first
         self.checked_before = False  # the check was made before the campaign began
+        self.check_due = False  # it was paused for so long that the check is made again
+        self.proven: dict[str, str] = {}  # by drive, the wall clock of its last passed check or cut
+        self.conducted_in = ""  # the boot in which a server began it, or asked a switch last
         self.strangers: dict[str, tuple[str, ...]] = {}  # who is not heard, and why
         self.state: State = "running"
         self.reason = ""
@@ -154,13 +159,13 @@ class CampaignState:
     @property
     def is_to_be_checked(self) -> bool:
         """Whether the check is to come next. One that says less is made again before the first run."""
-        return self.checked is None or (self.checked_before and not self.has_cut and self.check_says_less)
+        says_less = self.checked_before and not self.has_cut and self.check_says_less
+        return self.checked is None or self.check_due or says_less
 
     def _was_checked(self, settings: Settings, wall: str) -> bool:
         if self.checked is None or self.checked.problems or self.settings != settings:
             return False
-        age = datetime.fromisoformat(wall) - datetime.fromisoformat(self.checked_at)
-        return age < timedelta(days=CHECK_HOLDS_DAYS)
+        return _holds(self.checked_at, wall)
 
     def require_may_begin(self) -> None:
         """Raises RefusedError unless a campaign of this name may begin, or be checked."""
@@ -190,16 +195,22 @@ class CampaignState:
     def begins_afresh(self, drive: DriveUnderTest) -> bool:
         """Whether what a device holds may go before its next run, for which it is erased or its file system
         made anew: the check found that drive there, and this is the first run, or what the last one left did
-        not mount or had to be repaired."""
+        not mount, was not made, or had to be repaired. A run without a verdict stays: it is verified before
+        the next one begins."""
         if drive.target or drive.name not in self.conditions:
             return False
         if not self.has_run_on(drive):
             return True
         for past in reversed(self.cycles):
-            status = past.statuses.get(drive.name)
-            if past.began.cycle and status is not None:
-                return status.trouble == "unmountable" or status.repaired or status.state != "done"
-        return True
+            status, mine = past.statuses.get(drive.name), past.of(drive.name)
+            if not past.began.cycle or status is None:
+                continue
+            is_done = status.state == "done"
+            if status.trouble in ("unmountable", "not-made") or (is_done and status.repaired):
+                return True
+            if is_done or (mine is not None and mine.run):
+                return False
+        return False
 
     def has_run_on(self, drive: DriveUnderTest) -> bool:
         """Whether a run of an earlier cycle was begun on the drive."""
@@ -228,6 +239,7 @@ class CampaignState:
         if not self.checked_before:
             self._forget_check()
         self.strangers.clear()
+        self.check_due, self.conducted_in = False, entry.boot_id
         self.settings = began.settings
         self.check_only, self.state, self.reason, self.asked = began.check_only, "running", "", None
 
@@ -235,12 +247,13 @@ class CampaignState:
         self.checked, self.checked_before = None, False
         self.conditions.clear()
         self.checked_machines.clear()
+        self.proven.clear()
         self.cycles.clear()  # checks, all of them, and perhaps of other drives
         self.resumed, self.stays_off = 0, ""
 
     def _begin_cycle(self, entry: Entry, cycle: CycleBegan) -> None:
-        if not cycle.cycle and self.checked_before:
-            self._forget_check()
+        if not cycle.cycle:
+            self._begin_check()
         self.cycle = CycleState(
             began=cycle,
             number=entry.number,
@@ -256,6 +269,15 @@ class CampaignState:
             power=self.plan.power,
         )
 
+    def _begin_check(self) -> None:
+        """It says nothing of what one before it found, which may have been broken off: people may have
+        switched or exchanged drives since. Once cycles are counted, drives and machines stay the same."""
+        if self.has_cut:
+            self.checked = None
+        else:
+            self._forget_check()
+        self.check_due = False
+
     def _end_cycle(self, entry: Entry, over: CycleEnded) -> None:
         cycle = self.cycle
         if cycle is None:
@@ -263,6 +285,7 @@ class CampaignState:
         newest: dict[str, DriveStatus] = {}
         for (drive, _), status in sorted(cycle.statuses.items(), key=lambda item: item[0][1]):
             newest[drive] = status
+        cut = frozenset(one for one in cycle.began.drives if cycle.cut_of(self.machine_of(one)))
         self.cycles.append(
             PastCycle(
                 began=cycle.began,
@@ -270,9 +293,12 @@ class CampaignState:
                 judged=dict(cycle.judged),
                 statuses={**newest, **cycle.verified},
                 wall=entry.wall,
-                cut=frozenset(one for one in cycle.began.drives if cycle.cut_of(self.machine_of(one))),
+                cut=cut,
                 back=frozenset(drive for drive in cycle.began.drives if self._is_back(cycle, drive)),
             )
+        )
+        self._prove(
+            (one.drive for one in over.drives if one.drive in cut and one.cause != "not-a-cut"), entry
         )
         self.stays_off = cycle.stays_off
         self.cycle = None
@@ -281,8 +307,16 @@ class CampaignState:
         status = cycle.back_status(drive, self.machine_of(drive))
         return status is not None and status.state != "failed"
 
+    def _prove(self, drives: Iterable[str], entry: Entry) -> None:
+        # A new mapping: `acceptance` ends the cycle under way in a copy of the state.
+        self.proven = {**self.proven, **dict.fromkeys(drives, entry.wall)}
+
     def _checked(self, entry: Entry, checked: Checked) -> None:
-        self.checked, self.checked_at = checked, entry.wall
+        self.checked = checked
+        if not self.has_cut:
+            self.checked_at = entry.wall
+        if not checked.problems:
+            self._prove((drive.name for drive in self.drives), entry)
 
     def _leave(self, _: Entry, left: DriveLeft) -> None:
         self.left[left.drive] = left.reason
@@ -301,15 +335,26 @@ class CampaignState:
     def _resume(self, entry: Entry, _: Resumed) -> None:
         """Ends a pause, or takes back one that was asked for."""
         if self.state == "paused":
+            self.check_due = self.check_due or self._must_check(entry.wall)
             self._go_on(entry, to_end=False)
             self.resumed = len(self.cycles)
         elif self.asked is not None and not self.asked.stop:
             self.asked = None
 
+    def _must_check(self, wall: str) -> bool:
+        """Whether the check is made again after a pause: it failed, or is too old, as is the last cut of a
+        drive. Then switches and drives may have been moved."""
+        if self.checked is None or self.checked.problems:
+            return True
+        return not all(_holds(self.proven.get(drive.name, self.checked_at), wall) for drive in self.drives)
+
     def _go_on(self, entry: Entry, *, to_end: bool) -> None:
         self.state, self.reason = "running", ""
         if self.cycle is not None:
             self.cycle.retry(entry, to_end=to_end)
+
+    def _ask_switch(self, entry: Entry, _: PowerAsked | PowerAnswered) -> None:
+        self.conducted_in = entry.boot_id
 
     def _end(self, _: Entry, ended: Ended) -> None:
         self.state, self.reason, self.asked = "ended", ended.reason, None
@@ -351,6 +396,14 @@ _CHANGES: dict[type, Callable[[CampaignState, Entry, Any], None]] = {
     Ended: CampaignState._end,
     MachineSeen: CampaignState._see,
     StrangerHeard: CampaignState._turn_away,
+    PowerAsked: CampaignState._ask_switch,
+    PowerAnswered: CampaignState._ask_switch,
     PowerCameBack: CampaignState._come_back,
     DriveReported: CampaignState._report,
 }
+
+
+def _holds(since: str, wall: str) -> bool:
+    """Whether what a check or a cut showed then still holds."""
+    age = datetime.fromisoformat(wall) - datetime.fromisoformat(since)
+    return age < timedelta(days=CHECK_HOLDS_DAYS)

@@ -50,7 +50,7 @@ def _problems(state: CampaignState, cycle: CycleState, statuses: Sequence[DriveS
             yield f"drive {status.drive}: {status.text}"
     yield from _of_guests(state, statuses)
     if cycle.went_off is None:
-        yield from _before(state, cycle)
+        yield from _before(state, cycle, statuses)
     elif not cycle.still_there:
         yield from _after(state, cycle, statuses)
 
@@ -78,7 +78,11 @@ def _is_guest(seen: MachineSeen | None) -> bool:
     return seen is not None and seen.virtualisation not in ("", "none")
 
 
-def _before(state: CampaignState, cycle: CycleState) -> Iterator[str]:
+def _before(state: CampaignState, cycle: CycleState, statuses: Sequence[DriveStatus]) -> Iterator[str]:
+    for status in statuses:
+        first = state.conditions.get(status.drive)
+        if first is not None and status.condition is not None and _is_another(first, status.condition):
+            yield f"drive {status.drive}: it is another drive than the one that was examined first"
     for switch, power in zip(cycle.switches, state.plan.power, strict=True):
         answer = switch.answered
         if answer is not None and answer.outcome == "failed":
@@ -92,13 +96,23 @@ def _before(state: CampaignState, cycle: CycleState) -> Iterator[str]:
 
 def _after(state: CampaignState, cycle: CycleState, statuses: Sequence[DriveStatus]) -> Iterator[str]:
     for status in statuses:
-        before, after = state.conditions.get(status.drive), status.condition
+        before, after = cycle.examined.get(status.drive), status.condition
         if before is not None and after is not None:
             offs = cycle.offs_of(state.machine_of(status.drive))
             changes = _changes(state, before, after, offs=offs)
             yield from (f"drive {status.drive}: {text}" for text in changes)
         elif status.state != "failed":
             yield f"drive {status.drive}: the agent did not say which drive it is"
+
+
+def _is_another(first: Condition, now: Condition) -> bool:
+    """Whether a drive is not the one that was examined first, perhaps by an earlier check. One that became
+    smaller is for its health, and for its agent."""
+    other_name = first.wwid and now.wwid and in_one_order(first.wwid) != in_one_order(now.wwid)
+    return bool(other_name) or any(
+        in_one_order(one) != in_one_order(other)
+        for one, other in ((first.serial, now.serial), (first.model, now.model))
+    )
 
 
 def _changes(state: CampaignState, before: Condition, after: Condition, *, offs: int) -> Iterator[str]:

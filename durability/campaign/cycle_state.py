@@ -74,7 +74,8 @@ class CycleState:
     newest. `verified`: by drive, the status that ended its verify: what was done once is not done again.
     `runs`: by drive, the one that was armed, or had ended when it was heard of first; `armed`: the number
     of the entry that said that it is armed; `over`: of the first one after that which said that it ended.
-    `found`: what the drive said of itself when its run was armed.
+    `found`: what the drive said of itself when its run was armed, `examined`: when this check examined it
+    first.
     `seen`: by machine, the entry of its newest boot in this cycle; `boots`: how many there were, since it
     was let go on. `machines`: those that take part; `power`: all switches, as in the settings.
     `involved`: the switches that are asked now: those of all that take part, in the check of those that
@@ -82,7 +83,8 @@ class CycleState:
     confirmed offs. `asked_on`: the requests to go on. `still_there`: by machine, what contradicts an off
     of its power. `revived`: the switches that were asked to go on since it was let go on, for a machine that
     fell silent after its power was back. `spared`: by machine, the number of the entry that lets it keep its
-    power and verify although others lose theirs."""
+    power and verify although others lose theirs. `was_paused`: people may have switched meanwhile. `spent`:
+    why none of its runs may begin any more, "" if they may."""
 
     began: CycleBegan
     number: int
@@ -97,6 +99,7 @@ class CycleState:
     runs: dict[str, str] = field(default_factory=dict)
     armed: dict[str, int] = field(default_factory=dict)
     found: dict[str, Condition | None] = field(default_factory=dict)
+    examined: dict[str, Condition] = field(default_factory=dict)
     over: dict[str, int] = field(default_factory=dict)
     seen: dict[str, Entry] = field(default_factory=dict)
     boots: Counter[str] = field(default_factory=Counter)
@@ -120,6 +123,9 @@ class CycleState:
     went_on: set[str] = field(default_factory=set)  # machines that verify without one
     revived: set[int] = field(default_factory=set)
     spared: dict[str, int] = field(default_factory=dict)
+    was_paused: bool = False
+    spent: str = ""
+    held: Entry | None = None  # with which the writers were held first
 
     def __post_init__(self) -> None:
         self.involved = self._to_go_off()
@@ -261,7 +267,13 @@ class CycleState:
     def retry(self, entry: Entry, *, to_end: bool) -> None:
         """After a pause, which `entry` ends: what failed is tried anew, and has its time again unless the
         campaign is only `to_end`. Verdicts are looked up anew, also losses, of which one by unreadable data
-        alone may be withdrawn: people may have verified meanwhile."""
+        alone may be withdrawn: people may have verified meanwhile. A run begins at most once for the number
+        of its task, so runs that none was heard of yet have another number."""
+        self.was_paused = True
+        if self.phase == "run":
+            ended = "a run had ended before the campaign was paused" if self.runs else ""
+            self.spent = "the campaign is to end" if to_end else ended
+            self.number = self.number if self.spent else entry.number
         self.judged.clear()
         self.switches = [Switch() for _ in self.switches]
         self.not_back.clear()
@@ -298,7 +310,10 @@ class CycleState:
         status = report.status
         self.statuses[status.drive, report.task] = status
         if report.what == "run":
+            self.number = report.task  # servers of earlier releases kept it after a pause
             self._run_reported(entry, status)
+        if report.what == "examine" and status.state == "done" and status.condition is not None:
+            self.examined.setdefault(status.drive, status.condition)
         if self.settled and report.task == self.settled:
             self.went_on.add(report.machine)
         if report.what == "verify" and status.state in ("done", "failed"):
@@ -325,6 +340,7 @@ class CycleState:
 
     def _held(self, entry: Entry, held: WritersHeld) -> None:
         self._begin("held", entry, held.in_s)
+        self.held = self.held or entry
 
     def _shutdown(self, entry: Entry, _: ShutdownDue) -> None:
         self._begin("shutdown", entry)

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from durability.campaign.assignments import KEPT_RUNNING
 from durability.campaign.between_cycles import between_cycles
-from durability.campaign.campaign_state import CampaignState
+from durability.campaign.campaign_state import CHECK_HOLDS_DAYS, CampaignState
 from durability.campaign.check_findings import check_notes, check_problems
 from durability.campaign.cycle_outcome import drive_cycles
 from durability.campaign.cycle_state import CycleState, Switch
@@ -142,13 +142,9 @@ def _examine(state: CampaignState, cycle: CycleState, moment: ServerTime) -> lis
 
 def _run(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
     statuses = _statuses(cycle, cycle.number)
-    if state.asked is not None:
-        return _give_up("operator", "an operator asked for a pause")
     late = _late(state, cycle, moment)
-    # What is armed would write on in a pause. That comes later, if it is as late then.
-    no_cut = restarted(cycle, state) or (late if cycle.armed else "")
-    if no_cut:
-        return _give_up("agent", no_cut)
+    if (no_cut := _no_cut(state, cycle, late)) is not None:
+        return _give_up(*no_cut)
     if late:
         return _stuck(state, cycle, moment, late)
     if len(statuses) < len(cycle.began.drives):
@@ -156,6 +152,17 @@ def _run(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[St
     if not any(status.state == "armed" for status in statuses.values()):
         return _give_up("not-armed", "no run was armed")
     return [Note(CutDue(in_s=cycle.began.cut_after_s))]
+
+
+def _no_cut(state: CampaignState, cycle: CycleState, late: str) -> tuple[Cause, str] | None:
+    """Why there is to be no cut although runs may be armed, and in words; None if there may be one."""
+    if state.asked is not None:
+        return "operator", "an operator asked for a pause"
+    if state.check_due:
+        return "operator", f"no check or cut for {CHECK_HOLDS_DAYS} days: the check comes first"
+    # What is armed would write on in a pause. That comes later, if it is as late then.
+    why = cycle.spent or restarted(cycle, state) or (late if cycle.armed else "")
+    return ("agent", why) if why else None
 
 
 def _load(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
@@ -196,9 +203,12 @@ def _cut(cycle: CycleState, arm: Arm, moment: ServerTime) -> list[Step]:
 
 def _use_up(cycle: CycleState, arm: Arm, moment: ServerTime) -> list[Step]:
     """The time at idle begins when the last writer stops: their credit lasts as long as the drive takes. What
-    the store says of a run tells nothing while its server may still give it credit."""
-    if moment.watched_s(cycle.since) >= STILL_WITHIN_S:
-        within = f"{STILL_WITHIN_S / 60:.0f} min"
+    the store says of a run tells nothing while its server may still give it credit. Runs that connect anew
+    again and again would have it for ever: only one time at idle is allowed for beyond the time to stop."""
+    assert cycle.held is not None  # the phase began with it
+    within_s = STILL_WITHIN_S + (arm.idle_s if cycle.held is not cycle.since else 0.0)
+    if moment.watched_s(cycle.held) >= within_s:
+        within = f"{within_s / 60:.0f} min"
         text = f"the writers that were held still wrote after {within}: give the arm fewer, or a smaller size"
         return _give_up("not-armed", text)
     left_s = HELD_WITHIN_S - moment.age_min_s(cycle.since)
@@ -302,12 +312,21 @@ def _back(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[S
         why = stuck_at_work(cycle, moment, "verify") or silent(state, cycle, moment)
         return _stuck(state, cycle, moment, why) if why else [WaitFor(5.0)]
     if cycle.is_check and state.checked is None:
-        found = list(statuses.values())
-        problems = check_problems(state, cycle, found)
-        if later and not problems:
-            return _cut_next(state, cycle, moment)
-        return [Note(Checked(problems=problems, notes=check_notes(state, found)))]
+        return _examined_again(state, cycle, moment, list(statuses.values()), more=bool(later))
     return _end_cycle(state, cycle)
+
+
+def _examined_again(
+    state: CampaignState, cycle: CycleState, moment: ServerTime, found: list[DriveStatus], *, more: bool
+) -> list[Step]:
+    """`more`: other machines are cut next. A check that was paused is made again: people may have switched
+    meanwhile, and counters rose by that. Only a machine that went on without power is no work of theirs."""
+    if cycle.was_paused and not cycle.still_there:
+        return _end_cycle(state, cycle)
+    problems = check_problems(state, cycle, found)
+    if more and not problems:
+        return _cut_next(state, cycle, moment)
+    return [Note(Checked(problems=problems, notes=check_notes(state, found)))]
 
 
 def _leave(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:

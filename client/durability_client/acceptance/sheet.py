@@ -6,6 +6,7 @@ All text is escaped by the templates. Adds nothing to the decision.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -13,6 +14,7 @@ from jinja2 import Environment
 
 from durability.acceptance.acceptance_document import Report
 from durability.acceptance.decision import Decision, decided_of_all
+from durability.acceptance.drive_evidence import BenchEvidence, CampaignEvidence, DriveEvidence, Subject
 from durability.acceptance.profile import DecisionWord
 from durability.units import counted, format_size
 from durability_client.acceptance.sheet_pictures import pictures
@@ -21,8 +23,13 @@ from durability_client.page_templates import page_templates
 CLASSES: dict[DecisionWord, str] = {"pass": "yes", "not shown": "open", "refuse": "no"}
 # By measurement, with and without reasons: how many lines of criteria fit at full size, and a power that says
 # how fast smaller type makes room for more.
-_ROOM = {True: (38, 0.6), False: (31, 0.4)}
+_ROOM = {True: (38, 0.6), False: (29, 0.4)}
 _ASKS, _REASON, _FIGURE, _LIMIT, _SOURCE = 52, 62, 30, 15, 16  # characters in a line of each column
+_BELOW = 62  # in a line of one of the two columns below the pictures
+_WHY = 90  # in a line beside the stamp
+_MODEL, _FACT = 50, 24  # in a line of the heading, which is as high as two, and of a fact below it
+_USUAL = 5  # lines of what is not proven, and one beside the stamp, that are there in any case
+_LISTED_MAX = 8  # campaigns, and results, that a sheet lists; the JSON has all
 _SCALE_MIN = 0.6
 _SCALE_LEGIBLE = 0.9  # a table of 6.8 points
 
@@ -50,13 +57,56 @@ def _scale(decision: Decision, *, has_reasons: bool) -> float:
         asked += _rows(line.criterion.reason, _REASON) if has_reasons else 0
         found = (_rows(line.figure, _FIGURE), _rows(line.limit, _LIMIT), _rows(line.source, _SOURCE))
         lines += max(asked, *found)
-    lines += len(decision.evidence.campaigns) + len(decision.evidence.results)
+    lines += _below(decision.not_proven) + _below(listed(decision.evidence))
+    lines += _rows(decision.why, _WHY) + _of_subject(decision.evidence.subject) - _USUAL
     fitting, power = _ROOM[has_reasons]
     return float(max(_SCALE_MIN, min(1.0, (fitting / max(1, lines)) ** power)))
 
 
+def _of_subject(subject: Subject) -> int:
+    """How many lines the names of the drives take more than those of one."""
+    named = (subject.serial, subject.firmware, subject.machine)
+    return 2 * (_rows(subject.model, _MODEL) - 1) + max(_rows(one, _FACT) for one in named) - 1
+
+
 def _rows(text: str, width: int) -> int:
     return -(-len(text) // width)
+
+
+def _below(texts: Sequence[str]) -> int:
+    """How many lines these texts take in two columns, none of them broken between the two."""
+    rows = [_rows(text, _BELOW) for text in texts]
+    return max(-(-sum(rows) // 2), max(rows, default=0))
+
+
+def listed(evidence: DriveEvidence) -> tuple[str, ...]:
+    """The campaigns and the results, a sentence each, the first of them if there are many."""
+    return (
+        *_first(list(map(_campaign, evidence.campaigns)), "campaign"),
+        *_first(list(map(_result, evidence.results)), "result"),
+    )
+
+
+def _first(sentences: Sequence[str], what: str) -> Iterator[str]:
+    yield from sentences[:_LISTED_MAX]
+    if len(sentences) > _LISTED_MAX:
+        more = counted(len(sentences) - _LISTED_MAX, f"more {what}")
+        yield f"{more}: the JSON file beside this page has all."
+
+
+def _campaign(one: CampaignEvidence) -> str:
+    span = f", {one.began[:10]} to {one.ended[:10]}" if one.ended else ""
+    return (
+        f"Campaign {one.name} ({one.state}): {one.result.tally.cuts} of {one.planned} cuts of class"
+        f" {one.cut_class}, {one.result.tally.losses} with a loss, {len(one.result.left_out)} left out{span}."
+    )
+
+
+def _result(one: BenchEvidence) -> str:
+    mode = "" if one.result.mode == "standard" else f" --{one.result.mode}"
+    # Why is said where the sheet says what is not proven.
+    stopped = ", broken off" if one.broken_off else ""
+    return f"{one.name}: bench{mode} of {one.result.created[:10]}{stopped}, SHA-256 {one.sha256[:16]}…"
 
 
 def report_page(report: Report, sha256: str) -> str:
@@ -71,6 +121,7 @@ def report_page(report: Report, sha256: str) -> str:
             whole=decided_of_all(words),
             classes=CLASSES,
             size=format_size,
+            listed=listed,
             sheets=[
                 (number, decision, pictures(decision), print_of(decision))
                 for number, decision in enumerate(report.decisions, 1)

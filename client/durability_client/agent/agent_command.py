@@ -45,7 +45,7 @@ async def agent(
     """
     if os.geteuid() != 0:
         raise SetupError("the agent mounts file systems and writes to devices: run it as root")
-    places = AgentPaths(directory)
+    places = AgentPaths(directory, client=endpoint.client)
 
     def say(text: str) -> None:
         with suppress(OSError):  # the reader of its words is gone, its tasks are not

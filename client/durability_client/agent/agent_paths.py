@@ -2,9 +2,12 @@
 
     lock                       held by the agent that runs
     mnt/CAMPAIGN+DRIVE         where a drive's file system is mounted
-    runs/CAMPAIGN+DRIVE+TASK   a run that was begun for this task, with its id once that is known
-    mounts/CAMPAIGN+DRIVE+TASK what the first mount for this task showed, and since when the kernel's log is
+    runs/MARK                  a run that was begun for this task, with its id once that is known
+    mounts/MARK                what the first mount for this task showed, and since when the kernel's log is
                                read for it
+
+MARK is CAMPAIGN+DRIVE+CLIENT+TASK. CLIENT is the id with which the machine joined its server: another store
+may have a campaign of the same name, whose tasks have the same numbers.
 
 Refuses names that would lead elsewhere, a directory in which another user could plant links, and a second
 agent.
@@ -17,7 +20,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -27,13 +30,16 @@ from durability.errors import FormatError, SetupError, TargetBusyError
 from durability_client.system.path_walk import real_path
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_WORDS_0_1 = 3  # of the marks of release 0.1, which had no client
 
 
 class AgentPaths:
-    """The paths below `directory`. Raises SetupError for a link to it that another user made."""
+    """The paths below `directory`. `client`: the id with which the machine joined its server. Raises
+    SetupError for a link to it that another user made."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, client: str = "") -> None:
         self._directory = real_path(directory)  # as the kernel tells where a file system is mounted
+        self._client = client
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -76,15 +82,22 @@ class AgentPaths:
 
     def begun(self, task: Task, drive: DriveTask) -> Path:
         """The mark of a run that was begun for this task."""
-        return self._directory / "runs" / f"{_of(task, drive)}+{task.number}"
+        return self._mark("runs", task, drive)
 
     def mounted(self, task: Task, drive: DriveTask) -> Path:
         """The mark of a mount for this task, made before that."""
-        return self._directory / "mounts" / f"{_of(task, drive)}+{task.number}"
+        return self._mark("mounts", task, drive)
 
     def ran_in_this_boot(self, task: Task, drive: DriveTask) -> bool:
         """Whether any run of the campaign was begun on the drive since the machine was started."""
-        return any((self._directory / "runs").glob(f"{_of(task, drive)}+*"))
+        marks = (self._directory / "runs").glob(f"{_of(task, drive)}+*")
+        return any(self._client in words or len(words) == _WORDS_0_1 for words in _words_of(marks))
+
+    def _mark(self, kind: str, task: Task, drive: DriveTask) -> Path:
+        of_0_1 = self._directory / kind / f"{_of(task, drive)}+{task.number}"
+        if not self._client or of_0_1.exists():
+            return of_0_1  # an agent of release 0.1 made it in this boot, and its release was changed since
+        return of_0_1.with_name(f"{_of(task, drive)}+{self._client}+{task.number}")
 
 
 def read_mark(path: Path) -> Mapping[str, Any] | None:
@@ -115,6 +128,10 @@ def check_names(task: Task) -> None:
     for one in task.drives:
         if one.drive.device and not one.drive.device.startswith("/dev/"):
             raise FormatError(f"task {task.number}: {one.drive.device!r} is not below /dev")
+
+
+def _words_of(marks: Iterable[Path]) -> Iterator[list[str]]:
+    return (mark.name.split("+") for mark in marks)
 
 
 def _of(task: Task, drive: DriveTask) -> str:

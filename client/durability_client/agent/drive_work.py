@@ -55,6 +55,7 @@ from durability_client.target import discovery
 
 TARGET = "target"  # the file in a file system that the agent made
 _VERDICTS = {EXIT_OK: "durable", EXIT_LOSS: "loss", EXIT_INCONCLUSIVE: "inconclusive"}
+_BY_SIGNAL = 128  # the exit code of a program that a signal ended is greater
 _LOOK_S = 0.2  # between looks for a drive
 _READ_S = 30.0
 _BUSY_S = 10.0  # for whoever looks at a new device to let go of it
@@ -161,7 +162,8 @@ class DriveWork:
             named = str(begun.get("run", ""))
             if not named and (last := await self._last_run(work)) != begun.get("before", last):
                 named = last  # which may be armed for the server, though the agent had not heard of it
-            work.say(state="ended", run=named, text="the agent was restarted, which ended the run")
+            text = "the run of this task is over: the agent was restarted, or had another task since"
+            work.say(state="ended", run=named, text=text)
             # A mount that outlives its drive would keep it from coming back under its name.
             await self._dismount(self._setting.places.mount_point(task, mine))
             return
@@ -479,8 +481,8 @@ class DriveWork:
             work.say(repaired=True, text=shortened(damage or f"the file system counts {counted} errors"))
 
     async def _judge(self, work: TaskPart, target: Path | None, run: str) -> None:
-        """Have the run verified; while the server cannot be reached, that is waited for. Raises DriveError
-        without a verdict."""
+        """Have the run verified; while the server cannot be reached, that is waited for. A verify that was
+        killed is tried again. Raises DriveError without a verdict."""
         assert target is not None
         for number in range(1, _TRIES + 1):
             exit_code, said = await self._verdict(work, run, str(target))
@@ -488,7 +490,8 @@ class DriveWork:
                 work.say(exit_code=exit_code, text="")
                 return
             work.say(exit_code=exit_code, text=said)
-            if exit_code != EXIT_ENVIRONMENT or number == _TRIES:
+            killed = exit_code > _BY_SIGNAL  # by the kernel, where memory is short, or by people
+            if not (exit_code == EXIT_ENVIRONMENT or killed) or number == _TRIES:
                 raise DriveError("not-verified", said)
             await asyncio.sleep(_BETWEEN_TRIES_S)
             await self._setting.online.wait()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from durability.bench.hashed_serials import hashed
-from durability.bench.kept_result import digest_of, pack_body, summary_of, unpack_body
+from durability.bench.kept_result import digest_of, other_cell, pack_body, summary_of, unpack_body
 from durability.bench.result import Result
 from durability.errors import FormatError
 from durability.formats.documents import to_json, to_value
@@ -24,14 +24,14 @@ from durability.protocol.messages import (
     ListResults,
     ResultKept,
 )
-from durability.units import counted, duration
+from durability.units import counted, duration, few_digits
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import Connection, connect
 from durability_client.system.terminal import width_of
 from durability_client.text_tables import table
 
 RESULTS_SCHEMA = "durability.results/1"
-_COLUMNS = ("result", "created", "host", "drive", "mode", "commits/s", "p99", "honest")
+_COLUMNS = ("result", "created", "host", "drive", "mode", "commits/s", "MB/s", "p99", "honest")
 
 Row = Mapping[str, Any]
 
@@ -107,12 +107,15 @@ async def show_listing(endpoint: Endpoint, chosen: ChosenResults, *, json: bool,
     if json:
         print(to_json({"schema": RESULTS_SCHEMA, "results": rows}), file=out)
         return
-    for line in _text(rows, width_of(out)):
+    for line in listing_lines(rows, width_of(out)):
         print(line, file=out)
 
 
-def _text(rows: Sequence[Row], width: int | None) -> Iterator[str]:
-    yield from table(_COLUMNS, list(map(_cells, rows)), width=width)
+def listing_lines(rows: Sequence[Row], width: int | None) -> Iterator[str]:
+    """The rows as a table, and how to see more. `width`: of the terminal, None for none."""
+    # Few results have their rate of another cell than all others.
+    columns = (*_COLUMNS, "cell") if any(map(other_cell, rows)) else _COLUMNS
+    yield from table(columns, list(map(_cells, rows)), width=width)
     yield (
         f"{counted(len(rows), 'stored result')}. `durability results RESULT` shows one, and with -o FILE"
         " saves it."
@@ -121,7 +124,7 @@ def _text(rows: Sequence[Row], width: int | None) -> Iterator[str]:
 
 def _cells(row: Row) -> Row:
     drives = row.get("drives") or ()
-    rate, p99 = row.get("rate"), row.get("p99_ns")
+    rate, moved, p99 = row.get("rate"), row.get("bytes_per_s"), row.get("p99_ns")
     return {
         "result": row.get("result"),
         "created": str(row.get("created", ""))[:16],
@@ -129,6 +132,8 @@ def _cells(row: Row) -> Row:
         "drive": " + ".join(str(drive.get("model") or "unnamed") for drive in drives),
         "mode": row.get("profile") or row.get("mode") if row.get("complete") else "partial",
         "commits/s": "" if rate is None else f"{rate:,.0f}",
+        "MB/s": "" if moved is None else few_digits(moved / 1e6),
         "p99": "" if p99 is None else duration(p99),
         "honest": row.get("honesty"),
+        "cell": other_cell(row),
     }

@@ -11,7 +11,8 @@ until a cut shows it. Refuses to fill a gap: what was not measured is said to be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, TypeAlias
@@ -24,6 +25,7 @@ from durability.bench.result import Result
 from durability.bench.result_warnings import result_warnings
 from durability.bench.steady_state import RANGE_MAX, Steadiness, beyond
 from durability.bench.summary import CellSummary, summarise
+from durability.formats.facts import TargetWarning
 from durability.units import counted, duration, few_digits, format_size
 
 Honesty: TypeAlias = Literal["looks honest", "suspicious", "not shown"]
@@ -33,6 +35,14 @@ _WORST_FIRST: tuple[Steadiness, ...] = ("NOT STEADY", "too short to say", "not j
 # Warnings that explain a rate that scatters: those that name who used the drive, and others.
 _NAMED = frozenset({"new-file-system", "resync", "busy-drive"})
 _UNNAMED = frozenset({"busy", "steal", "other-io", "governor"})
+_DIFFER, _OF_MEAN = ": rounds differ by ", " of their mean"
+_LAZY_TABLES = "ext4lazyinit writes a new ext4 (wait, or lazy_itable_init=0)"
+_OTHERS = re.compile(
+    r"(?P<drive>\S+) got (?P<rate>[\d.,]+) requests per second from other programs[^;]*"
+    r"(?:; (?P<who>.*) wrote the most\b.*)?"
+)
+_DISTURBANCES_MAX = 2  # kinds that are named; the others are warnings
+_SHORT_CHARACTERS_MAX = 72  # of a disturbance whose text is of another release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +85,7 @@ class BottomLine:
     many: Speed | None
     steady: Steadiness
     steady_reason: str
+    disturbances: tuple[str, ...]
     honesty: Honesty
     honesty_reason: str
     command: str
@@ -105,13 +116,16 @@ def bottom_line(result: Result) -> BottomLine:
     many = _best(commits, many_names, lambda jobs: jobs > 1)
     verdict = plausibility(result)
     word, reason = _steady(result, [each for each in (one, many) if each is not None])
-    honest, why = honesty(result, verdict)
+    disturbing = _disturbing(result, scatters=word == "NOT STEADY")
+    reason = "; ".join((reason, *map(_in_short, disturbing.values())))
+    honest, why = honesty(result, verdict, named=False)
     rate = one.rate.median if one and one.rate and one.cell.name == HEADLINE.name else None
     return BottomLine(
         one=_speed(one),
         many=_speed(many),
         steady=word,
         steady_reason=reason,
+        disturbances=tuple(one.text for kind in disturbing.values() for one in kind),
         honesty=honest,
         honesty_reason=why,
         command=verdict.commands[0],
@@ -181,10 +195,14 @@ def _steady(result: Result, measured: Sequence[CellSummary]) -> tuple[Steadiness
     if not judged:
         return "not judged", "no cell that commits was measured"
     word = min((one.steady.word for one in judged), key=_WORST_FIRST.index)
-    said = [_why(one, held=bool(held)) for one in judged if one.steady.word == word]
-    if word == "NOT STEADY":
-        said += _disturbances(result)
-    elif word == "steady" and not held:
+    said: list[str] = []
+    for one in judged:
+        if one.steady.word == word:
+            why = _why(one, held=bool(held))
+            if any(_DIFFER in other for other in said):  # what differs is said once
+                why = why.replace(_DIFFER, ": by ").removesuffix(_OF_MEAN)
+            said.append(why)
+    if word == "steady" and not held:
         said.append("for seconds only; --accept holds a load for longer")
     return word, "; ".join(said)
 
@@ -195,20 +213,45 @@ def _why(one: CellSummary, *, held: bool) -> str:
     writers += "" if size_bytes == HEADLINE.block_bytes else f" of {format_size(size_bytes)}"
     seconds = f" for {len(one.series) * one.bin_s:,.0f} s" if held else ""
     if found.word == "steady":
-        windows = "windows" if held else "rounds"
-        return f"{writers}{seconds}: {windows} differ by {found.range_share:.0%} of their mean"
+        differ = ": windows differ by " if held else _DIFFER
+        return f"{writers}{seconds}{differ}{found.range_share:.0%}{_OF_MEAN}"
     if found.word == "NOT STEADY" and not held and (apart := found.range_share or 0.0) > RANGE_MAX:
-        return f"{writers}: rounds differ by {beyond(apart, RANGE_MAX)} of their mean"
+        return f"{writers}{_DIFFER}{beyond(apart, RANGE_MAX)}{_OF_MEAN}"
     return f"{writers}{seconds}: {found.reason}"
 
 
-def _disturbances(result: Result) -> Iterator[str]:
-    """What may have made the rates scatter, what has a name first."""
-    named = [one.text for one in result.facts.warnings if one.code in _NAMED]
-    yield from named
-    for one in result_warnings(result):
-        if one.code in _UNNAMED and not (named and one.code == "other-io"):
-            yield one.text
+def _disturbing(result: Result, *, scatters: bool) -> dict[str, list[TargetWarning]]:
+    """The warnings of who used the drives, and, if the rate `scatters`, of what else may have made it do so,
+    by their codes: what has a name first, and not more kinds than a reader takes in."""
+    named = [one for one in result.facts.warnings if one.code in _NAMED]
+    others = [
+        one
+        for one in result_warnings(result)
+        if scatters and one.code in _UNNAMED and not (named and one.code == "other-io")
+    ]
+    kinds: dict[str, list[TargetWarning]] = {}
+    for one in (*named, *others):
+        if one.code in kinds or len(kinds) < _DISTURBANCES_MAX:
+            kinds.setdefault(one.code, []).append(one)
+    return kinds
+
+
+def _in_short(kind: Sequence[TargetWarning]) -> str:
+    """A kind of disturbance in a few words: the first of it, and how many more there are."""
+    first, *more = kind
+    also = f" (and {counted(len(more), 'other drive')})" if more else ""
+    return f"{_shortened(first)}{also}"
+
+
+def _shortened(warning: TargetWarning) -> str:
+    if warning.code == "new-file-system":
+        return _LAZY_TABLES
+    match = _OTHERS.fullmatch(warning.text)
+    if match is not None:
+        who = f", and {match['who']} wrote the most" if match["who"] else ""
+        return f"{match['drive']} had {match['rate']} requests/s of others{who}"
+    text = warning.text.partition(": ")[0]
+    return text if len(text) <= _SHORT_CHARACTERS_MAX else f"{text[: _SHORT_CHARACTERS_MAX - 1]}…"
 
 
 _HONESTY: Mapping[Code, tuple[Honesty, str]] = MappingProxyType(
@@ -267,8 +310,9 @@ def _gets_no_flush(controls: Controls) -> bool:
     return caches == {"write through"} or (controls.beneath and caches <= {"write through", None})
 
 
-def honesty(result: Result, verdict: Plausibility) -> tuple[Honesty, str]:
-    """Whether a flush did what a flush must, and why, by the verdict on the plausibility of `result`."""
+def honesty(result: Result, verdict: Plausibility, *, named: bool = True) -> tuple[Honesty, str]:
+    """Whether a flush did what a flush must, and why, by the verdict on the plausibility of `result`.
+    `named`: who used the drives is named as well, if the times prove nothing."""
     if (code := suspected(result, verdict)) is not None:
         return _HONESTY[code]
     word, reason = _HONESTY[verdict.code]
@@ -277,8 +321,8 @@ def honesty(result: Result, verdict: Plausibility) -> tuple[Honesty, str]:
         fast = f"; {_CONTROLLER_ANSWERS}" if _overtakes(controls, verdict) else ""
         return "not shown", f"{_why_no_flush(controls)}{fast}; only a power cut tells"
     if verdict.code == "inconclusive" and verdict.reasons:
-        named = [one.text for one in result.facts.warnings if one.code in _NAMED]
-        return word, "; ".join((f"{reason}: {verdict.reasons[0]}", *named))
+        others = map(_in_short, _disturbing(result, scatters=False).values()) if named else ()
+        return word, "; ".join((f"{reason}: {verdict.reasons[0]}", *others))
     return word, reason
 
 

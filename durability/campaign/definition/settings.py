@@ -8,6 +8,7 @@ nothing of files: `campaign_file` reads them. Secrets are never in settings, onl
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -179,6 +180,7 @@ def check(settings: Settings) -> Settings:
         "[campaign] notify has a secret among its words: put the command into a script of the server's user,"
         " mode 0700, that reads the secret from a file",
     )
+    _check_notify(settings.notify)
     _require_unique("machine", "[campaign] machines", settings.machines, MACHINES_MAX)
     _require_unique("drive", "[[drive]]", [drive.name for drive in settings.drives], DRIVES_MAX)
     _require_unique("arm", "[[arm]]", [arm.name for arm in settings.arms], ARMS_MAX)
@@ -206,6 +208,17 @@ def check(settings: Settings) -> Settings:
                 f" at most {WRITERS_OF_CLIENT_MAX // drives}",
             )
     return settings
+
+
+def _check_notify(command: str) -> None:
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"[campaign] notify cannot be split into words: {error}") from error
+    _require(
+        bool(words and words[0]) or not command,
+        "[campaign] notify names no program: write a command, or leave notify out",
+    )
 
 
 def _check_power(settings: Settings, switch: Power) -> None:

@@ -19,11 +19,13 @@ _CUT_SUBJECTS = {"os": ("guest", *_HARDWARE), "vm": _HARDWARE, "power": _HARDWAR
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedCut:
     """Something lost its power, or its operating system. `promised_ns`: see `EventfulDrive`, at that time.
-    `in_guest`: it was a guest, or its drive: the host kept its power, and what that lost was its own."""
+    `heard`: the server runs, and the network works, at that time. `in_guest`: it was a guest, or its drive:
+    the host kept its power, and what that lost was its own."""
 
     at_ns: int
     what: str
     promised_ns: dict[int, int]
+    heard: bool = False
     in_guest: bool = False
 
     def is_of(self, cut_class: str) -> bool:

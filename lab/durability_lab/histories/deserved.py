@@ -312,7 +312,8 @@ def _untrue_figures(
     if document is None or run != _newest(truth):
         return ""
     plan, one = truth.plans[run], damage[run]
-    explained = not _EXPLAINED.isdisjoint(grade.reasons)
+    left_behind = truth.renamed(run) and "copied" in grade.reasons  # files that may lie elsewhere
+    explained = left_behind or not _EXPLAINED.isdisjoint(grade.reasons)
     finished = "scan-unfinished" not in grade.reasons and not answer.recovered
     reference = _second_reading(truth, answer, run) if finished and not explained else None
     elsewhere = one.system or run in answer.smaller or truth.smaller(run)  # more is lost than its promises
@@ -326,7 +327,7 @@ def _untrue_figures(
         cuts=len(truth.cuts) + truth.like_cuts,
         cuts_ns=[cut.at_ns for cut in met if cut.is_of("os")] if durable else (),
         sound_ns=met[0].at_ns if met and run in truth.sound else None,
-        ended_ns=met[0].at_ns if _ended_by_first(met, run) and not _assumed(truth, run) else None,
+        ended_ns=() if _assumed(truth, run) else _ends_ns(met, run),
     )
     return "; ".join(untrue(document, figures))
 
@@ -491,9 +492,12 @@ def _limit(truth: KnownTruth, answer: VerifyAnswer, run: int, cut_class: str) ->
     return next((name for name, holds in limits.items() if holds), "")
 
 
-def _ended_by_first(met: Sequence[PlayedCut], run: int) -> bool:
-    """Whether the first cut ended the run: the drive promised it nothing more."""
-    return bool(met) and all(cut.promised_ns[run] == met[0].promised_ns[run] for cut in met)
+def _ends_ns(met: Sequence[PlayedCut], run: int) -> Sequence[int]:
+    """The moments that may be that of the cut, of a run to which the drive promised nothing after the first
+    one: where its machine lost its power soon after the drive had, nobody outside sees more than the second.
+    None where the server could not hear the client until then."""
+    promised_ns = {cut.promised_ns[run] for cut in met}
+    return [cut.at_ns for cut in met] if len(promised_ns) == 1 and met[0].heard else ()
 
 
 def _assumed(truth: KnownTruth, run: int) -> bool:

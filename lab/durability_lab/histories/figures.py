@@ -55,8 +55,8 @@ class FigureTruth:
     `broken`: how many slots have a broken promise of an operation at most; None where it is not known.
     `cuts`: how often anything was cut, or made smaller. `cuts_ns`: those that may be behind a durable
     verdict. `sound_ns`: the cut of a run to which nothing else happened, None for another run. `ended_ns`:
-    the cut that ended a run, whatever else happened to it; None if none did, or if its end is one of a
-    documented assumption."""
+    each cut that may have ended a run, whatever else happened to it; none if none did, or if its end is one
+    of a documented assumption."""
 
     plan: Plan
     promised: PromisedOperations | None
@@ -65,7 +65,7 @@ class FigureTruth:
     cuts: int
     cuts_ns: Sequence[int]
     sound_ns: int | None
-    ended_ns: int | None
+    ended_ns: Sequence[int]
 
 
 def untrue(document: Mapping[str, Any], truth: FigureTruth) -> Iterator[str]:
@@ -161,29 +161,43 @@ def _untrue_risk(
 def _untrue_window(
     window: Mapping[str, Any] | None, truth: FigureTruth, promised: PromisedOperations
 ) -> Iterator[str]:
-    """The oldest loss lies within the window, and no fewer operations were acknowledged since."""
-    if window is None or truth.ended_ns is None or truth.reference is None:
+    """The oldest loss lies within the window, and no fewer operations were acknowledged since, by one of the
+    moments of the cut."""
+    if window is None or truth.reference is None:
         return
-    slack_ms = _slack_ns(truth.plan) / _NS_PER_MS
+    wrong = [
+        list(_untrue_since(window, truth.plan, truth.reference, promised, cut_ns))
+        for cut_ns in truth.ended_ns
+    ]
+    if wrong and all(wrong):
+        yield from wrong[0]
+
+
+def _untrue_since(
+    window: Mapping[str, Any],
+    plan: Plan,
+    reference: ReferenceJudge,
+    promised: PromisedOperations,
+    cut_ns: int,
+) -> Iterator[str]:
+    slack_ms = _slack_ns(plan) / _NS_PER_MS
+    longest_ms = math.inf if window["ms_max"] is None else window["ms_max"] + slack_ms
     ages_ms: list[float] = []
     behind: dict[int, int] = {}  # by writer, the oldest operation that is known to be lost
-    for (writer, _), oldest, _ in truth.reference.losses():
-        ages_ms.append((truth.ended_ns - promised.first_ns.get((writer, oldest), 0)) / _NS_PER_MS)
+    for (writer, _), oldest, _ in reference.losses():
+        ages_ms.append((cut_ns - promised.first_ns.get((writer, oldest), 0)) / _NS_PER_MS)
         behind[writer] = min(oldest, behind.get(writer, oldest))
     if not ages_ms or window["ms_min"] > max(ages_ms):
         yield f"a loss of {window['ms_min']} ms at least, and the oldest is of {max(ages_ms, default=0)} ms"
     since = 0
     for writer, oldest in behind.items():
-        age_ms = (truth.ended_ns - promised.first_ns.get((writer, oldest), 0)) / _NS_PER_MS
-        if window["ms_max"] is not None and age_ms > window["ms_max"] + slack_ms:
+        age_ms = (cut_ns - promised.first_ns.get((writer, oldest), 0)) / _NS_PER_MS
+        if age_ms > longest_ms:
             yield f"a loss of {window['ms_max']} ms at most, and one is of {age_ms} ms"
-        since += truth.reference.proven[writer] - oldest + 1
-    if window["ms_max"] is None:  # the operations are the most that may be
-        recent_ns = 0
-    else:
-        recent_ns = truth.ended_ns - int((window["ms_max"] + slack_ms) * _NS_PER_MS)
+        since += reference.proven[writer] - oldest + 1
     most = sum(
-        writer < truth.plan.writers and at_ns >= recent_ns for (writer, _), at_ns in promised.first_ns.items()
+        writer < plan.writers and (cut_ns - at_ns) / _NS_PER_MS <= longest_ms
+        for (writer, _), at_ns in promised.first_ns.items()
     )
     if not since <= window["operations"] <= most:
         yield f"{window['operations']} operations since the oldest loss, and there are {since} to {most}"

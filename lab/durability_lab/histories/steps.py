@@ -82,7 +82,10 @@ KINDS: Final[Mapping[str, StepKind]] = {
         words={"how": ("kill", "start", "newest", "oldest", "restarted", "moved"), "age": _AGES},
     ),
     "unmount": StepKind(does="the file system is unmounted in order, and mounted again"),
-    "move": StepKind(does="someone gives the target another name"),
+    "move": StepKind(
+        does="someone gives the target another name; alone: and leaves the files that belong to it elsewhere",
+        words={"alone": ("no", "yes")},
+    ),
     "resize": StepKind(
         does="someone makes the drive smaller, or larger, in percent", words={"percent": ("50", "150")}
     ),

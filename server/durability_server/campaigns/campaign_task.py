@@ -30,6 +30,7 @@ from durability_server.power.exchange import SwitchAnswer
 LOOK_S = 0.5  # at which what another server added is seen
 HOLD_S = 0.5  # at which writers are held anew: a run that comes back to a server has its credit again
 RETRY_S = 2.0  # after the store failed
+ALARM_S = 60.0  # for which steps have failed, before people are told
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +84,8 @@ class CampaignTask:
         self._news = news
         self._look_s = LOOK_S if shared else 3600.0
         self._said = ""
+        self._failing_ns: int | None = None  # since when no step could be taken
+        self._alarm: asyncio.Task[None] | None = None  # of the present failure
         self._began_ns = clock.now_ns()
         self._asking: dict[int, asyncio.Task[None]] = {}
 
@@ -102,13 +105,15 @@ class CampaignTask:
                     if not await self._claim():
                         return
                     await self._step()
-                    self._said = ""
+                    self._said, self._failing_ns = "", None
                 except DurabilityError as error:  # the store is away, or a defect: the log stays as it is
                     self._say(str(error))
+                    self._alarm_of(str(error))
                     await asyncio.sleep(RETRY_S)
         finally:
-            for task in (telling, *self._asking.values()):
-                task.cancel()
+            for task in (telling, self._alarm, *self._asking.values()):
+                if task is not None:
+                    task.cancel()
 
     async def _until_changed_or(self, task: asyncio.Task[None]) -> None:
         self._log.changed.clear()
@@ -121,6 +126,16 @@ class CampaignTask:
         if error != self._said:
             log.error("campaign %s: %s", self._log.name, error)
         self._said = error
+
+    def _alarm_of(self, error: str) -> None:
+        """Tells people who are away, once for each failure that lasts: a machine may be without power."""
+        now_ns = clock.now_ns()
+        if self._failing_ns is None:
+            self._failing_ns, self._alarm = now_ns, None
+        lasts_s = (now_ns - self._failing_ns) / 1e9
+        if self._alarm is None and lasts_s >= ALARM_S and self._log.state.state == "running":
+            text = f"no step could be taken for {lasts_s:.0f} s: {error}"
+            self._alarm = asyncio.get_running_loop().create_task(self._news.alarm(text))
 
     async def _step(self) -> None:
         self._log.changed.clear()

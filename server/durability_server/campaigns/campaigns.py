@@ -29,7 +29,7 @@ from durability_server.access.caller import Caller
 from durability_server.announcements import Announce, silence
 from durability_server.campaigns.campaign_logs import CampaignLog
 from durability_server.campaigns.campaign_task import CampaignTask, Switches, hold_writers
-from durability_server.campaigns.notifications import News
+from durability_server.campaigns.notifications import News, require_program
 from durability_server.power.exchange import SwitchAccess
 from durability_server.power.switches import identity
 from durability_server.store.store import RUNS_OF_CLIENT_MAX, Store
@@ -212,6 +212,7 @@ class Campaigns:
                 "a campaign is begun on the server's own machine: its file names files and commands there",
             )
         settings = check(from_value(Settings, message.settings))
+        require_program(settings.notify)
         await self._require_joined(settings)
         await self._require_runs_left(settings)
 

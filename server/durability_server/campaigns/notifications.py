@@ -3,7 +3,7 @@
 The store keeps up to which entry news were given, so that a server that was killed gives the rest; the last
 one may come twice. The command gets the news as its last argument, and half a minute; what it does is its own
 business, up to its end: then whatever it started is ended too, where the server may. Refuses to let a
-campaign wait for it.
+campaign wait for it. An alarm needs no store: it says that the campaign stands still.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 import shlex
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
@@ -31,10 +32,11 @@ from durability.campaign.log_entries import (
     StrangerHeard,
     entry_from_value,
 )
-from durability.errors import DurabilityError
+from durability.errors import DurabilityError, RefusedError
 from durability.units import counted
 from durability_server.announcements import Announce
 from durability_server.campaigns.campaign_logs import CampaignLog
+from durability_server.power import switch_programs
 from durability_server.store.campaign_store import CampaignStore
 from durability_server.store.store_thread import StoreThread
 
@@ -76,6 +78,12 @@ class News:
                 if not gave and not self._is_over:
                     await self._log.news.wait()
 
+    async def alarm(self, text: str) -> None:
+        """Call the command without the store, which may be what failed."""
+        settings = self._log.state.settings
+        if settings is not None and settings.notify:
+            await self._call(settings.notify, f"campaign {self._log.name}: {text}")
+
     @property
     def _is_over(self) -> bool:
         """Whether there will be no more to tell, unless the campaign begins again."""
@@ -110,8 +118,10 @@ class News:
 
     async def _call(self, command: str, text: str) -> None:
         try:
+            program, *words = shlex.split(command)
             process = await asyncio.create_subprocess_exec(
-                *shlex.split(command),
+                _find(program) or program,
+                *words,
                 text,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
@@ -132,6 +142,20 @@ class News:
         finally:
             with suppress(ProcessLookupError, PermissionError):  # it may have become another user
                 os.killpg(process.pid, signal.SIGKILL)
+
+
+def require_program(command: str) -> None:
+    """Raises RefusedError if the program of the notify command, which may be "", is not installed."""
+    if command and _find(program := shlex.split(command)[0]) is None:
+        raise RefusedError(
+            "bad-request",
+            f"[campaign] notify cannot be run: there is no program {program} that the server's user may run",
+        )
+
+
+def _find(program: str) -> str | None:
+    """Where it is, as a switch's commands are looked for; None if it is not there."""
+    return shutil.which(program, path=switch_programs.search_path())
 
 
 def news_of(entry: Entry) -> Iterator[tuple[str, bool]]:

@@ -26,6 +26,7 @@ from starlette.routing import Route
 
 import durability
 from durability import plain_text
+from durability.bench.kept_result import other_cell
 from durability.campaign.assignments import removal
 from durability.campaign.cycles import arm_of
 from durability.campaign.health import health_rows, health_warnings
@@ -36,7 +37,15 @@ from durability.formats.case import RUNS_SCHEMA, SHOW_SCHEMA, case_to_value
 from durability.formats.documents import to_json
 from durability.formats.histogram import supported
 from durability.formats.plan import Plan
-from durability.units import counted, duration, format_run, format_size, parse_run, percent_at_most
+from durability.units import (
+    counted,
+    duration,
+    few_digits,
+    format_run,
+    format_size,
+    parse_run,
+    percent_at_most,
+)
 from durability_server.store.client_store import Client
 from durability_server.web import comparisons, metrics, pictures
 from durability_server.web.event_stream import EventStream, Parts
@@ -331,7 +340,9 @@ def _templates() -> Environment:
         hours=hours,
         counted=counted,
         duration=duration,
+        few_digits=few_digits,
         format_size=format_size,
+        other_cell=other_cell,
         sentence=sentence,
         rate_text=pictures.rate_text,
         micros_text=pictures.micros_text,

@@ -10,6 +10,7 @@ import pytest
 
 from durability.acceptance.acceptance_document import Report
 from durability.acceptance.criteria import KINDS
+from durability.acceptance.cut_search import unread
 from durability.acceptance.decision import decide_on
 from durability.acceptance.drive_evidence import DriveEvidence
 from durability.acceptance.profile import Criterion, Profile
@@ -32,6 +33,34 @@ BAD = evidence(
     ],
 )
 EMPTY = evidence()
+# All that may be much: campaigns, evidence that cannot be read, other clients, results that were broken off,
+# and the names of many drives below one target.
+MUCH = evidence(
+    *(campaign(20, name=f"shelf-3-round-{n}", began=f"2026-01-{n % 28 + 1:02}T00:00:00Z") for n in range(40)),
+    results=[
+        measured(
+            accept_result(
+                complete=False, stopped=f"/mnt/disk: I/O error of the target {'at sector 9 ' * 40}"
+            ),
+            name=f"result-{n}.json",
+        )
+        for n in range(3)
+    ],
+)
+MUCH = replace(
+    MUCH,
+    subject=replace(MUCH.subject, model=" + ".join(["Model One"] * 24), serial=" + ".join(["S4X-0001"] * 24)),
+    unfinished=(
+        *(unread(f"campaign shelf-{n}") for n in range(60)),
+        *(unread(f"run {n:016x}") for n in range(60)),
+        "the server was not searched to the end: it took too long",
+    ),
+    left_out=tuple(
+        f"Model One S4X-000{n}: the runs of b count, and those of rack-7 (12 runs, 1 loss), rack-8 (3 runs),"
+        " rack-9 (41 runs, 2 cuts with unknown outcome) and 3 others are left out; choose with --client NAME"
+        for n in range(3)
+    ),
+)
 
 
 def _report(*drives: DriveEvidence) -> Report:
@@ -61,7 +90,7 @@ def _report(*drives: DriveEvidence) -> Report:
 
 
 @pytest.mark.parametrize(
-    ("drives", "sheets"), [((GOOD,), 1), ((BAD,), 1), ((EMPTY,), 1), ((GOOD, BAD, EMPTY), 4)]
+    ("drives", "sheets"), [((GOOD,), 1), ((BAD,), 1), ((EMPTY,), 1), ((MUCH,), 1), ((GOOD, BAD, EMPTY), 4)]
 )
 def test_each_sheet_prints_on_one_page(
     browser: chromium.Browser, tmp_path: Path, drives: tuple[DriveEvidence, ...], sheets: int
@@ -82,14 +111,24 @@ def test_each_sheet_prints_on_one_page(
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_sheet_on_paper_can_be_read(browser: chromium.Browser, tmp_path: Path, name: str) -> None:
-    """The profiles that come with this tool print on one page in letters of 6.5 points and more: reasons that
-    would make them smaller are left out."""
+    """The profiles that come with this tool print on one page, usual evidence in letters of 6.5 points and
+    more: reasons that would make them smaller are left out."""
     profile = load(name).profile
     decisions = [decide_on(profile, one) for one in (GOOD, BAD, EMPTY)]
     assert min(print_of(one).scale for one in decisions) * _TABLE_POINTS >= 6.5
     path, printed = tmp_path / "report.html", tmp_path / "report.pdf"
-    report = replace(_report(BAD), profile=profile, decisions=(decisions[1],))
-    path.write_text(report_page(report, "ab" * 32), encoding="utf-8")
-    browser.open(path)
-    browser.print_to(printed)
-    assert len(re.findall(rb"/Type\s*/Page\b", printed.read_bytes())) == 1
+    for decision in (*decisions, decide_on(profile, MUCH)):
+        report = replace(_report(BAD), profile=profile, decisions=(decision,))
+        path.write_text(report_page(report, "ab" * 32), encoding="utf-8")
+        browser.open(path)
+        browser.print_to(printed)
+        assert len(re.findall(rb"/Type\s*/Page\b", printed.read_bytes())) == 1
+
+
+def test_a_sheet_says_that_a_result_was_broken_off_and_why() -> None:
+    """Beside the result, and with the words of the error where it says what is not proven. Of many campaigns
+    it lists the first."""
+    text = report_page(_report(MUCH), "ab" * 32)
+    assert text.count("result-0.json: bench --accept of 2026-01-02, broken off, SHA-256") == 1
+    assert "result-0.json was broken off before its end: /mnt/disk: I/O error of the target at sector" in text
+    assert text.count("<li>Campaign shelf-3-round-") == 8 and "32 more campaigns: the JSON file" in text

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from durability.errors import SetupError, TargetBusyError
-from durability_client.agent.agent_paths import AgentPaths
+from durability_client.agent.agent_paths import AgentPaths, read_mark, write_mark
 from tests.client.agent.task_server import Tasks, drive_on
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
@@ -22,6 +22,32 @@ def test_the_directory_may_be_reached_by_a_link_of_roots(tmp_path: Path) -> None
     task = Tasks((drive_on("/dev/sdb"),)).make("run")
     with places.held():
         assert places.mount_point(task, task.drives[0]) == tmp_path / "run/agent/mnt/nightly+d1"
+
+
+def test_marks_are_of_one_store(tmp_path: Path) -> None:
+    """The store was thrown away, and the machine joined the new one: a campaign of the same name there has
+    other runs. A mount is the drive's, whoever made it, so that it is found."""
+    task = Tasks((drive_on("/dev/sdb"),)).make("run")
+    (mine,) = task.drives
+    old, new = (AgentPaths(tmp_path, client=client) for client in ("0a1b", "2c3d"))
+    with old.held():
+        write_mark(old.begun(task, mine), {"run": "00000000000000aa"})
+        write_mark(old.mounted(task, mine), {"damage": ""})
+    assert read_mark(old.begun(task, mine)) == {"run": "00000000000000aa"}
+    assert old.ran_in_this_boot(task, mine) and not new.ran_in_this_boot(task, mine)
+    assert read_mark(new.begun(task, mine)) is None and read_mark(new.mounted(task, mine)) is None
+    assert old.mount_point(task, mine) == new.mount_point(task, mine)
+
+
+def test_a_mark_of_release_0_1_is_found(tmp_path: Path) -> None:
+    """Its agent was replaced in the middle of a run: the next one begins no second run."""
+    task = Tasks((drive_on("/dev/sdb"),)).make("run")
+    (mine,) = task.drives
+    places = AgentPaths(tmp_path, client="0a1b")
+    with places.held():
+        write_mark(tmp_path / "runs" / "nightly+d1+1", {"run": "00000000000000aa"})
+    assert read_mark(places.begun(task, mine)) == {"run": "00000000000000aa"}
+    assert places.ran_in_this_boot(task, mine)
 
 
 def test_a_link_that_another_user_made_is_refused(tmp_path: Path) -> None:

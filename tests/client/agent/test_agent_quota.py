@@ -1,4 +1,5 @@
-"""A verdict that the server refuses for good is no reason to verify without end."""
+"""When a verify is tried again: a verdict that the server refuses for good is no reason to verify without
+end, and one that was killed has none."""
 
 from __future__ import annotations
 
@@ -9,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from durability.campaign.tasks import DriveStatus
-from durability.errors import NOT_STORED
+from durability.errors import EXIT_OK, NOT_STORED
 from durability.units import format_run
+from durability_client.agent import drive_work
 from durability_client.agent.agent_paths import AgentPaths
 from durability_client.agent.drive_status import TaskPart
 from durability_client.agent.drive_work import DriveWork, Setting
@@ -53,3 +55,27 @@ async def test_a_verdict_beyond_the_quota_is_not_made_again(
                 )
     assert failed.value.trouble == "not-verified"
     assert f"{NOT_STORED} (quota): this client has " in str(failed.value)
+
+
+@pytest.mark.parametrize(("ends", "tries"), [("kill -9 $$", 2), ("exit 1", 1)])
+async def test_a_verify_that_was_killed_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str, tries: int
+) -> None:
+    """As where memory is short: without a verdict the campaign would leave its cut out. What a verify says
+    itself stays."""
+    begun = tmp_path / "begun"
+    script = f"echo >> {begun}; [ $(wc -l < {begun}) -gt 1 ] || {ends}"
+    monkeypatch.setattr(drive_work, "own_command", lambda *_: ("/bin/sh", "-c", script))
+    monkeypatch.setattr(drive_work, "_BETWEEN_TRIES_S", 0.0)
+    setting = Setting(places=AgentPaths(tmp_path / "agent"), options=(), boot_id="boot")
+    setting.online.set()
+    task = Tasks((file_on(tmp_path / "target"),)).make("verify", run="00000000000000aa")
+    work = TaskPart(task, task.drives[0], lambda _: None)
+    judging = DriveWork(setting)._judge(work, tmp_path / "target", "00000000000000aa")
+    if tries > 1:
+        await judging
+        assert work.status.exit_code == EXIT_OK
+    else:
+        with pytest.raises(DriveError):
+            await judging
+    assert len(begun.read_text().splitlines()) == tries

@@ -24,7 +24,8 @@ def _report() -> Report:
     )
     profile = Profile(name="p", title="P", about="", criteria=(criterion,))
     hostile = facts(drives=(drive(model="m\x1b[31m\u202e<script>", serial="s\0"),))
-    every = evidence(campaign(12, losses=1), results=[measured(accept_result(facts=hostile))])
+    failed = accept_result(facts=hostile, complete=False, stopped="I/O error of the target\x1b[2J")
+    every = evidence(campaign(12, losses=1), results=[measured(failed)])
     return Report(
         profile=profile,
         profile_sha256="00" * 32,
@@ -54,7 +55,9 @@ def test_the_document_holds_all_evidence_as_plain_text() -> None:
     assert one["subject"]["model"].isprintable()
     (known,) = one["evidence"]["campaigns"]
     assert (len(known["cycles"]), len(known["health"]), known["result"]["tally"]["losses"]) == (12, 13, 1)
-    assert one["evidence"]["results"][0]["sha256"] == "ab" * 32
+    (result,) = one["evidence"]["results"]
+    assert (result["sha256"], result["complete"]) == ("ab" * 32, False)
+    assert result["stopped"].startswith("I/O error of the target") and result["stopped"].isprintable()
     assert one["criteria"][0]["word"] == document["decision"] == "refuse"
 
 

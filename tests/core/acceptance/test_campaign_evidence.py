@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from durability.acceptance.criteria import KINDS
+from durability.acceptance.decision import decide_on
 from durability.acceptance.drive_evidence import CampaignEvidence, campaign_evidence, subject_of
-from durability.acceptance.profile import Criterion, DecisionWord
+from durability.acceptance.known_cuts import facts_of_check, known_of_campaign, runs_of
+from durability.acceptance.profile import Criterion, DecisionWord, Profile
 from durability.bench.hashed_serials import hashed
-from durability.campaign.log_entries import CutDue, PauseAsked, ShutdownDue, StillThere
+from durability.campaign.log_entries import CutDue, PauseAsked, Paused, ShutdownDue, StillThere
 from durability.campaign.tasks import Condition
 from tests.core.acceptance.samples import campaign, evidence, row
 from tests.core.bench.results import drive, facts
@@ -78,6 +80,128 @@ def test_a_machine_that_never_came_back_shows_nothing_of_its_drive() -> None:
     assert set(found.after_cuts(lambda row: row.unsafe_shutdowns)) == {1}
     for kind in ("always-there", "capacity-kept"):
         assert word(found, kind) == "not shown"
+
+
+def armed(told: ToldCampaign, number: int) -> None:
+    """A cycle begins, and its run is armed."""
+    told.note()
+    told.say(boot=f"boot-{number + 1}")
+    run, boot = RUNS[number - 1], f"boot-{number + 1}"
+    told.say(part("armed", run=run, found=condition(unsafe=5 + number)), boot=boot)
+    assert isinstance(told.note(), CutDue)
+
+
+def after_a_cut(*, clean: int) -> ToldCampaign:
+    """A campaign with so many clean cuts, whose machine is not heard after the next one."""
+    told = ToldCampaign()
+    told.begin(told_settings())
+    told.checked()
+    for number in range(1, clean + 1):
+        cycle(told, number, back=True)
+    armed(told, clean + 1)
+    told.cut()
+    return told
+
+
+def decided(of: CampaignEvidence) -> dict[str, DecisionWord]:
+    """The word of each kind that is asked about a campaign, and of the whole."""
+    asked = [
+        Criterion(kind=kind, limit=limit, cut_class="power", required=True, reason="Because.")
+        for kind, limit in (("clean-cuts", 1.0), ("always-there", None), ("media-errors", 0.0))
+    ]
+    profile = Profile(name="p", title="P", about="", criteria=tuple(asked))
+    found = decide_on(profile, evidence(of))
+    return {one.criterion.kind: one.word for one in found.lines} | {"whole": found.word}
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_cut_of_the_cycle_under_way_counts_without_an_outcome(*, paused: bool) -> None:
+    """Its machine may never come back, and the campaign stay paused in it: what its earlier cuts showed is
+    not all that is known of the drive."""
+    told = after_a_cut(clean=1)
+    if paused:
+        told.add(Paused(reason="machine b did not come back within 120 s"))
+    assert told.state.cycle is not None
+    found = campaign_evidence(told.state, "d0")
+    assert [(one.cycle, one.word, one.cut, one.was_seen, one.under_way) for one in found.cycles] == [
+        (1, "durable", True, True, False),
+        (2, "nothing", True, False, True),
+    ]
+    assert (found.result.tally.cuts, found.result.tally.unknown, found.result.tally.bound) == (1, 1, None)
+    assert found.result.left_out[0][2].startswith("the cycle is not over")
+    assert set(decided(found).values()) == {"not shown"}
+    asked = Criterion(kind="always-there", limit=None, cut_class="power", required=True, reason="Because.")
+    said = KINDS["always-there"].look(evidence(found), asked)
+    assert (
+        said.figure
+        == "it was not seen after 1 of 2 cuts, first in cycle 2 of campaign told, which is not over"
+    )
+    assert told.state.cycle is not None and len(told.state.cycles) == 2, "the campaign itself goes on"
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("clean", [0, 1])
+def test_a_drive_that_is_gone_refuses_before_its_cycle_is_over(clean: int, *, at_once: bool) -> None:
+    """The agent says that it is missing, and the campaign is paused in that cycle; also in its first one, and
+    if the agent says so before it has heard of its next task."""
+    told = after_a_cut(clean=clean)
+    boot = f"boot-{clean + 3}"
+    if not at_once:
+        told.say(boot=boot)
+    told.say(part("failed", trouble="missing", text="/dev/sdb is not there"), boot=boot)
+    told.add(Paused(reason="drives have to be looked at"))
+    assert told.state.cycle is not None
+    found = campaign_evidence(told.state, "d0")
+    assert found.cycles[-1].trouble == "/dev/sdb is not there"
+    assert decided(found)["always-there"] == decided(found)["whole"] == "refuse"
+    assert facts_of_check(told.state, "d0") is not None, "the campaign is evidence of its drive"
+
+
+def test_a_drive_that_is_gone_before_the_next_cut_refuses() -> None:
+    """It came back after the last cut, and not to the next run."""
+    told = ToldCampaign()
+    told.begin(told_settings())
+    told.checked()
+    cycle(told, 1, back=True)
+    told.note()
+    told.say(boot="boot-3")
+    told.say(part("failed", trouble="missing", text="/dev/sdb is not there"), boot="boot-3")
+    assert told.state.cycle is not None
+    assert decided(campaign_evidence(told.state, "d0"))["always-there"] == "refuse"
+
+
+def test_a_cycle_whose_power_is_on_is_no_cut_yet() -> None:
+    """A campaign that goes on as it should keeps what it has shown."""
+    told = ToldCampaign()
+    told.begin(told_settings())
+    told.checked()
+    cycle(told, 1, back=True)
+    armed(told, 2)
+    found = campaign_evidence(told.state, "d0")
+    assert len(found.cycles) == 1 and set(decided(found).values()) == {"pass"}
+    assert runs_of(told.state, "d0") == RUNS[:1]
+
+
+def test_a_comparison_counts_the_cycle_under_way() -> None:
+    """It voids the bound of the stack that its run was on, and its run is one of the campaign's."""
+    told = after_a_cut(clean=1)
+    assert runs_of(told.state, "d0") == RUNS
+    (known,) = known_of_campaign(told.state, "d0", dict.fromkeys(RUNS, facts()))
+    assert known.proof.text == "no loss in 1 cut, 1 other with unknown outcome"
+    assert known.runs == set(RUNS)
+    (first,) = known_of_campaign(after_a_cut(clean=0).state, "d0", {RUNS[0]: facts()})
+    assert first.proof.text == "1 cut with unknown outcome"
+
+
+def test_a_verdict_that_is_there_counts_before_the_cycle_is_over() -> None:
+    """Another machine of the campaign may be the one that does not come back."""
+    for verdict, words in (("durable", "pass"), ("loss", "refuse")):
+        told = after_a_cut(clean=0)
+        told.say(boot="boot-3")
+        told.say(part("done", run=RUNS[0], found=condition(unsafe=7)), boot="boot-3")
+        told.judge(verdict=verdict)
+        assert told.state.cycle is not None
+        assert decided(campaign_evidence(told.state, "d0"))["clean-cuts"] == words
 
 
 def shut_down(told: ToldCampaign, number: int) -> None:

@@ -38,6 +38,12 @@ def run(device: Device = Device(), **changes: Any) -> Result:  # noqa: B008  # f
     return simulate(device, **{"cells": CELLS, **changes})
 
 
+def other_drive(device: Device = Device(), *, number: int = 2, **changes: Any) -> Result:  # noqa: B008
+    """A result of another drive of the same model."""
+    own = {"facts": facts(drives=(drive(serial=f"S4X-000{number}"),)), "seed": number}
+    return run(device, **{**own, **changes})
+
+
 def compared(*results: Result) -> Comparison:
     return compare([(f"{chr(ord('A') + index)}.json", result) for index, result in enumerate(results)])
 
@@ -133,7 +139,7 @@ def test_one_cause_of_refusal_is_one_line() -> None:
 def test_ratios_are_given_across_plausibilities_with_one_caveat() -> None:
     """A device that does no media work at a flush beats one that does: the caveat says so, once."""
     honest = Device(flush_ns=8_000, dirty_ns=600_000, dirty_bytes_per_s=2e9)
-    found = compared(run(honest), run(seed=2))
+    found = compared(run(honest), other_drive())
     assert all(row.against[0].ratio is not None for row in found.rows if row.basis != "pace")
     assert "a drive that ignores flushes always wins" in found.caveat
     assert "A.json: consistent with an honoured volatile cache" in found.caveat
@@ -145,7 +151,7 @@ def test_ratios_are_given_across_plausibilities_with_one_caveat() -> None:
 def test_proofs_settle_it() -> None:
     """With both drives proven there is no caveat, and the answer names the faster one with its cuts."""
     proof = Proof(cuts=59, losses=0, bound=0.0496, cut_class="power", source="campaign x", lost_in="")
-    found = compare([("a", run()), ("b", run(SLOW, seed=2))], (proof, replace(proof, cuts=64)))
+    found = compare([("a", run()), ("b", other_drive(SLOW))], (proof, replace(proof, cuts=64)))
     assert found.caveat == "" and found.proofs[1] is not None and found.proofs[1].cuts == 64
     assert found.answers == (
         "Take a: it commits 2 times as fast as b, and both are proven, in 59 and 64 cuts.",
@@ -162,7 +168,7 @@ def test_a_platter_that_is_overtaken_is_suspicious_without_a_flush_too() -> None
     media = (Medium(name="sda", rpm=7200, link_bytes_per_s=600_000_000, link="SATA 6.0 Gbps"),)
     disk = run(Device(flushes=0.0), facts=where, media=media)
     proof = Proof(cuts=59, losses=0, bound=0.0496, cut_class="power", source="campaign x", lost_in="")
-    pair = [("a", disk), ("b", run(SLOW, seed=2))]
+    pair = [("a", disk), ("b", other_drive(SLOW))]
     (answer,) = compare(pair).answers
     assert answer.startswith("Do not take a: it committed faster than its platter turns.")
     volume = replace(disk, media=(replace(media[0], link="PCIe 8.0 GT/s x8"),))
@@ -188,8 +194,8 @@ def test_three_proven_results_get_one_choice() -> None:
     found = compare(
         [
             ("a", run(slowest, cells=(HEADLINE,))),
-            ("b", run(SLOW, seed=2, cells=(HEADLINE,))),
-            ("c", run(seed=3, cells=(HEADLINE,))),
+            ("b", other_drive(SLOW, cells=(HEADLINE,))),
+            ("c", other_drive(number=3, cells=(HEADLINE,))),
         ],
         [proof] * 3,
     )
@@ -340,9 +346,11 @@ def test_a_set_up_that_sends_no_flush_is_not_taken() -> None:
     fast = run(Device(flushes=0.0), seed=2)
     found = compare([("default.json", safe), ("nobarrier.json", fast)], [proof, proof])
     assert found.answers == (
-        "Do not take nobarrier.json: it acknowledged commits without a flush to any drive. Take default.json:"
-        " it is proven in 59 cuts.",
+        "Both results are of one drive (serial S4X-0001 7). Do not use nobarrier.json: it acknowledged"
+        " commits without a flush to any drive. default.json is proven in 59 cuts.",
     )
+    elsewhere = compare([("a", safe), ("b", other_drive(Device(flushes=0.0)))], [proof, proof])
+    assert elsewhere.answers[0].startswith("Do not take b: it acknowledged commits without a flush")
     assert found.caveat.startswith("The rate of nobarrier.json is worth nothing")
 
 
@@ -352,11 +360,38 @@ def test_cuts_outweigh_times_that_no_platter_allows() -> None:
     turning = (Medium(name="sda", rpm=7200, link_bytes_per_s=600_000_000, link=""),)
     disk = run(facts=facts(drives=(drive(rotational=True),)), media=turning)
     proof = Proof(cuts=59, losses=0, bound=0.0495, cut_class="power", source="campaign x", lost_in="")
-    pair = [("a", run(SLOW, seed=2)), ("b", disk)]
+    pair = [("a", other_drive(SLOW)), ("b", disk)]
     (said,) = compare(pair, [proof, proof]).answers
     assert said.startswith("Take b: it commits 2 times as fast as a") and "both are proven" in said
     (said,) = compare(pair, [proof, replace(proof, cuts=5, bound=0.45)]).answers
     assert said.startswith("Do not take b: it committed faster than its platter turns.")
+
+
+def test_two_runs_of_one_drive_are_answered_as_such() -> None:
+    """Whether its serial is shown or hidden; another drive of the model is another drive."""
+    proof = Proof(cuts=59, losses=0, bound=0.0495, cut_class="power", source="campaign x", lost_in="")
+    one, slower = run(), run(SLOW, seed=2)
+    (said,) = compare([("before", one), ("after", slower)], (proof, proof)).answers
+    assert said == (
+        "Both results are of one drive (serial S4X-0001 7): before commits 2 times as fast as after. The"
+        " ratio is between two runs or set-ups of it. It is proven in 59 cuts."
+    )
+    (hidden,) = compare([("before", one), ("after", hash_serials(slower))]).answers
+    assert hidden.startswith("Both results are of one drive (serial sha256:")
+    assert compared(one, other_drive(SLOW)).answers[0].startswith("Do not choose yet: ")
+
+
+def test_quick_results_that_lie_apart_differ() -> None:
+    """Three rounds have no interval. A drive 28 times as fast is taken, and measured once more."""
+    proof = Proof(cuts=59, losses=0, bound=0.0495, cut_class="power", source="campaign x", lost_in="")
+    disk = run(Device(write_ns=5e5, flush_ns=5e5), cells=QUICK, mode="quick")
+    pair = [("disk", disk), ("ssd", other_drive(cells=QUICK, mode="quick"))]
+    (said,) = compare(pair, (proof, proof)).answers
+    assert said.startswith("Take ssd: it commits 28 times as fast as disk (in too few rounds to be sure)")
+    assert said.endswith("Measure once more to be sure.")
+    alike = [pair[1], ("twin", other_drive(number=3, cells=QUICK, mode="quick"))]
+    (said,) = compare(alike, (proof, proof)).answers
+    assert said.endswith("too few rounds to tell their speeds apart. Measure both again without --quick.")
 
 
 def test_one_row_decides() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from durability.bench.catalogue import HEADLINE
-from durability.bench.hashed_serials import hash_serials, marks_of
+from durability.bench.hashed_serials import are_of_one_drive, hash_serials, marks_of
 from durability.bench.result import Result, decode, encode
 from durability.formats.documents import to_json, to_value
 from durability.formats.facts import Facts, TargetWarning
@@ -95,3 +95,24 @@ def test_a_serial_that_any_drive_may_have_is_not_hidden(serial: str) -> None:
 def test_a_target_without_file_system_is_fine() -> None:
     """A bare device has no UUID to hide."""
     assert hashed_facts(facts(file_system=None)).file_system is None
+
+
+def test_results_of_one_drive_are_seen_to_be_so() -> None:
+    """Serials must be a drive's own, and agree; what an adapter gives to every drive in it is told apart by
+    the rest, and what one of them does not tell is not compared."""
+    one = facts()
+    assert are_of_one_drive(one, facts(drives=(drive(firmware="2.0", write_cache="write through"),)))
+    assert are_of_one_drive(hashed_facts(one), hashed_facts(facts(path="/mnt")))
+    assert are_of_one_drive(one, facts(drives=(drive(model="", size_bytes=0),)))
+    pair = (drive(), drive(name="sdb", serial="S2"))
+    assert are_of_one_drive(facts(drives=pair), facts(drives=pair[::-1]))
+    for other in (
+        (drive(serial="S2"),),
+        (drive(model="Model Two"),),
+        (drive(size_bytes=1 << 30),),
+        pair,
+        (),
+    ):
+        assert not are_of_one_drive(one, facts(drives=other))
+    nobody = facts(drives=(drive(serial="QM00001"),))
+    assert not are_of_one_drive(nobody, nobody)

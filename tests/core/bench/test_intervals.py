@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
+import tracemalloc
 from collections import Counter
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durability.bench.intervals import CONFIDENCE, ROUNDS_MIN, Ratio, paired_ratio, percentile, ratio, spread
+from durability.bench.intervals import CONFIDENCE, ROUNDS_MIN, paired_ratio, percentile, ratio, spread
 from durability.formats.histogram import PERCENTS, FineHistogram, supported
 
 RATES = st.lists(st.floats(0.01, 1e6), min_size=1, max_size=12)
@@ -126,7 +127,60 @@ def test_too_few_rounds_have_no_interval(rounds: int) -> None:
     values = [float(number) for number in range(1, rounds + 1)]
     found, against = spread(values), ratio([9 * value for value in values], values)
     assert found is not None and found.low is None and found.high is None
-    assert against == Ratio(value=9.0, low=None, high=None) and not against.shows_difference
+    assert against is not None and not against.shows_difference and not against.has_interval
+    assert (against.value, against.low, against.high) == (9.0, None, None)
+
+
+@pytest.mark.parametrize(
+    ("of", "to", "apart"),
+    [
+        ([4.0, 5.0, 6.0], [1.0, 2.0, 3.0], True),
+        ([1.0, 2.0, 3.0], [4.0, 5.0, 6.0], True),
+        ([3.0, 5.0, 6.0], [1.0, 2.0, 3.0], False),
+        ([5.0, 6.0], [1.0, 2.0, 3.0], False),
+        ([4.0] * 5, [1.0] * 5, True),
+    ],
+)
+def test_rounds_lie_apart_if_none_is_among_the_others(
+    of: list[float], to: list[float], *, apart: bool
+) -> None:
+    """Three of each are needed: of fewer, chance alone does so too often."""
+    found = ratio(of, to)
+    assert found is not None and found.apart == found.inverse().apart == apart
+    pairs = paired_ratio([2.0, 3.0, 4.0], [1.0, 2.0, 3.0])
+    mixed = paired_ratio([2.0, 1.0, 4.0], [1.0, 2.0, 3.0])
+    assert pairs is not None and mixed is not None and (pairs.apart, mixed.apart) == (True, False)
+
+
+def test_many_rounds_take_little_memory() -> None:
+    """A result may have 100 rounds of each of 512 cells: no ratio makes all of a million pairs of medians."""
+    rng = np.random.default_rng(11)
+    of, to = (np.exp(rng.normal(0, 0.1, 100)).tolist() for _ in range(2))
+    ratio(of, to)  # what is kept of the number of rounds
+    tracemalloc.start()
+    try:
+        assert ratio(of, to) is not None
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 1 << 20
+
+
+@pytest.mark.parametrize("rounds", [10, 22, 24, 50, 99, 100])
+def test_the_interval_of_a_ratio_is_that_of_many_draws(rounds: int) -> None:
+    """However many rounds there are: drawn at random, ratios of medians have it too, but for the chance of
+    the draws. Against rounds that are all alike it is the interval of the median, exactly."""
+    rng = np.random.default_rng(rounds)
+    of, to = (np.exp(rng.normal(0, 0.1, rounds)) for _ in range(2))
+    found = ratio(of.tolist(), to.tolist())
+    draws = [np.median(rng.choice(values, (20_000, rounds)), axis=1) for values in (of, to)]
+    low, high = np.quantile(draws[0] / draws[1], [0.025, 0.975])
+    assert found is not None and (found.low, found.high) == pytest.approx((low, high), rel=0.01)
+    alone, alike = spread(of.tolist()), ratio(of.tolist(), [1.0] * rounds)
+    assert alone is not None and alike is not None
+    assert (alike.low, alike.high) == pytest.approx((alone.low, alone.high), rel=1e-11)
+    inverse = ratio([1.0] * rounds, of.tolist())
+    assert inverse is not None and inverse.low == pytest.approx(1 / (alone.high or 0), rel=1e-11)
 
 
 def test_nothing_comes_of_nothing() -> None:

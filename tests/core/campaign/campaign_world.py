@@ -6,14 +6,17 @@ may say, which shares no code with the fold.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import partial
 from random import Random
 
 from durability.campaign.definition.campaign_file import read_campaign
 from durability.campaign.definition.settings import Settings
 from durability.campaign.log_entries import (
+    Checked,
     CycleBegan,
     CycleEnded,
     DriveLeft,
@@ -41,6 +44,7 @@ from durability_lab.simulated_rig.virtual_time import Agenda, S
 
 ENTRIES_AT_ONCE_MAX = 100  # without any time between them
 BOOT_WITHIN_S = 120.0
+WEEKS_DAYS = 40  # after which no check holds
 ASKS_IN_A_ROW_MAX = 600  # of one switch, in one phase of one cycle; each start of the server has 90
 
 FILE = """
@@ -265,11 +269,22 @@ class Account:
                 assert counted >= self.settings.cuts or drive.name in self.left, f"{drive.name}: {counted}"
 
 
-class World:
-    """A campaign with all its parts. `words`: what the judge says, one after the other, then durable."""
+class DatedServer(MemoryServer):
+    """A server whose date may go on by `days`, in which nothing else happens."""
 
-    def __init__(self, settings: Settings, *, seed: int = 1) -> None:
+    days = 0
+
+    def _wall(self) -> str:
+        return (datetime.fromisoformat(super()._wall()) + timedelta(days=self.days)).isoformat()
+
+
+class World:
+    """A campaign with all its parts. `words`: what the judge says, one after the other, then durable.
+    `counts`: whether drives count unsafe shutdowns."""
+
+    def __init__(self, settings: Settings, *, seed: int = 1, counts: bool = False) -> None:
         self.settings = settings
+        self.counts = counts
         self.account = Account(settings)
         self.words: list[str] = []
         self.gone: set[str] = set()
@@ -291,7 +306,12 @@ class World:
             PlayedSwitch(go=partial(self._switched, number), answer_s=self._answer_s)
             for number in range(len(settings.power))
         ]
-        self.server = MemoryServer(
+        self.reported: set[str] = set()  # runs that the log calls armed
+        self.power_losses: list[tuple[str, int, bool]] = []  # drive, entries before, by hand
+        self.by_hand = False
+        self.must_check = False  # before another cycle
+        self.agents_killed = False
+        self.server = DatedServer(
             self.agenda, PlayedController(self.agenda, self.switches), self._look_up, self._added
         )
         self.machines = {
@@ -406,6 +426,7 @@ class World:
                 )
                 if self.settings.subject == "drive" and word in ("durable", "kept"):
                     assert self.runs[run].lost_power, f"{word}, and {drive} kept its power: {self.story()}"
+        self._hold_against_truth(entry)
         self.account.take(entry)
         asked = entry.happening
         is_off = isinstance(asked, PowerAsked) and asked.operation == "off"
@@ -417,6 +438,51 @@ class World:
                 self.kill_in = 0
                 self.kill_server()
                 raise ServerDiedError
+
+    def _hold_against_truth(self, entry: Entry) -> None:
+        """Passing means that the check's own switches cut each drive, and it fails for what happened since it
+        began. After weeks it comes first. No agent says that it was restarted if none was."""
+        match entry.happening:
+            case DriveReported(status=status) if status.text == "the agent was restarted":
+                assert self.agents_killed, f"no agent was restarted: {self.story()}"
+            case CycleBegan(cycle=cycle):
+                assert not self.must_check or not cycle, f"no check after weeks: {self.story()}"
+                self.must_check = False
+            case DriveReported(what="run", status=status) if status.state == "armed":
+                self.reported.add(status.run)
+            case Checked(problems=problems):
+                for drive in self.account.cycle.drives if self.account.cycle is not None else ():
+                    since = [each for each in self.power_losses if each[0] == drive and each[1] >= self.began]
+                    cut = sum(not by_hand for _, _, by_hand in since)
+                    assert problems or cut, f"the check passed, and did not cut {drive}: {self.story()}"
+                    mine = [problem for problem in problems if problem.startswith(f"drive {drive}:")]
+                    for problem in mine:
+                        rose = re.search(r"rose by \d+ in (\d+) cut", problem)
+                        assert rose is None or cut > int(rose[1]), f"{problem}: {self.story()}"
+                        assert "stayed at" not in problem or not cut, f"{problem}: {self.story()}"
+            case _:
+                pass
+
+    @property
+    def began(self) -> int:
+        """The number of the entry with which the cycle under way began."""
+        kinds = (value["happening"]["kind"] for value in reversed(self.server.log))  # type: ignore[index,call-overload]
+        return len(self.server.log) - next(at for at, kind in enumerate(kinds) if kind == "cycle-began")
+
+    def switch_by_hand(self, name: str) -> None:
+        """In a pause, somebody switches a machine off and on at once."""
+        machine = self.machines[name]
+        if machine.power and not self.dark:
+            self.by_hand = True
+            machine.switch_off()
+            machine.switch_on()
+            self.by_hand = False
+
+    def let_weeks_go(self) -> None:
+        """A pause takes weeks, and is over."""
+        self.server.days += WEEKS_DAYS
+        self.must_check = True
+        self.server.resume()
 
     def _may_go_off(self, switch: int) -> None:
         """A server that was away for long has heard a machine before it switches it off, or waited for it."""
@@ -489,7 +555,7 @@ class World:
             emulated=False,
             ready_s=1.0,
             power_cycles=self._cuts[drive],
-            unsafe_shutdowns=None,
+            unsafe_shutdowns=self._cuts[drive] if self.counts else None,
             media_errors=0,
             spare_percent=100,
             used_percent=0,
@@ -504,6 +570,9 @@ class World:
         cycle = self.server.state.cycle
         known = cycle.runs.get(drive) if cycle is not None else None
         assert last is None or last != known, "an armed run was overwritten before its verdict"
+        assert not self.must_check, f"a run began before the check: {self.story()}"
+        if part.fresh and last in self.reported:
+            assert self.runs[last].verified, f"run {last} was erased without a verdict: {self.story()}"
         run = f"{len(self.runs) + 1:016x}"
         self.runs[run] = RunTruth(drive, moment="load" if part.arm is None else part.arm.moment)
         self.on_drive[drive] = self.going[drive] = run
@@ -517,6 +586,7 @@ class World:
     def lose_power(self, drive: str) -> None:
         """The power goes."""
         self._cuts[drive] += 1
+        self.power_losses.append((drive, len(self.server.log), self.by_hand))
         run = self.going.pop(drive, None)
         if run is not None:
             self.runs[run].lost_power = self.runs[run].is_armed

@@ -29,6 +29,7 @@ from durability.campaign.tasks import Condition
 from tests.core.campaign.told_campaign import (
     OTHER_RUN,
     RUN,
+    S,
     ToldCampaign,
     begun,
     condition,
@@ -348,8 +349,40 @@ def test_writers_that_never_stop_are_not_cut_at_idle() -> None:
     held = WritersHeld(in_s=0)
     assert told.steps(later_s=9) == [UnlessStill((RUN,), held), WaitFor(1.0)]
     assert told.steps(later_s=10) == [UnlessStill((RUN,), held), Ask(0, "off")]
-    told.add(held)  # it came back to a server, with new credit, and has another hour
+    told.add(held)  # it came back to a server, with new credit
     assert told.steps(later_s=3500) == [WhenStill((RUN,), stopped)]
+
+
+@pytest.mark.parametrize("idle_s", [10.0, 7200.0])
+def test_writers_that_come_back_again_and_again_are_not_held_without_end(idle_s: float) -> None:
+    """The hour in which they must stop is counted from when they were held first; one time at idle is no part
+    of it, since a run may come back at its end."""
+    told = ToldCampaign()
+    settings = told_settings(moment="idle")
+    (arm,) = settings.arms
+    told.begin(replace(settings, arms=(replace(arm, idle_s=idle_s),)))
+    told.add(Checked(problems=()))
+    told.note()
+    told.say()
+    told.say(part("armed", run=RUN))
+    assert isinstance(told.note(), CutDue)
+    told.now_ns += 200 * S
+    began_ns = told.now_ns
+    told.add(WritersHeld(in_s=0))
+    back_s = 0.9 * idle_s
+    for _ in range(2000):
+        (step,) = told.steps(later_s=3)
+        if isinstance(step, Note):
+            break
+        assert step == WhenStill((RUN,), WritersHeld(in_s=idle_s))
+        told.now_ns += 3 * S
+        told.add(step.happening)
+        assert told.steps(later_s=back_s)[0] == UnlessStill((RUN,), WritersHeld(in_s=0))
+        told.now_ns += int(back_s * S)
+        told.add(WritersHeld(in_s=0))
+    given_up = told.note(later_s=3)
+    assert isinstance(given_up, Abandoned) and "still wrote after" in given_up.text
+    assert 3600 + idle_s <= (told.now_ns - began_ns) / S <= 3600 + 2 * idle_s + 60
 
 
 def test_each_server_holds_the_writers_before_their_credit_is_looked_at() -> None:

@@ -212,7 +212,8 @@ def test_what_an_earlier_boot_of_the_server_received_is_old(plan: Plan) -> None:
     assert counts(case, plan, 2010) == (10, 10, 10, 10)
     window = loss_window(case, proven=(2010,), oldest_lost=(1500,))
     assert window is not None
-    assert (window.ms_min, window.ms_max, window.operations) == (pytest.approx(1199.5), None, 2010)
+    assert window.ms_min == pytest.approx(1199.5)
+    assert (window.ms_max, window.operations) == (None, 2010)
     later = loss_window(case, proven=(2010,), oldest_lost=(2001,))
     assert later is not None and (later.ms_min, later.ms_max, later.operations) == (0, None, 10)
     forgotten = loss_window(replace(case, events=()), proven=(2010,), oldest_lost=(1500,))

@@ -262,7 +262,7 @@ def test_rule_14_the_cut_is_an_interval(plan: Plan, disk: Disk) -> None:
     slot = disk.slot_of(0, ACKED - 99)
     disk.put(0, slot, disk.record(0, slot, disk.newest(0, slot, ACKED - 100)))
     window = judged(case, plan, scan(disk, (ACKED,))).window
-    assert window is not None
+    assert window is not None and window.ms_max is not None
     assert window.ms_max - window.ms_min >= (latest - earliest) / MS
     assert window.operations == 100
 

@@ -504,12 +504,12 @@ def name_of_an_earlier_run_beside_a_target_of_an_unknown_place() -> str:
     return _beside("overwrite", ".0.1", armed=facts(path_in_file_system=""), now=now)
 
 
-def _left_behind(workload: str, *, now: Facts, armed: Facts | None = None, **kept: bytes) -> str:
-    """The answer on a target of `workload` with `kept` of the files that belong to it."""
+def _left_behind(workload: str, *, now: Facts) -> str:
+    """The answer on a target of `workload` without the files that belong to it."""
     plan = plan_of(workload=workload)
     disk = disk_of(plan, ACKED)
-    disk.files = {MAIN: disk.files[MAIN], **kept}
-    return judged(disk, make_case(plan, (ACKED,), armed=armed or facts(file_id="7")), now=now)
+    disk.files = {MAIN: disk.files[MAIN]}
+    return judged(disk, make_case(plan, (ACKED,), armed=facts(file_id="7")), now=now)
 
 
 def _moved(**changes: Any) -> Facts:

@@ -17,6 +17,7 @@ from durability.campaign.definition.campaign_file import read_campaign
 from durability.campaign.definition.settings import DriveUnderTest, Settings, check
 from durability.campaign.log_entries import Entry, PowerAsked, WritersHeld, entry_from_value
 from durability.campaign.results import results
+from durability.errors import RefusedError
 from durability.formats.documents import to_value
 from durability.protocol import messages
 from durability.units import format_run
@@ -383,6 +384,16 @@ async def test_news_go_to_the_operators_command(
         "campaign trial: ssd is no longer tested: loss in cycle 1",
         "campaign trial: over: no drive is left to test",
     ]
+
+
+async def test_a_command_for_news_that_cannot_be_run_is_refused(
+    lab: Lab, sqlite_url: str, power: Path, tmp_path: Path
+) -> None:
+    """Before the check: as with the commands of a switch, people learn of it while they are there."""
+    running = await lab.start(sqlite_url)
+    missing = tmp_path / "tell-me"
+    with pytest.raises(RefusedError, match=f"there is no program {missing}"):
+        await begin(lab, running, settings_of(power, notify=f"{missing} now"), check_only=True)
 
 
 async def until_lines(path: Path, count: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""News that a server was giving when it died."""
+"""News that a server was giving when it died, news without its store, and commands that cannot be run."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from durability.campaign.log_entries import StrangerHeard
+import pytest
+
+from durability.campaign.log_entries import PauseAsked, Paused, StrangerHeard
+from durability.errors import RefusedError, StoreError
+from durability.formats.case import Case
+from durability_server.campaigns import campaign_task
 from durability_server.campaigns.campaign_logs import CampaignLog
-from durability_server.campaigns.notifications import News
+from durability_server.campaigns.campaign_task import CampaignTask
+from durability_server.campaigns.notifications import News, require_program
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
 from tests.core.campaign.test_entries import BEGAN
+from tests.server.campaigns.test_unreadable_runs import _NoSwitches
 from tests.waiting import until
 
 NAME = "trial"
@@ -41,3 +48,73 @@ async def test_only_the_last_news_come_twice(sqlite_url: str, tmp_path: Path) ->
     freed.touch()
     await give("one", "two", "two", "three")
     await thread.close(store.close)
+
+
+@pytest.mark.parametrize("paused", [False, True])
+async def test_a_campaign_whose_steps_fail_for_long_calls_the_command(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paused: bool
+) -> None:
+    """The store is away, so no entry can say it: the command is called once for each failure. One that people
+    paused has no step to take."""
+    monkeypatch.setattr(campaign_task, "ALARM_S", 0.2)
+    monkeypatch.setattr(campaign_task, "RETRY_S", 0.02)
+    told = tmp_path / "told"
+    told.touch()
+    store, thread = Store(sqlite_url), StoreThread()
+    await thread.call(store.open)
+    log = CampaignLog(NAME, store.campaigns, thread, boot_id="boot")
+    began = replace(BEGAN, settings=replace(BEGAN.settings, notify=f"sh -c 'echo \"$0\" >> {told}'"))
+    assert await log.begin(lambda _: began, home="here", after=0)
+    if paused:
+        await log.add(lambda _: [PauseAsked(stop=False), Paused(reason="")])
+    away, tries = True, 0
+
+    async def claim() -> bool:
+        nonlocal tries
+        tries += 1
+        if away:
+            raise StoreError("its disk is full")
+        return True
+
+    async def case(run: int) -> Case:
+        raise RefusedError("run-unknown", "none")
+
+    async def still(run: int) -> bool:
+        return True
+
+    task = CampaignTask(
+        log,
+        _NoSwitches(),
+        claim=claim,
+        case=case,
+        hold=lambda run: None,
+        is_still=still,
+        news=News(log, store.campaigns, thread, announce=lambda who, what: None),
+        shared=True,
+    )
+    work = asyncio.create_task(task.work())
+    try:
+        for count in (1, 2):
+            before, away = tries, True
+            await until(lambda before=before: tries > before + 50)  # type: ignore[misc]
+            if not paused:
+                await until(lambda count=count: len(told.read_text().splitlines()) == count)  # type: ignore[misc]
+            away = False
+            await until(lambda: task._failing_ns is None)
+        lines = told.read_text().splitlines()
+        assert len(lines) == (0 if paused else 2), lines
+        assert all(line.startswith("campaign trial: no step could be taken for 0 s: its") for line in lines)
+    finally:
+        work.cancel()
+        await asyncio.wait([work])
+        await thread.close(store.close)
+
+
+def test_a_command_whose_program_is_not_there_is_refused(tmp_path: Path) -> None:
+    """As a switch's are: nobody would be told of a loss in the night."""
+    require_program("")
+    require_program("sh -c true")
+    (tmp_path / "mail").write_text("")
+    for command in ("/no/such/program now", f"{tmp_path}/mail"):
+        with pytest.raises(RefusedError, match="there is no program /"):
+            require_program(command)

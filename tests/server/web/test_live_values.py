@@ -19,7 +19,7 @@ from durability.formats.documents import to_value
 from durability.formats.histogram import Histogram
 from durability.formats.run_statistics import Statistics, statistics_to_value
 from durability.protocol import messages
-from durability.units import format_run, percent
+from durability.units import few_digits, format_run, percent
 from durability_client.campaigns.campaign_results import health_to_value, results_to_value
 from durability_client.campaigns.campaign_text import status_value
 from tests.core.bench.results import Device, drive, facts, simulate
@@ -241,7 +241,9 @@ async def test_kept_results_are_compared_as_by_the_command(
     for result in measured:
         keep = messages.KeepResult(summary=to_value(summary_of(result)), body=pack_body(result))
         names.append((await owner.ask(keep, messages.ResultKept)).result)
-    await page.text_with("/results", *(f'value="{name}"' for name in names), "Fast", "Slow")
+    moved = [few_digits((summary_of(one).bytes_per_s or 0) / 1e6) for one in measured]
+    listed = [*(f'value="{name}"' for name in names), *(f"<td>{one}</td>" for one in moved)]
+    await page.text_with("/results", *listed, "Fast", "Slow", "MB/s")
     address = "/compare?" + "&".join(f"result={name}" for name in names)
     text = html.unescape((await page.get(address)).text)
     compared = compare(list(zip(("Fast", "Slow", "Noisy"), measured, strict=True)))

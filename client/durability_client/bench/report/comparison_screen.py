@@ -32,16 +32,18 @@ _NAMES = {  # the cells that decide, in plain words
 
 
 def show_comparison_screen(comparison: Comparison, console: Console) -> None:
-    """The answer, refusals, a row for each result, the cells that decide with bars, and where the rest is."""
+    """The answer, under which other conditions it was measured, refusals, a row for each result, the cells
+    that decide with bars, and where the rest is."""
     width = min(console.width, SCREEN_WIDTH_MAX)
-    show_answer(comparison, console)
+    answered = [*_answer(comparison, width, conditions=True)]
+    for line in answered:
+        console.print(line, soft_wrap=True)
     for refusal in comparison.refusals:
         for line in said("", "", f"not comparable: {refusal}", width):
             console.print(line, soft_wrap=True)
-    used = sum(1 for _ in _answer(comparison, width))
     below = [Text(), *_results(comparison, width)]
     warnings = [cut_to(f"warning {one}", width) for one in comparison.warnings]
-    room = SCREEN_HEIGHT_MAX - used - len(below) - 2
+    room = SCREEN_HEIGHT_MAX - len(answered) - len(below) - 2
     lines_each = 1 + len(comparison.labels)
     cells = [*_cells(comparison, width)][: max(0, room - bool(warnings)) // lines_each * lines_each]
     told = warnings[: max(1, room - len(cells))]
@@ -60,12 +62,17 @@ def show_answer(comparison: Comparison, console: Console) -> None:
         console.print(line, soft_wrap=True)
 
 
-def _answer(comparison: Comparison, width: int) -> Iterator[Text]:
+def _answer(comparison: Comparison, width: int, *, conditions: bool = False) -> Iterator[Text]:
     if not comparison.rows:
         return
     for text in filter(None, (*comparison.answers, comparison.choice)):
         for line in said("answer", "", text, width):
             line.stylize("bold", 8)
+            yield line
+    if conditions and comparison.conditions:
+        unlike = f"measured under different conditions: {', '.join(comparison.conditions)}"
+        for line in said("but", "", unlike, width):
+            line.stylize("yellow", 8)
             yield line
     if comparison.caveat:
         for line in said("caveat", "", comparison.caveat, width):
@@ -95,6 +102,8 @@ def _results(comparison: Comparison, width: int) -> Iterator[Text]:
         if number:
             line.stylize(_STYLES[proof.word] if proof is not None else "bold yellow", len(start) + 2)
         yield line
+    if comparison.other_cell:
+        yield Text(cut_to(f"({comparison.other_cell})", width))
 
 
 def _classic(comparison: Comparison) -> Iterator[tuple[str, Row]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from textwrap import TextWrapper
 from typing import TypeAlias
 
@@ -30,6 +31,7 @@ from durability_client.bench.report import small_charts
 from durability_client.system.terminal import SCREEN_HEIGHT_MAX, SCREEN_WIDTH_MAX, cut_to
 
 LABEL = 8  # width of the words on the left
+_EMPTY = 3  # lines between parts of the screen, which go first if it is full
 _SPARK_BARS = 24
 STYLES = {
     "steady": "green",
@@ -44,29 +46,63 @@ _DECADES = (10.0, 1e5)  # commits per second on the axis of published drives
 
 def show_screen(result: Result, console: Console, *, joined: bool = True) -> None:
     """Title, four lines, classic rates, pictures, warnings, and where all figures are: as much of it as fits
-    `SCREEN_HEIGHT_MAX` lines, the four lines and the classic rates in any case. `joined`: this machine has a
-    server, so the next command works on it."""
+    `SCREEN_HEIGHT_MAX` lines, the four lines and the table of classic rates in any case. `joined`: this
+    machine has a server, so the next command works on it."""
     found, width = bottom_line(result), min(console.width, SCREEN_WIDTH_MAX)
-    head = [
-        Text(cut_to(_title(result), width), style="bold"),
-        Text(),
-        *_four_lines(found, width, joined=joined),
-        Text(),
+    title = Text(cut_to(_title(result), width), style="bold")
+    four, rates = list(_four_lines(found, width, joined=joined)), list(_classic_table(result))
+    room = SCREEN_HEIGHT_MAX - len([title, *four, *rates]) - 1  # the last
+    cost = list(_cost(result, width))
+    cost = cost if len(cost) <= room else []  # the table has both rates
+    classic, room = [*rates, *cost], room - len(cost)
+    # What the line `steady` names is not repeated.
+    warnings = [
+        one.text
+        for one in (*result_warnings(result), *result.facts.warnings)
+        if one.text not in found.disturbances
     ]
-    classic = list(classic_lines(result, width))
-    standing, curves = list(_standing(found, width)), list(_curves(result, width))
-    warnings = (*result_warnings(result), *result.facts.warnings)
-    told = [_warning(warning.text, width) for warning in warnings]
-    room = SCREEN_HEIGHT_MAX - len(head) - len(classic) - 2  # an empty line and the last
-    shown = standing if len(standing) <= room else []
-    room -= len(shown)
-    curves = curves[: max(0, room - bool(told))]
-    told = told[: max(1, room - len(curves))]
-    pictures = [*classic, *shown, *curves]
-    hidden = f"; {counted(len(warnings) - len(told), 'more warning')}" if len(told) < len(warnings) else ""
+    below = _below(result, found, width, room - _EMPTY - bool(warnings))
+    least = min(1, max(0, room))
+    told = [_warning(text, width) for text in warnings[: max(least, room - _EMPTY - len(below.lines))]]
+    left_out = [counted(len(warnings) - len(told), "more warning")] if len(told) < len(warnings) else []
+    left_out += ["a best size"] if below.lacks_size else []
+    hidden = f"; {', '.join(left_out)}" if left_out else ""
     last = Text(f"All tables: durability bench --show FILE --full{hidden}", style="dim")
-    for line in (*head, *pictures, *([Text()] if pictures else []), *told, last):
+    pictures = [*classic, *below.lines]
+    gap = [Text()] if pictures else []
+    for line in _fitted([title, Text(), *four, Text(), *pictures, *gap, *told, last]):
         console.print(line, soft_wrap=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Below:
+    """Pictures that fit, and whether a sentence on the best size does not."""
+
+    lines: tuple[Text, ...]
+    lacks_size: bool
+
+
+def _below(result: Result, found: BottomLine, width: int, room: int) -> _Below:
+    """What fits `room` lines: sentences on the best size before curves, and these before the kinds of
+    published drives, which the line `place` names too. A sentence is whole or left out."""
+    curves, standing = _curves(result, width), list(_standing(found, width))
+    sizes = [list(said("", "", best.text, width)) for best in best_sizes(result)]
+    fitting: list[Text] = []
+    for sentence in sizes:
+        if len(fitting) + len(sentence) <= room:
+            fitting += sentence
+    kept = curves.kept(max(0, room - len(fitting)))
+    if len(standing) <= room - len(fitting) - len(kept.all):
+        kept = replace(kept, before=(*standing, *kept.before))
+    lines = (*kept.before, *fitting, *kept.after)
+    return _Below(lines=lines, lacks_size=len(fitting) < sum(map(len, sizes)))
+
+
+def _fitted(lines: list[Text]) -> list[Text]:
+    """The lines without some of the empty ones, the last first, if there are too many."""
+    while len(lines) > SCREEN_HEIGHT_MAX and (empty := [at for at, line in enumerate(lines) if not line]):
+        lines = [line for at, line in enumerate(lines) if at != empty[-1]]
+    return lines
 
 
 def show_lines(result: Result, console: Console, *, joined: bool = True) -> None:
@@ -180,7 +216,25 @@ def _at(rate: float, room: int) -> int:
     return round(min(1.0, max(0.0, share)) * (room - 1))
 
 
-def _curves(result: Result, width: int) -> Iterator[Text]:
+@dataclass(frozen=True, slots=True)
+class _Curves:
+    """Curves by writers and by block size, which stand before the sentences on the best size, and over time,
+    which stands after them."""
+
+    before: tuple[Text, ...]
+    after: tuple[Text, ...]
+
+    @property
+    def all(self) -> tuple[Text, ...]:
+        """All of them."""
+        return (*self.before, *self.after)
+
+    def kept(self, room: int) -> _Curves:
+        """The first of them that fit so many lines."""
+        return _Curves(self.before[:room], self.after[: max(0, room - len(self.before))])
+
+
+def _curves(result: Result, width: int) -> _Curves:
     """Rate by writers, bandwidth by block size, and the rate over time, each as a spark. A curve has the
     headline and what differs from it in one parameter."""
     cells = [summarise(one) for one in result.cells if one.engine == "durability" and one.rounds]
@@ -190,17 +244,21 @@ def _curves(result: Result, width: int) -> Iterator[Text]:
     jobs.sort(key=lambda one: one.cell.jobs)
     blocks = [one for one in cells if differing((one.cell, HEADLINE)) == {"block_bytes"}]
     blocks.sort(key=lambda one: one.cell.block_bytes)
+    before, after = [], []
     if jobs and headline:
-        yield _curve("writers", [_by_writers(one) for one in (*headline, *jobs)], "commits/s", width)
+        writers = (*headline, *jobs)
+        ends = f"commits/s, {figures.megabytes(writers[0])} to {figures.megabytes(writers[-1])} MB/s"
+        points = [_by_writers(one) for one in writers]
+        before.append(_curve("writers", points, ends, width, shorter="commits/s"))
     if blocks and headline:
-        yield _curve("block", [_by_block(one) for one in (*headline, *blocks)], "by size of a commit", width)
-    for best in best_sizes(result):
-        yield from said("", "", best.text, width)
+        points = [_by_block(one) for one in (*headline, *blocks)]
+        before.append(_curve("block", points, "by size of a commit", width))
     commits = [one for one in cells if one.cell.group == "commit"]
     for one in held or headline or commits[:1]:
         spark = small_charts.spark(one.series, _SPARK_BARS)
         if spark:
-            yield labelled("time", Text.assemble((spark, "cyan"), f"  {_over_time(one)}"))
+            after.append(labelled("time", Text.assemble((spark, "cyan"), f"  {_over_time(one)}")))
+    return _Curves(tuple(before), tuple(after))
 
 
 def _over_time(one: CellSummary) -> str:
@@ -213,6 +271,11 @@ def _over_time(one: CellSummary) -> str:
 
 def classic_lines(result: Result, width: int) -> Iterator[Text]:
     """The classic rates, each beside the same with syncs, and what a sync takes away; none without them."""
+    yield from _classic_table(result)
+    yield from _cost(result, width)
+
+
+def _classic_table(result: Result) -> Iterator[Text]:
     rows = classic_rows(result)
     if not rows:
         return
@@ -224,7 +287,10 @@ def classic_lines(result: Result, width: int) -> Iterator[Text]:
         for word, size in zip(words, widths[1:], strict=True):
             line += "  " + word.rjust(size)
         yield Text(line, style="" if number else "dim")
-    if cost := sync_cost(rows):
+
+
+def _cost(result: Result, width: int) -> Iterator[Text]:
+    if cost := sync_cost(classic_rows(result)):
         yield from said("cost", "", cost, width)
 
 
@@ -238,10 +304,14 @@ def _by_block(one: CellSummary) -> Point:
     return format_size(one.cell.block_bytes), moved, megabytes(moved)
 
 
-def _curve(label: str, points: Sequence[Point], unit: str, width: int) -> Text:
+def _curve(label: str, points: Sequence[Point], unit: str, width: int, *, shorter: str = "") -> Text:
+    """A line of a curve; `shorter`: the unit if there is no room for `unit` beside all points."""
     spark = small_charts.spark([value for _, value, _ in points], len(points))
     words = "  ".join(f"{key}: {written}" for key, _, written in points)
-    if len(f"{words}  {unit}") > width - LABEL - len(spark) - 2:  # the ends of the curve say what it is
+    room = width - LABEL - len(spark) - 2
+    if len(f"{words}  {unit}") > room:
+        unit = shorter or unit
+    if len(f"{words}  {unit}") > room:  # the ends of the curve say what it is
         (first, _, low), (last, _, high) = points[0], points[-1]
         words = f"{first}: {low} … {last}: {high}"
     return labelled(label, Text.assemble((spark, "cyan"), f"  {words}  {unit}"))

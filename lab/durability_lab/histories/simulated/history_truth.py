@@ -165,6 +165,7 @@ class HistoryTruth:
                 at_ns=self._loop.now_ns,
                 what=what,
                 promised_ns=dict(self.promised_ns()),
+                heard=self._server.runs and self._loop.network.up,
                 in_guest=self.history.in_guest,
             )
         )

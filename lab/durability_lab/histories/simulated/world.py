@@ -242,6 +242,10 @@ class World:
         storage = self._machine.storage
         if self._history.target == "file" and not self._machine.client_alive:
             storage.path = storage.path.with_name("renamed")
+            if step["alone"] == "yes" and self._machine.reachable and storage.mounted:
+                for suffix in storage.suffixes():
+                    storage.unlink(suffix)
+                storage.sync_directory()
 
     async def _do_resize(self, step: Step) -> None:
         drive = self._machine.drive

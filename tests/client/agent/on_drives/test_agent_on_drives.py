@@ -388,6 +388,30 @@ async def test_a_run_that_was_never_verified_is_verified_before_the_next_one(
         await server.do(tasks.make("release"))
 
 
+@pytest.mark.parametrize("file_system", ["ext4", ""])
+async def test_a_run_without_a_verdict_on_a_device_is_verified_before_the_next_one(
+    tmp_path: Path, make_loop: MakeLoop, file_system: str
+) -> None:
+    """Its verify failed, or a pause came before it, so the next run makes nothing anew. A check that
+    comes first finds the device as it is, and leaves it so."""
+    async with with_both_servers(tmp_path) as (server, agent, _):
+        tasks = Tasks((drive_on(make_loop(64 << 20), file_system),))
+        tasks.examined = (await server.do(tasks.make("examine"))).condition
+        run = await server.do(tasks.make("run", fresh=True), "armed failed ended")
+        assert run.state == "armed", run
+        await agent.kill()
+        (agent.directory / "runs" / f"nightly+d1+{tasks.number}").unlink()  # as a boot does
+        server.status = None
+        await agent.start()
+        tasks.again = True
+        examined = await server.do(tasks.make("examine"))
+        assert (examined.state, examined.trouble) == ("done", ""), examined
+        later = await server.do(tasks.make("run"), "armed failed ended")
+        assert later.state == "armed" and later.run != run.run, later
+        assert later.text == f"first verified run {run.run}, which had no verdict: inconclusive"
+        await server.do(tasks.make("release"))
+
+
 def labelled(task: Task, label: str) -> Task:
     """The task with that label for its runs."""
     return replace(task, drives=tuple(replace(one, label=label) for one in task.drives))

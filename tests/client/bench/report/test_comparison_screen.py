@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
-from durability.bench.catalogue import HEADLINE, STANDARD
+from durability.bench.catalogue import FSYNC, HEADLINE, STANDARD
 from durability.bench.compare import Comparison, compare
 from durability.bench.decision.proof import Proof
+from durability.bench.figures import tiles
 from durability_client.bench.report.comparison_screen import show_comparison_screen
 from durability_client.system.terminal import SCREEN_HEIGHT_MAX
-from tests.core.bench.results import Device, classic_result, simulate
+from tests import sample_facts
+from tests.core.bench.results import Device, classic_result, drive, facts, simulate
 
 CONSUMER = simulate(Device(write_ns=25_000, dirty_ns=1.2e6, dirty_bytes_per_s=4e8), cells=STANDARD)
-PROTECTED = simulate(Device(write_ns=60_000), cells=STANDARD, seed=4)
+OTHER = facts(drives=(drive(serial="S4X-0002"),))
+PROTECTED = simulate(Device(write_ns=60_000), cells=STANDARD, seed=4, facts=OTHER)
 PROVEN = Proof(cuts=59, losses=0, bound=0.0495, cut_class="power", source="campaign x", lost_in="")
 LOST = Proof(
     cuts=3, losses=1, bound=0.9, cut_class="power", source="campaign x", lost_in="cycle 3 of campaign x"
@@ -55,6 +59,52 @@ def test_a_ratio_that_shows_no_difference_has_a_question_mark() -> None:
     found = compare([("a", PROTECTED), ("b", simulate(Device(write_ns=60_000), cells=STANDARD, seed=5))])
     (row,) = [line for line in _shown(found, 80) if line.startswith("b  ")]
     assert row.split()[-4].endswith("?"), row
+
+
+@pytest.mark.slow
+def test_other_conditions_stand_below_the_answer() -> None:
+    """A rate of another machine may be that machine's: one line names all that was not alike, and is not
+    there if nothing is."""
+    host = replace(OTHER.host, hostname="cloud-1", kernel="Linux 5.4", virtualisation="kvm")
+    other_file_system = sample_facts.file_system(type="btrfs", options="rw")
+    where = replace(OTHER, host=host, file_system=other_file_system)
+    elsewhere = replace(PROTECTED, facts=where, machine=replace(PROTECTED.machine, cpus=64))
+    for width in (80, 120):
+        lines = _shown(compare([("ssd1", CONSUMER), ("ssd2", elsewhere)], (PROVEN, PROVEN)), width)
+        at = next(at for at, line in enumerate(lines) if line.startswith("but     "))
+        said = " ".join(" ".join(lines[at : at + 2]).split())
+        assert said.startswith(
+            "but measured under different conditions: machine, kernel, virtualisation, processor, file system"
+        )
+        assert lines[at - 1].startswith(("answer  ", "        "))
+        assert len(lines) <= SCREEN_HEIGHT_MAX and max(map(len, lines)) <= width
+    alike = _shown(compare([("ssd1", CONSUMER), ("ssd2", PROTECTED)]), 80)
+    assert not any("different conditions" in line for line in alike)
+
+
+def test_another_cell_that_decides_is_named() -> None:
+    """Below the rates of the results, as on the screen of one of them, and on each tile of a page; the
+    headline needs no name."""
+    pair = [
+        (label, simulate(Device(), cells=(FSYNC,), seed=seed, facts=of))
+        for seed, (label, of) in enumerate((("a", facts()), ("b", OTHER)), 1)
+    ]
+    lines = _shown(compare(pair), 80)
+    at = next(at for at, line in enumerate(lines) if line.startswith("b  "))
+    assert lines[at + 1] == f"({FSYNC.name})"
+    assert all(one.beside.endswith(f" ({FSYNC.name})") for one in tiles(compare(pair)))
+    assert not any(line.startswith("(") for line in _shown(compare([("a", CONSUMER), ("b", PROTECTED)]), 80))
+
+
+def test_two_results_of_one_drive_are_no_choice() -> None:
+    """The screen says whose results they are, and advises on no drive."""
+    faster = simulate(Device(write_ns=20_000), cells=(HEADLINE,), seed=2)
+    slower = simulate(Device(write_ns=90_000), cells=(HEADLINE,), seed=3)
+    text = " ".join(" ".join(_shown(compare([("before", slower), ("after", faster)]), 80)).split())
+    assert text.startswith(
+        "answer Both results are of one drive (serial S4X-0001 7): after commits 3 times as"
+    )
+    assert "Take" not in text and "choose" not in text and "a set-up that sends no flushes" in text
 
 
 def test_the_caveat_is_said_once() -> None:

@@ -61,6 +61,9 @@ def _read(text: str) -> _Reader:
     return reader
 
 
+OTHER = facts(drives=(drive(serial="S4X-0002"),))  # of another drive of the same model
+
+
 @cache
 def pages() -> dict[str, str]:
     """A page of each sort, with hostile words in it."""
@@ -68,7 +71,8 @@ def pages() -> dict[str, str]:
     hostile = simulate(HONEST, cells=(*STANDARD, *sustained()[-4:-2]), facts=where)
     liar = simulate(Device(), seed=2, cells=STANDARD)
     partial = replace(liar, complete=False, stopped="interrupted (Ctrl-C)")
-    pairs = {"alike": [("a", liar), (EVIL, simulate(Device(write_ns=40_000), cells=STANDARD, seed=3))]}
+    other = simulate(Device(write_ns=40_000), cells=STANDARD, seed=3, facts=OTHER)
+    pairs = {"alike": [("a", liar), (EVIL, other)]}
     pairs["classes"] = [("a", hostile), ("b", liar)]
     pairs["refused"] = [("a", hostile), (EVIL, simulate(Device(), cells=[make_cell("commit", "", jobs=3)]))]
     comparisons = {
@@ -246,7 +250,10 @@ def test_a_ratio_of_a_disk_to_an_ssd_is_not_zero() -> None:
 @pytest.mark.slow
 def test_a_proof_has_the_colour_of_its_word() -> None:
     """A tile says proven in green, lost in red, and its answer names the drive to take."""
-    results = [simulate(Device(write_ns=ns), seed=3, cells=STANDARD) for ns in (20_000.0, 40_000.0)]
+    results = [
+        simulate(Device(write_ns=ns), seed=3, cells=STANDARD, facts=of)
+        for ns, of in ((20_000.0, facts()), (40_000.0, OTHER))
+    ]
     good = Proof(cuts=59, losses=0, bound=0.0495, cut_class="power", source="campaign x", lost_in="")
     bad = replace(good, losses=1, bound=None, lost_in="cycle 3 of campaign x")
     found = compare([("a", results[0]), ("b", results[1])], (good, bad))
@@ -325,7 +332,7 @@ def test_what_was_held_for_long_has_its_place() -> None:
     """Before the pictures, with the rate and whether it lasted; nowhere in a result without such a load."""
     held = pages()["result"]
     assert held.index('id="headline"') < held.index('id="held"') < held.index('id="pictures"')
-    assert re.search(r"<figcaption>[\d,.]+ per second over [\d,]+ s, too short to say: ", held)
+    assert re.search(r"<figcaption>[\d,.]+ per second, [\d,.]+ MB/s, over [\d,]+ s, too short to say: ", held)
     assert held.count("Rate of 4k-random-fdatasync-sustained-overwritten") == 1
     assert 'href="#held"' in held
     assert 'id="held"' not in pages()["partial"]

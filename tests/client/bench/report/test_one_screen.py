@@ -21,13 +21,42 @@ from durability.bench.catalogue import (
     sustained,
 )
 from durability.bench.cells import Cell
+from durability.bench.decision.block_size import best_sizes
 from durability.bench.measurement import NO_LATENCIES
-from durability.bench.result import Result, decode
+from durability.bench.result import LayerBlock, Result, decode
+from durability.formats.facts import TargetWarning
 from durability_client.bench.report.one_screen import show_lines, show_screen
 from durability_client.system.terminal import SCREEN_HEIGHT_MAX
 from tests.core.bench.results import Device, classic_result, drive, facts, simulate, throttled
 from tests.places import DOCS
 
+BUSY = tuple(
+    TargetWarning(
+        code="busy-drive",
+        text=f"{name} got 313 requests per second from other programs before the first round; postgres (pid"
+        " 1234) wrote the most, 12.3 MB/s",
+    )
+    for name in ("nvme0n1", "nvme1n1")
+)
+DISTURBED = (
+    TargetWarning(
+        code="new-file-system",
+        text="ext4lazyinit writes the tables of a new ext4 file system: wait until it has ended, or make the"
+        " file system with mkfs.ext4 -E lazy_itable_init=0,lazy_journal_init=0",
+    ),
+    TargetWarning(code="resync", text="md0 does a resync: wait until it has ended"),
+    *BUSY,
+)
+
+
+def _disturbed(result: Result, *, warnings: tuple[TargetWarning, ...] = DISTURBED) -> Result:
+    """The result, of a guest whose drives others use."""
+    return replace(result, facts=facts(path="/srv/data", warnings=warnings, virtualisation="kvm"))
+
+
+SCATTERS, FITS_NOTHING = Device(noise=0.6), Device(dirty_ns=3e6)
+BLOCKS = (LayerBlock(what="recordsize", of="tank/data/with/long/name", block_bytes=1 << 20),)
+ZFS = simulate(SCATTERS, cells=PROFILES["zfs-qcow2"], layer_blocks=BLOCKS)
 EXAMPLE = decode((DOCS / "examples/sustained.json").read_bytes())
 HONEST = simulate(Device(dirty_ns=3e6, dirty_bytes_per_s=4e8), cells=STANDARD)
 RESULTS = {
@@ -38,24 +67,76 @@ RESULTS = {
     "classic": classic_result(),
     "another cell": simulate(Device(), cells=PROFILES["dedicated-server"]),
     "partial": replace(HONEST, complete=False, stopped="interrupted (Ctrl-C)"),
+    "disturbed": _disturbed(simulate(SCATTERS, cells=STANDARD)),
+    "disturbed, steady": _disturbed(simulate(FITS_NOTHING, cells=STANDARD)),
+    "disturbed, classic": _disturbed(classic_result(SCATTERS)),
+    "disturbed, classic, steady": _disturbed(classic_result(FITS_NOTHING)),
+    "disturbed, best sizes": _disturbed(ZFS),
+    "best sizes": ZFS,
 }
 
 
-def _shown(result: Result, width: int) -> list[str]:
+def _shown(result: Result, width: int, *, joined: bool = True) -> list[str]:
     out = io.StringIO()
-    show_screen(result, Console(file=out, width=width))
+    show_screen(result, Console(file=out, width=width), joined=joined)
     return out.getvalue().splitlines()
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("joined", [True, False])
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("name", RESULTS)
-def test_a_screen_fits(name: str, width: int) -> None:
+def test_a_screen_fits(name: str, width: int, *, joined: bool) -> None:
     """At 80 and at 120 columns no line but the command is longer, and there are at most 22 lines."""
-    lines = _shown(RESULTS[name], width)
+    lines = _shown(RESULTS[name], width, joined=joined)
     assert len(lines) <= SCREEN_HEIGHT_MAX
     assert [line for line in lines if len(line) > width and "next: durability" not in line] == []
     assert not any("\x1b" in line for line in lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["standard", "classic"])
+def test_a_disturbance_is_on_the_screen_once(name: str) -> None:
+    """In short, in the line `steady`; its warning, which says the same, is in the tables."""
+    whole = simulate(SCATTERS, cells=STANDARD) if name == "standard" else classic_result(SCATTERS)
+    lines = _shown(_disturbed(whole, warnings=BUSY), 80)
+    text = " ".join(" ".join(lines).split())
+    assert "nvme0n1 had 313 requests/s of others, and postgres (pid 1234) wrote the most (and 1 other" in text
+    assert text.count("nvme0n1") == text.count("postgres") == 1 and "nvme1n1" not in text
+    assert not any(line.startswith("warning") for line in lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RESULTS)
+@pytest.mark.parametrize("joined", [True, False])
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_sentence_on_the_best_size_is_whole_or_said_to_be_missing(
+    name: str, width: int, *, joined: bool
+) -> None:
+    """The kinds of published drives, which the line `place` names too, leave it their room."""
+    lines, sizes = _shown(RESULTS[name], width, joined=joined), best_sizes(RESULTS[name])
+    text = " ".join(" ".join(lines).split())
+    assert text.count("best size for ") == sum(one.text in text for one in sizes)
+    missing = any(one.text not in text for one in sizes)
+    assert lines[-1].endswith("a best size") == missing
+    if missing:
+        assert "this target" not in text
+
+
+@pytest.mark.slow
+def test_the_best_sizes_take_the_room_of_the_published_drives() -> None:
+    """Both sentences of the profile are whole, and the axis is not there."""
+    text = " ".join(" ".join(_shown(ZFS, 80)).split())
+    assert len(best_sizes(ZFS)) == 2 and all(one.text in text for one in best_sizes(ZFS))
+    assert "this target" not in text and "place commits at the rate of datacenter SSDs" in text
+
+
+@pytest.mark.slow
+def test_the_curve_by_writers_has_megabytes_where_there_is_room() -> None:
+    """Of its ends; at 80 columns the lines of the speed alone have them."""
+    for width, words in ((120, "28,577  commits/s, 28.6 to 117 MB/s"), (80, "28,577  commits/s")):
+        (line,) = (one for one in _shown(EXAMPLE, width) if one.startswith("writers "))
+        assert line.endswith(words)
 
 
 @pytest.mark.slow
@@ -68,7 +149,7 @@ def test_the_screen_opens_with_the_four_lines() -> None:
     assert lines[2].split()[1:7] == ["1", "writer", "6,989", "commits/s", "28.6", "MB/s"]
     assert lines[3].split()[:5] == ["16", "writers", "28,577", "commits/s", "117"]
     assert any(line.strip() == "next: durability run /srv/disk/durability-run" for line in lines)
-    assert lines[-1] == "All tables: durability bench --show FILE --full; 2 more warnings"
+    assert lines[-1] == "All tables: durability bench --show FILE --full; 1 more warning"
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -137,8 +218,9 @@ def test_the_block_sizes_end_in_a_line() -> None:
 def test_pictures_stand_below() -> None:
     """The published kinds, the target's mark in its column, the rate by writers and by block."""
     text = "\n".join(_shown(EXAMPLE, 80))
-    assert "datacenter SSD" in text and "2,000-40,000" in text and "▲ 6,989" in text
     assert "1: 6,989  2: 9,863" in text and "4 KiB: 28.6 MB/s … 128 KiB: 383 MB/s" in text
+    text = "\n".join(_shown(replace(EXAMPLE, cells=EXAMPLE.cells[:1], order=(0,) * 5), 80))
+    assert "datacenter SSD" in text and "2,000-40,000" in text and "▲ 6,989" in text
 
 
 def test_a_curve_has_cells_of_one_kind() -> None:

@@ -292,5 +292,7 @@ def test_what_was_held_for_long_is_told_before_the_verdict() -> None:
     text = " ".join(_shown(simulate(Device(), cells=(HEADLINE, *sustained()[-4:-2])), 160).split())
     held, _, verdict = text.partition("plausibility: ")
     name = "64k-random-fdatasync-16jobs-sustained-overwritten"
-    assert re.search(rf"sustained load: {name}: [\d,.]+ per second over [\d,]+ s, too short to say: ", held)
+    assert re.search(
+        rf"sustained load: {name}: [\d,.]+ per second, [\d,.]+ MB/s, over [\d,]+ s, too short to say: ", held
+    )
     assert "sustained load" not in verdict

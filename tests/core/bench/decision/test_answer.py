@@ -107,27 +107,100 @@ def test_cuts_that_leave_the_drive_its_power_prove_nothing_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "share", "low"), [(1.05, "5%", 1.02), (1.003, "under 1%", 1.001), (1.09, "9%", None)]
+    ("value", "share", "low"),
+    [(1.05, "5%", 1.02), (1.003, "under 1%", 1.001), (1.34, "34%", 1.3), (1.09, "9%", None)],
 )
 def test_no_drive_is_taken_for_a_small_difference(value: float, share: str, low: float | None) -> None:
-    """Two runs of one drive differ by more."""
-    ratio = Ratio(value=value, low=low, high=low and 1.1)
-    speed = f"b commits {share} faster than a, less than two runs of one drive differ by"
+    """Two runs of one drive have differed by as much as 34 %."""
+    ratio = Ratio(value=value, low=low, high=low and 1.36, apart=True)
+    speed = f"b commits {share} faster than a, and two runs of one drive have differed by as much"
     assert _answer(PROVEN, PROVEN, ratio) == f"Take either: {speed}, and both are proven, in 59 and 59 cuts."
     assert (
         _answer(PROVEN, None, ratio) == f"Take a: it is proven in 59 cuts, and {speed}. b has no known cut."
     )
-    assert _answer(PROVEN, PROVEN, Ratio(value=1.12, low=1.11, high=1.13)).startswith(
-        "Take b: it commits 1.1 "
+    assert _answer(PROVEN, PROVEN, Ratio(value=1.36, low=1.35, high=1.37)).startswith(
+        "Take b: it commits 1.4 "
     )
 
 
-def test_few_rounds_are_not_sure() -> None:
-    """A ratio without an interval, as of quick results, says so."""
-    few = Ratio(value=2.2, low=None, high=None)
-    words = "commits 2.2 times as fast as a (in too few rounds to be sure)"
-    assert f"b {words}" in _answer(None, None, few)
-    assert _answer(PROVEN, PROVEN, few) == f"Take either: b {words}, and both are proven, in 59 and 59 cuts."
+def test_rounds_that_lie_apart_show_a_difference_without_an_interval() -> None:
+    """Quick results have no interval. All rounds of the one above all of the other are a difference, which
+    one more measurement makes sure."""
+    few = Ratio(value=28.0, low=None, high=None, apart=True)
+    words = "commits 28 times as fast as a (in too few rounds to be sure)"
+    assert f"b {words}, but neither is proven" in _answer(None, None, few)
+    assert _answer(PROVEN, PROVEN, few) == (
+        f"Take b: it {words}, and both are proven, in 59 and 59 cuts. Measure once more to be sure."
+    )
+    assert _answer(None, PROVEN, few) == (
+        f"Take b: it {words}, and is proven in 59 cuts. a has no known cut. Measure once more to be sure."
+    )
+
+
+def test_rounds_that_overlap_without_an_interval_are_to_be_measured_again() -> None:
+    """Nobody knows whether there is a difference, so none is denied, however small or large the ratio is."""
+    speed, again = (
+        "a and b had too few rounds to tell their speeds apart",
+        "Measure both again without --quick.",
+    )
+    for value in (1.01, 2.2):
+        few = Ratio(value=value, low=None, high=None)
+        assert _answer(PROVEN, PROVEN, few) == (f"Both are proven, in 59 and 59 cuts, but {speed}. {again}")
+        assert _answer(PROVEN, None, few) == (
+            f"Take a: it is proven in 59 cuts, but {speed}. b has no known cut. {again}"
+        )
+        assert _answer(None, None, few) == (
+            f"Do not choose yet: {speed}, and neither is proven. Cut the power of both. {again}"
+        )
+        assert _answer(FEW, None, few).endswith(f"b has no known cut. {again}")
+
+
+def _of_one(first: Proof | None, other: Proof | None, ratio: Ratio | None, suspicion: str = "") -> str:
+    one = Candidate(label="before", proof=first, drive=0, serials=("S1",))
+    return answer(one, replace(one, label="after", proof=other, suspicion=suspicion), ratio)
+
+
+def test_two_results_of_one_drive_are_two_runs_of_it() -> None:
+    """There is nothing to choose between: the ratio is of two runs, or of two set-ups."""
+    speed = "after commits 2.2 times as fast as before"
+    head = (
+        f"Both results are of one drive (serial S1): {speed}. The ratio is between two runs or set-ups of it."
+    )
+    assert _of_one(PROVEN, PROVEN, TWICE) == f"{head} It is proven in 59 cuts."
+    assert _of_one(None, None, TWICE) == f"{head} It has no known cut."
+    other = replace(PROVEN, but="not with nobarrier")
+    assert _of_one(PROVEN, other, TWICE) == (
+        f"{head} before is proven in 59 cuts, after has no loss in 59 cuts, but not with nobarrier."
+    )
+    assert _of_one(None, None, Ratio(value=2.2, low=None, high=None)).endswith(
+        "It has no known cut. Measure both again without --quick."
+    )
+    for first in (None, FEW, PROVEN):
+        for second in (None, FEW, PROVEN):
+            said = _of_one(first, second, TWICE)
+            assert "Take " not in said and "choose" not in said and "before you" not in said
+    several = Candidate(label="a", proof=None, drive=0, serials=("S1", "S2", "S3"))
+    assert answer(several, replace(several, label="b"), TWICE).startswith(
+        "Both results are of the same drives (serials S1, S2 and 1 more): b commits"
+    )
+    assert "Do not choose yet" in answer(replace(several, drive=None), replace(several, drive=None), TWICE)
+
+
+def test_a_fault_of_one_drive_comes_first() -> None:
+    """What lost data, or sent no flush, is not used, however fast it is."""
+    why = SUSPICIONS["no-flush-sent"]
+    assert _of_one(PROVEN, PROVEN, TWICE, why) == (
+        f"Both results are of one drive (serial S1). Do not use after: it {why}. before is proven in 59 cuts."
+    )
+    assert _of_one(LOST, LOST, TWICE) == (
+        "Both results are of one drive (serial S1). Do not use it: it lost data in cycle 3 of campaign x."
+    )
+
+
+def test_the_caveat_on_one_drive_is_about_its_set_ups() -> None:
+    """It is one drive that ignores flushes, or none; a set-up may keep them back."""
+    pair = [Candidate(label=label, proof=None, drive=0, serials=("S1",)) for label in ("a", "b")]
+    assert caveat(pair, ["x", "x"]).endswith("and a set-up that sends no flushes always wins.")
 
 
 def test_without_a_common_commit_there_is_no_speed() -> None:
@@ -265,6 +338,35 @@ def test_one_sentence_closes_the_answers_on_three(
 
     assert choice(candidates, between) == f"Of all 3, {words}."
     assert choice(candidates[:2], between) == ""
+
+
+def test_too_few_rounds_leave_the_choice_between_three_open() -> None:
+    """No difference is denied; what lies apart is to be measured once more."""
+    candidates = [Candidate(label=label, proof=PROVEN) for label in "abc"]
+    rates = (100, 200, 300)
+
+    def between(one: int, other: int, *, apart: bool) -> Ratio:
+        return Ratio(value=rates[one] / rates[other], low=None, high=None, apart=apart)
+
+    assert choice(candidates, lambda one, other: between(one, other, apart=True)) == (
+        "Of all 3, take c: it is the fastest that is proven. Measure once more to be sure."
+    )
+    assert choice(candidates, lambda one, other: between(one, other, apart=False)) == (
+        "Of all 3, take a, b or c: they are proven. Some had too few rounds to tell their speeds apart:"
+        " measure again without --quick."
+    )
+
+
+def test_the_choice_names_results_of_one_drive() -> None:
+    """Of three runs of one drive there is none; of two of them beside another drive the sentence says so."""
+    one = Candidate(label="a", proof=PROVEN, drive=0, serials=("S1",))
+    three = [one, replace(one, label="b"), replace(one, label="c")]
+    fast = Ratio(value=1.0, low=0.9, high=1.1)
+    assert choice(three, lambda _one, _other: fast) == "All 3 results are of one drive (serial S1)."
+    other = [*three[:2], replace(one, label="c", drive=2, serials=("S2",))]
+    assert choice(other, lambda _one, _other: fast).endswith(
+        " decides between them. a and b are of one drive."
+    )
 
 
 def test_without_a_rate_all_that_are_proven_are_alike() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from durability.bench.decision.bottom_line import bottom_line, megabytes, suspec
 from durability.bench.measurement import Idle
 from durability.bench.plausibility import plausibility
 from durability.bench.result import Medium
+from durability.formats.facts import TargetWarning
 from tests.core.bench.results import JUDGED, Device, drive, facts, simulate, throttled
 
 SIXTEEN = make_cell("jobs", "", jobs=16)
@@ -209,9 +211,67 @@ def test_a_rate_that_scatters_has_its_disturbance_beside_it() -> None:
     result = simulate(Device(noise=0.4), cells=CELLS, idle=idle)
     found = bottom_line(result)
     assert found.steady == "NOT STEADY"
-    assert "sda got 300 requests per second from other programs" in found.steady_reason
+    assert found.steady_reason.endswith("; sda had 300 requests/s of others")
+    assert found.disturbances == (
+        "sda got 300 requests per second from other programs while this tool was idle",
+    )
     calm = bottom_line(replace(result, idle=()))
-    assert "other programs" not in calm.steady_reason
+    assert "of others" not in calm.steady_reason and calm.disturbances == ()
+
+
+BUSY = (
+    "{} got 313 requests per second from other programs before the first round; postgres (pid 1234) wrote the"
+    " most, 12.3 MB/s"
+)
+LAZY = (
+    "ext4lazyinit writes the tables of a new ext4 file system: wait until it has ended, or make the file"
+    " system with mkfs.ext4 -E lazy_itable_init=0,lazy_journal_init=0"
+)
+
+
+@pytest.mark.parametrize(
+    ("warnings", "words"),
+    [
+        (
+            [("busy-drive", BUSY.format("nvme0n1"))],
+            "nvme0n1 had 313 requests/s of others, and postgres (pid 1234) wrote the most",
+        ),
+        (
+            [("busy-drive", BUSY.format(f"sd{letter}")) for letter in "abc"],
+            "sda had 313 requests/s of others, and postgres (pid 1234) wrote the most (and 2 other drives)",
+        ),
+        ([("new-file-system", LAZY)], "ext4lazyinit writes a new ext4 (wait, or lazy_itable_init=0)"),
+        ([("resync", "md0 does a resync: wait until it has ended")], "md0 does a resync"),
+        ([("busy-drive", "x" * 99)], f"{'x' * 71}…"),
+    ],
+)
+def test_a_disturbance_is_named_once_in_short(warnings: list[tuple[str, str]], words: str) -> None:
+    """In the line `steady` alone, also if the rate was steady and the times prove nothing."""
+    told = tuple(TargetWarning(code=code, text=text) for code, text in warnings)
+    for noise in (0.02, 0.4):
+        line = bottom_line(simulate(Device(noise=noise), cells=STANDARD[:4], facts=facts(warnings=told)))
+        assert line.steady_reason.endswith(f"; {words}")
+        assert line.honesty == "not shown" and words not in line.honesty_reason
+        assert line.disturbances == tuple(one.text for one in told)
+
+
+def test_two_kinds_of_disturbance_are_named() -> None:
+    """More would take the room of all else; they are warnings."""
+    kinds = [
+        ("new-file-system", LAZY),
+        ("resync", "md0 does a check: wait"),
+        ("busy-drive", BUSY.format("sda")),
+    ]
+    told = tuple(TargetWarning(code=code, text=text) for code, text in kinds)
+    found = bottom_line(simulate(Device(noise=0.4), cells=CELLS, facts=facts(warnings=told)))
+    assert found.steady_reason.endswith("lazy_itable_init=0); md0 does a check")
+    assert found.disturbances == (LAZY, "md0 does a check: wait")
+
+
+def test_what_the_rounds_differ_by_is_said_once() -> None:
+    """One writer and 16, both not steady."""
+    said = bottom_line(simulate(Device(noise=0.4), cells=CELLS)).steady_reason
+    assert re.fullmatch(r"1 writer: rounds differ by \d+% of their mean; 16 writers: by \d+%", said)
 
 
 def test_a_place_seen_from_a_virtual_machine_says_so() -> None:

@@ -7,12 +7,16 @@ import pytest
 from durability.campaign.assignments import Speaker
 from durability.campaign.log_entries import (
     Checked,
+    Entry,
     NotBack,
     Paused,
+    PowerAnswered,
+    PowerAsked,
     StrangerHeard,
 )
 from tests.core.campaign.told_campaign import (
     B_ANEW,
+    NEW_YEAR,
     RUN,
     ToldCampaign,
     begun,
@@ -44,6 +48,33 @@ def test_another_machine_is_not_heard(machine_id: str, speaker: Speaker | None, 
     paused = told.note(later_s=121, silent_s=121)
     assert isinstance(paused, Paused)
     assert paused.reason.startswith("machine b is not heard: ") and why in paused.reason
+
+
+def test_agent_on_the_machine_that_conducts_is_not_heard_by_another_server() -> None:
+    """It speaks to another server of the store, which runs elsewhere: a cut would end the one that asks the
+    switches. The machine that conducts may have been restarted since the campaign began."""
+    told = ToldCampaign()
+    told.begin(told_settings())
+    told.note()
+    assert told.say(boot="server").kind == "wait"
+    assert told.state.strangers["b"][0].startswith("the agent of b runs on the server's own machine")
+    for happening in (
+        PowerAsked(switch=0, operation="check"),
+        PowerAnswered(switch=0, operation="check", outcome="on", text="", began_ns=1, ended_ns=2),
+    ):
+        boot = f"anew-{happening.kind}"
+        entry = Entry(number=told.state.number + 1, at_ns=1, boot_id=boot, wall=NEW_YEAR, happening=happening)
+        told.state.apply(entry)
+        assert told.say(boot=boot).kind == "wait"
+    assert told.say(boot="boot-1").kind == "examine"
+
+
+def test_agent_on_the_machine_that_conducts_tests_a_drive_that_is_cut_alone() -> None:
+    """The machine keeps its power."""
+    told = ToldCampaign()
+    told.begin(told_settings(subject="drive"))
+    told.note()
+    assert told.say(boot="server").kind == "examine"
 
 
 def test_two_strangers_are_each_said_once() -> None:

@@ -171,6 +171,11 @@ REFUSED = {
         changed("machine = ", 'notify = "curl -u a:b http://h"\nmachine = '),
         "notify has a secret",
     ),
+    "news without an end": (
+        changed("machine = ", "notify = \"mail 'x\"\nmachine = "),
+        "notify cannot be split into words: No closing quotation",
+    ),
+    "news without a word": (changed("machine = ", 'notify = "  "\nmachine = '), "notify names no program"),
     "storage": (changed("fence_ipmilan", "fence_scsi"), "leaves it its power"),
     "class of a cloud": (changed("fence_ipmilan", "fence_hetzner_cloud"), '"vm" at most'),
     "class of a guest": (changed("fence_ipmilan", "fence_virsh"), '"vm" at most'),
