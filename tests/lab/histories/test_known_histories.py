@@ -109,6 +109,18 @@ RIGHT = {
         "run size_kib=1024; network; reboot",
         "inconclusive (cut-class)",
     ),
+    # A reader's: the files that belong to the target lie where it was before.
+    **{
+        f"a target of `{workload}` that was moved alone": (
+            f"target file; run workload={workload} size_kib=1024; pass ms=400; cut; boot;"
+            " move alone=yes; verify",
+            f"{answer}; {answer}",
+        )
+        for workload, answer in (
+            ("overwrite", "durable"),
+            *((each, "inconclusive (copied)") for each in ("append", "create", "rename")),
+        )
+    },
     # The second reading looks for the names of an earlier run too, and finds as many.
     "names of a log are back": (
         "seed 0; target file; drive early-ack:delay_ms=100; run workload=append; reboot; run",
