@@ -193,7 +193,8 @@ def check_mountable(task: Task, mine: DriveTask, found: FoundDrive) -> None:
         raise DriveError(
             "in-use",
             f"{found.device} holds the file system {known}, which this campaign did not make; it was not"
-            " mounted",
+            " mounted. If nobody made it since, the drive has lost all that was written after it held this:"
+            " leave it as it is",
         )
     raise DriveError(
         "wrong-drive",
