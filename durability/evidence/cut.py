@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from operator import le
 from typing import Literal, TypeAlias
 
-from durability.evidence.drive_identity import are_two, machine_ids, own_serial, same_kernel
+from durability.evidence.drive_identity import are_two, machine_ids, own_serial, same_kernel, told_apart
 from durability.formats.case import PROVABLE_CUT_CLASSES, RESET, Case, PowerOff, ProvableCutClass, Receipt
 from durability.formats.drive_serials import is_nobodys
 from durability.formats.facts import Drive, Facts
@@ -254,8 +254,9 @@ def _contradictions(
 
 
 def _pairs(armed: Facts, now: Facts) -> list[tuple[Drive, Drive | None]]:
-    """Each leaf drive at arming with itself now: by serial, else by name and size. Of several that are alike,
-    as two paths to one drive, the one that has been there the longest."""
+    """Each leaf drive at arming with itself now: by serial, else by name and size, and emulated or not as it
+    was at arming (rule 9). Of several that are alike, as two paths to one drive, the one that has been there
+    the longest."""
     then_on, now_on = machine_ids(armed.host, now.host)
 
     def is_same(before: Drive, after: Drive) -> bool:
@@ -269,8 +270,12 @@ def _pairs(armed: Facts, now: Facts) -> list[tuple[Drive, Drive | None]]:
     def age(drive: Drive) -> tuple[int, int]:
         return drive.diskseq or 0, drive.unsafe_shutdowns or 0
 
-    found = sorted(now.drives, key=age)
-    return [(drive, next((one for one in found if is_same(drive, one)), None)) for drive in armed.drives]
+    known = zip(told_apart(armed, now).drives, now.drives, strict=True)
+    found = sorted(known, key=lambda one: age(one[1]))
+    return [
+        (before, next((after for taken, after in found if is_same(before, taken)), None))
+        for before in armed.drives
+    ]
 
 
 def _risen(before: Drive, after: Drive | None) -> bool | None:

@@ -167,7 +167,7 @@ def newer_run_here(older: Case, newest: Case, now: Facts, superblocks: Sequence[
 
 def _is_another_file(older: Case, newest: Case, now: Facts) -> bool:
     """Whether the file system has the target as another file than that of either run."""
-    ids = [case.armed.file_id for case in (older, newest) if case.armed is not None]
+    ids = ["" if case.armed is None else case.armed.file_id for case in (older, newest)]
     return bool(now.file_id) and all(ids) and now.file_id not in ids
 
 

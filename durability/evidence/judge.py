@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 from durability.evidence.at_risk import AtRisk, at_risk, loss_window
 from durability.evidence.cut import Cut, CutClass, assess, at_least, outlived
-from durability.evidence.drive_identity import told_apart
 from durability.evidence.identity import identify, identify_without_log
 from durability.evidence.outcome import Outcome, Requirements
 from durability.evidence.scan_report import Example, ScanReport
@@ -66,12 +65,10 @@ def judge(
         risk = AtRisk(ms1=0, ms10=0, ms100=0, ms1000=0, stalled=(), unknown=unknown)
         window = None
     else:
-        # What was taken at arming counts of what another release may take otherwise (rule 9).
-        now = found.facts if case.armed is None else told_apart(case.armed, found.facts)
-        if outlived(case, now):
+        if outlived(case, found.facts):
             case = replace(case, session_end="rst" if case.target_error is None else "target-error")
         identity = identify(case, found.facts, found.superblocks)
-        cut = assess(case, now, attested=attestation.text, cut_class=attestation.cut_class)
+        cut = assess(case, found.facts, attested=attestation.text, cut_class=attestation.cut_class)
         risk = at_risk(case, plan, may_be_done=report.may_be_done)
         window = loss_window(case, proven=report.proven, oldest_lost=report.oldest_lost)
     beside = plan.contract.needs_file  # else all but the control arm is in the main file

@@ -91,6 +91,7 @@ class ProvenOperations:
         self._proven = list(self.acked)
         self._newest_seen = [PREFILL] * plan.writers
         self._may_be_done = [PREFILL] * plan.writers
+        self._seen = False
         self._observer = Observer(plan)
         self._versions = Versions(plan)
         self._stamper = Stamper(plan)
@@ -113,6 +114,11 @@ class ProvenOperations:
     def newest_seen(self) -> tuple[int, ...]:
         """Per writer, the newest operation that the target shows to have been done."""
         return tuple(self._newest_seen)
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether an operation of the run is there, whole, be it one that proves nothing new."""
+        return self._seen or any(self._newest_seen)
 
     @property
     def may_be_done(self) -> tuple[int, ...]:

@@ -52,8 +52,8 @@ class ScanReport:
     `failure` says why the scan ended before it was `finished`, for people. `apart`: the findings that are no
     lost operation of their own, by what they are of, and by class. `provisional`: the classes of findings
     that count only if the scan finished. `by_errors`: I/O errors of the drive may be all that is behind the
-    findings, whatever their classes. `failed_reads`: a read failed, be it where
-    anything is allowed.
+    findings, whatever their classes. `failed_reads`: a read failed, be it where anything is allowed.
+    `is_seen`: an operation of the run is there, whole.
     """
 
     finished: bool
@@ -76,6 +76,7 @@ class ScanReport:
     provisional: frozenset[FindingClass] = UNREADABLE
     by_errors: bool = False
     failed_reads: bool = False
+    is_seen: bool = False
 
     @property
     def convicting(self) -> dict[FindingClass, int]:

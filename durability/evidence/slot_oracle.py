@@ -109,6 +109,7 @@ class SlotOracle(ProvenOperations):
             slots = np.arange(first_slot + start, first_slot + start + len(part), dtype=U64)
             expected = self._expected(writer, first_slot + start, len(part))
             same = self._same(writer, slots, expected, part)
+            self._seen = self._seen or bool((expected[same] > U64(PREFILL)).any())
             if not same.all():
                 suspects.extend(int(number) + start for number in np.flatnonzero(~same))
         found = np.array(suspects, dtype=np.intp)
@@ -313,6 +314,7 @@ class SlotOracle(ProvenOperations):
         """As `judge_all`, of plain rows, with A' as it stands. `in_flight`: the rows are of slots of
         `in_flight_slots`, else of none of them."""
         slots, proven, acked = rows.slots, self._proven[writer], self.acked[writer]
+        self._seen = self._seen or bool((rows.highest > PREFILL).any())
         latest = expected = self._versions.newest(writer, slots, proven)
         if in_flight or not self.logged:  # elsewhere nothing was issued after A
             latest = self._latest_issued(writer, slots)

@@ -18,7 +18,6 @@ from durability import errors
 from durability.evidence.at_risk import AtRisk
 from durability.evidence.cut import Cut, CutClass, at_least
 from durability.evidence.identity import Identity
-from durability.evidence.judgement import FindingClass
 from durability.evidence.scan_report import ScanReport
 from durability.evidence.strength import Strength, has_series, strength
 from durability.formats.case import TRACES_OF_A_CUT, Case, PastVerdict
@@ -71,7 +70,6 @@ EXPLAIN_FINDINGS = frozenset(
     {"not-armed", "superseded", "tainted", "log-behind"}
     | {"drive-changed", "copied", "emptied-at-boot", "drive-missing"}
 )
-_MISSING: frozenset[FindingClass] = frozenset({"truncated", "absent"})
 # These are told beside a loss that may be withdrawn: they stand then.
 _OUTLAST_A_LOSS = frozenset({"unstable", "earlier-unstable"})
 
@@ -255,12 +253,12 @@ def _identity_reasons(identity: Identity, scan: ScanReport) -> Iterator[Reason]:
     if identity.drive_changed:
         yield _reason("drive-changed", "a copy proves nothing about the drive that lost power")
     found = scan.convicting.keys()  # none where nothing was read: that shows no target to be gone
-    if identity.emptied and found and not any(scan.newest_seen) and found <= _MISSING:
+    if identity.emptied and found and not any(scan.newest_seen) and found <= {"truncated", "absent"}:
         yield _reason("emptied-at-boot", identity.emptied)
     if identity.copied:
         yield _reason("copied", identity.copied)
-    elif identity.moved and not found.isdisjoint(_MISSING):
-        yield _reason("copied", f"{identity.moved}, and files that belong to it are not beside it")
+    elif identity.moved and not scan.is_seen:  # else its files were moved along
+        yield _reason("copied", f"{identity.moved}, and nothing that the run wrote is beside it")
     if identity.missing:
         yield _reason("drive-missing", ", ".join(identity.missing))
     if identity.perhaps_smaller:

@@ -47,12 +47,13 @@ PACE = Durations(boot_s=35.0, prepare_s=12.0, verify_s=9.0, mount_s=0.041)
 
 class GuideDrives:
     """One drive that counts its cuts. `words`: what the judge says, one after the other, then durable.
-    `gone`: it is not there."""
+    `gone`: it is not there. `serial`: of the one that is."""
 
     def __init__(self) -> None:
         self.words: list[str] = []
         self.cuts = 0
         self.gone = False
+        self.serial = "S0EXAMPLE"
         self._draw = Random(1)
         self._runs = 0
 
@@ -62,7 +63,7 @@ class GuideDrives:
             return None
         return Condition(
             model="EXAMPLE",
-            serial="S0EXAMPLE",
+            serial=self.serial,
             firmware="1.4",
             size_bytes=1_000_204_886_016,
             diskseq=1 + self.cuts,

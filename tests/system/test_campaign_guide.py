@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from durability.campaign import between_cycles, delays
+from durability.campaign import between_cycles, campaign_state, delays
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.definition import campaign_file
 from durability.campaign.definition.campaign_file import read_campaign
@@ -154,6 +154,15 @@ def _paused() -> GuideCampaign:
     return played
 
 
+def _checked_again() -> GuideCampaign:
+    """The check has become old in the pause, and somebody has put another drive there."""
+    played = _paused()
+    played.until_still()
+    played.drives.serial = "S1EXAMPLE"
+    played.server.resume()
+    return played
+
+
 def _played(phase: str) -> GuideCampaign:
     """The page's campaign up to a phase of its first cycle."""
     played = GuideCampaign(settings_of(FILES[0]))
@@ -173,6 +182,7 @@ PAUSES: dict[str, Callable[[], GuideCampaign]] = {
     "the last 2 cuts did not remove power: …": _not_cut,
     "no drive could be tested in the last 2 cycles: …": _unfit,
     "5 cycles in a row gave no result for any drive: …": _says_nothing,
+    "the check failed: …": _checked_again,
 }
 
 
@@ -185,6 +195,7 @@ def test_the_table_has_each_reason() -> None:
 def test_reasons_are_those_of_the_table(row: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a pause says begins like one row, and like no other."""
     monkeypatch.setattr(delays, "WORK_WITHIN_S", 2 * 3600.0)  # of two days, to save time
+    monkeypatch.setattr(campaign_state, "CHECK_HOLDS_DAYS", 0)  # a pause of any length
     played = PAUSES[row]()
     played.until_still()
     assert played.state.state == "paused"

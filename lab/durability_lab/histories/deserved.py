@@ -128,6 +128,9 @@ class KnownTruth(Protocol):
     def renamed(self, run: int) -> bool:
         """Whether the target, or its drive, has another name than when the run began to write."""
 
+    def left_behind(self, run: int) -> bool:
+        """Whether the target was moved without the files in which the run has its records."""
+
     def target(self) -> Storage:
         """The target as it can be read now."""
 
@@ -191,6 +194,8 @@ def _grade(
             wrong = f"durable, and the drive lost what it had acknowledged: {gone}"
         elif truth.smaller(run):
             wrong = "durable, and the drive is smaller than it was"
+        elif truth.left_behind(run):
+            wrong = "durable, and the files of the run are elsewhere"
         elif not mistaken and not _qualifying(truth, run, document["cut"]["class"]):
             limit = _limit(truth, answer, run, document["cut"]["class"])
             wrong = wrong or ("" if limit else "durable, and no such cut met load")

@@ -207,6 +207,10 @@ class Run:
         gap_ns = at_ns - self.last_receipt_ns
         if gap_ns > LATE_INTERVALS * self._interval_ns:
             self._begin_late(self.last_receipt_ns, at_ns)
+        if self._late is not None and self._late.answered_ns < self._late.until_ns:
+            # Also a frame without a frontier: it may be the last one, and as old as the stretch.
+            self.timeline.hold_up(max(self._late.from_ns, self._late.answered_ns), at_ns)
+            self.timeline_changed = True
         self.last_receipt_ns = at_ns
         self._kernel_ns = 0  # the next silence is another one
         self.gap_max_ns = max(self.gap_max_ns, gap_ns)

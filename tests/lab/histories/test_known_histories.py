@@ -121,6 +121,12 @@ RIGHT = {
             *((each, "inconclusive (copied)") for each in ("append", "create", "rename")),
         )
     },
+    # All that was removed is back, where the target was before.
+    "a target of `unlink` that was moved alone": (
+        "seed 2; target file; drive early-ack:delay_ms=100; counters yes;"
+        " run workload=unlink; pass ms=400; cut; boot; move alone=yes; verify",
+        "inconclusive (copied); inconclusive (copied)",
+    ),
     # The second reading looks for the names of an earlier run too, and finds as many.
     "names of a log are back": (
         "seed 0; target file; drive early-ack:delay_ms=100; run workload=append; reboot; run",

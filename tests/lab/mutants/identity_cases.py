@@ -565,3 +565,52 @@ def drive_that_this_release_takes_for_emulated() -> str:
     now = facts(drives=(drive(emulated=True, unsafe_shutdowns=None, diskseq=10),))
     disk, case = kept(armed=armed)
     return judged(disk, case, now=now, attested="pulled the drive")
+
+
+@lab_case("inconclusive: copied")
+def removed_names_that_were_looked_for_elsewhere() -> str:
+    """All that `unlink` removed is back in the target's old directory; the target was moved to another one,
+    where no name is."""
+    plan = plan_of(workload="unlink")
+    disk = disk_of(plan, 0)
+    disk.files = {MAIN: disk.files[MAIN]}
+    return judged(disk, make_case(plan, (64,), armed=facts(file_id="7")), now=_moved())
+
+
+@lab_case("loss; 1 absent")
+def created_name_that_is_gone_among_those_moved_along() -> str:
+    """The target was moved with its names, of which the drive had lost one."""
+    plan = plan_of(workload="create")
+    disk = disk_of(plan, ACKED)
+    disk.remove(0, disk.slot_of(0, ACKED))
+    return judged(disk, make_case(plan, (ACKED,), armed=facts(file_id="7")), now=_moved())
+
+
+@lab_case("loss; 66 lost")
+def second_run_that_is_gone_after_one_that_was_never_armed() -> str:
+    """A run was registered and never armed; somebody removed its file. The drive lost all of the second run,
+    and shows the first one's file again."""
+    first_plan = plan_of()
+    plan = dataclasses.replace(first_plan, run=77)
+    first = make_case(first_plan, (0,), armed=None, superseded_by=f"{plan.run:016x}")
+    second = make_case(plan, (ACKED,), armed=facts(file_id="9"), predecessors=(first.run,))
+    now = dataclasses.replace(after_power_loss(), file_id="7")
+    return judged(Disk(first_plan), first, newest=second, now=now, attested="pulled the plug")
+
+
+@lab_case("inconclusive: cut-class")
+def guest_that_only_this_release_knows_by_its_drive() -> str:
+    """A guest was forced off. The release that made the run did not know its drive for a hypervisor's."""
+    armed = facts(drives=(drive(emulated=False, unsafe_shutdowns=None),))
+    now = facts(boot="boot-2", uptime_s=30, drives=(drive(emulated=True, unsafe_shutdowns=None, diskseq=1),))
+    disk, case = kept(armed=armed)
+    return judged(disk, case, now=now, attested="forced off")
+
+
+@lab_case("loss; 4 truncated")
+def log_that_is_short_and_was_moved_along() -> str:
+    """The target was moved with the files of its log, of which the newest had lost its end."""
+    plan = plan_of(workload="append")
+    disk = disk_of(plan, ACKED)
+    del disk.files[".0.3"][-4 * plan.record_bytes :]
+    return judged(disk, make_case(plan, (ACKED,), armed=facts(file_id="7")), now=_moved())

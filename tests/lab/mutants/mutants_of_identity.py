@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from durability.evidence import drive_identity, identity, judge, strength, verdict
+from durability.evidence import cut, drive_identity, identity, strength, verdict
 from durability.formats import drive_serials
 from durability_server.store import target_keys
 from tests.lab.mutants.mutation import Mutant, answering, without
@@ -337,6 +337,28 @@ IDENTITY = (
         change=without(verdict._identity_reasons, "elif identity.moved", "elif False"),
     ),
     Mutant(
+        name="what was moved is not looked at",
+        rule=9,
+        taken_away="of a target that was moved with its files, none is",
+        noticed_by={
+            "created-names-that-were-moved-along": "inconclusive: copied",
+            "created-name-that-is-gone-among-those-moved-along": "inconclusive: copied; 1 absent",
+        },
+        change=without(verdict._identity_reasons, " and not scan.is_seen:  # else", ":  #"),
+    ),
+    Mutant(
+        name="a run that was never armed has another file",
+        rule=9,
+        taken_away="a file that is not the newer run's is no file of an earlier one that was never armed",
+        noticed_by={
+            "second-run-that-is-gone-after-one-that-was-never-armed": (
+                "inconclusive: not-armed, superseded, attestation-contradicted, cut-not-shown,"
+                " nothing-at-risk"
+            ),
+        },
+        change=without(identity._is_another_file, "all(ids)", "any(ids)"),
+    ),
+    Mutant(
         name="any file in its place is the target of the newer run",
         rule=9,
         taken_away="an earlier run's superblock in another file shows that the newer run is lost",
@@ -354,7 +376,7 @@ IDENTITY = (
                 "inconclusive: attestation-contradicted, cut-not-shown"
             ),
         },
-        change=without(judge.judge, "told_apart(case.armed, found.facts)", "found.facts"),
+        change=without(cut._pairs, "told_apart(armed, now).drives", "now.drives"),
     ),
     Mutant(
         name="copies accepted without a log",

@@ -139,3 +139,21 @@ def test_each_silence_of_a_living_kernel_is_noted() -> None:
 
 def _connected_again(run: Run, at_ns: int) -> None:
     run.attached(at_ns, "client")
+
+
+def test_the_last_frame_may_be_as_old_as_the_stretch_that_held_it_up() -> None:
+    """Also one without an acknowledgement, as of writers that wait for credit. An answer to a heartbeat of
+    now ends it."""
+    run = new_run()
+    run.heartbeat(HEARTBEAT_MS * MS)
+    run.heard(10 * MS)
+    acknowledge(run, 10, 5)
+    for at_ms in (3000, 3001):
+        run.heard(at_ms * MS)
+        held = case_of(run, END_MS).held_up[-1]
+        assert (held.from_ns, held.until_ns, held.frontiers) == (10 * MS, at_ms * MS, (5, 0))
+    run.heard(3040 * MS)
+    run.heartbeat_answered(3040 * MS, sent_ns=3020 * MS)
+    run.heard(3050 * MS)
+    held = case_of(run, END_MS).held_up[-1]
+    assert (held.from_ns, held.until_ns) == (10 * MS, 3040 * MS)

@@ -411,4 +411,4 @@ class ScanBase:
             may_be_done=self._proven.may_be_done,
             finished=finished,
         )
-        return replace(counted, failed_reads=self._doubted)
+        return replace(counted, failed_reads=self._doubted, is_seen=self._proven.is_seen)

@@ -136,6 +136,10 @@ class KernelTruth:
         """Never: this rig renames nothing."""
         return False
 
+    def left_behind(self, run: int) -> bool:
+        """Never: this rig moves nothing."""
+        return False
+
     def target(self) -> Storage:
         """The target as it can be read now."""
         return KernelStorage(self._rig.target)

@@ -53,6 +53,7 @@ class HistoryTruth:
         self._sound_runs = SoundRuns()
         self._names: dict[int, tuple[Path, str]] = {}  # by run: of its target and its drive
         self._broken_before: list[Broken] = []  # by this drive, at its cuts
+        self._left_behind: set[int] = set()  # runs whose files beside the target are elsewhere
         self._metadata_lost: set[int] = set()  # runs whose file system lost what they rest on
 
     # What is read.
@@ -130,6 +131,10 @@ class HistoryTruth:
         """Whether the target, or its drive, has another name than when the run began to write."""
         return self._names.get(run, self._names_now) != self._names_now
 
+    def left_behind(self, run: int) -> bool:
+        """Whether the target was moved without the files in which the run has its records."""
+        return run in self._left_behind
+
     @property
     def _names_now(self) -> tuple[Path, str]:
         storage = self._machine.storage
@@ -206,6 +211,10 @@ class HistoryTruth:
     def note_nothing_due(self) -> None:
         """Of no run a verdict is due any more."""
         self._sound_runs.spoil(self.plans)
+
+    def note_left_behind(self) -> None:
+        """The target was moved without the files beside it."""
+        self._left_behind |= {run for run, plan in self.plans.items() if plan.contract.needs_file}
 
     def note_like_cut(self) -> None:
         """Something happens that is no cut, and that a series may count."""

@@ -246,6 +246,7 @@ class World:
                 for suffix in storage.suffixes():
                     storage.unlink(suffix)
                 storage.sync_directory()
+                self.truth.note_left_behind()
 
     async def _do_resize(self, step: Step) -> None:
         drive = self._machine.drive
