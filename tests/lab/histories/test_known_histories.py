@@ -121,6 +121,11 @@ RIGHT = {
             *((each, "inconclusive (copied)") for each in ("append", "create", "rename")),
         )
     },
+    # The lab's: the directory of a drive that does not answer cannot be synced.
+    "a target that is moved alone while its drive hangs": (
+        "target file; run; reboot; hang; move alone=yes",
+        "inconclusive (session-stopped, cut-class)",
+    ),
     # All that was removed is back, where the target was before.
     "a target of `unlink` that was moved alone": (
         "seed 2; target file; drive early-ack:delay_ms=100; counters yes;"

@@ -13,6 +13,7 @@ import io
 import json
 import signal
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -243,10 +244,11 @@ class World:
         if self._history.target == "file" and not self._machine.client_alive:
             storage.path = storage.path.with_name("renamed")
             if step["alone"] == "yes" and self._machine.reachable and storage.mounted:
-                for suffix in storage.suffixes():
-                    storage.unlink(suffix)
-                storage.sync_directory()
                 self.truth.note_left_behind()
+                with suppress(OSError):  # of a drive that fails, or does not answer
+                    for suffix in storage.suffixes():
+                        storage.unlink(suffix)
+                    storage.sync_directory()
 
     async def _do_resize(self, step: Step) -> None:
         drive = self._machine.drive
