@@ -22,7 +22,7 @@ import durability
 from durability import plain_text
 from durability.errors import EXIT_ENVIRONMENT, EXIT_INTERNAL, DurabilityError, SetupError, UsageError
 from durability.formats.documents import to_json, to_value
-from durability_cli import numpy_required
+from durability_cli.numpy_loading import numpy_required
 
 with numpy_required():
     from durability.formats.workloads import registry
