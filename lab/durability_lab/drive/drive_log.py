@@ -160,9 +160,8 @@ class Promises:
         found: list[tuple[int, bytes | None]] = []  # of the broken ones: sector, what is there
         for first, count in _runs(sorted(self._promised)):
             inside = min(count, max(0, size_bytes // SECTOR_BYTES - first))
-            for sector, data in _read(read, first, inside):
-                if data is None or not self._legal(sector, data):
-                    found.append((sector, data))
+            for start, data in _read(read, first, inside):
+                found += [(start, None)] if data is None else self._illegal(start, data)
             found += [(sector, b"") for sector in range(first + inside, first + count)]
         written = self._written({_digest(data): sector for sector, data in found if data})
         return [self._broken(sector, data, written) for sector, data in found]
@@ -180,17 +179,18 @@ class Promises:
             yield kind, first, count, payload
 
     def _take(self, kind: bytes, first: int, count: int, payload: int) -> None:
+        sectors = range(first, first + count)
         if stride := _PAYLOAD_BYTES.get(kind):
             self.writes += 1
-            for sector in range(first, first + count):
-                self._unflushed[sector] = payload
-                self._since.setdefault(sector, []).append(payload)
-                payload += stride
+            versions = range(payload, payload + count * stride, stride)
+            self._unflushed.update(zip(sectors, versions, strict=True))
+            for sector, version in zip(sectors, versions, strict=True):
+                self._since.setdefault(sector, []).append(version)
         elif kind == b"f":
             self.flushes += 1
-            self._promise(list(self._unflushed))
+            self._promise(tuple(self._unflushed))
         elif kind == b"p":
-            self._promise(range(first, first + count))
+            self._promise(sectors)
         else:
             self._unflushed.clear()
 
@@ -199,10 +199,19 @@ class Promises:
             self._promised[sector] = self._unflushed.pop(sector)
             del self._since[sector]
 
-    def _legal(self, sector: int, data: bytes) -> bool:
-        digest = _digest(data)
-        versions = (self._promised[sector], *self._since.get(sector, ()))
-        return any(self._log[version : version + _DIGEST_BYTES] == digest for version in versions)
+    def _illegal(self, first: int, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """Of what the sectors from `first` on hold, each that it must not: sector and data."""
+        for sector, start in enumerate(range(0, len(data), SECTOR_BYTES), first):
+            held = data[start : start + SECTOR_BYTES]
+            digest = _digest(held)
+            # Nearly every sector holds what was promised last, so that is looked at first and alone.
+            if not self._is(self._promised[sector], digest) and not any(
+                self._is(version, digest) for version in self._since.get(sector, ())
+            ):
+                yield sector, held
+
+    def _is(self, version: int, digest: bytes) -> bool:
+        return self._log[version : version + _DIGEST_BYTES] == digest
 
     def _written(self, wanted: Container[bytes]) -> dict[bytes, set[int]]:
         """The sectors that each of these contents was ever written to."""
@@ -263,18 +272,20 @@ def _runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
 
 
 def _read(read: Read, first: int, count: int) -> Iterator[tuple[int, bytes | None]]:
-    """Each sector and what it holds, None where it cannot be read; in large reads as far as they succeed."""
-    step = min(count, _READ_BYTES // SECTOR_BYTES)
-    for start in range(first, first + count, max(step, 1)):
-        sectors = min(step, first + count - start)
+    """What the sectors hold, in order and in pieces as large as can be read: the first sector of each, and
+    its bytes; None for a sector that cannot be read."""
+    step = _READ_BYTES // SECTOR_BYTES
+    end = first + count
+    left = [(start, min(step, end - start)) for start in reversed(range(first, end, step))]
+    while left:
+        start, sectors = left.pop()
         try:
             data = read(start * SECTOR_BYTES, sectors * SECTOR_BYTES)
         except OSError:
             if sectors == 1:
                 yield start, None
             else:
-                yield from _read(read, start, sectors // 2)
-                yield from _read(read, start + sectors // 2, sectors - sectors // 2)
-            continue
-        for number in range(sectors):
-            yield start + number, data[number * SECTOR_BYTES : (number + 1) * SECTOR_BYTES]
+                half = sectors // 2
+                left += [(start + half, sectors - half), (start, half)]
+        else:
+            yield start, data
