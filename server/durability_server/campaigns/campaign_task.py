@@ -106,9 +106,9 @@ class CampaignTask:
                         return
                     await self._step()
                     self._said, self._failing_ns = "", None
-                except DurabilityError as error:  # the store is away, or a defect: the log stays as it is
-                    self._say(str(error))
-                    self._alarm_of(str(error))
+                except Exception as error:  # the store is away, or a defect: the log stays as it is
+                    self._say(error)
+                    self._alarm_of(str(error) or type(error).__name__)
                     await asyncio.sleep(RETRY_S)
         finally:
             for task in (telling, self._alarm, *self._asking.values()):
@@ -121,11 +121,12 @@ class CampaignTask:
         await asyncio.wait({task, changed}, return_when=asyncio.FIRST_COMPLETED)
         changed.cancel()
 
-    def _say(self, error: str) -> None:
-        """Logs what failed, once as long as it is the same."""
-        if error != self._said:
-            log.error("campaign %s: %s", self._log.name, error)
-        self._said = error
+    def _say(self, error: Exception) -> None:
+        """Logs what failed, once as long as it is the same; a defect with where it is."""
+        if str(error) != self._said:
+            defect = None if isinstance(error, DurabilityError) else error
+            log.error("campaign %s: %s", self._log.name, error, exc_info=defect)
+        self._said = str(error)
 
     def _alarm_of(self, error: str) -> None:
         """Tells people who are away, once for each failure that lasts: a machine may be without power."""
@@ -209,7 +210,7 @@ class CampaignTask:
                 )
                 return
             except StoreError as error:  # the answer is known, and only the store is not there
-                self._say(str(error))
+                self._say(error)
                 await asyncio.sleep(RETRY_S)
 
     async def _are_still(self, runs: tuple[str, ...]) -> bool:

@@ -126,6 +126,11 @@ RIGHT = {
         "target file; run; reboot; hang; move alone=yes",
         "inconclusive (session-stopped, cut-class)",
     ),
+    # The lab's: a write is under way that the drive will never take.
+    "the power of a drive that is dead": (
+        "seed 0; drive dead; run; cut; boot; hang; run",
+        "inconclusive (superseded, scan-unfinished, nothing-checked)",
+    ),
     # All that was removed is back, where the target was before.
     "a target of `unlink` that was moved alone": (
         "seed 2; target file; drive early-ack:delay_ms=100; counters yes;"

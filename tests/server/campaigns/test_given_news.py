@@ -50,12 +50,15 @@ async def test_only_the_last_news_come_twice(sqlite_url: str, tmp_path: Path) ->
     await thread.close(store.close)
 
 
+@pytest.mark.parametrize(
+    "failure", [StoreError("its disk is full"), KeyError("its defect")], ids=["store", "defect"]
+)
 @pytest.mark.parametrize("paused", [False, True])
 async def test_a_campaign_whose_steps_fail_for_long_calls_the_command(
-    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paused: bool
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paused: bool, failure: Exception
 ) -> None:
-    """The store is away, so no entry can say it: the command is called once for each failure. One that people
-    paused has no step to take."""
+    """The store is away, or the tool has a defect, so no entry can say it: the command is called once for
+    each failure. One that people paused has no step to take."""
     monkeypatch.setattr(campaign_task, "ALARM_S", 0.2)
     monkeypatch.setattr(campaign_task, "RETRY_S", 0.02)
     told = tmp_path / "told"
@@ -73,7 +76,7 @@ async def test_a_campaign_whose_steps_fail_for_long_calls_the_command(
         nonlocal tries
         tries += 1
         if away:
-            raise StoreError("its disk is full")
+            raise failure
         return True
 
     async def case(run: int) -> Case:
@@ -103,7 +106,7 @@ async def test_a_campaign_whose_steps_fail_for_long_calls_the_command(
             await until(lambda: task._failing_ns is None)
         lines = told.read_text().splitlines()
         assert len(lines) == (0 if paused else 2), lines
-        assert all(line.startswith("campaign trial: no step could be taken for 0 s: its") for line in lines)
+        assert all(line.startswith("campaign trial: no step could be taken for 0 s: ") for line in lines)
     finally:
         work.cancel()
         await asyncio.wait([work])
