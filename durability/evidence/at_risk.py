@@ -232,13 +232,19 @@ def _received_ns(case: Case, writer: int, seq: int, latest: int) -> tuple[int | 
     late = case.timeline[position].at_ns if position < len(case.timeline) else latest
     if not late:
         late = min(_clock_began_ns(case), latest)
-    if position:
-        return sent_ns(case, case.timeline[position - 1]) or None, late
-    if case.timeline and not case.timeline[0].at_ns:
-        return None, late
-    # Not before the armed event.
-    armed = [event.at_ns for event in case.events if event.kind == "armed"]
-    return min(armed[0], late) if armed else late, late
+    early = sent_ns(case, case.timeline[position - 1]) if position else _first_ns(case, late)
+    return early or None, late
+
+
+def _first_ns(case: Case, late: int) -> int:
+    """When the first acknowledgements were received, at the earliest: not before the run was armed. 0 if that
+    was before this clock began, or nobody knows."""
+    kinds = [event.kind for event in case.events if event.kind in ("armed", REBOOT)]
+    if REBOOT in kinds[kinds.index("armed") if "armed" in kinds else 0 :]:
+        return 0
+    armed = [event.at_ns for event in case.events if event.kind == "armed"]  # the oldest events are not kept
+    first = sent_ns(case, case.timeline[0]) if case.timeline else late if armed else 0
+    return min([first, *armed])
 
 
 def _clock_began_ns(case: Case) -> int:

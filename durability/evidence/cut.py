@@ -272,19 +272,24 @@ def _pairs(armed: Facts, now: Facts) -> list[tuple[Drive, Drive | None]]:
 
     known = zip(told_apart(armed, now).drives, now.drives, strict=True)
     found = sorted(known, key=lambda one: age(one[1]))
-    return [
+    pairs = [
         (before, next((after for taken, after in found if is_same(before, taken)), None))
         for before in armed.drives
     ]
+    # Paths to one drive show one count: what showed several were drives that nothing tells apart.
+    counts: dict[int, set[int]] = {}
+    for before, after in pairs:
+        if before.unsafe_shutdowns is not None:
+            counts.setdefault(id(after), set()).add(before.unsafe_shutdowns)
+    return [(before, after if len(counts.get(id(after), ())) < 2 else None) for before, after in pairs]
 
 
 def _risen(before: Drive, after: Drive | None) -> bool | None:
-    """Whether the unsafe-shutdown counter rose; None where it proves nothing."""
+    """Whether the unsafe-shutdown counter rose; None where it proves nothing, as one that went back."""
     if after is None or is_nobodys(before.serial) or before.emulated or after.emulated:
         return None
-    if before.unsafe_shutdowns is None or after.unsafe_shutdowns is None:
-        return None
-    return after.unsafe_shutdowns > before.unsafe_shutdowns
+    then, now = before.unsafe_shutdowns, after.unsafe_shutdowns
+    return None if then is None or now is None or now < then else now > then
 
 
 def _as_last_counted(armed: Facts, statistics: Statistics | None) -> Facts:

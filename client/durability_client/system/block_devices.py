@@ -30,6 +30,8 @@ _EMULATED_MODEL = re.compile(
 # Hyper-V and others name no vendor; with one it may be a RAID controller's volume, as "Dell VIRTUAL DISK".
 _VIRTUAL = re.compile("virtual", re.I)
 _CRYPT_UUID = re.compile(r"CRYPT-[A-Z0-9]+-[0-9a-f]{32}(?=-|$)")
+# `integritysetup` names its devices so, and cryptsetup the lower one of LUKS2 with --integrity.
+_DM_INTEGRITY = ("CRYPT-INTEGRITY-", "CRYPT-SUBDEV-")
 # Links that nobody would type by choice: world-wide names and UUIDs.
 _LONG_LINK = re.compile(r"wwn-|nvme-(eui|nvme|uuid)\.|scsi-[0-9]|(lvm-pv|dm|md)-uuid-")
 
@@ -357,6 +359,8 @@ def _what(name: str, sys: Path) -> str:
     if level := text_of(directory / "md" / "level"):
         return f"md {level}"
     if uuid := text_of(directory / "dm" / "uuid"):
+        if uuid.startswith(_DM_INTEGRITY):
+            return "dm integrity"
         return f"dm {uuid.split('-')[0].lower()}"
     for prefix, kind in (("dm-", "dm"), ("md", "md"), ("bcache", "bcache"), ("loop", "loop")):
         if name.startswith(prefix):

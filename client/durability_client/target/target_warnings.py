@@ -34,6 +34,9 @@ _NO_REPLAY = frozenset(
     {"norecovery", "noload", "nologreplay", "disable_roll_forward", "nochanges"}
     | {"rescue=nologreplay", "rescue=all"}
 )
+# ZFS replays nothing in a pool that was imported read-only, and only fsck.jfs replays the log of JFS, which
+# the kernel mounts read-only without.
+_NO_REPLAY_READ_ONLY = frozenset({"zfs", "jfs"})
 _NO_BARRIER = frozenset({"nobarrier", "barrier=0", "barrier=none", "fsync_mode=nobarrier"})
 
 
@@ -100,7 +103,10 @@ def skips_replay(file_system: FileSystem) -> str:
 
     Synced data may be only in the log, so on such a mount an honest drive seems to have lost them.
     """
-    for option in file_system.options.split(","):
+    options = file_system.options.split(",")
+    if file_system.type in _NO_REPLAY_READ_ONLY and "ro" in options:
+        return "ro"
+    for option in options:
         name, _, value = option.partition("=")
         spelled = {f"rescue={one}" for one in value.split(":")} if name == "rescue" else {option}
         if spelled & _NO_REPLAY:

@@ -39,7 +39,8 @@ _STYLES: Mapping[VerdictWord, str] = {
 }
 _IN_PLACE = frozenset({"ext4", "xfs"})  # file systems that pass an O_DIRECT write to the drive
 _POOLED = frozenset({"bcachefs", "btrfs", "zfs"})  # file systems that may themselves keep several copies
-_OF_ONE_COPY = ("md raid0", "md linear", "dm mpath", "dm part", "dm crypt")  # how such layers begin
+_JOURNALED = ("dm integrity", "(bcache)")  # layers that may keep what they wrote last, or where, in memory
+_OF_ONE_COPY = ("md raid0", "md linear", "dm mpath", "dm part", "dm crypt", "dm integrity")
 _EXAMPLES = 4
 _WRITERS = 4  # with lost operations that are listed
 _WIDTH = 80  # that a first line with the reason's details must fit
@@ -286,12 +287,15 @@ def _control(outcome: Outcome) -> str:
 
 
 def _may_have_held_back(outcome: Outcome) -> str:
-    """What may have kept a write with O_DIRECT in memory, "" for nothing: the page cache below a loop device,
-    or a file system that does not write in place, or writes through the page cache after all, as ext4 does in
-    two cases."""
+    """What may have kept a write with O_DIRECT in memory, or its new place, "" for nothing: the page cache
+    below a loop device, a layer with a journal of its own, or a file system that does not write in place, or
+    writes through the page cache after all, as ext4 does in two cases."""
     loop = next((drive.name for drive in outcome.armed.drives if drive.name.startswith("loop")), "")
     if loop:
         return f"the page cache of the backing file of {loop}"
+    layer = next((one for one in outcome.armed.layers if any(map(one.__contains__, _JOURNALED))), "")
+    if layer:
+        return layer
     file_system = outcome.armed.file_system
     if file_system is None:
         return ""

@@ -146,38 +146,38 @@ class VirtualServer:
 
     def arm(self, facts: Facts) -> None:
         """The client says that the target is prepared."""
-        self.run.heard(self._agenda.now_ns)
+        self.run.heard(self._agenda.now_ns, ran_ns=self._agenda.now_ns)
         armed = to_value(facts)
         self.run.arm(self._agenda.now_ns, replace(self._stored, armed=armed))
 
     def acknowledge(self, frontiers: tuple[int, ...], control: int) -> None:
         """An `Ack` arrives."""
         if not self._deaf:
-            self.run.heard(self._agenda.now_ns)
+            self.run.heard(self._agenda.now_ns, ran_ns=self._agenda.now_ns)
             self._touch(urgent=self.run.acknowledge(self._agenda.now_ns, frontiers, control))
 
     def heartbeat(self) -> None:
         """A `Ping` of the client arrives."""
         if not self._deaf:
-            self.run.heard(self._agenda.now_ns)
+            self.run.heard(self._agenda.now_ns, ran_ns=self._agenda.now_ns)
 
     def answered(self, sent_ns: int) -> None:
         """The `Pong` for the server's own `Ping`, sent at `sent_ns`, arrives."""
         if not self._deaf:
-            self.run.heard(self._agenda.now_ns)
+            self.run.heard(self._agenda.now_ns, ran_ns=self._agenda.now_ns)
             self.run.heartbeat_answered(self._agenda.now_ns, sent_ns=sent_ns)
 
     def target_failed(self, text: str) -> None:
         """A `TargetFailed` arrives."""
         if not self._deaf:
-            self.run.heard(self._agenda.now_ns)
+            self.run.heard(self._agenda.now_ns, ran_ns=self._agenda.now_ns)
             self.run.target_failed(self._agenda.now_ns, text)
             self._touch(urgent=True)
 
     def drive_seen(self, look: DriveLook, age_ns: int) -> None:
         """A `DriveSeen` arrives."""
         if not self._deaf:
-            self.run.heard(self._agenda.now_ns)
+            self.run.heard(self._agenda.now_ns, ran_ns=self._agenda.now_ns)
             self.run.drive_seen(self._agenda.now_ns, age_ns=age_ns, drive=look.drive, text=look.text)
             self._touch(urgent=True)
 

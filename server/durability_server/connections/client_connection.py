@@ -160,7 +160,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._silent = None
                 self._doubted = False
                 if self.session is not None:
-                    self._services.requests.heard(self.session.run, at_ns)
+                    self._services.requests.heard(self.session.run, at_ns, ran_ns=self._manager.ran_ns)
             for message in self._protocol.receive(said):
                 self._take(message, at_ns)
             if self._stream.failure is not None:

@@ -68,7 +68,7 @@ class ConnectionManager:
     def __init__(self) -> None:
         self._connections: set[ManagedConnection] = set()
         self._due: deque[tuple[int, ManagedConnection]] = deque()  # when each has its next heartbeat
-        self._ran_ns = 0  # when the server is known to have run last, 0 before `watch`
+        self.ran_ns = 0  # when the server is known to have run last, 0 before `watch`
         self._authenticated: dict[ManagedConnection, str] = {}  # with who holds it
         self._of_holder: Counter[str] = Counter()
         self._revoked: set[str] = set()  # also of whom a connection may still be looked up
@@ -126,7 +126,7 @@ class ConnectionManager:
 
     async def watch(self) -> None:
         """Gives every connection its heartbeat, without end."""
-        self._ran_ns = clock.now_ns()
+        self.ran_ns = clock.now_ns()
         while True:
             await asyncio.sleep(STEP_NS / 1e9)
             now_ns = clock.now_ns()
@@ -137,7 +137,7 @@ class ConnectionManager:
     def _stood_still(self, now_ns: int) -> bool:
         """Whether the server did not run for a while before `now_ns`. No client must seem silent then: what
         was sent meanwhile is still in the sockets, and nobody was asked for anything."""
-        pause_ns, self._ran_ns = now_ns - self._ran_ns, now_ns
+        pause_ns, self.ran_ns = now_ns - self.ran_ns, now_ns
         if pause_ns <= PAUSE_NS:
             return False
         log.warning("the server did not run for %.1f s", pause_ns / 1e9)

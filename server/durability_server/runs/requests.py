@@ -20,7 +20,7 @@ from durability.evidence.verdict import REASONS, VerdictWord
 from durability.formats.case import Case, DriveState, Event, PastVerdict, SessionEnd, case_to_value
 from durability.formats.documents import from_value
 from durability.formats.facts import Facts
-from durability.formats.packing import Value
+from durability.formats.packing import Value, pack
 from durability.formats.plan import Plan
 from durability.protocol import auth, messages
 from durability.protocol.messages import Message
@@ -68,9 +68,10 @@ class Requests:
 
     # At once, without the store.
 
-    def heard(self, run: Run, at_ns: int) -> None:
-        """Something came from the run's client at `at_ns`."""
-        if run.heard(at_ns):
+    def heard(self, run: Run, at_ns: int, *, ran_ns: int) -> None:
+        """Something came from the run's client at `at_ns`; before that, the server is known to have run at
+        `ran_ns`."""
+        if run.heard(at_ns, ran_ns=ran_ns):
             self._tell(run, run_events.back(run))
 
     def acknowledge(self, run: Run, ack: messages.Ack, at_ns: int) -> None:
@@ -213,6 +214,7 @@ class Requests:
             label=message.label,
             plan=message.plan,
             secret=message.secret,
+            facts=message.facts,
             keys=target_keys(facts),
             path=facts.path,
             host=facts.host.hostname,
@@ -406,7 +408,7 @@ def _caller(channel: Channel) -> Caller:
 def _bytes_of(new: Registration) -> int:
     """What a run takes from its registration on."""
     texts = (new.label, new.path, new.host, new.keys.drive, new.keys.file_system, new.keys.path)
-    return ROW_BYTES + len(new.plan) + sum(map(len, texts))
+    return 2 * ROW_BYTES + len(new.plan) + len(pack(new.facts)) + sum(map(len, texts))
 
 
 def _fenced(run: int) -> RefusedError:

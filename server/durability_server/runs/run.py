@@ -48,6 +48,8 @@ from durability_server.store.records import (
 REPORTED_ENDS: frozenset[SessionEnd] = frozenset({"stop", "target-error", "client-error"})
 # A client from which nothing comes for so many heartbeats stood still, or its frames did.
 LATE_INTERVALS = 2
+# A frame that may have waited for longer has waited; the server looks around every 5 ms.
+WAITED_NS = 10_000_000
 _BEFORE_THE_REBOOT = (
     "the error came before the server's machine was restarted, or on another server's machine"
 )
@@ -202,11 +204,15 @@ class Run:
     def _read(self, value: Value) -> Statistics:
         return statistics_from_value(value, writers=self.plan.writers)
 
-    def heard(self, at_ns: int) -> bool:
-        """Something came from the client at `at_ns`: its machine was alive then. Whether silence ended."""
+    def heard(self, at_ns: int, *, ran_ns: int) -> bool:
+        """Something came from the client at `at_ns`: its machine was alive then. Before that, the server is
+        known to have run at `ran_ns`. Whether silence ended."""
         gap_ns = at_ns - self.last_receipt_ns
+        waited_ns = at_ns - max(ran_ns, self.last_receipt_ns)
         if gap_ns > LATE_INTERVALS * self._interval_ns:
             self._begin_late(self.last_receipt_ns, at_ns)
+        elif waited_ns > WAITED_NS:  # in a socket, while the server stood still
+            self.rtt_max_ns = max(self.rtt_max_ns, waited_ns)
         if self._late is not None and self._late.answered_ns < self._late.until_ns:
             # Also a frame without a frontier: it may be the last one, and as old as the stretch.
             self.timeline.hold_up(max(self._late.from_ns, self._late.answered_ns), at_ns)

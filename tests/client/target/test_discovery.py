@@ -596,6 +596,8 @@ def test_the_unsafe_shutdown_counter_of_smartctl(document: object, count: int | 
         ("btrfs", "ro,rescue=all", "no-recovery"),
         ("btrfs", "ro,nologreplay", "no-recovery"),
         ("f2fs", "ro,disable_roll_forward", "no-recovery"),
+        ("zfs", "ro,xattr", "no-recovery"),
+        ("jfs", "ro,relatime", "no-recovery"),
         ("tmpfs", "rw", "memory-file-system"),
         ("ramfs", "rw", "memory-file-system"),
         ("overlay", "rw,volatile", "overlay-volatile"),

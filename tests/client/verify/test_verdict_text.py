@@ -399,6 +399,17 @@ def test_a_file_system_that_holds_writes_back_blames_no_cache(
     assert f"3 of 10 writes that were never synced are lost: {blames}" in text
 
 
+@pytest.mark.parametrize("layer", ["dm-0 (dm integrity)", "bcache0 (bcache)"])
+def test_a_layer_with_a_journal_blames_no_cache(make_plan: MakePlan, layer: str) -> None:
+    """It may have had in memory what was never synced, or its new place."""
+    armed = facts(file_system=None, layers=("dm-1 (dm crypt)", layer, "sda (drive)"))
+    case = {"control": 10, "armed": armed}
+    outcome = judged(make_plan, plan={"control_slots": 16}, case=case, control_lost=3)
+
+    text = words(section(printed(outcome), HEADINGS[1]))
+    assert f"{layer} may not have passed them to the drive" in text
+
+
 @pytest.mark.parametrize("on", [file_system(), None])
 def test_a_loop_device_blames_no_cache(make_plan: MakePlan, on: Any) -> None:
     """Its backing file's page cache may have had what was never synced."""

@@ -280,6 +280,11 @@ async def test_mount_without_replay_is_refused(lab: Lab) -> None:
         assert refused.value.exit_code == EXIT_ENVIRONMENT
         line = f"`durability verify --device /dev/sda1 --run {lab.plan.run:016x}`"
         assert line in str(refused.value)
+    lab.storage = None
+    pool = replace(lab.now, file_system=replace(found, type="zfs", options="ro,xattr", source="tank/t"))
+    lab.storage = KnownStorage(lay_down(lab.disk, lab.directory).path, pool)
+    with pytest.raises(TargetError, match=r"mount it read-write; a ZFS pool must be imported read-write"):
+        await lab.verify()
     assert not (await lab.shown())["verdicts"]
 
 

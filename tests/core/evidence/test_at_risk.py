@@ -220,6 +220,33 @@ def test_what_an_earlier_boot_of_the_server_received_is_old(plan: Plan) -> None:
     assert forgotten is not None and (forgotten.ms_min, forgotten.ms_max) == (0, None)
 
 
+def test_the_first_receipt_may_be_of_what_an_earlier_boot_of_the_server_was_sent(plan: Plan) -> None:
+    """The network died after arming, before the first acknowledgement, and the server's machine restarted:
+    nobody knows when that was sent, and the time of arming is of another clock."""
+    armed = Event(at_ns=LAST_NS - 10 * MS, wall="", kind="armed", text="")
+    reboot = Event(at_ns=LAST_NS - 100 * MS, wall="", kind="reboot", text="")
+    held = HeldUp(from_ns=0, until_ns=LAST_NS, frontiers=(3000,))
+    case = make_case(plan, (3000,), held_up=(held,))
+    for events in ((armed, reboot), (reboot,), ()):
+        window = loss_window(replace(case, events=events), proven=(3000,), oldest_lost=(1,))
+        assert window is not None and window.ms_max is None
+    again = loss_window(
+        replace(case, events=(reboot, armed), held_up=()), proven=(3000,), oldest_lost=(1,)
+    )  # it was armed after the restart
+    assert again is not None and again.ms_max is not None
+
+
+def test_the_first_receipt_may_have_come_late(plan: Plan) -> None:
+    """Where so many events followed that the armed one is no longer kept."""
+    timeline = (Receipt(at_ns=LAST_NS - 10 * MS, frontiers=(50,)), Receipt(at_ns=LAST_NS, frontiers=(100,)))
+    held = HeldUp(from_ns=LAST_NS - 3000 * MS, until_ns=LAST_NS - 10 * MS, frontiers=(50,))
+    case = make_case(plan, (100,), timeline=timeline, held_up=(held,), events=())
+    window = loss_window(case, proven=(100,), oldest_lost=(1,))
+    assert window is not None
+    assert window.ms_min == pytest.approx(9.5)
+    assert window.ms_max == pytest.approx(3051)
+
+
 def test_the_cut_may_be_as_old_as_what_held_up_the_last_frame(plan: Plan) -> None:
     """The server stood still for 3 s and then read what the client had sent meanwhile, which is silent since:
     its machine may have lost its power at any time in these 3 s."""

@@ -55,6 +55,26 @@ def test_a_counter_that_rose_during_the_run_shows_no_cut_at_its_end(case: Case) 
     assert cut.cut_class == "os" and "stayed at 4" in cut.contradictions[0]
 
 
+def test_a_counter_that_went_back_contradicts_nobody(case: Case) -> None:
+    """It was set to zero, by new firmware for instance: the cut may have been before or after that."""
+    back = facts(boot="boot-2", uptime_s=30, drives=(drive(unsafe_shutdowns=1),))
+    assert shown(case, back) == "os"
+    cut = assess(case, back, attested="pulled the plug", cut_class=None)
+    assert (cut.cut_class, cut.contradictions) == ("power", ())
+
+
+def test_one_count_is_not_that_of_two_drives(make_plan: MakePlan) -> None:
+    """Two disks of one model in a dock show its serial, and nothing else tells them apart but their counts:
+    the cut of one is not that of both. Two paths to one drive show one count."""
+    for second, expected in ((5, "os"), (10, "power")):
+        other = drive(name="sdb", diskseq=2, unsafe_shutdowns=second)
+        after = replace(other, unsafe_shutdowns=11 if second == 10 else second)
+        armed = facts(drives=(drive(diskseq=1, unsafe_shutdowns=10), other))
+        now = (drive(diskseq=1, unsafe_shutdowns=11), after)
+        case = make_case(small(make_plan), (100,), armed=armed)
+        assert shown(case, facts(boot="boot-2", uptime_s=30, drives=now)) == expected
+
+
 def test_one_drive_whose_counter_stayed_spoils_the_proof(make_plan: MakePlan) -> None:
     """In a mirror both drives must have lost power."""
     armed = facts(drives=(drive(), drive(name="sdb", serial="S2")))

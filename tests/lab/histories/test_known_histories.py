@@ -126,6 +126,12 @@ RIGHT = {
         "target file; run; reboot; hang; move alone=yes",
         "inconclusive (session-stopped, cut-class)",
     ),
+    # A reader's: the loss window had the clock of the server's earlier boot.
+    "a restart of the server before its first acknowledgement": (
+        f"seed 1; drive flush-ignored; run next=2 size_kib=1024; {'pass ms=1; ' * 15}"
+        "network; pass ms=1500; server how=restarted; network up=yes; pass ms=400; cut",
+        "loss (findings)",
+    ),
     # The lab's: a write is under way that the drive will never take.
     "the power of a drive that is dead": (
         "seed 0; drive dead; run; cut; boot; hang; run",

@@ -98,6 +98,24 @@ def mirror_of_which_one_drive_was_cut() -> str:
 
 
 @lab_case("inconclusive: cut-class")
+def two_disks_in_a_dock_of_which_one_was_cut() -> str:
+    """They show one serial and nothing else that tells them apart but their counts. One counted a power loss,
+    and the system of the machine was reset."""
+    sdb = drive(name="sdb", diskseq=2, unsafe_shutdowns=5)
+    pair, cut_one = ((drive(diskseq=1, unsafe_shutdowns=count), sdb) for count in (10, 11))
+    disk, case = kept(armed=facts(drives=pair))
+    return judged(disk, case, now=facts(boot="boot-2", uptime_s=30, drives=cut_one))
+
+
+@lab_case("durable")
+def counter_that_went_back_at_an_attested_cut() -> str:
+    """The plug was pulled, and the drive counts anew from 0."""
+    disk, case = kept()
+    now = facts(boot="boot-2", uptime_s=30, drives=(drive(unsafe_shutdowns=1),))
+    return judged(disk, case, now=now, attested="pulled the plug")
+
+
+@lab_case("inconclusive: cut-class")
 def guest_with_a_counter_of_its_own() -> str:
     """The counter of a virtual machine's drive rose when the guest was started anew."""
     disk, case = kept(armed=facts(virtualisation="kvm", drives=(drive(emulated=True),)))

@@ -77,6 +77,24 @@ THE_CUT = (
         change=without(cut._risen, "is_nobodys(before.serial)", "not before.serial"),
     ),
     Mutant(
+        name="a counter that went back kept its count",
+        rule=11,
+        taken_away="a counter that began anew contradicts a cut that is attested",
+        noticed_by={
+            "counter-that-went-back-at-an-attested-cut": "inconclusive: attestation-contradicted, cut-class",
+        },
+        change=without(cut._risen, " or now < then", ""),
+    ),
+    Mutant(
+        name="one count is that of several drives",
+        rule=11,
+        taken_away="the counter of one drive proves the cut of another that shows the same serial",
+        noticed_by={
+            "two-disks-in-a-dock-of-which-one-was-cut": "durable",
+        },
+        change=without(cut._pairs, "< 2", "< 9"),
+    ),
+    Mutant(
         name="names are drives on another machine",
         rule=11,
         taken_away="a drive without a serial is found on another machine by its name, size and `diskseq`",

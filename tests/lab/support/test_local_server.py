@@ -22,7 +22,7 @@ def test_what_came_late_is_not_at_risk_until_something_newer_came() -> None:
     _receive(run, 3100, 8)
     assert not anything_new(run)
 
-    run.heard(3170 * MS)
+    run.heard(3170 * MS, ran_ns=3170 * MS)
     run.heartbeat_answered(3170 * MS, sent_ns=3150 * MS)
     _receive(run, 3201, 9)
     _receive(run, 3202, 10)
@@ -30,6 +30,6 @@ def test_what_came_late_is_not_at_risk_until_something_newer_came() -> None:
 
 
 def _receive(run: Run, at_ms: int, done: int) -> None:
-    run.heard(at_ms * MS)
+    run.heard(at_ms * MS, ran_ns=at_ms * MS)
     run.acknowledge(at_ms * MS, (done, 0), 0)
     run.saved(run.snapshot(timeline=False), at_ms * MS)

@@ -65,6 +65,7 @@ def store(sqlite_url: str, lab: Lab) -> Iterator[_Store]:
             label="",
             plan=lab.plan(run=run).encode(),
             secret=b"s" * 32,
+            facts=to_value(facts),
             keys=target_keys(facts),
             path=facts.path,
             host="host",
@@ -85,7 +86,7 @@ def _run(store: Store, run: int) -> Run:
 
 def _hear(run: Run) -> None:
     at_ns = clock.now_ns()
-    run.heard(at_ns)
+    run.heard(at_ns, ran_ns=at_ns)
     run.acknowledge(at_ns, tuple(seq + 1 for seq in run.frontiers.acked), 0)
 
 

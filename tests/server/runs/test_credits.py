@@ -53,7 +53,7 @@ def test_a_run_that_came_back_has_credit_left() -> None:
     assert not was_still(stored)
     here = Run(stored, boot_id="here")
     here.attached(1, "client")
-    here.heard(2)
+    here.heard(2, ran_ns=2)
     here.acknowledge(2, (plan.credit,) * plan.writers, 0)
     stored = replace(stored, snapshot=here.snapshot(timeline=True))
     assert was_still(stored)

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from durability import limits
-from durability.evidence.at_risk import frontiers_at
+from durability.evidence.at_risk import cut_interval_ns, frontiers_at
 from durability.formats.case import Case
 from durability.formats.plan import Plan
 from durability_lab.simulated_rig.virtual_time import stored_run
@@ -73,7 +73,7 @@ class Network:
             self.sent = self.done
         while self.waits and not still:
             kind, value = self.waits.popleft()
-            self.run.heard(at_ms * MS)
+            self.run.heard(at_ms * MS, ran_ns=at_ms * MS)
             if kind == "answer":
                 self.run.heartbeat_answered(at_ms * MS, sent_ns=value * MS)
             else:
@@ -113,7 +113,7 @@ def test_a_slow_client_still_shows_what_is_new() -> None:
     run = new_run()
     for step in range(1, 101):
         at_ms = step * 150  # more than two heartbeats
-        run.heard(at_ms * MS)
+        run.heard(at_ms * MS, ran_ns=at_ms * MS)
         run.heartbeat_answered(at_ms * MS, sent_ns=max(1, at_ms - 500) * MS)
         acknowledge(run, at_ms, 10 * step)
     case = case_of(run, 15_000)
@@ -125,7 +125,7 @@ def test_each_silence_of_a_living_kernel_is_noted() -> None:
     """A client that is frozen a second time has stood still a second time; also if it came back on another
     connection meanwhile."""
     run = new_run()
-    for number, comes_back in enumerate((Run.heard, _connected_again, Run.heard)):
+    for number, comes_back in enumerate((_heard, _connected_again, _heard)):
         second_ns = 1000 * MS * 10 * (number + 1)
         assert run.silent(second_ns)
         for later_ns in (second_ns + MS, second_ns + 2 * MS):
@@ -137,6 +137,10 @@ def test_each_silence_of_a_living_kernel_is_noted() -> None:
     assert kinds.count("kernel-alive") == 3
 
 
+def _heard(run: Run, at_ns: int) -> None:
+    run.heard(at_ns, ran_ns=at_ns)
+
+
 def _connected_again(run: Run, at_ns: int) -> None:
     run.attached(at_ns, "client")
 
@@ -146,14 +150,29 @@ def test_the_last_frame_may_be_as_old_as_the_stretch_that_held_it_up() -> None:
     now ends it."""
     run = new_run()
     run.heartbeat(HEARTBEAT_MS * MS)
-    run.heard(10 * MS)
+    run.heard(10 * MS, ran_ns=10 * MS)
     acknowledge(run, 10, 5)
     for at_ms in (3000, 3001):
-        run.heard(at_ms * MS)
+        run.heard(at_ms * MS, ran_ns=at_ms * MS)
         held = case_of(run, END_MS).held_up[-1]
         assert (held.from_ns, held.until_ns, held.frontiers) == (10 * MS, at_ms * MS, (5, 0))
-    run.heard(3040 * MS)
+    run.heard(3040 * MS, ran_ns=3040 * MS)
     run.heartbeat_answered(3040 * MS, sent_ns=3020 * MS)
-    run.heard(3050 * MS)
+    run.heard(3050 * MS, ran_ns=3050 * MS)
     held = case_of(run, END_MS).held_up[-1]
     assert (held.from_ns, held.until_ns) == (10 * MS, 3040 * MS)
+
+
+def test_a_frame_that_waited_for_the_server_is_no_newer_than_the_wait() -> None:
+    """The server stood still for 60 ms, too short to be a stretch. The last frame may have been sent at its
+    beginning, and the power may have gone since."""
+    run = new_run()
+    run.heartbeat(HEARTBEAT_MS * MS)
+    for at_ms, ran_ms in ((10, 9), (20, 15), (25, 24), (85, 24), (86, 85)):
+        run.heard(at_ms * MS, ran_ns=ran_ms * MS)
+        acknowledge(run, at_ms, at_ms)
+        assert case_of(run, END_MS).rtt_max_ns == (0 if at_ms < 85 else 60 * MS)
+    assert not case_of(run, END_MS).held_up
+    run.silent(1000 * MS)
+    interval = cut_interval_ns(case_of(run, END_MS))
+    assert interval is not None and interval[0] == 26 * MS

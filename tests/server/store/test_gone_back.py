@@ -61,7 +61,7 @@ def _arm(fixture: StoreFixture, run: Run) -> None:
 
 def _acknowledge(run: Run, seq: int) -> None:
     at_ns = clock.now_ns()
-    run.heard(at_ns)
+    run.heard(at_ns, ran_ns=at_ns)
     run.acknowledge(at_ns, (seq,) * run.plan.writers, 0)
 
 
