@@ -269,9 +269,9 @@ async def test_mount_without_replay_is_refused(lab: Lab) -> None:
     """What was synced may be in the log alone: exit 5 and how to mount, and the run is not judged."""
     await lab.run()
     lab.lose(40)
+    found = lab.now.file_system
+    assert found is not None
     for kind, options in (("ext4", "ro,norecovery"), ("btrfs", "ro,rescue=usebackuproot:nologreplay")):
-        found = lab.now.file_system
-        assert found is not None
         lab.storage = None
         mounted = replace(lab.now, file_system=replace(found, type=kind, options=options))
         lab.storage = KnownStorage(lay_down(lab.disk, lab.directory).path, mounted)
