@@ -42,6 +42,7 @@ from serving import MEMORY
 
 from durability import limits
 from durability.errors import PeerError
+from durability.formats.facts import Facts, Host
 from durability.formats.packing import pack
 from durability.protocol import messages
 from durability.protocol.auth import APPLICATION
@@ -61,6 +62,20 @@ from server import Client, begin, connect
 
 SERVE = (sys.executable, "-c", "from durability_cli.main import main; main()", "serve")
 LISTEN = "127.0.0.1:0"
+TARGET = Facts(
+    host=Host(
+        machine_id="machine", boot_id="boot", uptime_ns=1, kernel="", virtualisation="none", hostname="host"
+    ),
+    path="/target",
+    path_in_file_system="",
+    kind="file",
+    size_bytes=1 << 30,
+    offset_bytes=None,
+    file_system=None,
+    layers=(),
+    drives=(),
+    warnings=(),
+)
 ONE_WAY_S = 0.010
 PACE_S = 0.05  # between acknowledgements of the live run
 CONNECT_PACE_S = 0.05
@@ -299,6 +314,7 @@ def fill(store: Store, runs: int) -> None:
             label="benchmark",
             plan=bytes(200),
             secret=bytes(32),
+            facts=TARGET,
             keys=TargetKeys(drive=f"{number}", file_system="", path=""),
             path=f"/mnt/disk-{number}/target",
             host=f"machine-{number}",

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import NamedTuple
 
 from durability.formats.drive_serials import is_nobodys, is_shared
 from durability.formats.facts import Drive, Facts, Host
@@ -70,6 +72,72 @@ def told_apart(armed: Facts, now: Facts) -> Facts:
         return replace(drive, serial=f"{drive.serial} ({drive.size_bytes:,} bytes: another drive)")
 
     return replace(now, drives=tuple(map(apart, now.drives)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matched:
+    """Drives at arming and now, each once. `both`: each that is there at both times, as it was and as it is.
+    `gone`: those of arming only. `added`: those of now only."""
+
+    both: tuple[tuple[Drive, Drive], ...]
+    gone: tuple[Drive, ...]
+    added: tuple[Drive, ...]
+
+
+def matched(armed: Iterable[Drive], now: Iterable[Drive], machines: tuple[str, str]) -> Matched:
+    """Each drive at arming with itself now, one to one. Of those with its serial that are not known to be
+    others, it is the one most alike. A drive without a serial of its own at arming is any that is left."""
+    gone, added = (_each_once(drives, on) for drives, on in zip((armed, now), machines, strict=True))
+
+    def may_be_one(before: _Known, after: _Known) -> bool:
+        return not before.own or (before.own == after.own and not are_two(before.drive, after.drive))
+
+    def unlike(pair: tuple[_Known, _Known]) -> tuple[bool, bool, bool, bool, int, bool]:
+        before, after = pair
+        then, found = before.drive, after.drive
+        return (
+            not before.own,  # last: those with a serial leave what they are not
+            before.own != after.own,
+            not then.wwid or then.wwid != found.wwid,
+            then.model != found.model,
+            abs(then.size_bytes - found.size_bytes),
+            then.name != found.name,  # for what people are told: it decides nothing else
+        )
+
+    both = []
+    for before, after in sorted(product(gone, added), key=unlike):
+        if before in gone and after in added and may_be_one(before, after):
+            both.append((before.drive, after.drive))
+            gone.remove(before)
+            added.remove(after)
+    return Matched(
+        both=tuple(both), gone=tuple(one.drive for one in gone), added=tuple(one.drive for one in added)
+    )
+
+
+class _Known(NamedTuple):
+    """A drive and its own serial."""
+
+    own: str
+    drive: Drive
+
+
+def _each_once(drives: Iterable[Drive], machine_id: str) -> list[_Known]:
+    """The drives, of several paths to one only that which tells the most bytes: another may tell none."""
+    once: list[_Known] = []
+    for drive in sorted(drives, key=lambda drive: -drive.size_bytes):
+        path = _Known(own_serial(drive, machine_id), drive)
+        if not any(_lead_to_one(path, known) for known in once):
+            once.append(path)
+    return once
+
+
+def _lead_to_one(path: _Known, other: _Known) -> bool:
+    """Whether two paths of one moment lead to one drive. Without a serial only its world-wide name shows
+    that."""
+    one, two = path.drive, other.drive
+    same = path.own == other.own if path.own else bool(one.wwid) and one.wwid == two.wwid
+    return same and not are_two(one, two) and not are_two(two, one)
 
 
 def same_kernel(one: Host, other: Host) -> bool:

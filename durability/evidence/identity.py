@@ -14,7 +14,9 @@ from typing import Literal
 
 from durability.errors import FormatError
 from durability.evidence.drive_identity import (
+    Matched,
     machine_ids,
+    matched,
     own_serial,
     own_serials,
     same_kernel,
@@ -82,18 +84,18 @@ def identify(case: Case, now: Facts | None, superblocks: Sequence[Plan | None]) 
     else:
         by = None if differences else "hardware"
     smaller = tuple(_smaller(case.armed, now)) if by else ()
-    certain = _drives_are_known(case.armed, now)
     drive_changed = by == "superblock" and _drives_differ(case.armed, now)
+    copied = (_copied if by == "superblock" else _replaced)(case.armed, now)
     untouched = _untouched(case, superblocks)
     return Identity(
         by=by,
         reasons=() if by else tuple(differences),
         superseded_by="" if untouched else _superseded_by(case, others, bool(by)),
         drive_changed=drive_changed,
-        smaller=smaller if certain else (),
-        perhaps_smaller=() if certain else smaller,
+        smaller=tuple(text for text, certain in smaller if certain),
+        perhaps_smaller=tuple(text for text, certain in smaller if not certain),
         missing=_missing(case.armed, now) if case.armed is not None and now is not None else (),
-        copied=_copied(case.armed, now) if by == "superblock" and not drive_changed else "",
+        copied="" if drive_changed else copied,
         moved=moved(case.armed, now) if case.armed is not None and now is not None else "",
         emptied="" if superblocks else _emptied(case.armed, now),
         attempted_by=case.superseded_by if untouched else "",
@@ -152,8 +154,7 @@ def newer_run_here(older: Case, newest: Case, now: Facts, superblocks: Sequence[
     """Whether `newest`, an armed run, is the one to judge on a target that shows a superblock of `older`.
 
     It is if a superblock names it, or if serials, offset and file system are its own and were those of
-    `older` at its arming. A file of `older` that was put in the place of another target is not. Nor is one
-    that was neither run's: a drive that has lost the newer one shows that of the older."""
+    `older` at its arming. Another file than that of `newest` is not its target, whoever put it there."""
     if older.run == newest.run:
         return False
     if any(plan is not None and f"{plan.run:016x}" == newest.run for plan in superblocks):
@@ -161,14 +162,8 @@ def newer_run_here(older: Case, newest: Case, now: Facts, superblocks: Sequence[
     one_target = older.run in newest.predecessors and (
         older.armed is None or not hardware_differences(older.armed, newest.armed)
     )
-    is_here = not (hardware_differences(newest.armed, now) or _is_another_file(older, newest, now))
+    is_here = not (hardware_differences(newest.armed, now) or _is_another_file(newest.armed, now))
     return one_target and is_here
-
-
-def _is_another_file(older: Case, newest: Case, now: Facts) -> bool:
-    """Whether the file system has the target as another file than that of either run."""
-    ids = ["" if case.armed is None else case.armed.file_id for case in (older, newest)]
-    return bool(now.file_id) and all(ids) and now.file_id not in ids
 
 
 def moved(armed: Facts, now: Facts) -> str:
@@ -271,7 +266,7 @@ def _copied(armed: Facts | None, now: Facts | None) -> str:
     if now.file_id:
         # A run of an earlier release has no number where there is one now: its path shows no copy.
         other = f"the file system has it as file {now.file_id}, expected {armed.file_id}"
-        return other if armed.file_id not in ("", now.file_id) else ""
+        return other if _is_another_file(armed, now) else ""
     if armed.path_in_file_system != now.path_in_file_system:
         return (
             f"its path within the file system is {now.path_in_file_system}, expected"
@@ -280,8 +275,27 @@ def _copied(armed: Facts | None, now: Facts | None) -> str:
     return ""
 
 
+def _replaced(armed: Facts | None, now: Facts | None) -> str:
+    """Why what lies at the target's place, and has no superblock of the run, is another file; "" if it is not
+    known to be. A drive that is back at a time before the run's file was made shows the same."""
+    if not _is_another_file(armed, now):
+        return ""
+    assert armed is not None and now is not None
+    return (
+        f"at its path is file {now.file_id}, expected {armed.file_id}. If that lies elsewhere, move it back,"
+        " and verify again"
+    )
+
+
+def _is_another_file(armed: Facts | None, now: Facts | None) -> bool:
+    """Whether the file system has the target as another file than at arming, as far as it tells."""
+    if armed is None or now is None or not (armed.file_id and now.file_id):
+        return False
+    return armed.file_id != now.file_id
+
+
 def _serial_differences(armed: Facts, now: Facts) -> list[str]:
-    if _serials(armed, now)[0] is None:
+    if not _have_serials(armed, now):
         return [
             "the drives reported no serial number of their own at arming, so only a superblock can identify"
             " them"
@@ -294,25 +308,22 @@ def _serial_differences(armed: Facts, now: Facts) -> list[str]:
     return [f"the drives are {found}, expected {expected}"]
 
 
-def _smaller(armed: Facts | None, now: Facts | None) -> Iterator[str]:
-    """What has fewer bytes than at arming. Drives are compared by serial; a size of 0 is not known."""
+def _smaller(armed: Facts | None, now: Facts | None) -> Iterator[tuple[str, bool]]:
+    """What has fewer bytes than at arming, and whether that is certain: it may be another drive or device, to
+    which the target was copied. A size of 0 is not known."""
     if armed is None or now is None:
         return
-    then_on, now_on = machine_ids(armed.host, now.host)
-    sizes = {"": 0}
-    for drive in now.drives:
-        serial = own_serial(drive, now_on)
-        sizes[serial] = max(drive.size_bytes if serial else 0, sizes.get(serial, 0))
-    for drive in armed.drives:
-        size = sizes.get(own_serial(drive, then_on), 0)
-        if 0 < size < drive.size_bytes:
-            yield (
-                f"drive {drive.model or drive.name} serial {drive.serial} has {size:,} bytes,"
-                f" {drive.size_bytes:,} at arming"
-            )
-    yield from _nameless_smaller(_nameless(armed, then_on), _nameless(now, now_on))
+    untouched = _are_as_enumerated(armed, now)
+    certain = untouched or _have_serials(armed, now)
+    machines = machine_ids(armed.host, now.host)
+    for before, after in matched(armed.drives, now.drives, machines).both:
+        if own_serial(before, machines[0]) and 0 < after.size_bytes < before.size_bytes:
+            sizes = f"{after.size_bytes:,} bytes, {before.size_bytes:,} at arming"
+            yield f"drive {_names([before])} has {sizes}", certain
+    nameless = [_nameless(armed, machines[0]), _nameless(now, machines[1])]
+    yield from ((text, untouched) for text in _nameless_smaller(*nameless))
     if armed.kind == now.kind == "device" and 0 < now.size_bytes < armed.size_bytes:
-        yield f"{now.path} has {now.size_bytes:,} bytes, {armed.size_bytes:,} at arming"
+        yield f"{now.path} has {now.size_bytes:,} bytes, {armed.size_bytes:,} at arming", certain
 
 
 def _nameless(facts: Facts, machine_id: str) -> list[Drive]:
@@ -336,38 +347,34 @@ def _nameless_smaller(before: Sequence[Drive], after: Sequence[Drive]) -> Iterat
 
 
 def _drives_differ(armed: Facts | None, now: Facts | None) -> bool:
-    """True if serials were known at arming and those of now are not the same, or not known."""
+    """True if the drives of now are not those of arming, by their serials or by their number, and the target
+    is not where it was either."""
     if armed is None or now is None:
         return False
-    known = _serials(armed, now)[0] is not None
+    known = _have_serials(armed, now) or bool(_drives_below(armed, now).gone)
     return known and not _same_drives(armed, now) and not _missing(armed, now)
 
 
 def _same_drives(armed: Facts, now: Facts) -> bool:
     """Whether the drives that hold the target are those of arming. Where layers hide which these are, others
     have the log that arming did not find."""
-    wanted, present = _serials(armed, now)
-    if wanted == present:
-        return True
-    added = wanted is not None and present is not None and wanted < present
-    return added and _lacks_log(armed) and _has_place(armed) and _in_place(armed, now)
+    drives = _drives_below(armed, now)
+    if drives.gone or not drives.added:
+        return not drives.gone
+    return bool(drives.both) and _lacks_log(armed) and _has_place(armed) and _in_place(armed, now)
 
 
 def _missing(armed: Facts, now: Facts) -> tuple[str, ...]:
     """The drives that are gone from below a target that still lies where it did, on the others, or that had
     the log of its file system. The half of a mirror by itself lies elsewhere."""
-    wanted, present = _serials(armed, now)
-    if wanted is None or not present:
-        return ()
+    drives = _drives_below(armed, now)
     if _same_drives(armed, now):
         if _lacks_log(now):
             return ()
-    elif not present < wanted or not _in_place(armed, now):
+    elif drives.added or not drives.both or not _in_place(armed, now):
         return ()
-    then_on, now_on = machine_ids(armed.host, now.host)
-    here = {"", *(own_serial(drive, now_on) for drive in now.drives)}
-    gone = (drive for drive in armed.drives if own_serial(drive, then_on) not in here)
-    return tuple(f"{drive.model or drive.name} serial {drive.serial}" for drive in gone)
+    gone = matched(armed.drives, now.drives, machine_ids(armed.host, now.host)).gone
+    return tuple(_names([drive]) for drive in gone)
 
 
 def _lacks_log(facts: Facts) -> bool:
@@ -387,11 +394,8 @@ def _has_place(facts: Facts) -> bool:
     return bool(facts.volume) or facts.offset_bytes is not None
 
 
-def _drives_are_known(armed: Facts | None, now: Facts | None) -> bool:
-    """Whether the drives now can be told to be those of arming, or not to be: by their serials, or because
-    the kernel has not enumerated them since."""
-    if armed is None or now is None or _serials(armed, now)[0] is not None:
-        return True
+def _are_as_enumerated(armed: Facts, now: Facts) -> bool:
+    """Whether the kernel has not enumerated any drive since arming, so that all are the same."""
     before = {drive.name: drive.diskseq for drive in armed.drives}
     after = {drive.name: drive.diskseq for drive in now.drives}
     numbered = bool(before) and None not in before.values()
@@ -423,13 +427,22 @@ def _emptied(armed: Facts | None, now: Facts | None) -> str:
     return emptied_at_boot(armed.path, armed.file_system) if mounted else ""
 
 
-def _serials(armed: Facts, now: Facts) -> tuple[frozenset[str] | None, frozenset[str] | None]:
-    """The own serials, at arming and now, of the drives that hold the target: not of those of a log, if it is
-    known which these are."""
-    then_on, now_on = machine_ids(armed.host, now.host)
+def _have_serials(armed: Facts, now: Facts) -> bool:
+    """Whether each drive that held the target at arming had a serial of its own."""
+    return own_serials(_holders(armed, now)[0], armed.host.machine_id) is not None
+
+
+def _drives_below(armed: Facts, now: Facts) -> Matched:
+    """The drives that hold the target, then and now."""
+    return matched(*_holders(armed, now), machine_ids(armed.host, now.host))
+
+
+def _holders(armed: Facts, now: Facts) -> tuple[tuple[Drive, ...], tuple[Drive, ...]]:
+    """The drives that hold the target, at arming and now: not those of a log, if it is known which these
+    are."""
     if None in (armed.offset_bytes, now.offset_bytes):
-        return own_serials(armed.drives, then_on), own_serials(now.drives, now_on)
-    return own_serials(armed.main_drives, then_on), own_serials(now.main_drives, now_on)
+        return armed.drives, now.drives
+    return armed.main_drives, now.main_drives
 
 
 def _names(drives: Sequence[Drive]) -> str:

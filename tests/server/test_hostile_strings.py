@@ -98,6 +98,7 @@ def _store_evil(url: str, lab: Lab) -> str:
             label=EVIL,
             plan=plan.encode(),
             secret=bytes(32),
+            facts=found,
             keys=target_keys(found),
             path=EVIL,
             host=EVIL,

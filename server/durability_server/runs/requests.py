@@ -20,7 +20,7 @@ from durability.evidence.verdict import REASONS, VerdictWord
 from durability.formats.case import Case, DriveState, Event, PastVerdict, SessionEnd, case_to_value
 from durability.formats.documents import from_value
 from durability.formats.facts import Facts
-from durability.formats.packing import Value, pack
+from durability.formats.packing import Value
 from durability.formats.plan import Plan
 from durability.protocol import auth, messages
 from durability.protocol.messages import Message
@@ -214,7 +214,7 @@ class Requests:
             label=message.label,
             plan=message.plan,
             secret=message.secret,
-            facts=message.facts,
+            facts=facts,
             keys=target_keys(facts),
             path=facts.path,
             host=facts.host.hostname,
@@ -223,8 +223,8 @@ class Requests:
         )
         self._require_writers_left(message.run, registration.client, plan.writers)
         await self._given.require_left(registration.client, "runs")  # before any prefill
-        await self._thread.call(self._store.register, registration, force=message.force)
-        self._given.add(registration.client, _bytes_of(registration))
+        taken = await self._thread.call(self._store.register, registration, force=message.force)
+        self._given.add(registration.client, _bytes_of(registration) + taken)
         async with self._registry.holding(message.run, "resume") as run:
             self._require_writers_left(run.id, registration.client, plan.writers)  # others came meanwhile
             self._tell(run, run_events.connected(run, facts, name=channel.name))
@@ -408,7 +408,7 @@ def _caller(channel: Channel) -> Caller:
 def _bytes_of(new: Registration) -> int:
     """What a run takes from its registration on."""
     texts = (new.label, new.path, new.host, new.keys.drive, new.keys.file_system, new.keys.path)
-    return 2 * ROW_BYTES + len(new.plan) + len(pack(new.facts)) + sum(map(len, texts))
+    return ROW_BYTES + len(new.plan) + sum(map(len, texts))
 
 
 def _fenced(run: int) -> RefusedError:

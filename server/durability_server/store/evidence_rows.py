@@ -112,5 +112,8 @@ _SIZES: dict[Table, tuple[ColumnElement[int], ...]] = {
     tables.verdicts: _lengths(tables.verdicts, "reasons", "document"),
     tables.frontiers: (),
     tables.events: _lengths(tables.events, "text"),
-    **{part: _lengths(part, "data") for part in (tables.statistics, tables.timelines, tables.credits)},
+    **{
+        part: _lengths(part, "data")
+        for part in (tables.registrations, tables.statistics, tables.timelines, tables.credits)
+    },
 }

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias, cast
 
 from durability.errors import RefusedError
 from durability.formats.case import Event, PastVerdict, PowerOff, SessionEnd
+from durability.formats.facts import Facts
 from durability.formats.packing import Value
 from durability.units import format_run
 from durability_server.store.target_keys import TargetKeys
@@ -33,13 +34,14 @@ class MovedError(RefusedError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """What is fixed when a run is registered."""
+    """What is fixed when a run is registered. `facts`: what is known of its target then."""
 
     run: int
     client: str
     label: str
     plan: bytes
     secret: bytes
+    facts: Facts
     keys: TargetKeys
     path: str
     host: str
@@ -119,10 +121,11 @@ class RunHead:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relations:
     """What other runs and earlier looks say about a run. `superseded_by`: a run registered later on the same
-    target (it may have prefilled it already), or "". `verdicts`: of the run itself, oldest first. `series`:
-    of each other run of the series, oldest first, its weightiest verdict, or "unverified" after a cut.
-    `predecessors`: the runs registered earlier on the same target, oldest first. `power_offs`: those that
-    ended the run, oldest first. `attempts`: the plans of all later runs on the target if none was armed."""
+    target or one that overlaps (it may have prefilled it already), or "". `verdicts`: of the run itself,
+    oldest first. `series`: of each other run of the series, oldest first, its weightiest verdict, or
+    "unverified" after a cut. `predecessors`: the runs registered earlier on the same target, oldest first.
+    `power_offs`: those that ended the run, oldest first. `attempts`: the plans of all later runs on the
+    target, if none was armed and none is on one that overlaps."""
 
     superseded_by: str
     verdicts: tuple[PastVerdict, ...]

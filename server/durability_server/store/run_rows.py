@@ -23,6 +23,7 @@ from sqlalchemy import (
     delete,
     func,
     insert,
+    not_,
     or_,
     select,
     text,
@@ -174,6 +175,11 @@ def _has_keys(keys: TargetKeys) -> ColumnElement[bool]:
     return and_(shared, is_on(keys))
 
 
+def elsewhere(targets: Iterable[TargetKeys]) -> ColumnElement[bool]:
+    """Whether a run is on none of these targets."""
+    return not_(or_(*map(_has_keys, targets)))
+
+
 def newest_of_each_client(db: Connection, keys: TargetKeys, *where: Any) -> Sequence[Row[Any]]:
     """The newest run of each client on a target of which `where` holds, newest first."""
     columns = tables.runs.c
@@ -189,7 +195,8 @@ def newest_on(db: Connection, keys: TargetKeys, *where: Any) -> Row[Any] | None:
 
 
 def newest_over(db: Connection, stored: StoredRun, *where: Any) -> Row[Any] | None:
-    """The newest armed run of which `where` holds on another target that overlaps with that of `stored`."""
+    """The newest run of which `where` holds on another target that overlaps with that of `stored`, an armed
+    run. The target of one that was not armed yet is that of its registration."""
     if stored.armed is None:
         return None
     facts = from_value(Facts, stored.armed)
@@ -199,17 +206,18 @@ def newest_over(db: Connection, stored: StoredRun, *where: Any) -> Row[Any] | No
     newest = func.max(columns.number)  # one run of each place is enough to know where it is
     places = (
         select(newest)
-        .where(on_drives, columns.armed.is_not(None), *where)
+        .where(on_drives, *where)
         .group_by(columns.drive_key, columns.file_system_key, columns.path_key)
         .order_by(newest.desc())
         .limit(_PLACES_MAX)
     )
+    known = func.coalesce(columns.armed, data_of(tables.registrations)).label("facts")
     for number in db.execute(places).scalars().all():
         # One by one: facts may be long.
-        one: Select[Any] = select(columns.run, columns.armed).where(columns.number == number)
+        one: Select[Any] = select(columns.run, known).where(columns.number == number)
         row = db.execute(one).one()
         with suppress(FormatError):  # of a release whose facts this one does not read
-            if overlap(facts, from_value(Facts, unpack(row.armed))):
+            if overlap(facts, from_value(Facts, unpack(row.facts))):
                 return row
     return None
 

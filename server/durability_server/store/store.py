@@ -21,9 +21,11 @@ from sqlalchemy import (
     Select,
     and_,
     bindparam,
+    delete,
     func,
     insert,
     literal,
+    not_,
     or_,
     select,
     update,
@@ -33,6 +35,7 @@ from durability import limits
 from durability.errors import RefusedError, StoreError
 from durability.evidence.strength import unverified
 from durability.formats.case import PastVerdict, SessionEnd
+from durability.formats.documents import to_value
 from durability.formats.packing import Value, pack, unpack
 from durability.units import format_run, parse_run
 from durability_server.store import evidence_rows, live_rows, tables
@@ -59,6 +62,7 @@ from durability_server.store.run_rows import (
     PARTS,
     changing_columns,
     data_of,
+    elsewhere,
     has_run,
     in_turn,
     key_columns,
@@ -76,7 +80,7 @@ from durability_server.store.run_rows import (
     unknown_run,
     verdicts_of,
 )
-from durability_server.store.target_keys import TargetKeys
+from durability_server.store.target_keys import TargetKeys, place_of
 
 VERDICTS_MAX = 256  # per run
 LOSSES_BEYOND_MAX = 16  # and losses beyond those: one must be stored however often nothing was found before
@@ -170,9 +174,9 @@ class Store:
 
     # Runs.
 
-    def register(self, new: Registration, *, force: bool) -> None:
-        """Adds a run. Raises RefusedError "run-exists", "unverified-run" if the target still holds one, and
-        "quota"."""
+    def register(self, new: Registration, *, force: bool) -> int:
+        """Adds a run; how many bytes take what is kept of its facts. Raises RefusedError "run-exists",
+        "unverified-run" if the target still holds one, and "quota"."""
         self._require_room()
         with self._database.transaction() as db:
             _require_runs_left(db, new.client)
@@ -206,6 +210,10 @@ class Store:
             writers = range(new.writers)
             rows = [{"run": format_run(new.run), "writer": writer, "acked": 0} for writer in writers]
             db.execute(insert(tables.frontiers), rows)
+            place = pack(to_value(place_of(new.facts)))
+            db.execute(insert(tables.registrations), {"run": format_run(new.run), "data": place})
+            drive_listing.add_drives(db, format_run(new.run), new.facts)
+        return len(place)
 
     def arm(self, stored: StoredRun) -> int:
         """The run is armed from now on, with the facts, identities and series that `stored` has; how many
@@ -351,10 +359,12 @@ class Store:
             if later is None and found is not None:
                 later = newest_on(db, found, after, armed, own_runs)
             if later is None:
-                later = newest_over(db, stored, after, own_runs)
+                later = newest_over(db, stored, after, armed, own_runs)
             attempts: list[bytes] = []
+            targets = (stored.keys, found) if found is not None else (stored.keys,)
+            if later is None:  # what was never armed may have written; elsewhere, the judge cannot look where
+                later = newest_over(db, stored, after, not_(armed), own_runs, elsewhere(targets))
             if later is None:
-                targets = (stored.keys, found) if found is not None else (stored.keys,)
                 begun = runs_on(db, targets, after, own_runs, limit=ATTEMPTS_MAX + 1)
                 later = next(iter(begun), None)
                 if len(begun) <= ATTEMPTS_MAX:
@@ -601,7 +611,8 @@ def _save_arming(db: Connection, stored: StoredRun) -> int:
     facts, key = pack(stored.armed), format_run(stored.snapshot.run)
     armed = {"armed": facts, "series": stored.series, **key_columns(stored.keys)}
     db.execute(update(tables.runs).where(tables.runs.c.run == key).values(armed))
-    drive_listing.add_drives(db, key, stored.armed)
+    db.execute(delete(tables.registrations).where(tables.registrations.c.run == key))
+    drive_listing.list_drives(db, key, stored.armed)
     return len(facts)
 
 

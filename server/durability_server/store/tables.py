@@ -9,7 +9,8 @@
     servers    one row per server that runs on the store, renewed until it ends (`lease_store`)
     wants      one row per run that a server wants of another one (`lease_store`)
     runs       one row per run: what was registered, and what changes while it goes on
-    run_drives one row per drive that an armed run was made on
+    run_drives one row per drive that a run was made on
+    registrations one row per run that was never armed: where its target lies, as facts without what is long
     frontiers  one row per run and writer, updated in place: never a row per record
     timelines  one row per run: which frontiers were received when (`protocol.timeline`)
     credits    one row per run: each credit that may be the last to have arrived (`runs.credits`)
@@ -126,7 +127,7 @@ runs = Table(
     _text("registered_wall"),
     Column("armed", LargeBinary, nullable=True),
     Column("series", String(64), nullable=False, default=""),
-    Column("drive_set", String(64), nullable=False, default=""),  # a hash of the identities in `run_drives`
+    Column("drive_set", String(64), nullable=False, default=""),  # a hash of what `run_drives` has
     _text("enumerations"),  # of its drives: two runs that share one met the same cut
     _text("finish"),
     _text("session_end"),
@@ -158,6 +159,8 @@ run_drives = Table(
     _text("serial"),
     Index("run_drives_by_identity", "identity"),
 )
+
+registrations = Table("registrations", metadata, _run(), Column("data", LargeBinary, nullable=False))
 
 wants = Table(
     "wants",

@@ -77,7 +77,7 @@ def run_drives(facts: Facts) -> tuple[RunDrive, ...]:
         for drive in facts.drives
     }
     nameless = RunDrive(identity=identity_of(target_keys(facts).path), model="", serial="")
-    return tuple(sorted(drives, key=lambda one: one.identity)) or (nameless,)
+    return tuple(sorted(drives, key=lambda one: (one.identity, one.model, one.serial))) or (nameless,)
 
 
 def _looks(drive: Drive, machine: str) -> str:
@@ -109,6 +109,15 @@ def overlap(one: Facts, other: Facts) -> bool:
         uuids = {one.file_system.uuid, other.file_system.uuid}
         return len(uuids) == 2 and "" not in uuids and (anywhere or (placed and starts[0] == starts[1]))
     return anywhere or (placed and all(_reaches(this, that) for this, that in pairs))
+
+
+def place_of(facts: Facts) -> Facts:
+    """What `overlap` needs of the facts, without what may be long."""
+    mounted = facts.file_system
+    if mounted is not None:
+        mounted = replace(mounted, source="", mount_point="", options="")
+    unnamed = replace(facts, path="", path_in_file_system="", volume="", named="", file_id="")
+    return replace(unnamed, file_system=mounted, layers=(), warnings=())
 
 
 def _without_log(facts: Facts) -> Facts:

@@ -8,6 +8,7 @@ shown here by their consequence; that client and server keep them is tested besi
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -178,12 +179,14 @@ def test_rule_9_identity_before_loss(plan: Plan, disk: Disk) -> None:
     reused = Disk(dataclasses.replace(plan, run=77))
     verdict = judged(case, plan, scan(reused, (ACKED,)), superblock=reused.plan).verdict
     assert (verdict.word, codes(verdict)) == ("inconclusive", ["superseded"])
-    mirror = facts(drives=(drive(), drive(name="sdb", serial="S2")), offset_bytes=None, volume="md-a")
-    half = facts(boot="boot-2", uptime_s=30, drives=mirror.drives[:1], offset_bytes=None, volume="md-a")
     old = Disk(plan)
     old.write_to(0, ACKED - 20)
-    verdict = judged(make_case(plan, (ACKED,), armed=mirror), plan, scan(old, (ACKED,)), now=half).verdict
-    assert (verdict.word, codes(verdict)[0]) == ("inconclusive", "drive-missing")
+    for other in ({"serial": "S2"}, {"model": "Other"}, {"serial": ""}):  # the second: both in one dock
+        on_mirror: dict[str, Any] = {"offset_bytes": None, "volume": "md-a"}
+        mirror = facts(drives=(drive(), drive(name="sdb", **other)), **on_mirror)
+        half = facts(boot="boot-2", uptime_s=30, drives=mirror.drives[:1], **on_mirror)
+        verdict = judged(make_case(plan, (ACKED,), armed=mirror), plan, scan(old, (ACKED,)), now=half).verdict
+        assert (verdict.word, codes(verdict)[0]) == ("inconclusive", "drive-missing")
     loss = PastVerdict(run=case.run, verdict="loss", cut_class="power", at_risk_ms1000=1, wall="")
     assert word(make_case(plan, (ACKED,), verdicts=(loss,)), plan, disk) == "loss"
 

@@ -9,7 +9,7 @@ import pytest
 
 from durability.evidence.identity import identify, identify_without_log, newer_run_here, target_tag
 from durability.formats.case import PastVerdict
-from durability.formats.facts import Drive, Facts, TargetWarning
+from durability.formats.facts import Drive, Facts
 from durability.formats.plan import Plan
 from tests.core.evidence.memory_target import MakePlan, make_case, small
 from tests.sample_facts import drive, facts, file_system
@@ -310,6 +310,34 @@ def test_a_copy_on_the_same_drive_is_told(make_plan: MakePlan, armed: Facts, now
 
 
 @pytest.mark.parametrize(
+    ("older", "newest", "now", "judged"),
+    [
+        ("7", "7", "7", True),
+        ("7", "9", "9", True),
+        ("7", "9", "7", False),
+        ("", "9", "7", False),
+        ("7", "7", "9", False),
+        ("7", "", "7", True),
+        ("7", "9", "", True),
+    ],
+)
+def test_another_file_in_the_targets_place_is_not_the_newer_runs(
+    make_plan: MakePlan, older: str, newest: str, now: str, *, judged: bool
+) -> None:
+    """It may have been put there; a drive that is back at a time before the run's file was made shows the
+    same."""
+    plan = small(make_plan)
+    first = make_case(plan, (10,), armed=facts(file_id=older))
+    second = make_case(
+        dataclasses.replace(plan, run=7), (10,), armed=facts(file_id=newest), predecessors=(first.run,)
+    )
+    assert newer_run_here(first, second, facts(file_id=now), (plan, plan)) == judged
+    identity = identify(second, facts(file_id=now), (plan, plan))
+    assert (identity.by, identity.is_copy) == ("hardware", not judged)
+    assert judged or f"is file {now}, expected {newest}" in identity.copied
+
+
+@pytest.mark.parametrize(
     ("armed", "now", "superblocks", "emptied"),
     [
         ({}, {}, 0, "/tmp"),
@@ -331,82 +359,6 @@ def test_a_target_may_be_gone_from_a_directory_that_is_emptied(
     case = make_case(plan, (10,), armed=facts(**{**place, **armed}))
     found = facts(**{**place, "boot": "boot-2", **now})
     assert identify(case, found, (plan,) * superblocks).emptied == emptied
-
-
-PAIR = (drive(), drive(name="sdb", serial="S2"))
-DEVICE: dict[str, Any] = {"kind": "device", "file_system": None, "path_in_file_system": ""}
-
-
-def on_mirror(*drives: Drive, volume: str = "md-a", **changes: Any) -> Facts:
-    """The target in a file system on a mirror of these drives."""
-    return facts(**{"drives": drives, "volume": volume, "offset_bytes": None, **changes})
-
-
-@pytest.mark.parametrize(
-    ("armed", "now", "missing", "copy"),
-    [
-        (on_mirror(*PAIR), on_mirror(*PAIR), 0, False),
-        (on_mirror(*PAIR), on_mirror(PAIR[0]), 1, False),
-        (on_mirror(*PAIR, volume=""), on_mirror(PAIR[1], volume=""), 1, False),
-        (on_mirror(*PAIR), on_mirror(PAIR[0], volume="", offset_bytes=0), 0, True),
-        (on_mirror(*PAIR, **DEVICE), on_mirror(PAIR[0], **DEVICE), 1, False),
-        (on_mirror(*PAIR, volume="", **DEVICE), on_mirror(PAIR[0], volume="", **DEVICE), 0, True),
-        (on_mirror(*PAIR), on_mirror(), 0, True),
-        (on_mirror(PAIR[0]), on_mirror(*PAIR), 0, True),
-        (on_mirror(*PAIR), on_mirror(PAIR[0], drive(serial="S3")), 0, True),
-        (on_mirror(drive(), drive(name="sdb")), on_mirror(drive()), 0, False),
-        (on_mirror(drive()), on_mirror(drive(name="sdb"), drive()), 0, False),
-    ],
-)
-def test_a_target_without_one_of_its_drives_is_itself(
-    make_plan: MakePlan, armed: Facts, now: Facts, missing: int, *, copy: bool
-) -> None:
-    """If it still lies on the others. A half of a mirror alone, other drives, and a volume that nothing names
-    may hold a copy."""
-    plan = small(make_plan)
-    case = make_case(plan, (10,), armed=armed)
-    identity = identify(case, now, (plan, plan))
-    assert (len(identity.missing), identity.drive_changed) == (missing, copy)
-    assert (identify(case, now, ()).by is None) == copy
-
-
-LOG = drive(name="sdb", serial="LOG")
-NO_LOG = (TargetWarning(code="log-unknown", text=""),)
-UNMOUNTED = file_system(mount_point="")
-
-
-@pytest.mark.parametrize(
-    ("armed", "now", "missing", "copy"),
-    [
-        (facts(), facts(drives=(drive(), LOG)), 0, False),
-        (facts(), facts(drives=(drive(), drive(name="vdb", serial=""))), 0, False),
-        (facts(), facts(drives=(LOG, drive())), 0, True),
-        (facts(), facts(drives=(drive(), LOG), offset_bytes=None), 0, True),
-        (facts(drives=(drive(), LOG), offset_bytes=None), facts(drives=(drive(), LOG)), 0, False),
-        (facts(drives=(drive(), LOG)), facts(), 1, False),
-        (facts(drives=(drive(), LOG)), facts(drives=(drive(), drive(serial="S3"))), 1, False),
-        (facts(drives=(drive(), LOG)), facts(warnings=NO_LOG), 0, False),
-        (facts(drives=(drive(), LOG)), facts(file_system=UNMOUNTED), 0, False),
-        (facts(drives=(drive(), LOG)), facts(drives=(LOG,), file_system=UNMOUNTED), 0, True),
-        (on_mirror(*PAIR, warnings=NO_LOG), on_mirror(*PAIR, LOG), 0, False),
-        (on_mirror(*PAIR, warnings=NO_LOG), on_mirror(PAIR[0], LOG), 0, True),
-        (on_mirror(*PAIR, warnings=NO_LOG), on_mirror(*PAIR, LOG, volume="md-b"), 0, True),
-        (on_mirror(*PAIR, warnings=NO_LOG, volume=""), on_mirror(*PAIR, LOG, volume=""), 0, True),
-        (on_mirror(*PAIR), on_mirror(*PAIR, LOG), 0, True),
-        (on_mirror(*PAIR), on_mirror(PAIR[0], file_system=UNMOUNTED), 1, False),
-        (on_mirror(*PAIR), on_mirror(PAIR[0], warnings=NO_LOG), 1, False),
-    ],
-)
-def test_the_drive_of_a_log_makes_no_other_target(
-    make_plan: MakePlan, armed: Facts, now: Facts, missing: int, *, copy: bool
-) -> None:
-    """A look may not find an external log, and releases before did not look. But a log that is gone may have
-    held the data."""
-    plan = small(make_plan)
-    case = make_case(plan, (10,), armed=armed)
-    identity = identify(case, now, (plan, plan))
-    assert (len(identity.missing), identity.drive_changed) == (missing, copy)
-    assert (identify(case, now, ()).by is None) == copy
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from durability.formats.facts import Facts
+from durability.formats.facts import Drive, Facts
 from durability.formats.plan import MAIN
 from durability_client.verify.scan.scan_process import StalledError
 from tests.core.evidence.memory_target import (
@@ -338,14 +338,14 @@ def snapshot_of_an_earlier_moment_on_the_same_drive() -> str:
 
 
 MIRROR = (drive(), drive(name="sdb", serial="S2"))
+ON_A_MIRROR: dict[str, Any] = {"offset_bytes": None, "volume": "md-a"}
 
 
-def _on_half_of_a_mirror(of: int) -> str:
+def _on_half_of_a_mirror(of: int, mirror: tuple[Drive, ...] = MIRROR) -> str:
     """The answer on a file system on a mirror, of which one drive did not survive the cut; the target holds
     what was written by operation `of`."""
-    volume: dict[str, Any] = {"offset_bytes": None, "volume": "md-a"}
-    now = facts(boot="boot-2", uptime_s=30, drives=MIRROR[:1], **volume)
-    case = make_case(plan_of(), (ACKED,), armed=facts(drives=MIRROR, **volume))
+    now = facts(boot="boot-2", uptime_s=30, drives=mirror[:1], **ON_A_MIRROR)
+    case = make_case(plan_of(), (ACKED,), armed=facts(drives=mirror, **ON_A_MIRROR))
     return judged(disk_of(plan_of(), of), case, now=now, require_cut="os")
 
 
@@ -359,6 +359,34 @@ def mirror_of_the_half_that_had_dropped_out() -> str:
 def mirror_of_which_one_drive_is_gone() -> str:
     """One drive is gone after the cut, and the other one kept everything."""
     return _on_half_of_a_mirror(ACKED)
+
+
+@lab_case("inconclusive: drive-missing; 20 lost")
+def half_of_a_mirror_in_a_dock() -> str:
+    """One drive dropped out before the last 20 operations, and only that is found after the cut. Both have
+    the serial of the dock, each has its world-wide name."""
+    mirror = (drive(serial="DOCK", wwid="naa.1"), drive(name="sdb", serial="DOCK", wwid="naa.2"))
+    return _on_half_of_a_mirror(ACKED - 20, mirror)
+
+
+@lab_case("inconclusive: drive-missing; 20 lost")
+def half_of_a_mirror_of_drives_without_a_serial() -> str:
+    """The same with two disks of a guest, which tell no serial."""
+    return _on_half_of_a_mirror(ACKED - 20, (drive(name="vda", serial=""), drive(name="vdb", serial="")))
+
+
+@lab_case("loss: device-smaller")
+def smaller_disk_of_two_in_a_dock() -> str:
+    """The smaller disk of a mirror comes back smaller still; the larger one has the same serial."""
+    disk, case = kept(armed=_two_in_a_dock(1 << 40))
+    return judged(disk, case, now=after_a_boot(_two_in_a_dock(1 << 39)), attested="pulled the plug")
+
+
+def _two_in_a_dock(size_bytes: int) -> Facts:
+    """The target on a mirror of a disk of this size and a larger one."""
+    one = drive(serial="DOCK", model="A", size_bytes=size_bytes, unsafe_shutdowns=None)
+    other = drive(name="sdb", serial="DOCK", model="B", size_bytes=2 << 40, unsafe_shutdowns=None)
+    return facts(drives=(one, other), **ON_A_MIRROR)
 
 
 LOGGED = (drive(), drive(name="sdb", serial="LOG"))
@@ -379,6 +407,24 @@ def log_drive_that_is_gone() -> str:
     now = facts(boot="boot-2", uptime_s=30, drives=LOGGED[:1])
     case = make_case(plan_of(), (ACKED,), armed=facts(drives=LOGGED))
     return judged(disk_of(plan_of(), ACKED - 20), case, now=now, require_cut="os")
+
+
+@lab_case("inconclusive: drive-missing; 20 lost")
+def log_drive_without_a_serial_that_is_gone() -> str:
+    """The same with a log on a drive that tells no serial."""
+    now = facts(boot="boot-2", uptime_s=30, drives=LOGGED[:1])
+    case = make_case(plan_of(), (ACKED,), armed=facts(drives=(drive(), drive(name="vdb", serial=""))))
+    return judged(disk_of(plan_of(), ACKED - 20), case, now=now, require_cut="os")
+
+
+@lab_case("inconclusive: smaller-or-copy")
+def log_on_a_smaller_drive_without_a_serial() -> str:
+    """The drive with the external log tells no serial. After the cut the log is on a smaller drive: another
+    one, on which it was made anew, or the same."""
+    before, after = (drive(name="vdb", serial="", size_bytes=size) for size in (100 << 30, 10 << 30))
+    disk, case = kept(armed=facts(drives=(drive(), before)))
+    now = after_a_boot(facts(drives=(drive(unsafe_shutdowns=4), after)))
+    return judged(disk, case, now=now, attested="pulled the plug")
 
 
 @lab_case("loss; 66 truncated")
@@ -586,10 +632,34 @@ def created_name_that_is_gone_among_those_moved_along() -> str:
     return judged(disk, make_case(plan, (ACKED,), armed=facts(file_id="7")), now=_moved())
 
 
-@lab_case("loss; 66 lost")
-def second_run_that_is_gone_after_one_that_was_never_armed() -> str:
-    """A run was registered and never armed; somebody removed its file. The drive lost all of the second run,
-    and shows the first one's file again."""
+def _put_back(*, known: bool) -> str:
+    """The answer on the file of a run, which was moved away and back. A second run was made in between on a
+    new file at its path. `known`: `verify` is told to judge the second run."""
+    disk, first = kept(armed=facts(file_id="7"))
+    plan = dataclasses.replace(disk.plan, run=77)
+    second = make_case(plan, (ACKED,), armed=facts(file_id="9"), predecessors=(first.run,))
+    first = dataclasses.replace(first, superseded_by=second.run)
+    now = dataclasses.replace(after_power_loss(), file_id="7")
+    case, newest = (second, None) if known else (first, second)
+    return judged(disk, case, newest=newest, now=now, attested="pulled the plug")
+
+
+@lab_case("inconclusive: superseded")
+def file_of_an_earlier_run_that_was_put_back() -> str:
+    """A run's file was moved away, a second run made a new one, and somebody put the first one back. A drive
+    that is back at a time before the move shows the same."""
+    return _put_back(known=False)
+
+
+@lab_case("inconclusive: copied; 66 lost")
+def file_of_an_earlier_run_judged_as_that_of_the_later_one() -> str:
+    """The same, and `verify` is told to judge the second run."""
+    return _put_back(known=True)
+
+
+@lab_case("inconclusive: not-armed, superseded, attestation-contradicted, cut-not-shown, nothing-at-risk")
+def file_of_a_run_that_was_never_armed_and_was_put_back() -> str:
+    """The same with a first run that was registered and never armed."""
     first_plan = plan_of()
     plan = dataclasses.replace(first_plan, run=77)
     first = make_case(first_plan, (0,), armed=None, superseded_by=f"{plan.run:016x}")

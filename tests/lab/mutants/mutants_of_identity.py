@@ -86,7 +86,7 @@ IDENTITY = (
         rule=9,
         taken_away="a target with the drive of an external log that arming did not find is a copy",
         noticed_by={"log-drive-that-only-verify-finds": "inconclusive: drive-changed, cut-class; 20 lost"},
-        change=without(identity._serials, "None in (armed.offset_bytes, now.offset_bytes)", "True"),
+        change=without(identity._holders, "None in (armed.offset_bytes, now.offset_bytes)", "True"),
     ),
     Mutant(
         name="missing logs ignored",
@@ -109,9 +109,35 @@ IDENTITY = (
         rule=9,
         taken_away="drives are counted, and two paths to one drive are two",
         noticed_by={
-            "drive-of-which-one-path-is-up": "inconclusive: drive-changed, cut-class; 20 lost",
+            "drive-of-which-one-path-is-up": "inconclusive: drive-missing, cut-class; 20 lost",
         },
-        change=without(drive_identity.own_serials, "frozenset(known)", "frozenset({(*known, len(drives))})"),
+        change=answering(drive_identity._lead_to_one, "return False"),
+    ),
+    Mutant(
+        name="drives with one serial are one",
+        rule=9,
+        taken_away="two drives below a target that have one serial are two paths to one drive",
+        noticed_by={
+            "half-of-a-mirror-in-a-dock": "loss; 20 lost",
+            "smaller-disk-of-two-in-a-dock": "durable",
+        },
+        change=without(
+            drive_identity._lead_to_one,
+            "return same and not are_two(one, two) and not are_two(two, one)",
+            "return same",
+        ),
+    ),
+    Mutant(
+        name="drives without a serial are not counted",
+        rule=9,
+        taken_away="a drive without a serial is never missing",
+        noticed_by={
+            "half-of-a-mirror-of-drives-without-a-serial": "loss; 20 lost",
+            "log-drive-without-a-serial-that-is-gone": "loss; 20 lost",
+        },
+        change=without(
+            drive_identity.matched, "one.drive for one in gone", "one.drive for one in gone if one.own"
+        ),
     ),
     Mutant(
         name="volumes of one drive are alike",
@@ -237,7 +263,16 @@ IDENTITY = (
         noticed_by={
             "copy-on-a-smaller-device-of-drives-without-a-serial": "loss: device-smaller",
         },
-        change=answering(identity._drives_are_known, "return True"),
+        change=answering(identity._are_as_enumerated, "return True"),
+    ),
+    Mutant(
+        name="smaller logs without a serial are losses",
+        rule=9,
+        taken_away="if the drive of a file system has a serial, that of its log is the one of arming",
+        noticed_by={
+            "log-on-a-smaller-drive-without-a-serial": "loss: device-smaller",
+        },
+        change=without(identity._smaller, "(text, untouched)", "(text, certain)"),
     ),
     Mutant(
         name="what explains findings untold beside a loss",
@@ -347,25 +382,24 @@ IDENTITY = (
         change=without(verdict._identity_reasons, " and not scan.is_seen:  # else", ":  #"),
     ),
     Mutant(
-        name="a run that was never armed has another file",
-        rule=9,
-        taken_away="a file that is not the newer run's is no file of an earlier one that was never armed",
-        noticed_by={
-            "second-run-that-is-gone-after-one-that-was-never-armed": (
-                "inconclusive: not-armed, superseded, attestation-contradicted, cut-not-shown,"
-                " nothing-at-risk"
-            ),
-        },
-        change=without(identity._is_another_file, "all(ids)", "any(ids)"),
-    ),
-    Mutant(
         name="any file in its place is the target of the newer run",
         rule=9,
         taken_away="an earlier run's superblock in another file shows that the newer run is lost",
         noticed_by={
             "older-copy-as-another-file-in-the-targets-place": "loss; 66 lost",
+            "file-of-an-earlier-run-that-was-put-back": "loss; 66 lost",
+            "file-of-a-run-that-was-never-armed-and-was-put-back": "loss; 66 lost",
         },
         change=answering(identity._is_another_file, "return False"),
+    ),
+    Mutant(
+        name="any file without the run's superblock has lost it",
+        rule=9,
+        taken_away="another file than the run's shows by its place what the drive lost",
+        noticed_by={
+            "file-of-an-earlier-run-judged-as-that-of-the-later-one": "loss; 66 lost",
+        },
+        change=answering(identity._replaced, "return ''"),
     ),
     Mutant(
         name="what is emulated is asked anew",

@@ -427,7 +427,7 @@ READING = (
         noticed_by={
             "drive-that-does-not-tell-its-size": "loss: device-smaller",
         },
-        change=without(identity._smaller, "if 0 < size < drive.size_bytes:", "if size < drive.size_bytes:"),
+        change=without(identity._smaller, "0 < after.size_bytes <", "after.size_bytes <"),
     ),
     Mutant(
         name="findings do not cause loss",

@@ -65,7 +65,7 @@ def store(sqlite_url: str, lab: Lab) -> Iterator[_Store]:
             label="",
             plan=lab.plan(run=run).encode(),
             secret=b"s" * 32,
-            facts=to_value(facts),
+            facts=facts,
             keys=target_keys(facts),
             path=facts.path,
             host="host",

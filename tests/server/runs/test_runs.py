@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -463,6 +464,23 @@ async def test_an_unverified_run_guards_its_target_over_the_wire(lab: Lab, sqlit
     await forced.begin(second, lab.facts(), force=True)
     case = await lab.exported(running.address, first.run, lambda case: True)
     assert case.superseded_by == f"{second.run:016x}"
+
+
+async def test_a_run_on_the_drive_of_a_file_supersedes_from_its_registration_on(
+    lab: Lab, sqlite_url: str
+) -> None:
+    """It may overwrite the file before it is armed, and be cut then; also after a restart of the server."""
+    running = await lab.start(sqlite_url)
+    file, plan = lab.facts(), lab.plan(run=1)
+    whole = replace(
+        file, kind="device", file_system=None, offset_bytes=0, size_bytes=1 << 40, path="/dev/sda"
+    )
+    await (await lab.connect(running.address)).begin(plan, file)
+    await (await lab.connect(running.address)).register(lab.plan(run=2), whole)
+    await running.server.stop()
+    running = await lab.start(sqlite_url)
+    case = await lab.exported(running.address, plan.run, lambda _: True)
+    assert (case.superseded_by, case.attempts) == (f"{2:016x}", ())
 
 
 async def test_requests_that_make_no_sense_are_refused(lab: Lab, sqlite_url: str) -> None:

@@ -40,6 +40,7 @@ class StoreFixture:
             label="label",
             plan=plan.encode(),
             secret=b"s" * 32,
+            facts=facts,
             keys=target_keys(facts),
             path=facts.path,
             host=facts.host.hostname,
@@ -78,7 +79,8 @@ class StoreFixture:
 
 
 def make_format_2(db: Connection) -> None:
-    """Take from the store what a step added to its tables, as if a release before had made it."""
+    """Take from the store what a step added to its tables, and what was known of runs that were never armed,
+    as if a release before had made it."""
     for column in (
         "meta DROP COLUMN software",
         "runs DROP COLUMN enumerations",
@@ -86,6 +88,8 @@ def make_format_2(db: Connection) -> None:
     ):
         db.execute(text(f"ALTER TABLE {column}"))
     db.execute(text("DROP INDEX runs_by_session_end"))
+    db.execute(text("DROP TABLE registrations"))
+    db.execute(text("DELETE FROM run_drives WHERE run IN (SELECT run FROM runs WHERE armed IS NULL)"))
     db.execute(text("UPDATE meta SET format = 2"))
 
 

@@ -227,6 +227,38 @@ def test_a_later_run_elsewhere_on_the_drive_supersedes(store_fixture: StoreFixtu
     assert superseded() == [f"{5:016x}", ""]
 
 
+@pytest.mark.parametrize("serial", ["S1", "", "QM00001"])
+def test_a_later_run_elsewhere_on_the_drive_supersedes_though_it_was_never_armed(
+    store_fixture: StoreFixture, serial: str
+) -> None:
+    """It may have begun to write, and nobody can look where its superblocks lie; so its plan is not told, nor
+    that of an attempt on the target itself. One of another client, on another drive or beside it, and another
+    file of the file system, leave the run as it is."""
+    file = store_fixture.lab.facts(drives=(drive(serial=serial),))
+    device = replace(file, kind="device", file_system=None, size_bytes=1 << 40)
+    whole = replace(device, path="/dev/sda", offset_bytes=0)
+    store = store_fixture.store
+    store_fixture.register(1, facts=file)
+    store_fixture.arm(1, facts=file)
+    for run, target, client in (
+        (2, replace(whole, path="/dev/sda2", offset_bytes=1 << 39), ""),
+        (3, replace(whole, drives=(drive(serial="S2", name="sdb"),), path="/dev/sdb"), ""),
+        (4, whole, "another"),
+        (5, replace(file, path="/mnt/other", path_in_file_system="other"), ""),
+        (6, replace(device, path="/dev/dm-0", volume="LVM", offset_bytes=None), ""),
+    ):
+        store_fixture.register(run, facts=target, force=True, client=client)
+    store_fixture.register(7, facts=file, force=True)
+    relations = store.relations(store.load(1))
+    assert (relations.superseded_by, relations.attempts) == (f"{7:016x}", (store.load(7).plan,))
+    store_fixture.register(8, facts=whole, force=True)
+    store_fixture.register(9, facts=file, force=True)
+    relations = store.relations(store.load(1), target_keys(file))
+    assert (relations.superseded_by, relations.attempts) == (f"{8:016x}", ())
+    store_fixture.arm(8, facts=whole)
+    assert store.relations(store.load(1)).superseded_by == f"{8:016x}"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("serial", ["", "QM00001", "drive-scsi0", "VMware NVMe_0000", "000000000000"])
 @pytest.mark.parametrize("kind", ["file", "device"])

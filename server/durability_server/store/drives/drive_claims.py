@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, select
 
 from durability import limits
 from durability.bench.hashed_serials import mark, marks_of
@@ -36,7 +36,7 @@ _READ_MAX = 20  # of one client's drives whose serials do not fit the listing
 
 _DRIVES = tables.run_drives.c
 _RUNS = tables.runs.c
-_BOTH = tables.run_drives.join(tables.runs, _DRIVES.run == _RUNS.run)
+_BOTH = tables.run_drives.join(tables.runs, and_(_DRIVES.run == _RUNS.run, _RUNS.armed.is_not(None)))
 
 
 def claims(

@@ -1,9 +1,9 @@
 """What the store has of the drives that runs were made on: their cuts, and what their verdicts say.
 
 A run counts for all drives below its target together, since a mirror keeps what one of them lost. A drive is
-known by its own serial. One without is known by model and serial on its machine, and has no bound, since it
-may be several. Refuses to judge: it counts the verdicts that stand, as a series is counted. Refuses to pool
-clients: each names its drives itself, so one drive of two clients is two.
+known by its own serial and its model. One without is known by model and serial on its machine, and has no
+bound, since it may be several. Refuses to judge: it counts the verdicts that stand, as a series is counted.
+Refuses to pool clients: each names its drives itself, so one drive of two clients is two.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from durability_server.store.run_rows import (
     that_fit,
 )
 from durability_server.store.target_keys import (
+    RunDrive,
     identity_of,
     machine_of_path,
     run_drives,
@@ -60,9 +61,8 @@ _DRIVES = tables.run_drives.c
 _RUNS = tables.runs.c
 
 
-def add_drives(db: Connection, run: str, armed: Value) -> None:
-    """Keep the drives of a run whose facts are `armed`, in the place of those of an earlier arming."""
-    facts = from_value(Facts, armed)
+def add_drives(db: Connection, run: str, facts: Facts) -> tuple[RunDrive, ...]:
+    """Keep the drives that a run is made on, in the place of those that were known before; returns them."""
     drives = run_drives(facts)
     rows = [
         {"run": run, "number": number, "identity": one.identity, "model": one.model, "serial": one.serial}
@@ -70,8 +70,16 @@ def add_drives(db: Connection, run: str, armed: Value) -> None:
     ]
     db.execute(delete(tables.run_drives).where(_DRIVES.run == run))
     db.execute(insert(tables.run_drives), rows)
+    return drives
+
+
+def list_drives(db: Connection, run: str, armed: Value) -> None:
+    """Keep the drives of a run whose facts at arming are `armed`: from now on it counts for them."""
+    facts = from_value(Facts, armed)
+    drives = add_drives(db, run, facts)
     of_run = {
-        "drive_set": identity_of(" ".join(one.identity for one in drives)),
+        # A dock may have one serial for every disk in it: those are told apart by their models.
+        "drive_set": identity_of(" ".join(f"{one.identity} {one.model}" for one in drives)),
         "enumerations": " ".join(enumerations(facts)),
     }
     db.execute(update(tables.runs).where(_RUNS.run == run).values(**of_run))
@@ -87,7 +95,7 @@ def derive_from_facts_of_all_runs(db: Connection) -> None:
         with suppress(FormatError):  # of a release whose facts this one does not read
             armed = unpack(row.armed)
             facts = from_value(Facts, armed)
-            add_drives(db, run, armed)
+            list_drives(db, run, armed)
             derived = {
                 "series": series_key(Plan.decode(row.plan), facts),
                 **key_columns(target_keys(facts)),

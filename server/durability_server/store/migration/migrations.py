@@ -4,7 +4,8 @@
     format 2   release 0.1.0: clients that join, several servers on one store, campaigns; later its drives
     format 3   the release that made the store, so that an older one can name it; kept
                results of the benchmark; machines that join again after each boot; which
-               runs met one cut; which are live, by an index
+               runs met one cut; which are live, by an index; where those lie that were never
+               armed
 
 All steps, and the new number, are one transaction. A server that is killed meanwhile leaves the store as it
 was, and the next one starts anew. With SQLite the store is copied to a file beside it before the first step
@@ -114,7 +115,7 @@ STEPS = (
     Migration(2, "clients, several servers", _clients_and_servers),
     Migration(
         3,
-        "the release that made the store, drives, cuts, kept results, live machines, signs of life",
+        "the release that made the store, drives, cuts, kept results, live machines, signs of life, targets",
         _software_and_drives,
     ),
 )

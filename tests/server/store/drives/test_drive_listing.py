@@ -137,6 +137,34 @@ def test_drives_that_cannot_be_told_apart_have_no_bound(store_fixture: StoreFixt
     assert rows == [("QM00002", 1, None), ("QM00001", 1, None), ("000000000000", 2, None)]
 
 
+def test_two_disks_of_a_dock_are_two(store_fixture: StoreFixture) -> None:
+    """A dock may have one serial for every disk in it; another model is another disk."""
+    one, other = drive(model="A", wwid="naa.1"), drive(model="B", wwid="naa.2")
+    for run, disks in enumerate(((one,), (other,), (one,), (one, other), (other, one)), 1):
+        cut(store_fixture, run, on(*disks), "durable")
+    rows = [(row["model"], row["serial"], row["runs"], row["cuts"]) for row in listed(store_fixture)]
+    assert rows == [("A + B", "S1 + S1", 2, 2), ("A", "S1", 2, 2), ("B", "S1", 1, 1)]
+
+
+def test_a_drive_with_new_firmware_is_one(store_fixture: StoreFixture) -> None:
+    """Nor is one another that has lost capacity, or that shows its world-wide name only sometimes."""
+    seen = (drive(), drive(firmware="2.0"), drive(wwid="naa.1"), drive(size_bytes=1 << 30))
+    for run, one in enumerate(seen, 1):
+        cut(store_fixture, run, on(one), "durable")
+    assert [(row["runs"], row["cuts"]) for row in listed(store_fixture)] == [(4, 4)]
+
+
+def test_a_run_that_was_never_armed_counts_for_no_drive(store_fixture: StoreFixture) -> None:
+    """Neither for the listing nor for what runs claim, though its drives are known since its registration."""
+    cut(store_fixture, 1, on(drive()), "durable")
+    store_fixture.register(2, facts=on(drive()), force=True)
+    store_fixture.register(3, facts=on(drive(serial="S2" * 200)), force=True)
+    assert [(row["serial"], row["runs"]) for row in listed(store_fixture)] == [("S1", 1)]
+    marks = [*marks_of(on(drive()))]
+    assert [row["runs"] for row in store_fixture.store.claims(marks, client=None)] == [1]
+    assert not store_fixture.store.claims([*marks_of(on(drive(serial="S2" * 200)))], client=None)
+
+
 def test_a_target_without_a_drive_is_listed_by_its_place(store_fixture: StoreFixture) -> None:
     """A file of which no drive is known has a row without a name; a run that was never armed has none."""
     cut(store_fixture, 1, on(), "durable")
@@ -321,8 +349,8 @@ def test_a_store_of_before_gets_its_drives(store_fixture: StoreFixture, store_ur
     store_fixture.store.close()
     engine = create_engine(store_url)
     with engine.begin() as db:
-        tables.run_drives.drop(db)
         make_format_2(db)
+        tables.run_drives.drop(db)
     engine.dispose()
     store = Store(store_url)
     store.open()

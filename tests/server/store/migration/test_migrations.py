@@ -201,6 +201,29 @@ def test_a_run_of_before_that_was_never_armed_is_known_by_what_releases_share(
     assert store_fixture.store.relations(store_fixture.store.load(3)).predecessors[-1:] == (f"{2:016x}",)
 
 
+def test_a_run_that_was_registered_before_the_upgrade_supersedes_once_it_is_armed(
+    store_fixture: StoreFixture,
+) -> None:
+    """Releases before kept no facts of its registration, so until then nobody knows that it overlaps."""
+    file = store_fixture.lab.facts()
+    whole = replace(
+        file, kind="device", file_system=None, path="/dev/sda", offset_bytes=0, size_bytes=1 << 40
+    )
+    store = store_fixture.store
+    store_fixture.register(1, facts=file)
+    store_fixture.arm(1, facts=file)
+    store_fixture.register(2, facts=whole)
+    with store._database.transaction() as db:
+        make_format_2(db)
+    store.close()
+    store.open()
+    assert store.relations(store.load(1)).superseded_by == ""
+    store_fixture.register(3, facts=whole)
+    assert store.relations(store.load(1)).superseded_by == f"{3:016x}"
+    store_fixture.arm(2, facts=whole)
+    assert store.relations(store.load(1)).superseded_by == f"{2:016x}"
+
+
 def test_the_steps_are_numbered_without_a_gap() -> None:
     """Each step leads to the format after that of the step before."""
     assert [step.to for step in migrations.STEPS] == list(range(2, STORE_FORMAT + 1))
