@@ -5,6 +5,7 @@ from __future__ import annotations
 from durability.evidence import cut, drive_identity, identity, strength, verdict
 from durability.formats import drive_serials
 from durability_server.store import target_keys
+from durability_server.store.store import Store
 from tests.lab.mutants.mutation import Mutant, answering, without
 
 IDENTITY = (
@@ -237,6 +238,19 @@ IDENTITY = (
             "whole-drive-on-whose-partition-a-later-run-was-made": "not superseded",
         },
         change=answering(target_keys.overlap, "return False"),
+    ),
+    Mutant(
+        name="runs elsewhere that never began ignored",
+        rule=9,
+        taken_away="a later run elsewhere on the drive that was never armed wrote nothing",
+        noticed_by={
+            "whole-drive-on-whose-partition-a-later-run-never-began": "not superseded",
+        },
+        change=without(
+            Store.relations,
+            "newest_over(db, stored, after, not_(armed)",
+            "newest_over(db, stored, armed, not_(armed)",
+        ),
     ),
     Mutant(
         name="later runs on drives without a serial ignored",

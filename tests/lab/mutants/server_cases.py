@@ -88,7 +88,9 @@ def run_of_which_more_was_asked_later() -> str:
     return served(story)
 
 
-async def _superseded_by_a_file_on_it(lab: Lab, address: tuple[str, int], plan: Plan, disk: Drive) -> str:
+async def _superseded_by_a_file_on_it(
+    lab: Lab, address: tuple[str, int], plan: Plan, disk: Drive, *, is_armed: bool = True
+) -> str:
     file = lab.facts(drives=(disk,))
     whole = replace(
         file,
@@ -100,7 +102,8 @@ async def _superseded_by_a_file_on_it(lab: Lab, address: tuple[str, int], plan: 
         size_bytes=disk.size_bytes,
     )
     await (await lab.connect(address)).begin(plan, whole)
-    await (await lab.connect(address)).begin(replace(plan, run=77), file)
+    later = await lab.connect(address)
+    await (later.begin if is_armed else later.register)(replace(plan, run=77), file)
     case = await (await lab.connect(address, "query")).export(plan.run)
     return "superseded" if case.superseded_by == format_run(77) else "not superseded"
 
@@ -111,6 +114,16 @@ def whole_drive_on_whose_partition_a_later_run_was_made() -> str:
 
     async def story(lab: Lab, address: tuple[str, int], plan: Plan) -> str:
         return await _superseded_by_a_file_on_it(lab, address, plan, drive())
+
+    return served(story)
+
+
+@lab_case("superseded")
+def whole_drive_on_whose_partition_a_later_run_never_began() -> str:
+    """The same, but the later run was cut while it prepared its file."""
+
+    async def story(lab: Lab, address: tuple[str, int], plan: Plan) -> str:
+        return await _superseded_by_a_file_on_it(lab, address, plan, drive(), is_armed=False)
 
     return served(story)
 
