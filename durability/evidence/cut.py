@@ -248,7 +248,7 @@ def _contradictions(
     return [
         f"the unsafe-shutdown counter of {before.model or before.name} (serial {before.serial}) stayed at "
         f"{after.unsafe_shutdowns}; a power cut raises it"
-        for before, after in _pairs(armed, now)
+        for before, after in _counted(armed, now)
         if after is not None and _risen(before, after) is False
     ]
 
@@ -272,16 +272,26 @@ def _pairs(armed: Facts, now: Facts) -> list[tuple[Drive, Drive | None]]:
 
     known = zip(told_apart(armed, now).drives, now.drives, strict=True)
     found = sorted(known, key=lambda one: age(one[1]))
-    pairs = [
+    return [
         (before, next((after for taken, after in found if is_same(before, taken)), None))
         for before in armed.drives
     ]
-    # Paths to one drive show one count: what showed several were drives that nothing tells apart.
-    counts: dict[int, set[int]] = {}
-    for before, after in pairs:
-        if before.unsafe_shutdowns is not None:
-            counts.setdefault(id(after), set()).add(before.unsafe_shutdowns)
-    return [(before, after if len(counts.get(id(after), ())) < 2 else None) for before, after in pairs]
+
+
+def _counted(armed: Facts, now: Facts) -> list[tuple[Drive, Drive | None]]:
+    """As `_pairs`; None where the drive now may be that of another count. Paths to one drive show one count,
+    unless only some of them could be read later, so others are drives that nothing else tells apart."""
+    pairs = _pairs(armed, now)
+
+    def is_one(before: Drive, other: Drive) -> bool:
+        return before.unsafe_shutdowns == other.unsafe_shutdowns or (
+            bool(before.wwid) and before.wwid == other.wwid
+        )
+
+    return [
+        (before, after if all(is_one(before, other) for other, its in pairs if its is after) else None)
+        for before, after in pairs
+    ]
 
 
 def _risen(before: Drive, after: Drive | None) -> bool | None:
@@ -307,7 +317,7 @@ def _as_last_counted(armed: Facts, statistics: Statistics | None) -> Facts:
 
 def _counted_power_loss(armed: Facts, now: Facts) -> str:
     """The sentence that every leaf drive counted a power loss, or ""."""
-    pairs = _pairs(armed, now)
+    pairs = _counted(armed, now)
     if not pairs or not all(_risen(before, after) for before, after in pairs):
         return ""
     counters = ", ".join(

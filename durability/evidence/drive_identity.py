@@ -8,7 +8,7 @@ must agree as well. Refuses to take one drive for another by its name.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple
@@ -86,8 +86,13 @@ class Matched:
 
 def matched(armed: Iterable[Drive], now: Iterable[Drive], machines: tuple[str, str]) -> Matched:
     """Each drive at arming with itself now, one to one. Of those with its serial that are not known to be
-    others, it is the one most alike. A drive without a serial of its own at arming is any that is left."""
-    gone, added = (_each_once(drives, on) for drives, on in zip((armed, now), machines, strict=True))
+    others, it is the one most alike. A drive without a serial of its own at arming is any that is left. Paths
+    to one drive need not be as many at both times, nor tell its world-wide name: what may be a further path
+    to a drive of its moment that was found is no drive more."""
+    gone, added = (
+        [_Known(own_serial(drive, on), drive) for drive in drives]
+        for drives, on in zip((armed, now), machines, strict=True)
+    )
 
     def may_be_one(before: _Known, after: _Known) -> bool:
         return not before.own or (before.own == after.own and not are_two(before.drive, after.drive))
@@ -104,14 +109,21 @@ def matched(armed: Iterable[Drive], now: Iterable[Drive], machines: tuple[str, s
             then.name != found.name,  # for what people are told: it decides nothing else
         )
 
-    both = []
+    pairs: list[tuple[_Known, _Known]] = []
     for before, after in sorted(product(gone, added), key=unlike):
         if before in gone and after in added and may_be_one(before, after):
-            both.append((before.drive, after.drive))
+            pairs.append((before, after))
             gone.remove(before)
             added.remove(after)
+    both: list[tuple[_Known, _Known]] = []
+    # Another path may tell no size.
+    for pair in sorted(pairs, key=lambda pair: (-pair[1].drive.size_bytes, -pair[0].drive.size_bytes)):
+        if not any(all(map(_lead_to_one, pair, known)) for known in both):
+            both.append(pair)
     return Matched(
-        both=tuple(both), gone=tuple(one.drive for one in gone), added=tuple(one.drive for one in added)
+        both=tuple((before.drive, after.drive) for before, after in both),
+        gone=_others(gone, [before for before, _ in both]),
+        added=_others(added, [after for _, after in both]),
     )
 
 
@@ -122,18 +134,17 @@ class _Known(NamedTuple):
     drive: Drive
 
 
-def _each_once(drives: Iterable[Drive], machine_id: str) -> list[_Known]:
-    """The drives, of several paths to one only that which tells the most bytes: another may tell none."""
-    once: list[_Known] = []
-    for drive in sorted(drives, key=lambda drive: -drive.size_bytes):
-        path = _Known(own_serial(drive, machine_id), drive)
-        if not any(_lead_to_one(path, known) for known in once):
-            once.append(path)
-    return once
+def _others(left: Iterable[_Known], found: Sequence[_Known]) -> tuple[Drive, ...]:
+    """The drives of those `left` to which no path of those `found` leads, each once."""
+    others: list[_Known] = []
+    for path in sorted(left, key=lambda path: -path.drive.size_bytes):
+        if not any(_lead_to_one(path, known) for known in (*found, *others)):
+            others.append(path)
+    return tuple(path.drive for path in others)
 
 
 def _lead_to_one(path: _Known, other: _Known) -> bool:
-    """Whether two paths of one moment lead to one drive. Without a serial only its world-wide name shows
+    """Whether two paths of one moment may lead to one drive. Without a serial only its world-wide name shows
     that."""
     one, two = path.drive, other.drive
     same = path.own == other.own if path.own else bool(one.wwid) and one.wwid == two.wwid

@@ -66,8 +66,9 @@ class Identity:
 
     @property
     def is_copy(self) -> bool:
-        """Whether the target is a copy, which shows nothing of the drive that was cut."""
-        return self.drive_changed or bool(self.copied)
+        """Whether the target may lie on another drive, as a copy: it shows nothing of the one that was
+        cut. One known by its hardware is that one, whatever file is in the target's place."""
+        return self.by == "superblock" and (self.drive_changed or bool(self.copied))
 
 
 def identify(case: Case, now: Facts | None, superblocks: Sequence[Plan | None]) -> Identity:
@@ -351,7 +352,7 @@ def _drives_differ(armed: Facts | None, now: Facts | None) -> bool:
     is not where it was either."""
     if armed is None or now is None:
         return False
-    known = _have_serials(armed, now) or bool(_drives_below(armed, now).gone)
+    known = _have_serials(armed, now) or (bool(now.drives) and bool(_drives_below(armed, now).gone))
     return known and not _same_drives(armed, now) and not _missing(armed, now)
 
 

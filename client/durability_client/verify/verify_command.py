@@ -223,15 +223,18 @@ def _require_replay(facts: Facts, run: int) -> None:
     option = skips_replay(facts.file_system) if facts.file_system is not None else ""
     if facts.file_system is None or not option:
         return
-    how = (
-        "mount it read-write; a ZFS pool must be imported read-write"
+    did, how = (
+        ("may not have replayed", "mount it read-write; a ZFS pool must be imported read-write")
         if option == "ro"
-        else f"mount it without that option (umount {facts.file_system.mount_point}; mount -o ro"
-        f" {facts.file_system.source} {facts.file_system.mount_point})"
+        else (
+            "did not replay",
+            f"mount it without that option (umount {facts.file_system.mount_point}; mount -o ro"
+            f" {facts.file_system.source} {facts.file_system.mount_point})",
+        )
     )
     raise TargetError(
         f"{facts.path} is on {facts.file_system.type} mounted with {option}: synced data may be in the log,"
-        f" which this mount did not replay, so no verdict is possible. Unmount it and {how}. If it does not"
+        f" which this mount {did}, so no verdict is possible. Unmount it and {how}. If it does not"
         " mount then:"
         f" {verify_device_line(facts.file_system.source, format_run(run) if run else 'RUN')}"
         f"{'' if run else ' (`durability runs --all` lists the runs)'}"

@@ -123,10 +123,10 @@ class CampaignTask:
 
     def _say(self, error: Exception) -> None:
         """Logs what failed, once as long as it is the same; a defect with where it is."""
-        if str(error) != self._said:
+        if repr(error) != self._said:
             defect = None if isinstance(error, DurabilityError) else error
-            log.error("campaign %s: %s", self._log.name, error, exc_info=defect)
-        self._said = str(error)
+            log.error("campaign %s: %s", self._log.name, str(error) or repr(error), exc_info=defect)
+        self._said = repr(error)
 
     def _alarm_of(self, error: str) -> None:
         """Tells people who are away, once for each failure that lasts: a machine may be without power."""

@@ -75,6 +75,31 @@ def test_one_count_is_not_that_of_two_drives(make_plan: MakePlan) -> None:
         assert shown(case, facts(boot="boot-2", uptime_s=30, drives=now)) == expected
 
 
+def test_counts_that_differ_contradict_no_cut_that_is_shown_otherwise(make_plan: MakePlan) -> None:
+    """Of two disks in a dock with one serial: both were enumerated anew, or are on another machine."""
+    before, counted = (
+        (
+            drive(diskseq=seen, unsafe_shutdowns=one),
+            drive(name="sdb", diskseq=seen + 1, unsafe_shutdowns=other),
+        )
+        for seen, one, other in ((1, 10, 5), (5, 11, 6))
+    )
+    case = make_case(small(make_plan), (100,), armed=facts(drives=before))
+    assert shown(case, facts(drives=counted), "pulled the dock") == "power"
+    moved = facts(boot="boot-9", machine="other", drives=counted)
+    assert shown(case, moved, "pulled the dock") == "power"
+
+
+def test_a_path_whose_counter_was_not_read_again_is_a_path(make_plan: MakePlan) -> None:
+    """The drive counted a power loss during the run, and one of its two paths told."""
+    paths = (drive(wwid="eui.1", unsafe_shutdowns=10), drive(name="sdb", wwid="eui.1", unsafe_shutdowns=10))
+    case = make_case(small(make_plan), (100,), armed=facts(drives=paths))
+    assert case.statistics is not None
+    told = replace(case, statistics=replace(case.statistics, unsafe_shutdowns=(11, None)))
+    now = tuple(replace(one, unsafe_shutdowns=12) for one in paths)
+    assert shown(told, facts(boot="boot-2", uptime_s=30, drives=now)) == "power"
+
+
 def test_one_drive_whose_counter_stayed_spoils_the_proof(make_plan: MakePlan) -> None:
     """In a mirror both drives must have lost power."""
     armed = facts(drives=(drive(), drive(name="sdb", serial="S2")))

@@ -79,7 +79,7 @@ def nameless(name: str, **changes: Any) -> Drive:
         ((drive(), nameless("vdb")), (drive(), drive(serial="S2")), (), False),
         ((nameless("vda"),), (nameless("vda"), nameless("vdb")), (), False),
         ((drive(), nameless("vdb")), (drive(serial="S2"), nameless("vdb")), (), True),
-        ((nameless("vda"),), (), (), True),
+        ((nameless("vda"),), (), (), False),  # nothing shows that it is on another one
         (
             (nameless("sda", wwid="naa.1"), nameless("sdb", wwid="naa.1")),
             (nameless("sda", wwid="naa.1"),),
@@ -121,7 +121,7 @@ TB = 10**12
         ((TB, 2 * TB), (2 * TB,), 0, 1),
         ((TB, 2 * TB), (TB * 9 // 10, 2 * TB), 1, 0),
         ((2 * TB, TB), (TB, TB * 9 // 10), 1, 0),
-        ((TB, 2 * TB), (0, TB), 0, 1),
+        ((TB, 2 * TB), (0, TB), 0, 0),
         ((TB, 2 * TB), (TB * 9 // 10,), 1, 1),
     ],
 )
@@ -150,6 +150,27 @@ def test_a_smaller_log_without_a_serial_may_be_another(
     )
     identity = identify(make_case(plan, (10,), armed=armed), now, (plan, plan))
     assert (len(identity.smaller), len(identity.perhaps_smaller)) == told
+
+
+@pytest.mark.parametrize("armed", [(), (1, 2)])
+@pytest.mark.parametrize("now", [(), (1,), (1, 2)])
+def test_a_world_wide_name_that_is_shown_at_times_makes_no_other_drives(
+    make_plan: MakePlan, armed: tuple[int, ...], now: tuple[int, ...]
+) -> None:
+    """Two volumes of a controller have its serial and are of one size. The first release knows no world-wide
+    names, and some connections hide them."""
+    plan = small(make_plan)
+    before, after = (
+        on_mirror(
+            *(drive(name=f"sd{one}", wwid=f"naa.{one}" if one in shown else "") for one in (1, 2)),
+            volume="LVM-a",
+        )
+        for shown in (armed, now)
+    )
+    case = make_case(plan, (10,), armed=before)
+    identity = identify(case, after, (plan, plan))
+    assert (identity.missing, identity.drive_changed) == ((), False)
+    assert identify(case, after, ()).by == "hardware"
 
 
 LOG = drive(name="sdb", serial="LOG")

@@ -136,9 +136,7 @@ IDENTITY = (
             "half-of-a-mirror-of-drives-without-a-serial": "loss; 20 lost",
             "log-drive-without-a-serial-that-is-gone": "loss; 20 lost",
         },
-        change=without(
-            drive_identity.matched, "one.drive for one in gone", "one.drive for one in gone if one.own"
-        ),
+        change=without(drive_identity._others, "for path in others", "for path in others if path.own"),
     ),
     Mutant(
         name="volumes of one drive are alike",
