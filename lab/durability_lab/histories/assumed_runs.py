@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 class AssumedRuns:
     """`ended_unheard`: those that stopped writing in a dead network; `restarted`: those whose machine was
     shut down in order and started again; `failed_with_power`: those whose drive failed everything, with
-    power; `frozen_shortly`: those whose client was frozen just before a cut, or before the server's end."""
+    power; `frozen_shortly`: those whose client was frozen just before a cut, or before the server's end;
+    `counted`: those whose drive counted a power loss, and did not say so to their client afterwards."""
 
     ended_unheard: set[int] = field(default_factory=set)
     restarted: set[int] = field(default_factory=set)
     failed_with_power: set[int] = field(default_factory=set)
     frozen_shortly: set[int] = field(default_factory=set)
+    counted: set[int] = field(default_factory=set)

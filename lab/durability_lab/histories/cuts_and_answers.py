@@ -59,7 +59,8 @@ class VerifyAnswer:
     for that of an export; `exported`: it was read from one, so the answer was not stored. `smaller`: the runs
     for which the drive was smaller than it had been, when verify began. `interrupted`: something happened
     while it went on. `recovered`: so did the drive, which gave back meanwhile what could not be read at
-    first. `beside`: what another `verify` said, which was begun meanwhile."""
+    first. `flipped`: where a read had a wrong bit in passing, what its sector begins with; b"" if none had.
+    `beside`: what another `verify` said, which was begun meanwhile."""
 
     step: Step
     at_ns: int
@@ -72,4 +73,5 @@ class VerifyAnswer:
     smaller: frozenset[int]
     interrupted: bool = False
     recovered: bool = False
+    flipped: bytes = b""
     beside: VerifyAnswer | None = None

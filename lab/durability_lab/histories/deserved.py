@@ -16,20 +16,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from durability.formats.plan import Plan
 from durability.formats.versions import Versions
 from durability.units import parse_run
-from durability_client.target.storage import Storage
 from durability_client.verify.scan.target_reader import block_bytes_of
 from durability_lab.drive.drive_log import Broken
-from durability_lab.histories.assumed_runs import AssumedRuns
 from durability_lab.histories.cuts_and_answers import AT_RISK_NS, PlayedCut, VerifyAnswer
-from durability_lab.histories.figures import FigureTruth, PromisedOperations, untrue
+from durability_lab.histories.figures import FigureTruth, untrue
+from durability_lab.histories.known_truth import KnownTruth
+from durability_lab.histories.series import SeriesRuns, untrue_series
 from durability_lab.histories.steps import History
+from durability_lab.histories.stored_verdicts import CLASSES
 from durability_lab.truth.comparison import Claims
 from durability_lab.truth.reference_judge import SUPERBLOCK, Label, Place, ReferenceJudge
 
@@ -60,109 +60,52 @@ class Grade:
     reasons: tuple[str, ...] = ()
 
 
-class KnownTruth(Protocol):
-    """What a world knows of its history. `armed`: the runs that the server armed on the drive as it is, and
-    `known`: those that the store has as it is now; `assumed`: those that documented assumptions are about;
-    `sound`: those that nothing happened to but one cut of the power under load, and what follows it;
-    `like_cuts`: what a series may count though it was no cut (a drive that became smaller, a clean restart in
-    a dead network, where drives look alike one in the place of another); `mistakable`: nothing that a system
-    shows tells the drive as it is from one before it, on which there were runs; `load_known`: a run under
-    load is known not to have waited for its server. `unheard_ns`: the most that may lie between a promise
-    and the receipt of its acknowledgement, and between the last frame and the cut, together."""
-
-    history: History
-    cuts: list[PlayedCut]
-    armed: list[int]
-    assumed: AssumedRuns
-    unheard_ns: int
-
-    @property
-    def known(self) -> Set[int]:
-        """See above."""
-
-    @property
-    def mistakable(self) -> bool:
-        """See above."""
-
-    @property
-    def like_cuts(self) -> int:
-        """See above."""
-
-    @property
-    def sound(self) -> Set[int]:
-        """See above."""
-
-    @property
-    def load_known(self) -> bool:
-        """See above."""
-
-    @property
-    def plans(self) -> Mapping[int, Plan]:
-        """Of the runs on the drive, in order."""
-
-    @property
-    def reachable(self) -> bool:
-        """Whether the target can be read."""
-
-    def promised_ns(self) -> Mapping[int, int]:
-        """By run, when the drive last promised an operation."""
-
-    def promised(self, run: int) -> PromisedOperations | None:
-        """What the drive promised of the run, and when; None where nobody noted it."""
-
-    def broken(self) -> Sequence[Broken]:
-        """The promises that the drive does not keep, or did not."""
-
-    def broken_now(self) -> Sequence[Broken]:
-        """Those that it does not keep now."""
-
-    def metadata_broken(self, run: int) -> bool:
-        """Whether the drive broke a promise to the file system that what the run wrote rests on."""
-
-    def smaller(self, run: int) -> bool:
-        """Whether the drive has power, and is smaller than it was when the run was armed."""
-
-    def grown(self, run: int) -> bool:
-        """Whether the drive was made larger since the run was armed."""
-
-    def renamed(self, run: int) -> bool:
-        """Whether the target, or its drive, has another name than when the run began to write."""
-
-    def left_behind(self, run: int) -> bool:
-        """Whether the target was moved without the files in which the run has its records."""
-
-    def target(self) -> Storage:
-        """The target as it can be read now."""
-
-
 class Grader:
     """Compares the answers of one history with the truth, in their order."""
 
     def __init__(self, truth: KnownTruth) -> None:
         self._truth = truth
-        self._lossy: set[int] = set()  # runs of which an earlier verify may have found a loss rightly
+        self._earlier = _Earlier()
 
     def grade(self, answer: VerifyAnswer) -> Grade:
         """Compare the next answer with the truth as it is now."""
         truth = self._truth
         broken = truth.broken()
         damage = {run: _Damage.of(truth, plan, broken) for run, plan in truth.plans.items()}
-        found = _grade(truth, answer, damage, self._lossy)
-        if not found.wrong and (figures := _untrue_figures(truth, answer, found, damage)):
-            found = replace(found, wrong=figures)
-        self._lossy |= {run for run, one in damage.items() if one.any or run in answer.smaller}
-        if found.word == "loss" and found.limit and answer.document is not None:
-            self._lossy.add(parse_run(answer.document["run"]))
+        found = _grade(truth, answer, damage, self._earlier)
+        wrong = (
+            found.wrong
+            or _untrue_figures(truth, answer, found, damage)
+            or _untrue_beside(truth, answer, self._earlier)
+        )
+        found = replace(found, wrong=wrong)
+        lossy, unstable = self._earlier.lossy, self._earlier.unstable
+        lossy |= {run for run, one in damage.items() if one.any or run in answer.smaller}
+        if answer.document is not None:
+            run = parse_run(answer.document["run"])
+            lossy |= {run} if found.word == "loss" and found.limit else set()
+            if "unstable" in found.reasons:
+                unstable[run] = unstable.get(run, False) or bool(answer.flipped)
         return found
 
 
+@dataclass(slots=True)
+class _Earlier:
+    """What earlier calls of `verify` leave. `lossy`: runs of which one may have found a loss rightly;
+    `unstable`: runs of which one said that it read a slot wrong and then right, and whether a bit was
+    wrong."""
+
+    lossy: set[int] = field(default_factory=set)
+    unstable: dict[int, bool] = field(default_factory=dict)
+
+
 def _grade(
-    truth: KnownTruth, answer: VerifyAnswer, damage: Mapping[int, _Damage], lossy: Container[int]
+    truth: KnownTruth, answer: VerifyAnswer, damage: Mapping[int, _Damage], earlier: _Earlier
 ) -> Grade:
     document = answer.document
     if document is None:
         newest = _newest(truth)
-        due = _due(truth, answer, newest, damage)
+        due = _due(truth, answer, newest, damage, earlier)
         word = "none"
         reasons: tuple[str, ...] = (answer.why.partition(":")[0],)
         return Grade(
@@ -178,7 +121,7 @@ def _grade(
     elsewhere = run not in truth.plans  # it was made on another drive
     mistaken = _ANOTHER if elsewhere and truth.mistakable else ""
     if word == "loss":
-        wrong = "" if mistaken else _untrue(truth, answer, run, damage.get(run), lossy)
+        wrong = "" if mistaken else _untrue(truth, answer, run, damage.get(run), earlier)
         limit = mistaken or (_of_a_later_run(truth, answer, run, damage) if wrong else "")
         return Grade(word=word, reasons=reasons, wrong="" if limit else wrong, limit=limit)
     newer = _newer(truth, run)
@@ -188,21 +131,28 @@ def _grade(
         limit = mistaken
         if elsewhere and not mistaken:
             wrong = "durable, on a drive that the run was never on"
-        elif damaged := _damaged(truth, answer, run):
-            wrong = f"durable, and the target is damaged: {damaged}"
-        elif gone := _acked_and_gone(truth, answer, run):
-            wrong = f"durable, and the drive lost what it had acknowledged: {gone}"
-        elif truth.smaller(run):
-            wrong = "durable, and the drive is smaller than it was"
-        elif truth.left_behind(run):
-            wrong = "durable, and the files of the run are elsewhere"
+        elif lacking := _lacking(truth, answer, run):
+            wrong = f"durable, and {lacking}"
         elif not mistaken and not _qualifying(truth, run, document["cut"]["class"]):
             limit = _limit(truth, answer, run, document["cut"]["class"])
             wrong = wrong or ("" if limit else "durable, and no such cut met load")
         return Grade(word=word, reasons=reasons, wrong=wrong, limit=limit)
-    if not wrong and (due := _due(truth, answer, run, damage)):
+    if not wrong and (due := _due(truth, answer, run, damage, earlier)):
         wrong = f"inconclusive ({', '.join(reasons)}), where {due} is due"
     return Grade(word=word, reasons=reasons, wrong=wrong, missed=_missed(truth, answer, run, damage))
+
+
+def _lacking(truth: KnownTruth, answer: VerifyAnswer, run: int) -> str:
+    """What keeps a run from durable, whatever was cut, as a part of a sentence; "" for nothing."""
+    if damaged := _damaged(truth, answer, run):
+        return f"the target is damaged: {damaged}"
+    if gone := _acked_and_gone(truth, answer, run):
+        return f"the drive lost what it had acknowledged: {gone}"
+    if truth.smaller(run):
+        return "the drive is smaller than it was"
+    if truth.left_behind(run):
+        return "the files of the run are elsewhere"
+    return _unmet(truth, answer) or _read_wrong(truth, answer, run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,12 +220,12 @@ def _unknown(truth: KnownTruth, answer: VerifyAnswer, newer: int) -> bool:
 
 
 def _untrue(
-    truth: KnownTruth, answer: VerifyAnswer, run: int, damage: _Damage | None, lossy: Container[int]
+    truth: KnownTruth, answer: VerifyAnswer, run: int, damage: _Damage | None, earlier: _Earlier
 ) -> str:
     """Which reason of a loss is not true, as a sentence; "" for none."""
     assert answer.document is not None
     codes = {reason["code"] for reason in answer.document["reasons"]}
-    if "earlier-loss" in codes and run not in lossy:
+    if "earlier-loss" in codes and run not in earlier.lossy:
         return "earlier-loss, and no earlier verify could have found one"
     if "device-smaller" in codes and not (run in answer.smaller or truth.smaller(run)):
         return "device-smaller, and the drive has its size"
@@ -329,7 +279,7 @@ def _untrue_figures(
         promised=truth.promised(run),
         reference=reference if reference is None or not reference.read_nothing else None,
         broken=None if explained or elsewhere or answer.recovered else one.slots,
-        cuts=len(truth.cuts) + truth.like_cuts,
+        cuts=_cuts(truth),
         cuts_ns=[cut.at_ns for cut in met if cut.is_of("os")] if durable else (),
         sound_ns=met[0].at_ns if met and run in truth.sound else None,
         ended_ns=() if _assumed(truth, run) else _ends_ns(met, run),
@@ -337,8 +287,13 @@ def _untrue_figures(
     return "; ".join(untrue(document, figures))
 
 
-def _due(truth: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[int, _Damage]) -> str:
-    """The only right answer, "" where several are: the floor below which no tester may fall."""
+def _due(
+    truth: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[int, _Damage], earlier: _Earlier
+) -> str:
+    """The only right answer, "" where several are: the floor below which no tester may fall. A read that was
+    wrong in passing leaves none, now and later."""
+    if answer.flipped or earlier.unstable.get(run):
+        return ""
     plain = answer.step["min_cuts"] == "1" and not answer.older and not answer.interrupted
     newest = run == _newest(truth) and run in truth.sound
     if not (plain and newest and run in damage and _shown(truth, answer)):
@@ -348,6 +303,63 @@ def _due(truth: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[int,
     if not damage[run].any:
         return "" if not truth.load_known and _says_only_no_load(answer) else "durable"
     return "loss" if not damage[run].system and _damaged(truth, answer, run) else ""
+
+
+def _untrue_beside(truth: KnownTruth, answer: VerifyAnswer, earlier: _Earlier) -> str:
+    """What is not true of what a verdict says of its question, an earlier verdict, or its series; "" for
+    nothing."""
+    document, case = answer.document, answer.case
+    if document is None:
+        return ""
+    asked = {"cut": answer.step["require"], "min_cuts": int(answer.step["min_cuts"])}
+    if document["requirements"] != asked:
+        return f"a verdict for {document['requirements']}, where {asked} was asked"
+    run = parse_run(document["run"])
+    codes = {reason["code"] for reason in document["reasons"]}
+    if "earlier-unstable" in codes and run not in {*earlier.unstable, *truth.unanswered}:
+        return "earlier-unstable, and no earlier verify read a slot wrong, and then right"
+    if case is None or answer.exported or answer.interrupted or run not in truth.plans:
+        return ""
+    alone = SeriesRuns(ended_in={run: None}, cut=frozenset(), counts=True)
+    runs = truth.series(run) if case.armed is not None else alone
+    if runs is None or not truth.unanswered.isdisjoint(runs.ended_in):
+        return ""
+    return "; ".join(untrue_series(document, run, runs, truth.stored))
+
+
+def _cuts(truth: KnownTruth) -> int:
+    """How many cuts a series may count at most."""
+    return len(truth.cuts) + truth.like_cuts
+
+
+def _unmet(truth: KnownTruth, answer: VerifyAnswer) -> str:
+    """What was asked of a durable verdict that is not there, "" for nothing."""
+    assert answer.document is not None
+    shown, asked = answer.document["cut"]["class"], answer.step["require"]
+    if CLASSES.index(shown) < CLASSES.index(asked):
+        return f"a cut of class {shown} was shown, where {asked} was asked"
+    min_cuts, strength = int(answer.step["min_cuts"]), answer.document["strength"]
+    if min(strength["cuts"], _cuts(truth)) < min_cuts:
+        return f"of {min_cuts} cuts that were asked, {strength['cuts']} count, and {_cuts(truth)} were made"
+    if min_cuts > 1 and (strength["losses"] or strength["bound"] is None):
+        return f"{min_cuts} cuts without a loss were asked, and the series has {strength}"
+    return ""
+
+
+def _read_wrong(truth: KnownTruth, answer: VerifyAnswer, run: int) -> str:
+    """The slot of which a read was wrong in passing, in this or an earlier verify, as a sentence; "" where
+    there is none, or where it need not have been noticed."""
+    if not answer.exported and any("unstable" in one.codes for one in truth.stored.get(run, ())):
+        return "an earlier verify read a slot wrong, and then right"
+    plan, case = truth.plans.get(run), answer.case
+    if not answer.flipped or plan is None or case is None or plan.contract.needs_file:
+        return ""
+    label = Label.of(answer.flipped)
+    place = label.place(plan)
+    if place is None or place[0] not in range(plan.writers) or label.seq > case.frontiers[place[0]]:
+        return ""
+    in_flight = Versions(plan).after(*place, label.seq) <= plan.issue_limit(case.frontiers[place[0]])
+    return "" if in_flight else f"a read of {place} was wrong in passing"
 
 
 def _says_only_no_load(answer: VerifyAnswer) -> bool:
@@ -365,6 +377,8 @@ def _missed(truth: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[i
         return "loss"
     if run in damage and damage[run].any:
         return "loss" if _damaged(truth, answer, run) else ""
+    if _cuts(truth) < int(answer.step["min_cuts"]):
+        return ""
     if _shown(truth, answer) and _qualifying(truth, run, _strongest(truth)):
         return "durable"
     restarted = any(cut.what != "drive" for cut in truth.cuts)
@@ -470,15 +484,16 @@ def _met(truth: KnownTruth, cut: PlayedCut, run: int) -> bool:
 
 def _limit(truth: KnownTruth, answer: VerifyAnswer, run: int, cut_class: str) -> str:
     """The documented assumption that makes a durable right that the truth does not."""
-    cut = any(one.hit(run) and one.is_of(cut_class) for one in truth.cuts)
+    assumed = truth.assumed
+    counted = cut_class == "power" and _counts(truth.history) and run in assumed.counted
+    cut = counted or any(one.hit(run) and one.is_of(cut_class) for one in truth.cuts)
     died = (one.at_ns for one in truth.cuts if one.what == "guest" and _met(truth, one, run))
     silent = min(died, default=math.inf)
-    contradicted = _counts(truth.history) and cut_class == "power"
+    contradicted = _counts(truth.history) and cut_class == "power" and not counted
     # Nobody outside a guest is believed to have cut a drive's power where the whole guest went.
     whole = any(one.what == "machine" and _met(truth, one, run) for one in truth.cuts)
     refused = cut_class == "power" and truth.history.in_guest and whole
     false = answer.step["attest"] == "false" and not contradicted and not refused
-    assumed = truth.assumed
     limits = {
         "stopped writing in a dead network": cut and run in assumed.ended_unheard,
         "a machine restarted in order in a dead network": (
@@ -492,6 +507,7 @@ def _limit(truth: KnownTruth, answer: VerifyAnswer, run: int, cut_class: str) ->
         "the system died before the power went": (
             any(one.what != "guest" and one.is_of(cut_class) and one.at_ns > silent for one in truth.cuts)
         ),
+        "a counter that rose just before the end": counted and _qualifying(truth, run, "os"),
         "a false attestation": false and any(_met(truth, one, run) for one in truth.cuts),
     }
     return next((name for name, holds in limits.items() if holds), "")
@@ -525,20 +541,3 @@ def _hid_its_wait(truth: KnownTruth, answer: VerifyAnswer, run: int) -> bool:
         place is not None and place[0] in range(plan.writers) and seq >= plan.issue_limit(grants[place[0]])
         for seq, place in places
     )
-
-
-LOSS_BY_READS = "loss, by reads that failed alone"  # which a pass that reads all may withdraw
-WEIGHTS = {"": 0, "inconclusive": 1, "durable": 2, LOSS_BY_READS: 3, "loss": 4}
-
-
-def listing(
-    standing: Mapping[int, str], unanswered: Container[int], listed: Mapping[int, str]
-) -> Iterator[str]:
-    """Where `runs` does not show the weightiest verdict that was stored, `standing`. `unanswered`: runs of
-    which a verify may have stored one that nobody has seen: a heavier one, or one that withdraws a loss."""
-    for run, kept in standing.items():
-        word = kept.partition(",")[0]
-        shown = listed.get(run, "")
-        unseen = run in unanswered and (WEIGHTS[shown] > WEIGHTS[word] or kept == LOSS_BY_READS)
-        if shown != word and not unseen:
-            yield f"`runs` shows {shown or 'nothing'}, though the weightiest verdict was {word}"

@@ -4,7 +4,8 @@ Each is compared with what the drive promised and when, or with a second reading
 (`reference_judge`), and shares no code with what made it. Exact where the truth is: lost operations, lost
 prefill and losses of the control arm are as many as a second reading has. Else bounded on the side that
 matters: no more may be acknowledged, lost or at risk than the drive promised, broke and promised lately; no
-more cuts may be counted than there were; and the true loss lies within the loss window.
+more cuts may be counted than there were; and the true loss lies within the loss window. `series` counts
+cuts and losses again.
 
 Refuses to say anything of what it does not know: removals leave no record, and an operation on names is not
 acknowledged when its record is promised.
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from durability.formats.plan import Plan
+from durability_lab.histories.series import untrue_bound
 from durability_lab.truth.reference_judge import SUPERBLOCK, Place, ReferenceJudge
 
 _NS_PER_MS = 1_000_000
@@ -123,14 +125,10 @@ def _recounted(document: Mapping[str, Any], truth: FigureTruth, reference: Refer
 
 
 def _untrue_series(strength: Mapping[str, Any], cuts: int) -> Iterator[str]:
-    """A cut counts once at most, and without a loss n of them bound the next one as rule 16 says."""
+    """A cut counts once at most, and those that count bound the next one as rule 16 says."""
     if strength["losses"] > strength["cuts"] or strength["cuts"] > cuts:
         yield f"a series of {strength['cuts']} cuts, {strength['losses']} with a loss, after {cuts} cuts"
-    bound = strength["bound"]
-    if bound is not None and not strength["losses"] and strength["cuts"]:
-        true = 1 - 0.05 ** (1 / strength["cuts"])
-        if not math.isclose(bound, true, rel_tol=1e-6):
-            yield f"a bound of {bound} after {strength['cuts']} cuts, and it is {true}"
+    yield from untrue_bound(strength)
 
 
 def _slack_ns(plan: Plan) -> int:

@@ -9,18 +9,21 @@ import logging
 import shutil
 import tempfile
 from contextlib import redirect_stderr
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Protocol
 
 from durability.units import parse_run
 from durability_lab.histories.cuts_and_answers import VerifyAnswer
-from durability_lab.histories.deserved import LOSS_BY_READS, WEIGHTS, Grade, Grader, KnownTruth, listing
+from durability_lab.histories.deserved import Grade, Grader
+from durability_lab.histories.known_truth import KnownTruth
 from durability_lab.histories.simulated.virtual_loop import VirtualLoop, virtual_time
 from durability_lab.histories.simulated.virtual_network import VirtualNetwork
 from durability_lab.histories.simulated.world import World
 from durability_lab.histories.steps import History, Step
+from durability_lab.histories.store_copies import StoreCopies
+from durability_lab.histories.stored_verdicts import StoredVerdict, listing
 from durability_lab.support.cleanup import in_memory
 
 _DELAY_S = 0.0002
@@ -37,21 +40,24 @@ class Played:
 
 
 def play(history: History, within: Path | None = None) -> Played:
-    """Play it, with its files in a directory within `within`, by default in memory, and remove them. What
-    the product raises that is not for people is raised here."""
+    """Play it, with its files in a directory within `within`, by default in memory, and remove them. A defect
+    of a process of the product is wrong, if the history has an end; one of `verify` is raised here."""
     directory = _directory(within or in_memory())
     loop = VirtualLoop(VirtualNetwork(delay_s=_DELAY_S, seed=history.seed))
     before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
+    logging.disable(logging.WARNING)
+    logging.root.addHandler(loop.defects)
     try:
         asyncio.set_event_loop(loop)
         with virtual_time(loop, seed=history.seed), redirect_stderr(io.StringIO()):
             world = World(history=history, directory=directory, loop=loop)
             try:
-                return loop.run_until_complete(play_through(world))
+                played = loop.run_until_complete(play_through(world))
+                return replace(played, wrong=(*played.wrong, *loop.end_of_play()))
             finally:
                 loop.run_until_complete(world.end())
     finally:
+        logging.root.removeHandler(loop.defects)
         logging.disable(before)
         asyncio.set_event_loop(None)
         loop.close()
@@ -72,15 +78,15 @@ def _directory(within: Path | None) -> Path:
 
 
 class Playable(Protocol):
-    """A world in which a history can be played. `truth`: what it knows of that; `standing`: of each run the
-    weightiest verdict that the server's store has, as it is now."""
+    """A world in which a history can be played. `truth`: what it knows of that; `store`: what the server's
+    store has of it, of which `play` keeps the verdicts."""
 
     @property
     def truth(self) -> KnownTruth:
         """See above."""
 
     @property
-    def standing(self) -> dict[int, str]:
+    def store(self) -> StoreCopies:
         """See above."""
 
     async def start(self) -> None:
@@ -101,7 +107,6 @@ async def play_through(world: Playable) -> Played:
     await world.start()
     clock = asyncio.get_running_loop().time
     grader = Grader(world.truth)
-    unanswered: set[int] = set()  # runs that a verify without an answer may have judged
     grades: list[Grade] = []
     told: list[str] = []
     wrong: list[str] = []
@@ -109,7 +114,7 @@ async def play_through(world: Playable) -> Played:
     def take(answer: VerifyAnswer | None) -> None:
         if answer is not None:
             grades.append(grader.grade(answer))
-            _keep(world, answer, unanswered)
+            _keep(world, answer)
             told.append(f"{'':12}{_said(answer)}")
             if grades[-1].wrong:
                 wrong.append(grades[-1].wrong)
@@ -121,31 +126,25 @@ async def play_through(world: Playable) -> Played:
         take(await world.take(step))
     told.append(f"{clock() - began_s:8.3f} s  (the plug is pulled, all is put right, verify)")
     take(await world.finish())
-    wrong += listing(world.standing, unanswered, await world.listed())
+    wrong += listing(world.store.stored, world.store.unanswered, await world.listed())
     return Played(grades=tuple(grades), told=tuple(told), wrong=tuple(wrong))
 
 
-def _keep(world: Playable, answer: VerifyAnswer, unanswered: set[int]) -> None:
+def _keep(world: Playable, answer: VerifyAnswer) -> None:
     """Note what the server's store has of the answer."""
+    store = world.store
     if answer.exported:
         return
     if answer.document is None:
-        unanswered.update(world.truth.plans)
+        store.unanswered.update(world.truth.plans)
         return
-    run, word = parse_run(answer.document["run"]), str(answer.document["verdict"])
+    run, given = parse_run(answer.document["run"]), StoredVerdict.of_document(answer.document)
     if answer.interrupted:
-        unanswered.add(run)  # it may not have been stored
-        return
-    if answer.case is None:
-        return  # the server does not know the run
-    before, codes = world.standing.get(run, ""), {reason["code"] for reason in answer.document["reasons"]}
-    if word == "loss" and ("unreadable-only" in codes or not codes & {"findings", "device-smaller"}):
-        word = LOSS_BY_READS
-    if "loss-withdrawn" in codes and before == LOSS_BY_READS:
-        before = ""
-    world.standing[run] = max(before, word, key=WEIGHTS.__getitem__)
-    if word == LOSS_BY_READS:
-        unanswered.discard(run)  # nothing had withdrawn it
+        store.unanswered.add(run)  # it may not have been stored
+    elif answer.case is not None:  # else the server does not know the run
+        store.stored.setdefault(run, []).append(given)
+        if given.by_reads:
+            store.unanswered.discard(run)  # nothing had withdrawn it
 
 
 def _said(answer: VerifyAnswer) -> str:

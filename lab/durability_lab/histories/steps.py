@@ -55,6 +55,9 @@ KINDS: Final[Mapping[str, StepKind]] = {
         does="the drive fails one request with EIO, or every one until it is off",
         words={"lasting": ("no", "yes")},
     ),
+    "glitch": StepKind(
+        does="the drive loses its power for a moment, and no data: it counts that, and goes on"
+    ),
     "hang": StepKind(does="the drive answers nothing until `answer`, and goes on working within"),
     "answer": StepKind(does="the drive answers again"),
     "cut": StepKind(
@@ -102,13 +105,22 @@ KINDS: Final[Mapping[str, StepKind]] = {
             "attest": ("true", "none", "false"),  # true: as far as it is true
             "cut_class": ("power", "vm", "os"),  # what the operator attests
             "require": ("power", "os"),
-            "min_cuts": ("1", "10"),
+            "min_cuts": ("1", "10", "2"),
             "run": ("found", "older"),
             "log": ("server", "export"),
             "age": _AGES,  # of the export: so many before the newest
-            "cut_after": ("0", "1", "5", "30", "3", "4"),  # reads, after which something is gone; 0: nothing
-            # What is gone then: power is the drive's, a machine loses its own, a guest its system.
-            "loses": ("power", "process", "server", "network", "machine", "guest"),
+            "cut_after": (
+                "0",
+                "1",
+                "5",
+                "30",
+                "3",
+                "4",
+                "7",
+            ),  # reads, after which something is gone; 0: nothing
+            # What is gone then: power is the drive's, a machine loses its own, a guest its system; or that
+            # read has one wrong bit.
+            "loses": ("power", "process", "server", "network", "machine", "guest", "bit"),
             "node": _NODES,
             "beside": ("no", "yes"),  # someone else begins to verify it meanwhile, again and again
         },

@@ -10,26 +10,30 @@ from typing import Any, TypeVar
 
 from durability.formats.documents import to_json
 from durability_lab.histories.steps import Step
+from durability_lab.histories.stored_verdicts import StoredVerdict
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Copy:
-    """The store as it was once: its files, and what it had then of `known` and `standing`."""
+    """The store as it was once: its files, and what it had then of `known` and `stored`."""
 
     path: Path
     known: frozenset[int]
-    standing: Mapping[int, str]
+    stored: Mapping[int, Sequence[StoredVerdict]]
 
 
 class StoreCopies:
-    """`known`: the runs that the store has as armed, as it is now; `standing`: of each run the weightiest
-    verdict that it has. Copies and exports go below `directory`."""
+    """`known`: the runs that the store has as armed, as it is now; `stored`: of each run the verdicts that it
+    has, oldest first; `unanswered`: runs of which it may have others; `cut`: runs of which it must have seen
+    that a cut ended them. Copies and exports go below `directory`."""
 
     def __init__(self, directory: Path) -> None:
         self.known: set[int] = set()
-        self.standing: dict[int, str] = {}
+        self.stored: dict[int, list[StoredVerdict]] = {}
+        self.unanswered: set[int] = set()
+        self.cut: set[int] = set()
         self._directory = directory
         self._copies: list[_Copy] = []
         self._exports: list[Path] = []
@@ -37,7 +41,8 @@ class StoreCopies:
     def add_copy(self) -> Path:
         """Where a copy of the store as it is now is to be put: a directory to make."""
         path = self._directory / f"copy-{len(self._copies)}"
-        self._copies.append(_Copy(path=path, known=frozenset(self.known), standing=dict(self.standing)))
+        stored = {run: tuple(given) for run, given in self.stored.items()}
+        self._copies.append(_Copy(path=path, known=frozenset(self.known), stored=stored))
         return path
 
     def add_export(self, case: Any) -> None:
@@ -52,7 +57,8 @@ class StoreCopies:
         if step["how"] not in ("newest", "oldest") or not self._copies:
             return None
         copy = of_age(self._copies, step) if step["how"] == "newest" else self._copies[0]
-        self.known, self.standing = set(copy.known), dict(copy.standing)
+        self.known, self.cut = set(copy.known), set()
+        self.stored = {run: list(given) for run, given in copy.stored.items()}
         return copy.path
 
     def export_for(self, step: Step) -> Path | None:

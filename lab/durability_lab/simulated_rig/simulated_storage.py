@@ -17,6 +17,7 @@ from typing import NoReturn
 
 from durability.errors import TargetBusyError
 from durability.formats import facts
+from durability.formats.facts import Drive as FoundDrive
 from durability.formats.facts import Facts
 from durability.formats.plan import MAIN, WRITE_THROUGH_METHODS, Plan, TargetKind
 from durability_client.target.discovery import collect
@@ -55,7 +56,7 @@ class SimulatedFile:
         self._require_same_drive()
         if self._fua:
             self._take_time()
-        self._drive.write(offset, memoryview(buffer), fua=self._fua)
+        self._drive.write(offset, bytes(buffer), fua=self._fua)  # an error keeps no view of the buffer alive
         self._require_same_drive()
 
     def sync(self) -> None:
@@ -256,7 +257,7 @@ class SimulatedStorage:
         """Flushes that the simulated drive completed, whatever `drive` names."""
         return self._drive.flushes
 
-    def unsafe_shutdowns(self, drive: object) -> int | None:
+    def unsafe_shutdowns(self, drive: FoundDrive) -> int | None:
         """None: no simulated drive is asked during a run, whatever `drive` names."""
         return None
 

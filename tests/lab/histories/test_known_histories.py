@@ -232,6 +232,14 @@ RIGHT = {
         "run size_kib=1024; pass ms=400; cut; boot; error lasting=yes",
         "durable",
     ),
+    "an error while the superblocks are written": (
+        "run next=2; error; pass; reboot; pass ms=1500",
+        "inconclusive (not-armed, cut-not-shown, nothing-at-risk)",
+    ),
+    "a superblock that a later run cannot read": (
+        "seed 0; target file; drive unreadable:share=0.05; run; cut; boot; verify; verify; run",
+        "durable; durable; durable",
+    ),
     "superblocks that are unreadable in part": (
         "seed 7088; target file; drive unreadable:share=0.05; run workload=create",
         "loss (findings, unreadable-only)",

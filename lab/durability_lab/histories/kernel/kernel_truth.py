@@ -21,9 +21,11 @@ from durability_lab.histories.assumed_runs import AssumedRuns
 from durability_lab.histories.cuts_and_answers import PlayedCut
 from durability_lab.histories.figures import PromisedOperations
 from durability_lab.histories.kernel.kernel_processes import BegunCommand
+from durability_lab.histories.series import SeriesRuns
 from durability_lab.histories.sound_runs import SoundRuns
 from durability_lab.histories.steps import History, Step
 from durability_lab.histories.store_copies import StoreCopies
+from durability_lab.histories.stored_verdicts import StoredVerdict
 from durability_lab.kernel_rig.block_rig import BlockRig
 
 _UNHEARD_NS = 2_000_000_000  # a busy machine acknowledges late
@@ -67,6 +69,16 @@ class KernelTruth:
     def known(self) -> set[int]:
         """The runs that the server's store has as armed, as it is now."""
         return self._store.known
+
+    @property
+    def stored(self) -> Mapping[int, Sequence[StoredVerdict]]:
+        """By run, the verdicts that the server's store has."""
+        return self._store.stored
+
+    @property
+    def unanswered(self) -> Set[int]:
+        """The runs of which the store may have a verdict that nobody has seen."""
+        return self._store.unanswered
 
     @property
     def sound(self) -> set[int]:
@@ -139,6 +151,10 @@ class KernelTruth:
     def left_behind(self, run: int) -> bool:
         """Never: this rig moves nothing."""
         return False
+
+    def series(self, run: int) -> SeriesRuns | None:
+        """Nobody counts series here."""
+        return None
 
     def target(self) -> Storage:
         """The target as it can be read now."""

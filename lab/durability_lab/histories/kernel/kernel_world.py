@@ -84,11 +84,6 @@ class KernelWorld:
         self._client: BegunCommand | None = None
         self._failed: set[int] = set()  # runs with an I/O error
 
-    @property
-    def standing(self) -> dict[int, str]:
-        """The verdicts that the server's store has, as it is now; `play` keeps it."""
-        return self.store.standing
-
     # What the steps do.
 
     async def start(self) -> None:

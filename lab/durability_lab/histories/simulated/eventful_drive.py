@@ -19,6 +19,7 @@ from typing import Any
 from durability import limits
 from durability.errors import TargetError
 from durability.formats import facts
+from durability.formats.facts import Drive as FoundDrive
 from durability.formats.plan import Plan
 from durability.formats.record import KIND_RECORD, read_superblock
 from durability_client.target.storage import DriveLook, DriveWatch, PresentDrive, WritableBuffer
@@ -35,12 +36,15 @@ _MAGIC = b"DURB"
 _POLL_S = 0.005
 _LOOK_S = 0.1
 _COPIED_BYTES = 64 << 10
+_FLIPPED_AT = 100  # in a sector: behind the label of a record
 
 
 class EventfulDrive(Drive):
     """See the module. `write_s` and `sync_s`: what it takes, half to one and a half times.
 
-    `failing`: "", "once" or "lasting". `reads_left`: after so many reads `on_read` is called; None: never.
+    `failing`: "", "once" or "lasting". `reads_left`: after so many reads `on_read` is called, which has what
+    was read and answers what the host gets of it; None: never. `glitches`: how often it lost its power and
+    nothing else, which no system saw.
     `node`: what a system shows of it without power (`steps`).
     `plans`: of every run whose superblock was written to it, in order; `sizes`: its own then. `promised_ns`:
     by run, when it last promised an operation, and `begun_ns` when it first did; `operations`: by run, each
@@ -61,7 +65,8 @@ class EventfulDrive(Drive):
         self.failing = ""
         self.hung = False
         self.reads_left: int | None = None
-        self.on_read: Callable[[], None] = lambda: None
+        self.on_read: Callable[[bytes], bytes] = lambda data: data
+        self.glitches = 0
         self.node = "stays"
         self.plans: dict[int, Plan] = {}
         self.sizes: dict[int, int] = {}
@@ -85,7 +90,7 @@ class EventfulDrive(Drive):
             self.reads_left -= 1
             if self.reads_left <= 0:
                 self.reads_left = None
-                self.on_read()
+                return self.on_read(data)
         return data
 
     def write(self, offset: int, data: bytes | bytearray | memoryview, *, fua: bool = False) -> None:
@@ -133,6 +138,11 @@ class EventfulDrive(Drive):
     def _promise(self, run: int) -> None:
         self.promised_ns[run] = self._loop.now_ns
         self.begun_ns.setdefault(run, self._loop.now_ns)
+
+    @property
+    def unsafe_shutdowns(self) -> int:
+        """How often it has lost its power, as it counts."""
+        return self.cuts + self.glitches
 
     @property
     def recovering(self) -> bool:
@@ -210,6 +220,14 @@ def _records_of(data: bytes) -> set[Label]:
     labels = (Label.of(data[at : at + LABEL_BYTES]) for at in range(0, len(data), SECTOR_BYTES))
     found = {(one.run, one.writer, one.seq): one for one in labels if one.kind == KIND_RECORD and one.seq}
     return set(found.values())
+
+
+def flipped(data: bytes, draw: Random) -> tuple[bytes, bytes]:
+    """`data` with one wrong bit in a sector that is drawn, and what that begins with."""
+    start = draw.randrange(len(data) // SECTOR_BYTES) * SECTOR_BYTES
+    wrong = bytearray(data)
+    wrong[start + _FLIPPED_AT] ^= 1
+    return bytes(wrong), data[start : start + LABEL_BYTES]
 
 
 class HistoryDriveWatch:
@@ -373,7 +391,13 @@ class HistoryStorage(SimulatedStorage):
             name=self.path.name,
             serial=self._serial,
             wwid=self._wwid,
-            unsafe_shutdowns=self._drive.cuts if self._counters else None,
+            unsafe_shutdowns=self._drive.unsafe_shutdowns if self._counters else None,
             emulated=self._emulated,
         )
         return replace(found, drives=(leaf,), layers=(leaf.name,))
+
+    def unsafe_shutdowns(self, drive: FoundDrive) -> int | None:
+        """What the drive counts now. None where it counts nothing, has no power, or is another one to the
+        system than `drive`."""
+        here = self._drive.powered and drive.diskseq == self._drive.generation
+        return self._drive.unsafe_shutdowns if here and self._counters else None

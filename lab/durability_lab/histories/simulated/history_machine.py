@@ -57,6 +57,11 @@ class HistoryMachine:
         return next(reversed(self.drive.plans), 0)
 
     @property
+    def boot_id(self) -> str:
+        """That of its system."""
+        return f"boot-{self._boots}"
+
+    @property
     def reachable(self) -> bool:
         """Whether the drive has power, and its machine is up."""
         return self.up and self.drive.powered
@@ -195,7 +200,7 @@ class HistoryMachine:
     def _host(self) -> facts.Host:
         return facts.Host(
             machine_id="simulated-machine",
-            boot_id=f"boot-{self._boots}",
+            boot_id=self.boot_id,
             uptime_ns=self._loop.now_ns - self._booted_ns,
             kernel="simulated",
             virtualisation="kvm" if self._history.machine == "guest" else "none",

@@ -7,15 +7,18 @@ happen here, and nothing is judged: `deserved` does that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from durability.formats.plan import Plan
 from durability_lab.drive.drive_log import Broken
 from durability_lab.histories.assumed_runs import AssumedRuns
 from durability_lab.histories.cuts_and_answers import PlayedCut
 from durability_lab.histories.figures import PromisedOperations
+from durability_lab.histories.series import SeriesRuns
 from durability_lab.histories.simulated.eventful_drive import HistoryStorage
 from durability_lab.histories.simulated.history_machine import HistoryMachine
 from durability_lab.histories.simulated.history_server import HistoryServer
@@ -24,6 +27,7 @@ from durability_lab.histories.simulated.virtual_loop import VirtualLoop
 from durability_lab.histories.sound_runs import SoundRuns
 from durability_lab.histories.steps import History, Step
 from durability_lab.histories.store_copies import StoreCopies
+from durability_lab.histories.stored_verdicts import StoredVerdict
 
 
 class HistoryTruth:
@@ -52,6 +56,8 @@ class HistoryTruth:
         self._loop = loop
         self._sound_runs = SoundRuns()
         self._names: dict[int, tuple[Path, str]] = {}  # by run: of its target and its drive
+        self._begun_in: dict[int, tuple[str, int]] = {}  # by run: the boot, and how often the drive was there
+        self._replaced = False
         self._broken_before: list[Broken] = []  # by this drive, at its cuts
         self._left_behind: set[int] = set()  # runs whose files beside the target are elsewhere
         self._metadata_lost: set[int] = set()  # runs whose file system lost what they rest on
@@ -62,6 +68,16 @@ class HistoryTruth:
     def known(self) -> set[int]:
         """The runs that the server's store has as armed, as it is now."""
         return self._store.known
+
+    @property
+    def stored(self) -> Mapping[int, Sequence[StoredVerdict]]:
+        """By run, the verdicts that the server's store has."""
+        return self._store.stored
+
+    @property
+    def unanswered(self) -> Set[int]:
+        """The runs of which the store may have a verdict that nobody has seen."""
+        return self._store.unanswered
 
     @property
     def sound(self) -> set[int]:
@@ -140,6 +156,23 @@ class HistoryTruth:
         storage = self._machine.storage
         return storage.path, storage.serial
 
+    def series(self, run: int) -> SeriesRuns | None:
+        """What an armed run is in one series with; None where that is not known."""
+        serials = self.history.serials
+        if self._replaced and serials == "same":  # the drive of before may have runs of it
+            return None
+        armed = [one for one in self.plans if one in self.known and one in self.armed]
+        alike = [] if serials == "none" else [one for one in armed if self._stack(one) == self._stack(run)]
+        ended_in = {one: self._begun_in[one] for one in {*alike, run}}
+        return SeriesRuns(ended_in=ended_in, cut=self._store.cut, counts=serials != "none")
+
+    def _stack(self, run: int) -> Any:
+        """What runs of one series share: plan, size and serial of the drive."""
+        own = ("run", "seed", "target")
+        plan = self.plans[run]
+        shared = [getattr(plan, one.name) for one in fields(plan) if one.name not in own]
+        return shared, self._machine.drive.sizes[run], self._names[run][1]
+
     def target(self) -> HistoryStorage:
         """The target, whatever became of it."""
         return self._machine.storage
@@ -151,6 +184,7 @@ class HistoryTruth:
         self.note_armed()
         for run in self.plans:
             self._names.setdefault(run, self._names_now)
+            self._begun_in.setdefault(run, (self._machine.boot_id, self._machine.drive.generation))
 
     def note_armed(self) -> bool:
         """Note which runs are armed; whether the newest is."""
@@ -188,6 +222,8 @@ class HistoryTruth:
                 begun_ns=drive.begun_ns.get(run),
                 promised_ns=drive.promised_ns.get(run, 0),
             )
+            if what == "machine" and run in self.sound:
+                self._store.cut.add(run)
 
     def note_power_going(self) -> None:
         """The drive is about to lose its power: what it has lost by now. One without power gives nothing back
@@ -223,6 +259,7 @@ class HistoryTruth:
     def note_replaced(self, *, copied: bool) -> None:
         """Another drive has taken the place of the one before; `copied`: with a copy of it."""
         serials = self.history.serials
+        self._replaced = True
         self.like_cuts += serials in ("same", "none")
         # They have one serial, or none and what was written.
         self.mistakable = serials == "same" or (serials == "none" and copied)

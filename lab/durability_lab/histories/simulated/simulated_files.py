@@ -248,7 +248,7 @@ class _File:
         self._fua = fua
 
     def pwrite(self, buffer: Buffer, offset: int) -> None:
-        data = memoryview(buffer)
+        data = bytes(buffer)  # an error keeps no view of the buffer alive
         self._files.require_alive()
         before = self._files.size_of(self._number)
         for place, length in self._files.pieces(self._number, offset, len(data), allocate=True):
@@ -267,10 +267,9 @@ class _File:
 
     def pread_into(self, buffer: WritableBuffer, offset: int) -> int:
         length = max(0, min(len(buffer), self.size() - offset))
-        view, at = memoryview(buffer), 0
-        for place, step in self._files.pieces(self._number, offset, length, allocate=False):
-            view[at : at + step] = bytes(step) if place is None else self._drive.read(place, step)
-            at += step
+        pieces = self._files.pieces(self._number, offset, length, allocate=False)
+        read = [bytes(step) if place is None else self._drive.read(place, step) for place, step in pieces]
+        memoryview(buffer)[:length] = b"".join(read)  # an error before keeps no view of the buffer alive
         return length
 
     def size(self) -> int:

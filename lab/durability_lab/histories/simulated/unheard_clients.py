@@ -19,6 +19,7 @@ MS, S = 1_000_000, 1_000_000_000
 UNHEARD_NS: Final = 60 * MS
 _UNSHOWN_NS = 3 * S  # a client that is frozen for longer must not look like a cut
 _REPORT_NS = 200 * MS  # in which a client tells how it is
+_COUNTED_NS = 63 * S  # in which a client that goes on asks what its drive has counted, and tells of it
 
 
 class UnheardClients:
@@ -34,9 +35,15 @@ class UnheardClients:
         self._frozen_ns: dict[int, int] = {}  # by run, since when its client is frozen
         self._dark_since_ns = 0  # when the network died last
         self._heard_since_ns: int | None = None  # since when the server has heard of the client as it is now
+        self._counted_ns: int | None = None  # since when the client could tell what its drive has counted
 
     def note_time(self) -> None:
         """Time has passed: the server may have heard of the client meanwhile."""
+        machine = self._machine
+        goes_on = machine.client_goes_on and machine.client_connected and not machine.drive.hung
+        if self._counted_ns is not None and goes_on and self._loop.now_ns - self._counted_ns > _COUNTED_NS:
+            self._counted_ns = None
+            self.assumed.counted.discard(machine.client_run)
         if self._heard_since_ns is None:
             return
         if self._machine.client_alive and not self._machine.client_connected:
@@ -47,6 +54,8 @@ class UnheardClients:
     def note_change(self) -> None:
         """From now on the client, its drive or its way to the server is another than before."""
         self._heard_since_ns = self._loop.now_ns if self._network.up and self._server.runs else None
+        if self._counted_ns is not None:
+            self._counted_ns = self._loop.now_ns
 
     def note_stop(self) -> None:
         """The client writes no more from here on: if the network is dead, it does not use up its credit. If
@@ -61,6 +70,11 @@ class UnheardClients:
         """The drive fails from now on."""
         self._meet_error()
         self.note_change()
+
+    def note_glitch(self) -> None:
+        """The drive has counted a power loss."""
+        self.assumed.counted.update(self._machine.plans)
+        self._counted_ns = self._loop.now_ns
 
     def note_freeze(self) -> None:
         """The client is about to be frozen."""

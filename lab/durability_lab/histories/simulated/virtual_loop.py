@@ -32,6 +32,7 @@ from typing import Any
 
 import greenlet
 
+from durability_lab.histories.simulated.defects import Defects
 from durability_lab.histories.simulated.virtual_network import VirtualNetwork
 from durability_lab.histories.simulated.virtual_process import CURRENT, Process
 from durability_server import clock
@@ -142,7 +143,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop in virtual time. `network` is what `create_unix_server` and `create_unix_connection` use.
 
     `now_ns`: the time, in nanoseconds from any start. `fibers`: those that have not ended. `over`: whether
-    none may sleep any more.
+    none may sleep any more. `failed`: the tasks of processes that ended with an error, each with the name of
+    its process.
     """
 
     def __init__(self, network: VirtualNetwork) -> None:
@@ -153,6 +155,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.network = network
         self.fibers: dict[Fiber, None] = {}
         self.over = False
+        self.failed: list[tuple[str, asyncio.Task[Any]]] = []
+        self.defects = Defects()
+        self.set_exception_handler(lambda _, context: self.defects.of_loop(context))
         self.set_task_factory(_task)
 
     def time(self) -> float:
@@ -205,6 +210,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             else:
                 handle._run()
 
+    def end_of_play(self) -> list[str]:
+        """The defects of processes up to now, those of tasks included that nobody has awaited."""
+        for name, task in self.failed:
+            if task._log_traceback:
+                self.defects.note(name, task.exception())
+        self.failed.clear()
+        return self.defects.found
+
     def end_fibers(self) -> None:
         """Leave every fiber that has not ended, so that nothing of the history runs later."""
         self.over = True
@@ -246,8 +259,7 @@ def _task(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> as
     task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, **options)
     process = CURRENT.get()
     if process is not None:
-        process.tasks.add(task)
-        task.add_done_callback(process.tasks.discard)
+        process.adopt(task)
     return task
 
 
@@ -257,8 +269,14 @@ class _FiberThread:
     def __init__(self, *, target: Callable[..., Any], args: tuple[Any, ...] = (), **_: Any) -> None:
         loop = asyncio.get_event_loop()
         assert isinstance(loop, VirtualLoop)
-        self._fiber = Fiber(loop, lambda: target(*args))
+        self._fiber = Fiber(loop, lambda: self._do(target, args))
         self._loop = loop
+
+    def _do(self, target: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        try:
+            target(*args)
+        except Exception as error:  # as of a thread, nobody gets it
+            self._loop.defects.note("a thread", error)
 
     def start(self) -> None:
         """Run it as soon as the loop comes to it."""

@@ -25,17 +25,28 @@ class Process:
         self._waiting: list[asyncio.Handle] = []  # what would have run while it was frozen
 
     def begin(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Have it do `work`. An error of it is raised where the task is awaited, or nowhere."""
+        """Have it do `work`. An error of it is raised where the task is awaited, or is found at the end."""
 
         async def within() -> T:
             CURRENT.set(self)
             return await work
 
         task = loop.create_task(within())
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self.adopt(task)
         return task
+
+    def adopt(self, task: asyncio.Task[Any]) -> None:
+        """The task is one of it, and ends with it."""
+        self.tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and task._exception is not None:
+            if self.dead:
+                task._log_traceback = False
+            else:
+                task.get_loop().failed.append((self.name, task))  # type: ignore[attr-defined]
 
     def freeze(self) -> None:
         """Nothing of it runs until `thaw`; its kernel goes on."""

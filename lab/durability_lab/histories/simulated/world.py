@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 from durability.formats.case import ProvableCutClass, case_from_value
 from durability.formats.workloads.registry import DEFAULT
@@ -24,7 +25,7 @@ from durability_client.run.planning import RunOptions
 from durability_client.run.run_command import run
 from durability_client.verify.verify_command import VerifyOptions
 from durability_lab.histories.cuts_and_answers import ATTESTATION, VerifyAnswer, attests
-from durability_lab.histories.simulated.eventful_drive import SIZE_BYTES
+from durability_lab.histories.simulated.eventful_drive import SIZE_BYTES, flipped
 from durability_lab.histories.simulated.history_machine import HistoryMachine
 from durability_lab.histories.simulated.history_server import HistoryServer
 from durability_lab.histories.simulated.history_truth import HistoryTruth
@@ -46,25 +47,23 @@ _LOOK_S = 0.005
 
 
 class World:
-    """One history as it goes on. `truth`: what is known of it beyond what any tester can know."""
+    """One history as it goes on. `truth`: what is known of it beyond what any tester can know; `store`: what
+    the server's store has of it."""
 
     def __init__(self, history: History, directory: Path, loop: VirtualLoop) -> None:
         self._history = history
         self._loop = loop
         self._network = loop.network
         self._server = HistoryServer(directory, loop)
-        self._store = StoreCopies(directory)
+        self.store = StoreCopies(directory)
         self._machine = HistoryMachine(history, loop)
         self._unheard = UnheardClients(self._machine, self._server, loop)
         self.truth = HistoryTruth(
-            history, self._machine, self._server, self._store, loop, assumed=self._unheard.assumed
+            history, self._machine, self._server, self.store, loop, assumed=self._unheard.assumed
         )
         self._interrupted = False  # the `verify` that goes on has lost something
-
-    @property
-    def standing(self) -> dict[int, str]:
-        """The verdicts that the server's store has, as it is now; `play` keeps it."""
-        return self._store.standing
+        self._draw = Random(f"{history.seed} bits")
+        self._flipped = b""  # what a sector begins with of which it has read a wrong bit
 
     async def start(self) -> None:
         """Start the server."""
@@ -226,6 +225,12 @@ class World:
             self._machine.drive.failing = "lasting" if step["lasting"] == "yes" else "once"
             self._unheard.note_error()
 
+    async def _do_glitch(self, step: Step) -> None:
+        if self._machine.drive.powered:
+            self._machine.drive.glitches += 1
+            self._unheard.note_glitch()
+            self.truth.note_like_cut()
+
     async def _do_hang(self, step: Step) -> None:
         self._machine.drive.hung = self._machine.drive.powered
         self._unheard.note_stop()
@@ -283,7 +288,7 @@ class World:
         if server.runs and how != "start":
             self._kill_server()
             await asyncio.sleep(_LOOK_S)
-        if copy := self._store.restore(step):
+        if copy := self.store.restore(step):
             server.restore(copy)
         if how in ("restarted", "moved"):
             await asyncio.sleep(_BOOT_S)
@@ -300,11 +305,11 @@ class World:
             self._unheard.note_change()
 
     async def _do_copy(self, step: Step) -> None:
-        self._server.copy(self._store.add_copy())
+        self._server.copy(self.store.add_copy())
         newest = self._machine.newest_run
         case = await self._server.case_value(newest) if newest else None
         if case is not None:
-            self._store.add_export(case)
+            self.store.add_export(case)
 
     # The operator.
 
@@ -312,7 +317,7 @@ class World:
         machine = self._machine
         if not machine.reachable or machine.client_alive:
             return None
-        export = self._store.export_for(step)
+        export = self.store.export_for(step)
         if export is None and not (self._server.runs and self._network.up):
             return None
         runs = list(machine.plans)
@@ -349,6 +354,7 @@ class World:
                 smaller=smaller,
                 interrupted=self._interrupted,
                 recovered=recovered,
+                flipped=self._flipped,
             )
 
         if not machine.storage.mounted:
@@ -367,13 +373,21 @@ class World:
         """What `verify` printed, and another one beside it, where something may be lost meanwhile."""
         machine, drive = self._machine, self._machine.drive
         commands = VerifyCommands(self._loop, machine.storage, options, beside=step["beside"] == "yes")
-        self._interrupted = False
-        drive.on_read = lambda: self._lose(step, commands.processes)
+        self._interrupted, self._flipped = False, b""
+        drive.on_read = lambda data: self._on_read(data, step, commands.processes)
         drive.reads_left = int(step["cut_after"]) or None
         outputs = await commands.outputs()
         machine.storage.unlock()
         drive.reads_left = None
         return outputs
+
+    def _on_read(self, data: bytes, step: Step, processes: Sequence[Process]) -> bytes:
+        """What `verify` gets of what it reads, when something happens to it."""
+        if step["loses"] == "bit":
+            data, self._flipped = flipped(data, self._draw)
+        else:
+            self._lose(step, processes)
+        return data
 
     def _lose(self, step: Step, processes: Sequence[Process]) -> None:
         """What `verify`, the first of `processes`, loses in the middle of its reads."""
