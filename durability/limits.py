@@ -63,6 +63,9 @@ CLIENT_PING_NS = 1_000_000_000  # between two of a client's, which only ask for 
 SILENCE_NS = 1_000_000_000  # no frame for this long: the session is recorded as ended in silence
 DEAD_PEER_NS = 10_000_000_000  # no frame for this long: the connection is closed
 LEFT_PEER_NS = 3_000_000_000  # the same for a run that can go on at another server
+SIGN_OF_LIFE_NS = (
+    1_000_000_000  # between two times that until when a silent client's kernel was heard is saved
+)
 COMMIT_INTERVAL_NS = 50_000_000  # the server's group commit
 
 EXAMPLES_FIRST = 64  # of a kind

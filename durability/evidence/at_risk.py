@@ -19,6 +19,7 @@ from durability.formats.case import KERNEL_ALIVE, REBOOT, TRACES_OF_A_CUT, Case,
 from durability.formats.mixing import U64
 from durability.formats.plan import Plan
 from durability.formats.versions import Versions
+from durability.limits import SIGN_OF_LIFE_NS
 
 WINDOWS_MS = (1, 10, 100, 1000)
 _MS = 1_000_000
@@ -190,7 +191,9 @@ def _seen_interval_ns(case: Case, power_ns: int) -> tuple[int, int]:
         earliest = sent_ns(case, case.timeline[-1])
     if case.session_end == "target-error":
         return earliest - case.rtt_max_ns, max(power_ns, earliest)
-    return earliest - case.rtt_max_ns, power_ns + _allowance_ns(case)
+    # A server that was killed since may not have saved that it heard the client's kernel for longer.
+    unsaved_ns = SIGN_OF_LIFE_NS if stood_still else 0
+    return earliest - case.rtt_max_ns, power_ns + _allowance_ns(case) + unsaved_ns
 
 
 def _stands_still(case: Case) -> bool:

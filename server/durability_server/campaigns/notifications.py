@@ -67,10 +67,11 @@ class News:
             try:
                 gave = await self._give(self._log.state)
             except Exception as error:  # it must not end in silence: no news would be given any more
-                if str(error) != self._said:
+                if repr(error) != self._said:
                     defect = None if isinstance(error, DurabilityError) else error
-                    log.error("news of campaign %s: %s", self._log.name, error, exc_info=defect)
-                self._said = str(error)
+                    text = str(error) or repr(error)
+                    log.error("news of campaign %s: %s", self._log.name, text, exc_info=defect)
+                self._said = repr(error)
                 await asyncio.sleep(RETRY_S)
             else:
                 self._said = ""

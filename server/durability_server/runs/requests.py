@@ -129,7 +129,7 @@ class Requests:
         """The kernel of the silent client acknowledged at `at_ns` what was sent to it."""
         before_ns = run.sign_of_life_ns
         run.kernel_alive(at_ns)
-        if run.sign_of_life_ns // SAVE_INTERVAL_NS > before_ns // SAVE_INTERVAL_NS:
+        if run.sign_of_life_ns // limits.SIGN_OF_LIFE_NS > before_ns // limits.SIGN_OF_LIFE_NS:
             self._committer.touch(run)
 
     def detach(self, session: Session, end: SessionEnd, text: str) -> None:

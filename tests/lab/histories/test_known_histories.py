@@ -132,6 +132,12 @@ RIGHT = {
         "network; pass ms=1500; server how=restarted; network up=yes; pass ms=400; cut",
         "loss (findings)",
     ),
+    # Found by the search: the server is killed before it saves what it still hears of the client's kernel.
+    "a frozen client and a server that is killed": (
+        "seed 0; drive empty; run; freeze; pass ms=4000; cut;"
+        " pass ms=1500; pass; copy; pass ms=1500; cut; server",
+        "loss (findings)",
+    ),
     # The lab's: a write is under way that the drive will never take.
     "the power of a drive that is dead": (
         "seed 0; drive dead; run; cut; boot; hang; run",
