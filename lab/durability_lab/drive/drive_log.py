@@ -74,6 +74,7 @@ class DriveLog:
         self._path = path
         self._file = -1
         self._entries = bytearray()
+        self._newest = Promises(self._entries)
 
     def wrote(self, offset: int, data: bytes) -> None:
         """The host sends a write, of whole sectors."""
@@ -102,14 +103,17 @@ class DriveLog:
     def promises(self) -> Promises:
         """What the drive has promised up to now. Raises OSError if the file does not exist."""
         if self._path is None:
-            return Promises(memoryview(bytes(self._entries)))
+            return Promises(bytes(self._entries))
         with open(self._path, "rb") as file:  # noqa: PTH123 - nothing here needs a Path
             empty = os.fstat(file.fileno()).st_size == 0
             return Promises(memoryview(b"" if empty else mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)))
 
     def broken(self, read: Read, size_bytes: int) -> list[Broken]:
         """The promises that what `read` returns now, of a drive of `size_bytes`, does not keep; in order."""
-        return self.promises().broken(read, size_bytes)
+        if self._path is not None:
+            return self.promises().broken(read, size_bytes)
+        self._newest.read_on()  # a history asks often, and its log is long
+        return self._newest.broken(read, size_bytes)
 
     def close(self) -> None:
         """Give the file back."""
@@ -140,15 +144,20 @@ class Promises:
     """Summary of a log. `writes` and `flushes`: how many there were. `end`: where its last whole entry ends,
     in bytes. A version of a sector is named by where its digest lies in the log."""
 
-    def __init__(self, log: memoryview) -> None:
+    def __init__(self, log: bytes | bytearray | memoryview) -> None:
         self.writes = self.flushes = 0
         self._log = log
         self._promised: dict[int, int] = {}  # by sector: the newest promised version
         self._since: dict[int, list[int]] = {}  # by sector: the versions after that
         self._unflushed: dict[int, int] = {}  # by sector: the version that a flush promises
         self.end = 0
-        for kind, first, count, payload in self._walk():
+        self.read_on()
+
+    def read_on(self) -> None:
+        """Take what the log has beyond `end`."""
+        for kind, first, count, payload, end in self._walk(self.end):
             self._take(kind, first, count, payload)
+            self.end = end
 
     @property
     def sectors(self) -> int:
@@ -156,7 +165,7 @@ class Promises:
         return len(self._promised)
 
     def broken(self, read: Read, size_bytes: int) -> list[Broken]:
-        """As `DriveLog.broken`."""
+        """As `DriveLog.broken`, by the log as it was when it was read."""
         found: list[tuple[int, bytes | None]] = []  # of the broken ones: sector, what is there
         for first, count in _runs(sorted(self._promised)):
             inside = min(count, max(0, size_bytes // SECTOR_BYTES - first))
@@ -166,17 +175,15 @@ class Promises:
         written = self._written({_digest(data): sector for sector, data in found if data})
         return [self._broken(sector, data, written) for sector, data in found]
 
-    def _walk(self) -> Iterator[tuple[bytes, int, int, int]]:
-        """Each whole entry: kind, first sector, sectors, where its payload begins."""
-        at = 0
+    def _walk(self, at: int = 0) -> Iterator[tuple[bytes, int, int, int, int]]:
+        """Each whole entry from there on: kind, first sector, sectors, where its payload begins, and ends."""
         while at + _ENTRY.size <= len(self._log):
             kind, first, count = _ENTRY.unpack_from(self._log, at)
             payload = at + _ENTRY.size
             at = payload + count * _PAYLOAD_BYTES.get(kind, 0)
             if at > len(self._log):
                 return
-            self.end = at
-            yield kind, first, count, payload
+            yield kind, first, count, payload, at
 
     def _take(self, kind: bytes, first: int, count: int, payload: int) -> None:
         sectors = range(first, first + count)
@@ -218,7 +225,7 @@ class Promises:
         places: dict[bytes, set[int]] = {}
         if not wanted:
             return places
-        for kind, first, count, payload in self._walk():
+        for kind, first, count, payload, _ in self._walk():
             stride = _PAYLOAD_BYTES.get(kind, 0)
             for number in range(count if stride else 0):
                 start = payload + number * stride

@@ -71,7 +71,8 @@ class Grader:
         """Compare the next answer with the truth as it is now."""
         truth = self._truth
         broken = truth.broken()
-        damage = {run: _Damage.of(truth, plan, broken) for run, plan in truth.plans.items()}
+        system = truth.metadata_broken()
+        damage = {run: _Damage.of(plan, broken, system=run in system) for run, plan in truth.plans.items()}
         found = _grade(truth, answer, damage, self._earlier)
         wrong = (
             found.wrong
@@ -169,7 +170,7 @@ class _Damage:
         return bool(self.places) or self.system
 
     @classmethod
-    def of(cls, truth: KnownTruth, plan: Plan, broken: Sequence[Broken]) -> _Damage:
+    def of(cls, plan: Plan, broken: Sequence[Broken], *, system: bool) -> _Damage:
         labels = [Label.of(one.promised) for one in broken if one.promised]
         named = ((label.place(plan), label.seq) for label in labels)
         places = {
@@ -178,7 +179,7 @@ class _Damage:
         return cls(
             places=frozenset(place for place, _ in places),
             slots=sum(operation and place[0] != SUPERBLOCK for place, operation in places),
-            system=truth.metadata_broken(plan.run),
+            system=system,
         )
 
 

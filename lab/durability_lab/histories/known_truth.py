@@ -80,8 +80,8 @@ class KnownTruth(Protocol):
     def broken_now(self) -> Sequence[Broken]:
         """Those that it does not keep now."""
 
-    def metadata_broken(self, run: int) -> bool:
-        """Whether the drive broke a promise to the file system that what the run wrote rests on."""
+    def metadata_broken(self) -> Set[int]:
+        """The runs for which the drive broke a promise to the file system that what they wrote rests on."""
 
     def smaller(self, run: int) -> bool:
         """Whether the drive has power, and is smaller than it was when the run was armed."""

@@ -124,9 +124,10 @@ class KernelTruth:
         """As `broken`: nobody looks at the drive but after a cut."""
         return self._broken
 
-    def metadata_broken(self, run: int) -> bool:
-        """Whether the drive broke a promise to the file system: it may have lost any file with it."""
-        return self._rig.file_system is not None and any(not one.promised for one in self._broken)
+    def metadata_broken(self) -> Set[int]:
+        """All runs, if the drive broke a promise to the file system: it may have lost any file with it."""
+        broken = self._rig.file_system is not None and any(not one.promised for one in self._broken)
+        return set(self.plans) if broken else set()
 
     def smaller(self, run: int) -> bool:
         """Whether the drive has power, and is smaller than it was when the run was armed."""

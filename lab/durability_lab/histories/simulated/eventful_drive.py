@@ -176,7 +176,7 @@ class EventfulDrive(Drive):
     def broken(self, log: DriveLog) -> list[Broken]:
         """The promises that it does not keep, or will not when it has its power again."""
         read = self.peek if self._powered else self.media.read
-        return log.promises().broken(read, self.size_bytes)
+        return log.broken(read, self.size_bytes)
 
     def resize(self, size_bytes: int) -> None:
         """Someone makes it smaller or larger, for good."""

@@ -116,10 +116,11 @@ class HistoryTruth:
         """The promises that the drive does not keep now."""
         return self._machine.drive.broken(self._machine.storage.log)
 
-    def metadata_broken(self, run: int) -> bool:
-        """Whether the drive broke a promise to the file system, in a record that what the run wrote rests
-        on: its own, or an earlier one. What a run wrote stays where it is when a later record is lost."""
-        return run in self._metadata_lost or run in self._metadata_lost_now()
+    def metadata_broken(self) -> Set[int]:
+        """The runs for which the drive broke a promise to the file system, in a record that what they wrote
+        rests on: their own, or an earlier one. What a run wrote stays where it is when a later record is
+        lost."""
+        return self._metadata_lost | self._metadata_lost_now()
 
     def _metadata_lost_now(self) -> set[int]:
         if self.history.target == "device":
