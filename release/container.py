@@ -7,7 +7,6 @@ commit, so that the same packages of Debian give the same bytes.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import shlex
@@ -20,7 +19,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from release import bundle
+from release import bundle, gzipped
 from release.sources import Sources
 
 DEBIAN, PYTHON = "bookworm", "3.11"
@@ -95,7 +94,7 @@ def _make_root(sources: Sources, laid_out: Path, files: Path, root: Path) -> Non
 
 def write_image(root: bytes, version: str, image: Path, *, dated_s: int) -> None:
     """An archive whose only layer is the tar archive `root`."""
-    layer = Blob(gzip.compress(root, 6, mtime=0))
+    layer = Blob(gzipped.compressed(root, level=6))
     config = Blob(_json(_config(version, hashlib.sha256(root).hexdigest(), dated_s)))
     manifest = Blob(
         _json(

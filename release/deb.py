@@ -6,7 +6,6 @@ virtual environment in /usr/lib/durability, around the Python of the system.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import os
 import shutil
@@ -20,7 +19,7 @@ from email.utils import formatdate
 from pathlib import Path
 
 from durability_client.agent import service
-from release import bundle
+from release import bundle, gzipped
 from release.sources import Sources
 
 FILES = Path("release/debian")  # in the sources
@@ -104,7 +103,7 @@ def _lay_out(sources: Sources, debian: Debian, laid_out: Path, root: Path) -> No
         if file.is_file():
             place = root / "usr/share" / file.relative_to(sources.share)
             if "man" in file.relative_to(sources.share).parts:
-                _write(place.with_name(f"{file.name}.gz"), _compressed(file.read_bytes()))
+                _write(place.with_name(f"{file.name}.gz"), gzipped.compressed(file.read_bytes()))
             else:
                 # Debian's zsh looks for what packages bring in a directory of its own.
                 place = Path(str(place).replace("zsh/site-functions", "zsh/vendor-completions"))
@@ -146,7 +145,7 @@ def _control(debian: Debian, version: str, size_kb: int) -> str:
 def _changelog(sources: Sources, version: str) -> bytes:
     date = formatdate(sources.committed_at_s)
     text = f"durability ({version}) unstable; urgency=medium\n\n  * See CHANGELOG.md of the sources.\n\n"
-    return _compressed(f"{text} -- {_MAINTAINER}  {date}\n".encode())
+    return gzipped.compressed(f"{text} -- {_MAINTAINER}  {date}\n".encode())
 
 
 def _copyright(sources: Sources, components: Sequence[bundle.Component]) -> str:
@@ -186,10 +185,6 @@ def check(package: Path) -> None:
 
 def _copy(sources: Sources, name: str, place: Path) -> None:
     _write(place, (sources.directory / FILES / name).read_bytes())
-
-
-def _compressed(content: bytes) -> bytes:
-    return gzip.compress(content, 9, mtime=0)
 
 
 def _write(place: Path, content: bytes, *, mode: int = 0o644) -> None:

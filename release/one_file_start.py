@@ -256,13 +256,14 @@ def _is_checked(place: _Place, boot: str) -> bool:
 
 @contextmanager
 def _locked(place: _Place) -> Iterator[None]:
-    """One process writes; others wait until it has ended, however it ends."""
+    """One process writes; others wait until it has ended, however it ends. Raises _StartError where no lock
+    can be had, as on NFS without its lock service."""
     try:
         descriptor = os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError as error:  # which ends this process, and so closes the descriptor
         raise _unusable(place.tree.parent, error.strerror) from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import sys
 import tarfile
 from pathlib import Path
 
+from release import gzipped
 from release.sources import Sources
 
 
@@ -27,7 +27,7 @@ def _normalise(sdist: Path, *, dated_s: int) -> None:
     with (
         tarfile.open(sdist) as old,
         new.open("wb") as file,
-        gzip.GzipFile("", "wb", fileobj=file, mtime=dated_s) as packed,
+        gzipped.writer(file, dated_s=dated_s) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
         for member in sorted(old.getmembers(), key=lambda one: one.name):

@@ -95,6 +95,22 @@ def test_each_library_within_a_package_has_its_licence() -> None:
     assert named == {file.name for file in (ROOT / bundle.LICENCES).iterdir()} - {"README.txt"}
 
 
+LOCKED = re.findall(r"^([\w.-]+)==", (ROOT / bundle.LOCK).read_text(), re.MULTILINE)
+LICENCE = re.compile(r"(?:licen[cs]e|copying|notice)", re.IGNORECASE)
+
+
+@pytest.mark.parametrize("name", sorted({*LOCKED} - {"colorama", "tzdata"}))  # Windows
+def test_what_a_package_has_of_others_is_named(name: str) -> None:
+    """A licence among its modules is that of somebody else's code, as of Click within typer."""
+    licences = [file for file in files(name) or () if LICENCE.match(file.name)]
+    within = [file for file in licences if ".dist-info" not in file.parts[0]]
+    rows = re.findall(
+        rf"^  {name}: (\S+) .*", (ROOT / bundle.LICENCES / "README.txt").read_text(), re.MULTILINE
+    )
+    assert rows or not within, within
+    assert name != "typer" or rows == ["Click"]
+
+
 @pytest.mark.parametrize("package", crate_licences.PACKAGES)
 def test_each_crate_within_a_package_has_its_licence(package: str) -> None:
     """Each crate is listed with its licence, in its version. The text is there as well, but for two that
@@ -134,9 +150,6 @@ def test_a_bundle_is_the_same_with_another_python(tmp_path: Path, monkeypatch: p
     listed = {line.partition(",")[0] for line in lists[0].splitlines()}
     assert lists[0] == lists[1] and {"tiny.py", f"{about}/METADATA"} <= listed
     assert all((tmp_path / "bundle of one" / name).is_file() for name in listed)
-
-
-LOCKED = re.findall(r"^([\w.-]+)==", (ROOT / bundle.LOCK).read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", sorted({*LOCKED} - {"colorama", "tzdata"}))  # Windows

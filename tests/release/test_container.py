@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from release import container
+from release import container, gzipped
 from release.programs import Programs, Server, line_of, write_until_silent
 from tests.places import ROOT
 from tests.release.conftest import require
@@ -47,7 +47,7 @@ def blob(files: dict[str, bytes], descriptor: dict[str, Any]) -> bytes:
 
 def test_the_layout(tmp_path: Path) -> None:
     """Runtimes find the parts by their checksums, with a user, a volume, a port and a health check; the same
-    files give the same bytes."""
+    files give the same bytes, whatever Python builds it."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         tar.addfile(tarfile.TarInfo("file"))
@@ -56,6 +56,8 @@ def test_the_layout(tmp_path: Path) -> None:
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
     files, config, layer = parts(tmp_path / "one")
     assert layer == packed.getvalue()
+    (compressed,) = (content for content in files.values() if content.startswith(b"\x1f\x8b"))
+    assert compressed[9] == gzipped.NO_SYSTEM
     assert config["rootfs"]["diff_ids"] == [f"sha256:{hashlib.sha256(layer).hexdigest()}"]
     assert json.loads(files["oci-layout"]) == {"imageLayoutVersion": "1.0.0"}
     (listed,) = json.loads(files["manifest.json"])
@@ -91,10 +93,11 @@ class Image:
     volume: Path
 
     @contextmanager
-    def started(self, *words: str) -> Iterator[subprocess.Popen[str]]:
+    def started(self, *words: str, network: bool = True) -> Iterator[subprocess.Popen[str]]:
         """The image with these words in place of its own, its files read-only."""
         command = [
             *("systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--as-pid2", "--read-only"),
+            *(() if network else ("--private-network",)),
             *(f"--directory={self.root}", f"--bind={self.volume}:{container.STATE}"),
             *(f"--user={container.USER}", f"--chdir={self.config['WorkingDir']}"),
             *(f"--setenv={setting}" for setting in self.config["Env"]),
@@ -168,8 +171,8 @@ def test_its_files(image: Image) -> None:
 
 
 def test_the_simulated_rig(image: Image) -> None:
-    """`durability demo` runs in the image, without rights and without a file of its own."""
-    with image.started("demo") as process:
+    """`durability demo` runs in the image, without rights, a network and a file of its own."""
+    with image.started("demo", network=False) as process:
         assert process.stdout is not None
         said = process.stdout.read()
         assert process.wait() == 0, said

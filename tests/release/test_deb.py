@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from durability_client.agent import service
-from release import deb
+from release import deb, gzipped
 from release.deb import Debian
 from release.make_release import Release
 from release.sources import Sources
@@ -79,7 +79,7 @@ def installed(system: Path, package: str) -> Iterator[Path]:
 
 
 def _in(system: Path, *command: str, boot: bool = False) -> str:
-    """What a program says in the system; with `boot`, all that the system starts says it."""
+    """What a program says in the system, which has no network; with `boot`, all that it starts says it."""
     words = ["--boot"] if boot else ["--as-pid2"]
     done = subprocess.run(
         [
@@ -87,6 +87,7 @@ def _in(system: Path, *command: str, boot: bool = False) -> str:
             "--quiet",
             "--register=no",
             "--keep-unit",
+            "--private-network",
             f"--directory={system}",
             *words,
             *command,
@@ -150,9 +151,9 @@ def test_the_server_under_systemd(installed: Path) -> None:
         printf '[Service]\\nWatchdogSec=10\\nTimeoutAbortSec=1\\n' > /run/systemd/system/{UNIT}.d/test.conf
         systemctl daemon-reload
         systemctl start {UNIT}
-        line=$(durability clients invite | grep -o 'join .*')
+        code=$(durability clients invite | sed -n 's/.*durability join [^ ]* //p')
         DURABILITY_CREDENTIAL=/root/credential.json; export DURABILITY_CREDENTIAL
-        durability $line
+        durability join 127.0.0.1:7420 $code
         durability run /root/target --size 1M --duration 1 --force
         durability verify /root/target || echo verified $?
         durability runs
@@ -287,10 +288,12 @@ def test_an_upgrade_does_not_wait_for_the_services(before: str, tmp_path: Path) 
 def test_what_prerm_removed_is_compiled_again(
     words: tuple[str, str], compiles: bool, restarts: bool, tmp_path: Path
 ) -> None:
-    """Also after an upgrade that dpkg gave up, which starts nothing again: the server may not write there."""
+    """Also after an upgrade that dpkg gave up, which starts nothing again: the server may not write there. It
+    is synced, because a module that a power cut left torn would stop the agent at each start."""
     script = deb.script(ROOT, deb.RELEASES[0], "postinst").replace("/run/systemd/system", str(tmp_path))
     told = _told(script.replace("/usr/bin/python", "python"), *words, programs=tmp_path)
-    assert ("python3.11 -m compileall" in told) == compiles
+    compiled = re.search(r"^python3\.11 -m compileall .*\nsync -f /usr/lib/durability$", told, re.MULTILINE)
+    assert (compiled is not None) == compiles
     assert ("try-restart" in told) == restarts
 
 
@@ -299,6 +302,43 @@ def test_a_removal_without_the_environment(word: str, tmp_path: Path) -> None:
     """Somebody removed /usr/lib/durability by hand: the package can still be removed."""
     script = deb.script(ROOT, deb.RELEASES[0], "prerm").replace("/run/systemd/system", str(tmp_path / "none"))
     _told(script.replace("/usr/lib/durability", str(tmp_path / "none")), word, programs=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("prerm", ("remove",)),
+        ("postrm", ("remove",)),
+        ("postrm", ("purge",)),
+        ("postinst", ("configure", "0.1-1")),
+    ],
+)
+def test_a_unit_that_cannot_be_loaded(name: str, words: tuple[str, ...], tmp_path: Path) -> None:
+    """After a mistake in `systemctl edit`, systemctl fails. The package can be removed and installed all the
+    same."""
+    script = deb.script(ROOT, deb.RELEASES[0], name).replace("/run/systemd/system", str(tmp_path))
+    for place in ("/usr/lib/durability", "/var/lib/durability", "/etc/durability"):
+        script = script.replace(place, str(tmp_path / "none"))
+    told = _told(script, *words, programs=tmp_path, systemctl=5)
+    assert "systemctl stop" in told or "daemon-reload" in told
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_service_that_does_not_stop_is_named(runs: bool, tmp_path: Path) -> None:
+    """The package is removed all the same, and whoever does it is told what still runs."""
+    script = deb.script(ROOT, deb.RELEASES[0], "prerm").replace("/run/systemd/system", str(tmp_path))
+    script = script.replace("/usr/lib/durability", str(tmp_path / "none"))
+    is_active = f'case "$*" in *is-active*{UNIT}) exit {0 if runs else 3};; esac; exit 1'
+    (tmp_path / "systemctl").write_text(f"#!/bin/sh\n{is_active}\n")
+    (tmp_path / "systemctl").chmod(0o755)
+    done = subprocess.run(
+        ["sh", "-c", script, "prerm", "remove"],
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert (f"{UNIT} still runs" in done.stderr) == runs and f"{service.NAME} still runs" not in done.stderr
 
 
 @pytest.mark.parametrize("mounted", ["", "durability", "durability/backup"])
@@ -330,10 +370,12 @@ def test_a_purge_of_a_store_on_a_drive_of_its_own(mounted: str, root: None, tmp_
     assert not etc.exists()
 
 
-def _told(script: str, *words: str, programs: Path) -> str:
-    """What a script of the package tells the programs of the system, which write it down here."""
-    for name in ("systemctl", "systemd-sysusers", "python3.11"):
-        (programs / name).write_text(f'#!/bin/sh\necho "{name} $*" >>"{programs}/told"\n')
+def _told(script: str, *words: str, programs: Path, systemctl: int = 0) -> str:
+    """What a script of the package tells the programs of the system, which write it down here. `systemctl`:
+    how systemctl ends."""
+    for name in ("systemctl", "systemd-sysusers", "python3.11", "sync"):
+        ends = systemctl if name == "systemctl" else 0
+        (programs / name).write_text(f'#!/bin/sh\necho "{name} $*" >>"{programs}/told"\nexit {ends}\n')
         (programs / name).chmod(0o755)
     environment = {"PATH": f"{programs}:{os.environ['PATH']}"}
     subprocess.run(["sh", "-c", script, "script", *words], env=environment, check=True, capture_output=True)
@@ -363,11 +405,15 @@ def test_the_size_of_a_package(tmp_path: Path) -> None:
 
 def test_two_places_give_the_same_package(tmp_path: Path) -> None:
     """Built on two file systems, on which directories have other sizes, from clones of another date, a
-    package has the same bytes. Its environment is a small one here."""
+    package has the same bytes. What is compressed in it names no system, whatever Python built it. Its
+    environment is a small one here."""
     require("dpkg-deb")
     with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
         made = [_small_package(tmp_path, dated_s=1_500_000_000), _small_package(Path(memory))]
         assert made[0].read_bytes() == made[1].read_bytes()
+    subprocess.run(["dpkg-deb", "--raw-extract", made[0], tmp_path / "unpacked"], check=True)
+    compressed = [*(tmp_path / "unpacked/usr/share").rglob("*.gz")]
+    assert compressed and {file.read_bytes()[9] for file in compressed} == {gzipped.NO_SYSTEM}
     control = subprocess.run(
         ["dpkg-deb", "--info", made[0]], check=True, capture_output=True, text=True
     ).stdout

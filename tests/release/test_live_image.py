@@ -199,7 +199,7 @@ def test_the_file_on_the_stick_is_all_comments() -> None:
     assert (disc.JOIN_FILE, disc.LABEL) == (stick.NAME, stick.LABEL)
     assert (disc.JOIN_FILE, disc.LABEL) == (live_machine.JOIN_FILE, live_machine.LABEL)
     keys = set(re.findall(r"^# (\w+) = ", text, re.MULTILINE))
-    assert keys == {"join", "name", "address", "gateway", "dns", "card"}
+    assert keys == {"join", "name", "machine", "address", "gateway", "dns", "card"}
 
 
 def test_the_first_program_comes_first(tmp_path: Path) -> None:

@@ -90,6 +90,25 @@ def test_it_unpacks_once(archive: Path, tmp_path: Path) -> None:
     }
 
 
+def test_it_is_started_by_its_path(archive: Path, cache: Path, tmp_path: Path) -> None:
+    """As people type it: its first line finds Python. The agent's unit starts it by its whole path."""
+    credential_of_nobody(tmp_path / "credential.json")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = _environment(cache, PATH=path, DURABILITY_CREDENTIAL=str(tmp_path / "credential.json"))
+    said = [
+        subprocess.run(
+            [f"./{archive.name}", *words],
+            cwd=archive.parent,
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for words in (("--version",), ("agent", "install", "--print"))
+    ]
+    assert said[0].startswith("durability ") and f"\nExecStart={archive} agent" in said[1]
+
+
 def test_it_has_what_the_command_needs(archive: Path, cache: Path) -> None:
     """The demo, and the lab's simulated rig with its worker processes, run from it."""
     demo = _started(archive, cache, "demo", "--seed", "1")
@@ -280,16 +299,29 @@ def test_a_directory_of_another_user(archive: Path, root: None, tmp_path: Path) 
     assert list(directory.iterdir()) == []
 
 
-def _refused(cache: Path) -> str:
-    """What a start says with this cache; the archive does not exist, so it unpacks nothing anyway."""
+def _refused(cache: Path, first: str = "pass") -> str:
+    """What a start says with this cache; the archive does not exist, so it unpacks nothing anyway. `first` is
+    done before."""
     start = (
-        "from pathlib import Path; from release import one_file_start;"
+        f"{first}; from pathlib import Path; from release import one_file_start;"
         f" one_file_start.main(Path('/nowhere.pyz'), '0', ('{VERSION}',))"
     )
     command, environment = [sys.executable, "-c", start], _environment(cache)
     done = subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
     assert done.returncode == one_file_start.EXIT_ENVIRONMENT
     return done.stderr
+
+
+def test_a_home_without_locks(tmp_path: Path) -> None:
+    """A home on NFS without its lock service has none: it says where to unpack instead. The kernel that says
+    so is in this process."""
+    no_locks = (
+        "import errno, fcntl, os\ndef flock(*_): raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))\n"
+        "fcntl.flock = flock"
+    )
+    said = _refused(tmp_path, no_locks)
+    assert f"cannot unpack to {tmp_path}/durability/one-file: No locks available. Set XDG_CACHE_HOME" in said
+    assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,8 @@ StartLimitIntervalSec=0
 [Service]
 Type=notify
 {environment}ExecStart={command}
+# The one file first checks what it unpacked, and unpacks it again if it must: minutes on a slow stick.
+TimeoutStartSec=15min
 # An agent that hangs is started again. Programs that it waits for do not make it hang.
 WatchdogSec=120
 Restart=always

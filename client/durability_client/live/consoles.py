@@ -1,7 +1,8 @@
 """The consoles of a live machine: screens, which are drawn anew, and serial lines, which get what is new.
 
 A console that does not take what is written, such as a serial line that nobody reads, delays nothing: what it
-does not take is dropped. What is typed is edited here, so that drawing does not disturb it.
+does not take is dropped. One that hangs up is closed: the kernel would say for ever that it can be read. What
+is typed is edited here, so that drawing does not disturb it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def names(active: Path = _ACTIVE) -> list[str]:
 
 @dataclass
 class Console:
-    """One terminal at `descriptor`, not blocking. `typed` calls with each whole line."""
+    """One terminal at `descriptor`, not blocking; -1 once it has hung up. `typed` is called with each whole
+    line."""
 
     descriptor: int
     is_screen: bool
@@ -56,8 +58,15 @@ class Console:
     _verdicts: list[str] = field(default_factory=list)
     _said: int = 0
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is still somebody to show something to."""
+        return self.descriptor >= 0
+
     def show(self, view: View, said: int) -> None:
         """Show what has changed. `said`: how many lines the agent said in all."""
+        if not self.is_open:
+            return
         if self.is_screen:
             self._draw(view)
         else:
@@ -66,10 +75,14 @@ class Console:
     def read(self) -> None:
         """Take what was typed."""
         try:
-            text = os.read(self.descriptor, _INPUT_BYTES).decode("ascii", "ignore")
-        except OSError:
+            data = os.read(self.descriptor, _INPUT_BYTES)
+        except BlockingIOError:
             return
-        for one in text:
+        except OSError:  # the other way to say that it has hung up
+            data = b""
+        if not data:
+            self._close()
+        for one in data.decode("ascii", "ignore"):
             if one in "\r\n":
                 line, self._line = self._line, ""
                 self._echo("\r\n")
@@ -84,6 +97,11 @@ class Console:
             elif one.isprintable() and len(self._line) < _TYPED_MAX and self.asks:
                 self._line += one
                 self._echo(one)
+
+    def _close(self) -> None:
+        asyncio.get_running_loop().remove_reader(self.descriptor)
+        os.close(self.descriptor)
+        self.descriptor = -1
 
     def _echo(self, text: str) -> None:
         if self.asks and not self.is_screen:

@@ -1,8 +1,9 @@
 """`durability agent live`: what the live image runs from its start to the power cut.
 
-It learns how to join (kernel's command line, a stick, a console), joins, has systemd start the agent, and
+It learns how to join (a console, the kernel's command line, sticks), joins, has systemd start the agent, and
 shows on the consoles what happens. All that it writes lies in memory. Refuses to work on any other system,
-because it gives the machine a number of its own.
+because it gives the machine a number of its own; and to join by a stick another server than the kernel's
+command line names.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ import io
 import os
 import re
 import socket
+import time
 from collections import deque
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from durability.campaign.definition.settings import DRIVES_MAX
-from durability.errors import DurabilityError, SetupError, UsageError
+from durability.errors import DurabilityError, RefusedError, SetupError, TargetError, UsageError
+from durability.protocol.join_code import parse_join_code
 from durability.protocol.messages import List, Listing
 from durability_client.join_command import join
 from durability_client.link.credential import credential_path, load_credential
@@ -30,6 +34,7 @@ from durability_client.live.consoles import Console, names, open_console
 from durability_client.live.join_request import JoinRequest, from_console, from_kernel
 from durability_client.live.screen import VERDICT_COLUMNS, View
 from durability_client.live.this_machine import ThisMachine
+from durability_client.system.block_devices import SYS
 from durability_client.system.programs import find_tool, output_of, run_tool
 
 AGENT = "durability-agent.service"
@@ -40,12 +45,14 @@ NETWORK = Path("/run/systemd/network/10-durability-join.network")
 _LOOK_S = 1.0
 _JOIN_S = 5.0  # between two attempts
 _JOIN_MAX_S = 60.0  # of one
-_CARDS_S = 60.0  # until a network card is there
+_CARDS_S = 60.0  # until the network cards are there
+_SETTLED_S = 5.0  # without another card
 _SAID_MAX = 200
 _HOST_NAME_MAX = 63
 _VERDICTS = 5
 _ROWS = DRIVES_MAX + _VERDICTS  # in a cycle each drive's newest run has no verdict yet
 _ASK_S = 10.0
+_OVER = frozenset({"code-expired", "code-used", "code-unknown"})  # why another code may do better
 
 
 class Live:
@@ -55,13 +62,14 @@ class Live:
         self._machine = machine
         self._kernel = kernel
         self._typed: asyncio.Queue[str] = asyncio.Queue()
-        self._consoles: list[Console] = []
+        self._consoles: dict[str, Console] = {}
         self._said: deque[str] = deque(maxlen=_SAID_MAX)
         self._said_count = 0
         self._joined = ""
         self._trouble = ""
-        self._unread: list[str] = []  # why the files on sticks say nothing
-        self._network: JoinRequest | None = None
+        self._unread: list[str] = []  # why nothing comes of files on sticks
+        self._over: set[str] = set()  # codes that the server refused
+        self._network = ""  # what systemd-networkd was told
         self._verdicts: list[dict[str, str]] = []
 
     def note(self, trouble: str) -> None:
@@ -70,9 +78,6 @@ class Live:
 
     async def run(self) -> None:
         """Until the power is cut."""
-        for name in names():
-            if (console := open_console(name, self._typed.put_nowait)) is not None:
-                self._consoles.append(console)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._show())
             group.create_task(self._join())
@@ -97,7 +102,7 @@ class Live:
                 await asyncio.sleep(_LOOK_S)
         self._trouble = ""
         self._unread = []
-        for console in self._consoles:
+        for console in self._consoles.values():
             console.asks = False
         self._joined = f"{', '.join(credential.servers)}, as {credential.name}"
         with suppress(OSError):
@@ -105,53 +110,79 @@ class Live:
         await asyncio.to_thread(run_tool, "systemctl", "start", "--no-block", AGENT)
 
     async def _join_request(self) -> JoinRequest | None:
-        """How to join, by the console's line if somebody types one; None if nobody has said so yet."""
+        """How to join, by the console's line if somebody types one; None if nobody has said so yet. Name and
+        machine that it does not name may be named by the kernel's line, or else by a stick."""
+        pause_s = _JOIN_S if self._trouble or self._unread else _LOOK_S
+        said = [self._kernel, *await self._sticks()]
+        if machine := next((one.machine for one in said if one.machine), ""):
+            self._machine = this_machine.this_machine(given_key=machine)
+        request = self._untried(said)
         with suppress(TimeoutError):
-            async with asyncio.timeout(_JOIN_S if self._trouble or self._unread else _LOOK_S):
-                line = await self._typed.get()
-                typed = from_console(line)
-                return replace(self._kernel, server=typed.server, code=typed.code)
-        if self._kernel.server:
-            return self._kernel
-        return await self._from_sticks()
+            async with asyncio.timeout(pause_s):
+                request = from_console(await self._typed.get())
+        if request is None or request.name:
+            return request
+        return replace(request, name=next((one.name for one in said if one.name), ""))
 
-    async def _from_sticks(self) -> JoinRequest | None:
-        """What the first file says that names a server; one that cannot be read hides no other."""
+    def _untried(self, said: Sequence[JoinRequest]) -> JoinRequest | None:
+        """The first that names a server, and whose code was not refused; after the last, the first again. If
+        the kernel's line names a server, only codes of that server count."""
+        naming = [one for one in said if one.server]
+        if self._kernel.server:
+            own = parse_join_code(self._kernel.code).fingerprint
+            naming = [one for one in naming if parse_join_code(one.code).fingerprint == own]
+        untried = [one for one in naming if one.code not in self._over]
+        if not untried:
+            self._over.clear()
+        return next(iter(untried or naming), None)
+
+    async def _sticks(self) -> list[JoinRequest]:
+        """What the files say; one that cannot be read hides no other. The first address that one names is
+        this machine's from now on."""
         unread: list[str] = []
-        found = None
+        found: list[JoinRequest] = []
         for device in await asyncio.to_thread(stick.find):
             try:
                 request = await asyncio.to_thread(stick.read, device)
-                await asyncio.to_thread(self._set_network, request)
+                found.append(request)
+                if request.address and not any(one.address for one in found[:-1]):
+                    await asyncio.to_thread(self._set_network, request)
             except (DurabilityError, OSError, ValueError) as error:
                 unread.append(str(error))
-                continue
-            if request.server:
-                found = request
-                break
         self._unread = unread
         return found
 
     async def _try(self, request: JoinRequest) -> None:
-        await join(
-            request.server,
-            request.code,
-            name=request.name or self._kernel.name or self._machine.name,
-            credential=None,
-            force=False,
-            out=io.StringIO(),
-            machine=self._machine.key,
-        )
+        """Join. Raises as `join` does."""
+        _write_id(self._machine)
+        try:
+            await join(
+                request.server,
+                request.code,
+                name=request.name or self._machine.name,
+                credential=None,
+                force=False,
+                out=io.StringIO(),
+                machine=self._machine.key,
+            )
+        except RefusedError as error:
+            if error.code in _OVER:
+                self._over.add(request.code)
+            raise
 
     def _set_network(self, request: JoinRequest) -> None:
-        """The address that the file names, once."""
-        if not request.address or request == self._network:
+        """Have systemd-networkd give the address, unless it was told already. Raises TargetError and
+        OSError."""
+        text = network_file(request)
+        if text == self._network:
             return
         NETWORK.parent.mkdir(parents=True, exist_ok=True)
-        NETWORK.write_text(network_file(request), "utf-8")
+        NETWORK.write_text(text, "utf-8")
         NETWORK.chmod(0o644)
-        run_tool("networkctl", "reload")
-        self._network = request
+        done = run_tool("networkctl", "reload")
+        if done.returncode:
+            raise TargetError(f"networkctl reload: {done.stderr.strip() or done.returncode}")
+        self._network = text
 
     # What happens.
 
@@ -207,9 +238,19 @@ class Live:
         while True:
             with suppress(DurabilityError, OSError, ValueError):  # such as a drive that just went away
                 view = await asyncio.to_thread(self._view)
-                for console in self._consoles:
+                for console in self._open():
                     console.show(view, self._said_count)
             await asyncio.sleep(_LOOK_S)
+
+    def _open(self) -> Sequence[Console]:
+        """The consoles, those that were not there or have hung up as well if they can be opened now."""
+        for name in names():
+            if name in self._consoles and self._consoles[name].is_open:
+                continue
+            if (console := open_console(name, self._typed.put_nowait)) is not None:
+                console.asks = not self._joined
+                self._consoles[name] = console
+        return tuple(self._consoles.values())
 
     def _view(self) -> View:
         return View(
@@ -234,15 +275,32 @@ async def live() -> None:
         kernel = from_kernel(_COMMAND_LINE.read_text())  # noqa: ASYNC240 - in memory
     except UsageError as error:
         kernel, trouble = JoinRequest(), f"the kernel's command line: {error}"
-    waited_s = 0.0
-    while not (kernel.machine or this_machine.has_key()) and waited_s < _CARDS_S:
-        await asyncio.sleep(_LOOK_S)  # for drivers of cards; there is no event to wait for
-        waited_s += _LOOK_S
-    machine = this_machine.this_machine(given_key=kernel.machine)
-    _MACHINE_ID.write_text(f"{machine.id}\n", "ascii")  # noqa: ASYNC240 - in memory
+    machine = await identified(kernel.machine)
+    if not credential_path().exists():  # started again after it joined, which may be by a stick that is gone
+        _write_id(machine)
     one = Live(machine, kernel)
     one.note(trouble)
     await one.run()
+
+
+async def identified(given_key: str, *, sys: Path = SYS) -> ThisMachine:
+    """This machine. If only its cards tell it from others, this waits until they are there: the lowest number
+    must not depend on whose driver is first. Cards have a minute; there is no event for the last one."""
+    end_s = time.monotonic() + _CARDS_S
+    if not given_key and this_machine.is_known_by_cards(sys=sys):
+        await asyncio.to_thread(output_of, "udevadm", "settle")  # not for longer than any program may take
+        seen, since_s = this_machine.cards(sys=sys), time.monotonic()
+        while (now_s := time.monotonic()) < end_s:
+            if (found := this_machine.cards(sys=sys)) != seen:
+                seen, since_s = found, now_s
+            if now_s - since_s >= _SETTLED_S and any(not card.on_usb for card in seen):
+                break
+            await asyncio.sleep(_LOOK_S)
+    return this_machine.this_machine(given_key=given_key, sys=sys)
+
+
+def _write_id(machine: ThisMachine) -> None:
+    _MACHINE_ID.write_text(f"{machine.id}\n", "ascii")
 
 
 def network_file(request: JoinRequest) -> str:

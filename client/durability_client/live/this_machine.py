@@ -1,7 +1,8 @@
 """What a live machine is: what tells it from others in each boot, and what its consoles say of it.
 
-Nothing of the machine lies on a disk, so its number comes from the hardware: what the firmware says of the
-system, or if that is one of the numbers that many boards share, the lowest number of a network card.
+Nothing of the machine lies on a disk, so its number comes from the hardware: the UUID that the firmware has,
+or if other boards may have the same one, the lowest number of a network card. Nobody can list all UUIDs that
+boards share. So a UUID counts if it is made as the standard says, or if there is a serial number beside it.
 """
 
 from __future__ import annotations
@@ -17,11 +18,23 @@ from durability_client.system import block_devices
 
 _LABEL = "durability live machine"
 _SHARED = re.compile(
-    r"(?:([0-9a-f])\1*|03000200040005000006000700080009|123456781234567890abcddeefaabbcc)", re.I
+    r"([0-9a-f]{2})\1*|[0-9a-f]{4}9712f{24}|03000200040005000006000700080009|00020003000400050006000700080009"
+    r"|07090201010303010807060504030201|03020100050407060809[0-9a-f]{12}|0001020304050607[0-9a-f]{16}"
+    r"|123456781234567890abcddeefaabbcc",
+    re.I,
 )
-_EMPTY = frozenset(
+# Version and variant of RFC 9562. Some boards have the two bytes with the version in the other order.
+_STANDARD = re.compile(r"[0-9a-f]{12}(?:[1-5]...|..[1-5].)[89ab][0-9a-f]{15}", re.I)
+_NO_SERIAL = re.compile(
+    r"|(.)\1*|0?123456789?0?|none|n/?a|null|oem|empty|invalid|unknown|not (?:specified|applicable|available)"
+    r"|default(?: string)?|to be filled by o\.?e\.?m\.?|((system|chassis|base board) )?serial( number)?",
+    re.I,
+)
+# Not in a key. A machine that has joined is known by its key, so this list stays as it is.
+_NOT_IN_KEY = frozenset(
     {"", "none", "not specified", "default string", "to be filled by o.e.m.", "0", "123456789"}
 )
+_RANDOM = "1"  # an address that the kernel made up, another one in each boot
 _NOT_DRIVES = re.compile(r"(?:loop|ram|zram|sr|fd|dm-|md)\d+")
 _DMI = "class/dmi/id"
 
@@ -34,6 +47,14 @@ class ThisMachine:
     id: str
     name: str
     description: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Card:
+    """A network card."""
+
+    on_usb: bool
+    address: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +74,8 @@ def this_machine(*, given_key: str = "", sys: Path = block_devices.SYS) -> ThisM
         name: block_devices.text_of(sys / _DMI / name)
         for name in ("sys_vendor", "product_name", "product_serial")
     }
-    serial = "" if dmi["product_serial"].lower() in _EMPTY else dmi["product_serial"]
-    key = given_key or _key(sys, serial)
+    serial = "" if _NO_SERIAL.fullmatch(dmi["product_serial"]) else dmi["product_serial"]
+    key = given_key or _firmware_key(sys) or _card_key(sys)
     number = hashlib.sha256(f"{_LABEL}\0{key}".encode()).hexdigest()[:32]
     words = [dmi["sys_vendor"], dmi["product_name"]]
     parts = [" ".join(filter(None, words)) or "a machine without a name"]
@@ -66,9 +87,22 @@ def this_machine(*, given_key: str = "", sys: Path = block_devices.SYS) -> ThisM
     return ThisMachine(key=number, id=number, name=f"live-{tail[:40]}", description=", ".join(parts))
 
 
-def has_key(*, sys: Path = block_devices.SYS) -> bool:
-    """Whether there is something yet that tells it from others: cards may come late."""
-    return bool(_firmware_key(sys, "") or _cards(sys))
+def is_known_by_cards(*, sys: Path = block_devices.SYS) -> bool:
+    """Whether nothing but its network cards tells this machine from others."""
+    return not _firmware_key(sys)
+
+
+def cards(*, sys: Path = block_devices.SYS) -> list[Card]:
+    """The network cards that are there yet and have a number of their own: those on the board or a bus of it
+    first, since those on USB come and go, each by number."""
+    found = []
+    for place in (sys / "class/net").glob("*"):
+        device = place / "device"
+        address = block_devices.text_of(place / "address")
+        is_own = block_devices.text_of(place / "addr_assign_type") != _RANDOM
+        if device.exists() and address.strip("0:") and is_own:
+            found.append(Card(on_usb="/usb" in str(device.resolve()), address=address))
+    return sorted(found)
 
 
 def drives(*, sys: Path = block_devices.SYS) -> list[SeenDrive]:
@@ -90,22 +124,17 @@ def drives(*, sys: Path = block_devices.SYS) -> list[SeenDrive]:
     return found
 
 
-def _key(sys: Path, serial: str) -> str:
-    return _firmware_key(sys, serial) or f"card {min(_cards(sys), default='none')}"
-
-
-def _firmware_key(sys: Path, serial: str) -> str:
-    uuid = block_devices.text_of(sys / _DMI / "product_uuid")
-    if not uuid or _SHARED.fullmatch(uuid.replace("-", "")):
+def _firmware_key(sys: Path) -> str:
+    """What the firmware says that no other board says; "" if others may say the same."""
+    uuid, serial = (block_devices.text_of(sys / _DMI / name) for name in ("product_uuid", "product_serial"))
+    digits = uuid.replace("-", "")
+    if not uuid or _SHARED.fullmatch(digits):
         return ""
-    return f"firmware {uuid.lower()} {serial}"
+    if not _STANDARD.fullmatch(digits) and _NO_SERIAL.fullmatch(serial):
+        return ""
+    return f"firmware {uuid.lower()} {'' if serial.lower() in _NOT_IN_KEY else serial}"
 
 
-def _cards(sys: Path) -> list[str]:
-    """The numbers of network cards on the board or a bus of it; those on USB come and go."""
-    found = []
-    for card in (sys / "class/net").glob("*"):
-        device = card / "device"
-        if device.exists() and "/usb" not in str(device.resolve()):
-            found.append(block_devices.text_of(card / "address"))
-    return [address for address in found if address.strip("0:")]
+def _card_key(sys: Path) -> str:
+    found = cards(sys=sys)
+    return f"card {found[0].address if found else 'none'}"

@@ -4,6 +4,8 @@ others."""
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from platformdirs import user_state_path
@@ -12,8 +14,9 @@ from durability.errors import SetupError
 from durability.protocol.auth import APPLICATION
 from durability.units import format_address
 
-_ANY_ADDRESS = frozenset({"0.0.0.0", "::"})
-_ELSEWHERE = ("192.0.2.1", 9)  # TEST-NET-1: asked for a route, never sent to
+_FAMILIES = {"0.0.0.0": (socket.AF_INET,), "::": (socket.AF_INET, socket.AF_INET6)}  # :: takes IPv4 as well
+# Addresses for documentation: asked for a route, never sent to.
+_ELSEWHERE = {socket.AF_INET: ("192.0.2.1", 9), socket.AF_INET6: ("2001:db8::1", 9)}
 
 
 def state_directory() -> Path:
@@ -33,14 +36,14 @@ def default_store_url() -> str:
 
 def address_for_others(host: str, port: int) -> str:
     """What to type on another machine for a server that listens on `host`."""
-    return format_address(_own_address() if host in _ANY_ADDRESS else host, port)
+    return format_address(_own_address(_FAMILIES[host]) if host in _FAMILIES else host, port)
 
 
-def _own_address() -> str:
-    """The address that this machine uses towards others, or its name if it has no route."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(_ELSEWHERE)
+def _own_address(families: Sequence[socket.AddressFamily]) -> str:
+    """The address that this machine uses towards others, of the first family that has a route; its name if
+    none has."""
+    for family in families:
+        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(_ELSEWHERE[family])
             return str(probe.getsockname()[0])
-        except OSError:
-            return socket.gethostname()
+    return socket.gethostname()

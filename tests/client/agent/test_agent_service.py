@@ -106,6 +106,9 @@ def test_the_unit_keeps_to_what_the_agent_needs() -> None:
     """It has no mount namespace, in which mounts would be hidden, and a signal is for the agent alone."""
     unit = service.unit([])
     assert "KillMode=mixed" in unit and "Restart=always" in unit and "WantedBy=multi-user.target" in unit
+    assert "\nTimeoutStartSec=15min\n" in unit, (
+        "the one file would be killed while it unpacks, again and again"
+    )
     head, service_part = unit.split("[Service]")
     assert "StartLimitIntervalSec=0" in head, "an agent that fails five times at a boot would be given up"
     assert "RestrictNamespaces=mnt" in service_part, "verify tries a mount in a mount namespace"

@@ -7,14 +7,17 @@ import os
 import pty
 import select
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from durability_client.live import consoles, live_command, screen
 from durability_client.live.consoles import Console
 from durability_client.live.join_request import JoinRequest
+from durability_client.live.live_command import Live
 from durability_client.live.screen import View
 from durability_client.live.this_machine import SeenDrive, ThisMachine
+from tests.waiting import until
 
 MACHINE = ThisMachine(
     key="k", id="i" * 32, name="live-EX123", description="Example Inc. Server 1, serial EX123"
@@ -109,6 +112,47 @@ def test_a_console_that_takes_nothing_holds_nobody_up() -> None:
     finally:
         os.close(reading)
         os.close(writing)
+
+
+async def hang_up(console: Console, *descriptors: int) -> None:
+    """Nobody is at the terminal any more, and the console has seen it."""
+    for descriptor in descriptors:
+        os.close(descriptor)
+    await until(lambda: not console.is_open)
+
+
+async def test_a_terminal_that_hangs_up_is_left_alone() -> None:
+    """The kernel says for ever that it can be read, so it is read no more; what is shown goes nowhere."""
+    ours, its = pty.openpty()
+    console = consoles.open_console(os.ttyname(its).removeprefix("/dev/"), print)
+    assert console is not None and console.is_open
+    descriptor = console.descriptor
+    await hang_up(console, ours, its)
+    assert not asyncio.get_running_loop().remove_reader(descriptor)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+    console.show(view(), 0)
+
+
+async def test_a_terminal_that_is_there_again_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is typed there is heard, and it shows all anew."""
+    place = tmp_path / "console"
+    monkeypatch.setattr(live_command, "names", lambda: [str(place)])
+    live = Live(MACHINE, JoinRequest())
+    assert live._open() == ()  # not there yet
+    for line in (b"first", b"second"):
+        ours, its = pty.openpty()
+        place.unlink(missing_ok=True)
+        place.symlink_to(os.ttyname(its))
+        (console,) = live._open()
+        assert live._open() == (console,)
+        console.show(view(), 0)
+        _until(ours, "> ")
+        os.write(ours, line + b"\r")
+        assert await asyncio.wait_for(live._typed.get(), 60) == line.decode()
+        await hang_up(console, ours, its)
 
 
 def test_the_network_of_the_file() -> None:
