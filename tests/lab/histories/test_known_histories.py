@@ -173,6 +173,11 @@ RIGHT = {
         " copy; run size_kib=1024; pass ms=1500; cut; boot; server how=oldest; verify",
         "loss (findings); loss (findings)",
     ),
+    # Found by the search: the file has its earlier size again, so its end is no superblock of the newer run.
+    "only the second superblock of a smaller run is left": (
+        "seed 31; target file; drive flush-ignored; serials none; run size_kib=1024; pass ms=400; reboot; run",
+        "loss (findings)",
+    ),
     # Nothing is lost, and it may be another drive with a copy.
     "a drive without a serial that became smaller": (
         "seed 0; drive smaller:share=0.5; serials none; run size_kib=1024; pass ms=400",
