@@ -219,7 +219,20 @@ def _firmware_kept(evidence: DriveEvidence, _: Criterion) -> Finding:
         return Finding(
             word="refuse", figure=f"evidence is of firmware {', '.join(known)}", source="all evidence"
         )
-    return Finding(word="pass", figure=f"only {known[0]}", source="all evidence")
+    only = f"only {known[0]}"
+    if not all(map(is_name_of_each, facts)):
+        return Finding(
+            word="not shown", figure=f"{only}, but some evidence names none", source="all evidence"
+        )
+    if any(one.cuts for one in evidence.campaigns):
+        unsaid = _unsaid(evidence, _named_firmware, silence="the drive named no firmware")
+        if unsaid is not None:
+            return unsaid
+    return Finding(word="pass", figure=only, source="all evidence")
+
+
+def _named_firmware(row: HealthRow) -> str | None:
+    return row.firmware if is_name_of_each(row.firmware) else None
 
 
 @kind(
@@ -241,7 +254,14 @@ def _repairs(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     campaign, worst = max(known, key=lambda pair: pair[1], default=(None, 0))
     source = "" if campaign is None else f"campaign {campaign.name}"
     found = held(criterion, worst, counted(worst, "cycle"), source)
-    return worse(found, _unsaid(evidence, lambda row: row.repaired) or found)
+    return worse(
+        found, _unsaid(evidence, _needed_repair, silence="the agent mounted no file system") or found
+    )
+
+
+def _needed_repair(row: HealthRow) -> bool | None:
+    """None if the agent mounted no file system, so that nobody could see it."""
+    return row.repaired if row.repaired or row.mount_s is not None else None
 
 
 # What the drive says of itself.
@@ -364,8 +384,14 @@ def _of_rows(
     return worse(found, _unsaid(evidence, figure) or found)
 
 
-def _unsaid(evidence: DriveEvidence, figure: Callable[[HealthRow], T | None]) -> Finding | None:
-    """What is missing if a campaign lacks this figure after its last cut, or if there was no cut."""
+def _unsaid(
+    evidence: DriveEvidence,
+    figure: Callable[[HealthRow], T | None],
+    *,
+    silence: str = "the drive reported no value",
+) -> Finding | None:
+    """What is missing if a campaign lacks this figure after its last cut, or if there was no cut; `silence`:
+    that it lacks it, in words."""
     cutting = [one for one in evidence.campaigns if one.cuts]
     if not cutting:
         return Finding(word="not shown", figure=_NO_CUT if evidence.campaigns else _no_campaign(evidence))
@@ -373,13 +399,9 @@ def _unsaid(evidence: DriveEvidence, figure: Callable[[HealthRow], T | None]) ->
         last = campaign.cuts[-1].cycle
         if last not in campaign.after_cuts(figure):
             where = _place(campaign, last)
-            silent = not known_values(campaign.rows, figure)
-            silence = (
-                "the drive reported no value"
-                if silent
-                else f"the drive reported no value after its last cut, {where}"
-            )
-            return Finding(word="not shown", figure=silence, source=where)
+            ever = bool(known_values(campaign.rows, figure))
+            told = f"{silence} after the last cut, {where}" if ever else silence
+            return Finding(word="not shown", figure=told, source=where)
     return None
 
 

@@ -179,10 +179,9 @@ def _held_share(evidence: DriveEvidence, criterion: Criterion) -> Finding:
 )
 def _held_for(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     known = [
-        (min(seconds), one.name)
+        (one.result.complete, min(seconds), one)
         for one in evidence.results
-        if one.result.complete
-        and all(
+        if all(
             seconds := [
                 sum(each.seconds for each in one.result.rounds_of(cell.name))
                 for cell in (HELD_COMMIT, HELD_WRITERS)
@@ -191,15 +190,17 @@ def _held_for(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     ]
     if not known:
         return Finding(word="not shown", figure=_NO_ACCEPT)
-    longest, name = max(known)
+    complete, longest, best = max(known, key=lambda each: each[:2])
     figure = f"each held for {number(criterion, longest)} s"
-    found = held(criterion, longest, figure, name)
+    if not complete:
+        return _broken_off(best, figure)
+    found = held(criterion, longest, figure, best.name)
     if found.word == "pass":
         return found
     assert criterion.limit is not None
     minutes = minutes_to_hold(HELD_COMMIT, criterion.limit)
     more = f"--minutes {minutes} hold long enough" if minutes else "no --minutes hold so long"
-    return Finding(word="not shown", figure=f"{figure}: {more}", source=name)
+    return Finding(word="not shown", figure=f"{figure}: {more}", source=best.name)
 
 
 @kind(
@@ -231,14 +232,12 @@ def _filled_rate(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     Limit(sense="at least", unit="%", high=100),
 )
 def _filled_share(evidence: DriveEvidence, criterion: Criterion) -> Finding:
-    fills = [
-        (one, fill)
-        for one in evidence.results
-        if one.result.complete and (fill := filled(one.result)) is not None
-    ]
+    fills = [(one, fill) for one in evidence.results if (fill := filled(one.result)) is not None]
     if not fills:
         return Finding(word="not shown", figure=_NO_ACCEPT)
-    best, fill = max(fills, key=lambda pair: pair[1].share)
+    best, fill = max(fills, key=lambda pair: (pair[0].result.complete, pair[1].share))
+    if not best.result.complete:
+        return _broken_off(best, fill.text)
     found = held(criterion, 100 * fill.share, fill.text, best.name)
     return found if found.word == "pass" else Finding(word="not shown", figure=fill.text, source=best.name)
 
@@ -295,7 +294,10 @@ def _of_load(
 def _unless_broken_off(evidence: DriveEvidence, found: Finding) -> Finding:
     """What was found; a result that was broken off keeps it from passing."""
     broken_off = next((one for one in evidence.results if not one.result.complete), None)
-    if broken_off is None:
-        return found
-    why = f"{found.figure}; {broken_off.name} was broken off before its end"
-    return worse(found, Finding(word="not shown", figure=why, source=broken_off.name))
+    return found if broken_off is None else worse(found, _broken_off(broken_off, found.figure))
+
+
+def _broken_off(one: BenchEvidence, figure: str) -> Finding:
+    """That the figure is of a result that was broken off, or beside one."""
+    why = f"{figure}; {one.name} was broken off before its end"
+    return Finding(word="not shown", figure=why, source=one.name)

@@ -143,6 +143,8 @@ def _not_proven(evidence: DriveEvidence) -> Iterator[str]:
     for one in evidence.results:
         if one.broken_off:
             yield f"What the benchmark would have shown further on: {one.broken_off}."
+    for sentence in evidence.to_verify:
+        yield f"What cuts with unknown outcome lost: {sentence}."
     for sentence in folded(evidence.unfinished):
         yield f"That there is no other evidence: {sentence}."
     for sentence in evidence.left_out:

@@ -124,7 +124,8 @@ class CampaignEvidence:
 class DriveEvidence:
     """All that is known of one drive. `facts`: of each run and result on it, newest first; `proofs`: of its
     campaigns and single runs; `left_out`: what other clients say of it and does not count, in
-    sentences; `unfinished`: what was not searched to its end, and may hold a loss."""
+    sentences; `unfinished`: what was not searched to its end, and may hold a loss; `to_verify`: single runs
+    without an outcome, and what may tell it, in sentences."""
 
     subject: Subject
     facts: tuple[Facts, ...]
@@ -133,6 +134,7 @@ class DriveEvidence:
     results: tuple[BenchEvidence, ...]
     left_out: tuple[str, ...] = ()
     unfinished: tuple[str, ...] = ()
+    to_verify: tuple[str, ...] = ()
 
     def unanswered(self, weakest: CutClass) -> tuple[str, str] | None:
         """The first series of cuts, of class `weakest` or stronger, that has cuts of unknown outcome: what is

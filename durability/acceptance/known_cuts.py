@@ -35,12 +35,14 @@ _WEAKER = frozenset(PROVABLE_CUT_CLASSES) - {"power"}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownDrive:
     """A drive that was cut in one stack: `facts` of a run on it, and what its cuts said. `runs`: all of a
-    campaign, or the one run."""
+    campaign, or the one run. `unanswered`: which runs of that one's series have no outcome, the newest last;
+    () for no other than itself."""
 
     facts: Facts
     proof: Proof
     runs: frozenset[str]
     is_campaign: bool
+    unanswered: tuple[str, ...] = ()
 
 
 def known_of_run(case: Case) -> KnownDrive | None:
@@ -51,8 +53,9 @@ def known_of_run(case: Case) -> KnownDrive | None:
     # Of a run without an outcome nobody knows the class of its cut: cuts of a weaker one say nothing of it.
     others = _without_weaker_cuts(case)
     of_any = stands.cut_class == "none" and strength_of_drive((*others.series, stands)).left_out > 0
+    counted = others if of_any else case
     found = strength(
-        others if of_any else case,
+        counted,
         cut_class=stands.cut_class,
         verdict=stands.verdict,
         at_risk_ms1000=stands.at_risk_ms1000,
@@ -71,7 +74,14 @@ def known_of_run(case: Case) -> KnownDrive | None:
         unknown=found.left_out,
         by_fua=by_fua(case.armed, workload=plan.workload, sync=plan.sync, direct=plan.direct),
     )
-    return KnownDrive(facts=case.armed, proof=proof, runs=frozenset({case.run}), is_campaign=False)
+    unanswered = tuple(one.run for one in (*counted.series, stands) if strength_of_drive((one,)).left_out)
+    return KnownDrive(
+        facts=case.armed,
+        proof=proof,
+        runs=frozenset({case.run}),
+        is_campaign=False,
+        unanswered=unanswered,
+    )
 
 
 def unanswered_run(run: str, facts: Facts) -> KnownDrive:
@@ -196,6 +206,23 @@ def _are_by_fua(state: CampaignState, drive: str, cut: Facts, cycles: Collection
     )
 
 
+def beside_campaigns(runs: Iterable[KnownDrive], told: Collection[str]) -> list[KnownDrive]:
+    """What single runs say beside campaigns that have the runs `told`: a campaign knows why it left cuts out,
+    and the series of its runs do not. So of the runs without an outcome its own do not count, and the newest
+    other one is named."""
+    found = []
+    for one in runs:
+        open_runs = one.unanswered or tuple(one.runs)
+        others = [run for run in open_runs if run not in told]
+        if one.proof.bound is not None or one.proof.losses:
+            found.append(one)
+        elif others:
+            unknown = one.proof.unknown - len(open_runs) + len(others)
+            proof = replace(one.proof, unknown=unknown, source=f"run {others[-1]}")
+            found.append(replace(one, proof=proof))
+    return found
+
+
 def clean_series(runs: Iterable[KnownDrive], measured: Sequence[Result]) -> list[KnownDrive]:
     """Of single runs beside the results `measured`, the series without a loss that criteria need.
 
@@ -235,15 +262,10 @@ def unsearchable(facts: Facts) -> str:
 def proof_beside(result: Result, known: Iterable[KnownDrive], *, named: bool) -> Proof | None:
     """What of `known` counts beside `result`. Of the same drive in another stack only a loss does."""
     mine = [one for one in known if same_drives(one.facts, result.facts, named=named)]
-    # A campaign knows why it left cuts out; the series of its runs do not.
-    told = frozenset[str]().union(*(one.runs for one in mine if one.is_campaign))
-    return weightiest_proof(
-        [
-            held_against(one.proof, one.facts, [result])
-            for one in mine
-            if one.is_campaign or one.proof.bound is not None or one.proof.losses or not one.runs <= told
-        ]
-    )
+    campaigns = [one for one in mine if one.is_campaign]
+    told = frozenset[str]().union(*(one.runs for one in campaigns))
+    counting = [*campaigns, *beside_campaigns((one for one in mine if not one.is_campaign), told)]
+    return weightiest_proof([held_against(one.proof, one.facts, [result]) for one in counting])
 
 
 def held_against(proof: Proof, cut: Facts, measured: Sequence[Result]) -> Proof:

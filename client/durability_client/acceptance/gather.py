@@ -26,11 +26,13 @@ from durability.acceptance.drive_evidence import (
 )
 from durability.acceptance.known_cuts import (
     KnownDrive,
+    beside_campaigns,
     clean_series,
     facts_of_check,
     held_against,
     is_withheld,
     known_of_campaign,
+    runs_of,
     same_drives,
     unsearchable,
 )
@@ -73,14 +75,17 @@ class EvidenceWanted:
 
 @dataclass(slots=True)
 class _Drive:
-    """What was found of one drive so far. `proofs`: of campaigns and runs, each with the facts of a run."""
+    """What was found of one drive so far. `runs`: of its campaigns; `proofs`: of campaigns and single runs,
+    each with the facts of a run."""
 
     facts: list[Facts] = field(default_factory=list)
     campaigns: list[CampaignEvidence] = field(default_factory=list)
+    runs: set[str] = field(default_factory=set)
     proofs: list[tuple[Facts, Proof]] = field(default_factory=list)
     results: list[BenchEvidence] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
+    to_verify: list[str] = field(default_factory=list)
 
     @property
     def machines(self) -> frozenset[str]:
@@ -120,6 +125,7 @@ class _Drive:
             results=tuple(results),
             left_out=tuple(dict.fromkeys(self.left_out)),
             unfinished=tuple(dict.fromkeys(self.unfinished)),
+            to_verify=tuple(self.to_verify),
         )
 
 
@@ -150,7 +156,8 @@ async def gather(endpoint: Endpoint | None, wanted: EvidenceWanted, say: Say) ->
         raise UsageError(_nothing(wanted, drives))
     if len(chosen) > REPORTED_DRIVES_MAX:
         raise UsageError(f"{len(chosen)} drives are too many for one report; choose with --drive")
-    for note in dict.fromkeys(note for one in chosen for note in (*one.unfinished, *one.left_out)):
+    notes = (note for one in chosen for note in (*one.unfinished, *one.left_out, *one.to_verify))
+    for note in dict.fromkeys(notes):
         say(note)
     return tuple(one.evidence() for one in chosen)
 
@@ -284,6 +291,7 @@ async def _add_campaign(
         known = known_of_campaign(state, drive.name, by_run)
         mine.facts += [one.facts for one in known] or [facts]
         mine.campaigns.append(campaign_evidence(state, drive.name))
+        mine.runs |= set(runs_of(state, drive.name))
         mine.proofs += [(one.facts, one.proof) for one in known]
         found = True
     return found
@@ -310,32 +318,46 @@ async def _search(endpoint: Endpoint, wanted: EvidenceWanted, drives: list[_Driv
             await _newest_result(endpoint, drive, wanted.clients)
     with closing(Questions(endpoint)) as questions:
         for drive in drives:
-            await _search_runs(questions, drive, wanted.clients, say)
+            await _search_runs(questions, drive, wanted, say)
 
 
-async def _search_runs(questions: Questions, drive: _Drive, clients: tuple[str, ...], say: Say) -> None:
+async def _search_runs(questions: Questions, drive: _Drive, wanted: EvidenceWanted, say: Say) -> None:
     """Add what single runs say, of the clients whose drive it is."""
     named = {one.result.first_loss[1] for one in drive.campaigns if one.result.first_loss is not None}
     facts = (*drive.measured, *drive.facts)[0]
     if why := unsearchable(facts):
         say(f"{drive.words}: {why}; only what --campaign and --bench name counts")
         return
-    found = await verdicts_of_runs(questions, facts, clients or drive.owners, named)
+    found = await verdicts_of_runs(questions, facts, wanted.clients or drive.owners, named)
+    told = _worth_telling(drive, found.known, named)
     drive.facts += [one.facts for one in found.known[:1]]
-    drive.proofs += [(one.facts, one.proof) for one in _worth_telling(drive, found.known, named)]
+    drive.proofs += [(one.facts, one.proof) for one in told]
     drive.left_out += found.left_out
     drive.unfinished += found.unread
+    for proof in (one.proof for one in told if unread(one.proof.source) not in found.unread):
+        if proof.bound is None and not proof.losses:
+            more = "; if a campaign made it, name that with --campaign too" if wanted.campaigns else ""
+            drive.to_verify.append(f"{_to_verify(proof)}{more}")
+
+
+def _to_verify(proof: Proof) -> str:
+    """What may tell the outcome of the run that the proof is named after."""
+    command = f"`durability verify TARGET --{proof.source}`"
+    return f"{proof.source} has no outcome; {command} may tell it, if no later run wrote to its target"
 
 
 def _worth_telling(drive: _Drive, runs: Sequence[KnownDrive], named: set[str]) -> list[KnownDrive]:
     """Of single runs: the first loss that no campaign tells of, one that convicts if there is one, and all
-    that criteria need of the others, unless the runs are those of a campaign that is there."""
+    that criteria need of the others. Beside a campaign, which has clean cuts of its own, that is cuts with
+    unknown outcome in other runs than its own."""
     losses = [one for one in runs if one.proof.losses and not one.runs & named]
     losses.sort(key=lambda one: is_withheld(one.facts, drive.measured))
     if drive.campaigns:
-        convicted = any(one.losses and not is_withheld(cut, drive.measured) for cut, one in drive.proofs)
-        return [] if convicted else losses[:1]
-    return [*losses[:1], *clean_series(runs, [one.result for one in drive.results])]
+        if any(one.losses and not is_withheld(cut, drive.measured) for cut, one in drive.proofs):
+            return []
+        runs = [one for one in runs if one.proof.bound is None]
+    series = clean_series(beside_campaigns(runs, drive.runs), [one.result for one in drive.results])
+    return [*losses[:1], *series]
 
 
 async def _search_campaigns(
@@ -366,6 +388,7 @@ async def _search_campaigns(
         else:
             mine.facts += one.facts
             mine.campaigns += one.campaigns
+            mine.runs |= one.runs
             mine.proofs += one.proofs
     return unfinished
 

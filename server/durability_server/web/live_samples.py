@@ -2,12 +2,14 @@
 
 The server stores frontiers with the time of the newest frame every 50 ms, and the client's own statistics
 about once per second. The differences between two looks are the figures of the time between them, so nothing
-more is stored for a page. Refuses to smooth: a second without a receipt has the rate 0.
+more is stored for a page. Percentiles look back further where a second has too few commits for them: a p99 of
+100 commits per second is of ten seconds. Refuses to smooth: a second without a receipt has the rate 0.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from durability.errors import DurabilityError
@@ -17,18 +19,27 @@ from durability.formats.run_statistics import Statistics, statistics_from_value
 from durability_server.store.live_rows import RunNow
 
 SAMPLES_MAX = 180  # of a run
+PERCENTILE_SPAN_S_MAX = 60  # that a percentile looks back, also the most statistics that are kept for it
 _P50, _P99 = 50.0, 99.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Percentile:
+    """A latency in microseconds, of the commits of the newest `span_s` seconds."""
+
+    us: float
+    span_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LiveSample:
-    """What a look showed. `rate`: operations per second since the look before. Latencies in microseconds, of
-    the commits that the client counted since its statistics before; None for too few. `lag_s`: the age of the
-    newest frame of the client that is stored, None if the store's times are of another boot."""
+    """What a look showed. `rate`: operations per second since the look before. `p50`, `p99`: of the newest
+    commits that the client counted, None for too few. `lag_s`: the age of the newest frame of the client that
+    is stored, None if the store's times are of another boot."""
 
     rate: float
-    p50_us: float | None
-    p99_us: float | None
+    p50: Percentile | None
+    p99: Percentile | None
     lag_s: float | None
 
 
@@ -39,10 +50,10 @@ class RunTrack:
         self.plan = plan
         self.samples: deque[LiveSample] = deque(maxlen=SAMPLES_MAX)
         self.statistics: Statistics | None = None  # the newest
-        self._counts: Histogram | None = None
+        self._earlier: deque[_Counts] = deque(maxlen=PERCENTILE_SPAN_S_MAX)  # as many as a percentile needs
         self._before: tuple[int, int, int] | None = None  # acked, its last receipt, our look
-        self._p50_us: float | None = None
-        self._p99_us: float | None = None
+        self._p50: Percentile | None = None
+        self._p99: Percentile | None = None
 
     @property
     def newest(self) -> LiveSample | None:
@@ -63,14 +74,14 @@ class RunTrack:
         self.samples.append(
             LiveSample(
                 rate=max(0, run.acked - acked) * 1e9 / max(1, took_ns),
-                p50_us=self._p50_us,
-                p99_us=self._p99_us,
+                p50=self._p50,
+                p99=self._p99,
                 lag_s=None if lag_s is None else max(0.0, lag_s),
             )
         )
 
     def _read(self, run: RunNow) -> None:
-        """The latencies since the statistics before, once there are newer ones."""
+        """The latencies of the newest commits, once there are newer statistics."""
         try:
             new = statistics_from_value(run.statistics, writers=self.plan.writers) if run.statistics else None
         except DurabilityError:  # of a release that counts otherwise
@@ -78,13 +89,29 @@ class RunTrack:
         if new is None or (self.statistics is not None and new.elapsed_s == self.statistics.elapsed_s):
             return
         self.statistics = new
-        earlier, self._counts = self._counts, new.latencies()
-        if earlier is None:
-            return
-        counted = self._counts.since(earlier)
-        self._p50_us = _percentile_us(counted, _P50)
-        self._p99_us = _percentile_us(counted, _P99)
+        latencies, earlier = new.latencies(), self._earlier
+        now = _Counts(new.elapsed_s, len(latencies), latencies)
+        while earlier and not 0 < now.elapsed_s - earlier[0].elapsed_s <= PERCENTILE_SPAN_S_MAX:
+            earlier.popleft()
+        while len(earlier) > 1 and supported(now.commits - earlier[1].commits, _P99):
+            earlier.popleft()
+        self._p50, self._p99 = (_newest(now, earlier, percent) for percent in (_P50, _P99))
+        earlier.append(now)
 
 
-def _percentile_us(counted: Histogram, percent: float) -> float | None:
-    return counted.percentile(percent) / 1000 if supported(len(counted), percent) else None
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """What the client had counted after so many seconds."""
+
+    elapsed_s: float
+    commits: int
+    latencies: Histogram
+
+
+def _newest(now: _Counts, earlier: Sequence[_Counts], percent: float) -> Percentile | None:
+    """The percentile of the commits since the newest of `earlier` since which there were enough."""
+    for then in reversed(earlier):
+        if supported(now.commits - then.commits, percent):
+            us = now.latencies.since(then.latencies).percentile(percent) / 1000
+            return Percentile(us=us, span_s=now.elapsed_s - then.elapsed_s)
+    return None

@@ -147,7 +147,9 @@ def _of_newest_runs(drives: dict[_Labels, DriveView], watch: Watch) -> Iterator[
     )
     rate = _gauge("drive_operations_per_second", "Acknowledged in the last second by a live run.", _DRIVE)
     latency = _gauge(
-        "drive_commit_latency_seconds", "Latency of a commit in the last second.", [*_DRIVE, "quantile"]
+        "drive_commit_latency_seconds",
+        "Latency of a commit in the last second, or, if that has too few commits, in up to 60 seconds.",
+        [*_DRIVE, "quantile"],
     )
     for labels, drive in drives.items():
         if drive.now is None:
@@ -172,9 +174,9 @@ def _add_sample(
     rate.add_metric(labels, sample.rate)
     if sample.lag_s is not None:
         lag.add_metric(labels, sample.lag_s)
-    for quantile, value in (("0.5", sample.p50_us), ("0.99", sample.p99_us)):
+    for quantile, value in (("0.5", sample.p50), ("0.99", sample.p99)):
         if value is not None:
-            latency.add_metric([*labels, quantile], value / 1e6)
+            latency.add_metric([*labels, quantile], value.us / 1e6)
 
 
 def _of_campaigns(campaigns: Iterable[CampaignView]) -> Iterator[Metric]:

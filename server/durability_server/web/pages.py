@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -49,6 +49,7 @@ from durability.units import (
 from durability_server.store.client_store import Client
 from durability_server.web import comparisons, metrics, pictures
 from durability_server.web.event_stream import EventStream, Parts
+from durability_server.web.live_samples import Percentile
 from durability_server.web.page_exchange import PageSettings
 from durability_server.web.page_listener import PageListener
 from durability_server.web.readings import (
@@ -306,11 +307,26 @@ def _lines(track: Any, *, over: bool) -> tuple[pictures.PictureLine, ...]:
     samples = tuple(track.samples)
     lines = (
         pictures.line_of("acknowledged", [one.rate for one in samples], pictures.rate_text, over=over),
-        pictures.line_of("p50 of a commit", [one.p50_us for one in samples], pictures.micros_text, over=over),
-        pictures.line_of("p99 of a commit", [one.p99_us for one in samples], pictures.micros_text, over=over),
+        _percentiles("p50", [one.p50 for one in samples], over=over),
+        _percentiles("p99", [one.p99 for one in samples], over=over),
         pictures.line_of("frame age", [one.lag_s for one in samples], pictures.seconds_text, over=over),
     )
     return tuple(line for line in lines if line is not None)
+
+
+def _percentiles(
+    name: str, values: Sequence[Percentile | None], *, over: bool
+) -> pictures.PictureLine | None:
+    """Their picture, with the span of the newest in its name."""
+    micros = [None if one is None else one.us for one in values]
+    named = _of_commits(name, values[-1] if values else None)
+    return pictures.line_of(named, micros, pictures.micros_text, over=over)
+
+
+def _of_commits(name: str, one: Percentile | None) -> str:
+    """What the percentile `name` is of. It has its span if that is longer than a second."""
+    span = "" if one is None or round(one.span_s) <= 1 else f", newest {one.span_s:.0f} s"
+    return f"{name} of a commit{span}"
 
 
 def _campaign_parts(view: CampaignView, state: Any) -> Parts:
@@ -346,6 +362,7 @@ def _templates() -> Environment:
         sentence=sentence,
         rate_text=pictures.rate_text,
         micros_text=pictures.micros_text,
+        of_commits=_of_commits,
         seconds_text=pictures.seconds_text,
         supported=supported,
         asset=_asset,

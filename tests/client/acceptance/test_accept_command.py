@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
 from durability.bench.decision.published_drives import KINDS
 from durability.bench.result import encode
@@ -64,6 +65,19 @@ def test_the_exit_code_and_the_screen_say_the_decision(
     assert found == code and lines[0] == lines[-1] and lines[0].startswith(word)
     assert len(lines) <= 22 and max(map(len, lines)) <= 80
     assert "no server is known" in err
+
+
+def test_names_of_two_columns_a_character_fit_the_screen(place: Path) -> None:
+    """A drive, a result and a person with Chinese names, alone and beside another drive."""
+    wide = facts(
+        drives=(drive(model="\u4e09\u661f\u56fa\u6001\u786c\u76d8" * 4, serial="\u5e8f\u5217\u53f7" * 7),)
+    )
+    name = "\u6d4b\u8bd5\u7ed3\u679c" * 12 + ".json"
+    (place / name).write_bytes(encode(accept_result(facts=wide, complete=False, stopped="Ctrl-C")))
+    for results in ((name,), (name, "good.json")):
+        _, out, _ = run(place, *results, by="\u6d4b\u8bd5\u5458" * 26)
+        widths = [cell_len(line) for line in out.splitlines()]
+        assert 79 <= max(widths) <= 80 and len(widths) <= 22
 
 
 @pytest.mark.slow

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from durability.acceptance.criteria import KINDS
+from durability.acceptance.decision import decide_on
 from durability.acceptance.kinds import Finding
 from durability.acceptance.known_cuts import KnownDrive
-from durability.acceptance.profile import Criterion
+from durability.acceptance.profile import Criterion, Profile
 from durability.bench.decision.proof import Proof
+from durability.bench.hashed_serials import hash_serials
+from durability.bench.result import encode
 from durability.evidence.cut import CutClass
 from durability.evidence.strength import upper_bound
 from durability.formats.facts import Facts
-from durability_client.acceptance.gather import _Drive, _worth_telling
+from durability_client.acceptance.gather import EvidenceWanted, _Drive, _worth_telling, gather
+from durability_client.bench.cut_verdicts import found_verdicts
+from tests import sample_facts
+from tests.client.bench.test_cut_verdicts import Cut
 from tests.core.acceptance.samples import accept_result, campaign, measured
 from tests.core.bench.results import drive, facts
+from tests.core.campaign.written_log import said, written_log
 
 NEW = facts(drives=(drive(firmware="2.0"),))
 OLD = facts(drives=(drive(firmware="1.0"),))
@@ -43,7 +52,9 @@ def series(
         lost_in=f"run {run}" if losses else "",
         unknown=unknown,
     )
-    return KnownDrive(facts=of, proof=proof, runs=frozenset({run}), is_campaign=False)
+    return KnownDrive(
+        facts=of, proof=proof, runs=frozenset({run}), is_campaign=False, unanswered=(run,) * unknown
+    )
 
 
 def with_runs(runs: Runs) -> _Drive:
@@ -106,9 +117,71 @@ def test_of_series_that_are_alike_the_longest_is_kept() -> None:
     assert [proof.cuts for _, proof in with_runs(runs).proofs] == [59]
 
 
-def test_beside_a_campaign_only_a_loss_of_single_runs_is_kept() -> None:
-    """The campaign has its own cuts; a loss that it does not tell of still refuses."""
+def test_beside_a_campaign_no_clean_series_is_kept() -> None:
+    """The campaign has its own clean cuts. What it does not tell of counts: a loss, and cuts with unknown
+    outcome in runs that are not its own. A loss of its own is enough."""
     lost = series(8, 3, losses=1)
     found = _Drive(facts=[NEW], campaigns=[campaign()])
+    assert _worth_telling(found, [UNANSWERED, CLEAN, lost], set()) == [lost, UNANSWERED]
+    found.runs |= UNANSWERED.runs
     assert _worth_telling(found, [UNANSWERED, CLEAN, lost], set()) == [lost]
+    found.proofs.append((NEW, series(9, 59, losses=1).proof))
+    assert _worth_telling(found, [UNANSWERED, CLEAN, lost], set()) == []
     assert clean_cuts([UNANSWERED, CLEAN, lost]).word == "refuse"
+
+
+@pytest.fixture
+async def cut(tmp_path: Path) -> AsyncIterator[Cut]:
+    """A server that is stopped at the end."""
+    server = Cut(tmp_path)
+    yield server
+    await server.end()
+
+
+@pytest.mark.parametrize("own_series", [False, True])
+@pytest.mark.parametrize("verdict", ["", "durable"])
+async def test_an_unanswered_run_beside_a_campaign_passes_nothing(
+    cut: Cut, tmp_path: Path, own_series: bool, verdict: str
+) -> None:
+    """A run by hand on the drive of a clean campaign, in the campaign's series or in one of its own, ended in
+    silence. Until somebody verifies it, `accept` shows as little as `compare`, and both say why."""
+    path, hand = tmp_path / "a.json", f"run {60:016x}"
+    ssd = sample_facts.drive(serial="S1")
+    by_hand = replace(ssd, wwid="naa.1") if own_series else ssd
+    log = written_log("c", [[said("durable", run)] for run in range(1, 60)])
+    endpoint = await cut.begin([*[(ssd, "durable")] * 59, (by_hand, verdict)], log)
+    result = hash_serials(accept_result(facts=replace(sample_facts.facts(), drives=(ssd,))))
+    path.write_bytes(encode(result))
+    asked = Criterion(kind="clean-cuts", limit=59, cut_class="power", required=True, reason="Because.")
+    for campaigns in ((), ("c",)):
+        told: list[str] = []
+        wanted = EvidenceWanted(campaigns=campaigns, results=(str(path),), drive="", clients=("lab",))
+        (evidence,) = await gather(endpoint, wanted, told.append)
+        found = KINDS["clean-cuts"].look(evidence, asked)
+        if verdict:
+            assert (found.word, found.source, told) == ("pass", "campaign c", [])
+            continue
+        assert (found.word, found.source) == ("not shown", hand)
+        assert found.figure.startswith(f"59 cuts without a loss, but 1 cut of {hand} with unknown outcome")
+        (note,) = told
+        assert note.startswith(f"{hand} has no outcome; `durability verify TARGET --{hand}` may tell it")
+        assert ("name that with --campaign too" in note) == bool(campaigns)
+        profile = Profile(name="p", title="P", about="", criteria=(asked,))
+        assert f"What cuts with unknown outcome lost: {note}." in decide_on(profile, evidence).not_proven
+    (proof,) = (await found_verdicts(endpoint, [result], ["lab"])).proofs
+    assert proof is not None
+    unknown = f"no loss in 59 cuts, but 1 cut of {hand} with unknown outcome"
+    assert proof.text == ("proven in 59 cuts" if verdict else unknown)
+
+
+async def test_a_campaign_answers_for_the_runs_that_it_left_out(cut: Cut, tmp_path: Path) -> None:
+    """It knows that the run of a cycle met no cut, which the run's series does not."""
+    path, ssd = tmp_path / "a.json", sample_facts.drive(serial="S1")
+    stopped = replace(said("nothing", 3), cause="agent", text="its run ended before the cut")
+    log = written_log("c", [[said("durable", 1)], [said("durable", 2)], [stopped]])
+    endpoint = await cut.begin([(ssd, "durable"), (ssd, "durable"), (ssd, "")], log)
+    path.write_bytes(encode(hash_serials(accept_result(facts=replace(sample_facts.facts(), drives=(ssd,))))))
+    wanted = EvidenceWanted(campaigns=(), results=(str(path),), drive="", clients=("lab",))
+    (evidence,) = await gather(endpoint, wanted, lambda _: None)
+    asked = Criterion(kind="clean-cuts", limit=2, cut_class="power", required=True, reason="Because.")
+    assert KINDS["clean-cuts"].look(evidence, asked).word == "pass" and evidence.to_verify == ()

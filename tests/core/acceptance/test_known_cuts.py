@@ -201,6 +201,32 @@ def test_a_run_without_an_outcome_may_have_met_a_power_cut(
     assert known is not None and known.proof.text == text
 
 
+OWN, BY_HAND = (replace(UNVERIFIED, run=f"{number:016x}") for number in (6, 77))  # of 59 runs, and another
+
+
+@pytest.mark.parametrize(
+    ("run", "given", "series", "unknown"),
+    [
+        (5, (verdict("durable"),), [OWN], ""),
+        (5, (verdict("durable"),), [BY_HAND], BY_HAND.run),
+        (5, (verdict("durable"),), [OWN, BY_HAND], BY_HAND.run),
+        (77, (verdict("durable"),), [OWN], ""),
+        (77, (), [verdict("durable"), OWN], BY_HAND.run),
+    ],
+)
+def test_a_campaign_answers_for_its_own_runs_of_a_series_alone(
+    make_plan: MakePlan, run: int, given: tuple[PastVerdict, ...], series: list[PastVerdict], unknown: str
+) -> None:
+    """It knows why it left one out. Of another run nobody knows the outcome, whichever run of their series
+    the server names."""
+    case = make_case(small(make_plan, run=run), (10,), verdicts=given, series=apart(*series))
+    one = known_of_run(case)
+    assert one is not None
+    proof = proof_beside(measured(one.facts), [*campaign([one.facts] * CUTS), one], named=False)
+    void = f"no loss in 59 cuts, but 1 cut of run {unknown} with unknown outcome"
+    assert proof is not None and proof.text == (void if unknown else PROVEN)
+
+
 def test_a_cycle_whose_run_nobody_knows_counts_against_each_stack() -> None:
     """It lost data in any of them; a clean one is a clean cut of none."""
     cycles = [said("durable", 1), said("durable", 2), said("loss", 3), said("durable", 4)]

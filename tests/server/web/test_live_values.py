@@ -53,10 +53,10 @@ def _values(metrics: str, name: str) -> dict[str, float]:
     return found
 
 
-def statistics_after(elapsed_s: float, *latencies_us: int) -> dict[str, Any]:
-    """Statistics after so many seconds, with these latencies, a thousand of each."""
+def statistics_after(elapsed_s: float, *latencies_us: int, each: int = 1000) -> dict[str, Any]:
+    """Statistics after so many seconds, with these latencies, so many of each."""
     counted = Histogram()
-    counted.record(np.repeat(np.array(latencies_us, dtype=np.uint64) * 1000, 1000))
+    counted.record(np.repeat(np.array(latencies_us, dtype=np.uint64) * 1000, each))
     found = Statistics(
         elapsed_s=elapsed_s,
         operations=(500 * len(latencies_us),) * 2,

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import socket
 import threading
+from collections import defaultdict
 from collections.abc import AsyncIterator, MutableMapping
 from dataclasses import fields, replace
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pytest
+from prometheus_client.core import GaugeMetricFamily
 from starlette.requests import Request
 
 from durability.campaign.health import HealthRow
@@ -24,10 +26,10 @@ from durability.formats.plan import Plan
 from durability.formats.run_statistics import Statistics
 from durability_server.store.live_rows import RunNow
 from durability_server.store.store import Store
-from durability_server.web import event_stream, pages
+from durability_server.web import event_stream, metrics, pages
 from durability_server.web.campaign_watch import Missing, WatchedCampaign
 from durability_server.web.event_stream import EventStream
-from durability_server.web.live_samples import SAMPLES_MAX, LiveSample, RunTrack
+from durability_server.web.live_samples import PERCENTILE_SPAN_S_MAX, SAMPLES_MAX, LiveSample, RunTrack
 from durability_server.web.page_exchange import PageSettings, Pulse, line_of, pulse_of, settings_of
 from durability_server.web.page_listener import PageListener
 from durability_server.web.pictures import PictureLine, health_lines
@@ -86,13 +88,94 @@ def test_samples_are_differences_between_looks() -> None:
         track.look(run, now_ns=(10 + number) * S + S // 10 + max(0, receipt_s - number) * S, boot_id="boot")
     first, second, third = track.samples
     assert (first.rate, second.rate, third.rate) == (1000, 1000, 0)
-    assert first.p50_us == pytest.approx(900, rel=1 / 32) and third.p99_us == first.p99_us
+    assert first.p50 is not None and first.p50.us == pytest.approx(900, rel=1 / 32)
+    assert first.p50.span_s == 1.0 and third.p99 == first.p99
     assert first.lag_s == pytest.approx(0.1) and third.lag_s == pytest.approx(0.1)
     track.look(replace(RUN, frontiers=(3000, 0)), now_ns=20 * S, boot_id="other")
     assert track.samples[-1].lag_s is None
     for _ in range(SAMPLES_MAX + 5):
         track.look(RUN, now_ns=99 * S, boot_id="boot")
     assert len(track.samples) == SAMPLES_MAX
+
+
+def _track_of(*latencies_us: int, per_second: int) -> RunTrack:
+    """A run that committed so often in each second, with these latencies one second after the other."""
+    track = RunTrack(PLAN)
+    for second in range(len(latencies_us) + 1):
+        counted = statistics_after(float(second), *latencies_us[:second], each=per_second)
+        track.look(replace(RUN, statistics=counted), now_ns=second * S, boot_id="boot")
+    return track
+
+
+@pytest.mark.parametrize(
+    ("latencies_us", "per_second", "p50", "p99"),
+    [
+        ([100] * 30, 2000, (100, 1.0), (100, 1.0)),
+        ([100] * 9, 100, (100, 1.0), None),
+        ([100] * 30, 100, (100, 1.0), (100, 10.0)),
+        ([9000] * 20 + [100] * 10, 100, (100, 1.0), (100, 10.0)),  # what was before does not count
+        ([9000] * 21 + [100] * 9, 100, (100, 1.0), (9000, 10.0)),
+        ([100] * 70, 17, (100, 2.0), (100, 59.0)),
+        ([100] * 70, 16, (100, 2.0), None),  # a minute is not enough
+        ([100] * 70, 0, None, None),
+    ],
+)
+def test_percentiles_look_back_for_enough_commits(
+    latencies_us: list[int], per_second: int, p50: tuple[int, float] | None, p99: tuple[int, float] | None
+) -> None:
+    """A p99 takes 1,000 commits, and a drive without power-loss protection makes fewer in a second: they are
+    those of as many seconds as it takes, and of a minute at most."""
+    track = _track_of(*latencies_us, per_second=per_second)
+    assert track.newest is not None
+    for found, expected in ((track.newest.p50, p50), (track.newest.p99, p99)):
+        assert (found is None) == (expected is None)
+        if found is not None and expected is not None:
+            assert found.us == pytest.approx(expected[0], rel=1 / 32) and found.span_s == expected[1]
+
+
+def test_a_percentile_says_how_far_it_looks_back() -> None:
+    """On its tile and on its picture, unless it is of the newest second; /metrics has it without."""
+    labels = ["serial", "model", "machine", "client"]
+    lag, rate = (GaugeMetricFamily(name, "", labels=labels) for name in ("lag", "rate"))
+    latency = GaugeMetricFamily("latency", "", labels=[*labels, "quantile"])
+    view = SimpleNamespace(now=RUN, standing="", case=SimpleNamespace(statistics=None, tainted=""))
+    track = _track_of(*[100] * 30, per_second=100)
+    lines = pages._lines(track, over=False)
+    text = pages._render("run_now.html", view=view, sample=track.newest, lines=lines)
+    for words in (
+        "100 µs</b><span>p50 of a commit</span>",
+        "100 µs</b><span>p99 of a commit, newest 10 s</span>",
+        "<span>p50 of a commit</span> <b>100 µs</b>",
+        "<span>p99 of a commit, newest 10 s</span> <b>100 µs</b>",
+    ):
+        assert words in text
+    metrics._add_sample(("S1", "m", "b", "c"), track, lag, rate, latency)
+    assert {one.labels["quantile"]: one.value for one in latency.samples} == pytest.approx(
+        {"0.5": 100e-6, "0.99": 100e-6}, rel=1 / 32
+    )
+
+
+def test_a_client_cannot_make_a_track_grow() -> None:
+    """Its own clock says when its statistics are of: one that stands, or goes back, keeps no more of them."""
+    track = RunTrack(PLAN)
+    for look in range(1000):
+        elapsed_s = [look * 1e-6, 1e9 - look][look % 2]
+        run = replace(RUN, statistics=statistics_after(elapsed_s, 100, each=0))
+        track.look(run, now_ns=look * S, boot_id="boot")
+    assert len(track._earlier) <= PERCENTILE_SPAN_S_MAX
+
+
+@pytest.mark.parametrize("name", ["overview.html", "campaign.html", "run.html", "results.html", "error.html"])
+def test_only_a_live_page_loads_itself_again(name: str) -> None:
+    """Without scripts it is as new as its last load. A page with nothing live keeps what was ticked on it."""
+    case = SimpleNamespace(run=RUN.run, label="")
+    view = SimpleNamespace(now=RUN, case=case)
+    text = pages._render(
+        name, parts=defaultdict(str), view=view, name="trial", results=(), heading="Not found", text=""
+    )
+    is_live = 'id="live"' in text
+    assert is_live == (name in {"overview.html", "campaign.html", "run.html"})
+    assert ('http-equiv="refresh"' in text) == is_live
 
 
 def test_a_picture_has_gaps_and_hides_no_peak() -> None:
@@ -136,7 +219,7 @@ def test_percentiles_of_a_whole_run_take_enough_commits(commits: int, p50: str, 
 def test_what_is_over_has_no_newest_value() -> None:
     """The pictures of a run that ended stay, with their range."""
     track = RunTrack(PLAN)
-    track.samples.append(LiveSample(rate=5000.0, p50_us=None, p99_us=None, lag_s=None))
+    track.samples.append(LiveSample(rate=5000.0, p50=None, p99=None, lag_s=None))
     live, ended = (_run_now(lines=pages._lines(track, over=over)) for over in (False, True))
     assert "<b>5,000/s</b> <small>5,000/s</small>" in live
     assert "<b>5,000/s</b>" not in ended and "<small>5,000/s</small>" in ended
@@ -323,14 +406,14 @@ async def test_a_store_that_does_not_answer_is_told(watch: Watch, monkeypatch: p
         assert isinstance(stream, EventStream)
         streaming = asyncio.create_task(stream({"type": "http", "client": ("::1", 1)}, receive, send))
         try:
-            metrics = (await all_pages.metrics(request)).body
+            scraped = (await all_pages.metrics(request)).body
             await until(lambda: any(b"The store fails" in body for body in sent))
             assert not hanging.done()
         finally:
             answer.set()
         await hanging
         streaming.cancel()
-    assert b"\ndurability_store_up 0.0\n" in bytes(metrics)
+    assert b"\ndurability_store_up 0.0\n" in bytes(scraped)
 
 
 async def test_a_viewer_whose_secret_cannot_be_looked_up_is_asked_again() -> None:
