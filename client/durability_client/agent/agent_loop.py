@@ -2,7 +2,7 @@
 
 The server may be away for hours, and the machine is up before its network. Each failure is said once and
 waited out, for at most five seconds, since each boot of a campaign waits for that. Nothing that a server says
-or leaves out ends the agent.
+or leaves out ends the agent, nor does a disk that fails or hangs with the credential on it.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import closing, suppress
+from functools import partial
 
 from durability.campaign.tasks import Task
 from durability.errors import DurabilityError
 from durability.formats.documents import from_value, to_value
 from durability.protocol.messages import AgentStatus, AgentTask
+from durability_client.agent.abandonable_calls import in_thread
 from durability_client.agent.task_work import TaskWork
 from durability_client.link.endpoint import Endpoint
-from durability_client.link.server_connection import Connection, connect
+from durability_client.link.server_connection import Connection, connect, later_servers
 
 STATUS_S = 1.0  # from one status to the next, if nothing changed
 _NEWS_S = 0.05  # at least between two
@@ -30,14 +32,19 @@ async def agent_loop(endpoint: Endpoint, work: TaskWork, say: Callable[[str], No
     failures, last = 0, ""
     while True:
         try:
-            with closing(await connect(endpoint, "agent")) as connection:
-                endpoint = connection.endpoint
-                await _exchange(connection, work)
-                say(f"connected to the server at {endpoint}")
-                failures, last = 0, ""
-                while True:
-                    await _next_status(work)
+            with (
+                closing(await connect(endpoint, "agent", remember=False)) as connection,
+                later_servers(connection, partial(in_thread, connection.remember)),
+            ):
+                try:
                     await _exchange(connection, work)
+                    say(f"connected to the server at {connection.endpoint}")
+                    failures, last = 0, ""
+                    while True:
+                        await _next_status(work)
+                        await _exchange(connection, work)
+                finally:
+                    endpoint = connection.endpoint
         except DurabilityError as error:
             text = str(error)
         except TimeoutError:

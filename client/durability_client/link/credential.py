@@ -124,29 +124,45 @@ def place_for_credential(path: Path) -> Iterator[Save]:
 
 @contextmanager
 def _unchanged(path: Path) -> Iterator[None]:
-    """No command of this user writes the file `path` during the block. One that does not exist, or cannot be
-    read, has nothing to lose."""
+    """No command of this user writes the file `path` during the block, if its file system can lock files. One
+    that does not exist, or cannot be read, has nothing to lose."""
+    descriptor = _locked(path)
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            _close(descriptor)
+
+
+def _locked(path: Path) -> int | None:
+    """The file `path`, open and locked; None if it cannot be: a lock is not worth a credential."""
     while True:
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            descriptor = _opened(path)
         except OSError:
-            yield
-            return
+            return None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if _is_at(path, descriptor):
-                yield
-                return
-        finally:
-            os.close(descriptor)
+            if os.path.samestat(path.stat(), os.fstat(descriptor)):  # else another file took its place
+                return descriptor
+        except OSError:
+            _close(descriptor)
+            return None
+        _close(descriptor)
 
 
-def _is_at(path: Path, descriptor: int) -> bool:
-    """Whether the open file is the one at `path`, and not one whose place another has taken."""
+def _opened(path: Path) -> int:
+    """The file `path`, open for writing if this user may write it: NFS locks no other. Raises OSError."""
+    flags = os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
+        return os.open(path, os.O_RDWR | flags)
+    except OSError:
+        return os.open(path, os.O_RDONLY | flags)
+
+
+def _close(descriptor: int) -> None:
+    with suppress(OSError):  # what was to last has been synced
+        os.close(descriptor)
 
 
 @contextmanager
@@ -166,7 +182,7 @@ def _place(path: Path) -> Iterator[Save]:
 
         yield save
     finally:
-        os.close(descriptor)
+        _close(descriptor)
         with suppress(OSError):  # it has its place, or nothing was saved
             Path(name).unlink()
 

@@ -4,7 +4,8 @@ It reconnects without limit and with growing pauses, shows with the run's secret
 and sends again what the server has not confirmed. A server that no longer knows this client is tried without
 limit too, and `trouble` says what to do: it may have been started by mistake on another store, and giving up
 would cost the run. It refuses to go on once the server says that the run is no longer this
-client's. It goes on at any server of the store: at the one that it had, else at the next that answers.
+client's. It goes on at any server of the store: at the one that it had, else at the next that answers, also
+if that was started after the run.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from durability.protocol.messages import (
     TargetFailed,
 )
 from durability_client.link.endpoint import Endpoint
-from durability_client.link.server_connection import CONNECT_TIMEOUT_S, Connection, connect
+from durability_client.link.server_connection import CONNECT_TIMEOUT_S, Connection, connect, later_servers
 
 _BACKOFF_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # pauses between attempts; the last one repeats
 # The run is over, belongs to another process, or is one too many: trying again cannot help.
@@ -223,7 +224,8 @@ class RunLink:
         """A new connection that the server accepted into the run, and on which the unconfirmed was said
         again."""
         assert self._endpoint is not None
-        connection = await connect(self._endpoint, "run")
+        # A run that goes on writes no file: the disk may hang, and a sync may flush the drive under test.
+        connection = await connect(self._endpoint, "run", remember=False)
         self._endpoint = connection.endpoint
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
@@ -249,7 +251,15 @@ class RunLink:
         return connection
 
     async def _listen(self, connection: Connection) -> None:
-        """Act on what comes until the server has confirmed the end of the run."""
+        """Act on what comes until the server has confirmed the end of the run. Meanwhile learn of other
+        servers."""
+        with later_servers(connection):
+            try:
+                await self._act(connection)
+            finally:
+                self._endpoint = connection.endpoint
+
+    async def _act(self, connection: Connection) -> None:
         while True:
             message = await connection.receive()
             match message:

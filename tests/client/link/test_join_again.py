@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import io
+import os
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
@@ -53,6 +56,22 @@ async def joining(tmp_path: Path) -> AsyncIterator[Joining]:
     code = (await server.invite()).line.split()[-1]
     yield Joining(server, address, code, tmp_path / "credential.json")
     await server.stop()
+
+
+def lock_as_nfs(descriptor: int, operation: int) -> None:
+    """What flock does on NFSv4: an exclusive lock needs a file that is open for writing."""
+    if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+
+async def test_a_credential_on_nfs_is_replaced_with_force(
+    joining: Joining, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the code is used up, and nothing is saved."""
+    credential_of_nobody(joining.path)
+    monkeypatch.setattr(fcntl, "flock", lock_as_nfs)
+    await joining.join(force=True)
+    await joining.require_joined()
 
 
 @pytest.mark.parametrize("torn", TORN)

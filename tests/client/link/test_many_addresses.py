@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
 import json
 import os
 import socket
@@ -155,6 +157,69 @@ def test_a_new_credential_is_not_lost(tmp_path: Path, monkeypatch: pytest.Monkey
     assert load_credential(path) == anew
     remember_servers(path, ("c:3",), client=KNOWN.client)
     assert load_credential(path) == anew
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EIO])
+def test_a_file_system_that_locks_nothing_costs_no_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """The credential is read and written without a lock then, as with a disk that fails."""
+    path = tmp_path / "credential.json"
+    save_credential(KNOWN, path)
+
+    def failing(descriptor: int, operation: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", failing)
+    remember_servers(path, ("c:3",), client=KNOWN.client)
+    assert load_credential(path) == replace(KNOWN, servers=("a:1", "b:2", "c:3"))
+
+
+def test_a_disk_that_fails_after_the_lock_costs_no_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the locked file still has its place cannot be known then."""
+    path = tmp_path / "credential.json"
+    save_credential(KNOWN, path)
+    lock, looked = fcntl.flock, Path.stat
+
+    def locked(descriptor: int, operation: int) -> None:
+        lock(descriptor, operation)
+        monkeypatch.setattr(Path, "stat", failing)
+
+    def failing(path: Path) -> os.stat_result:
+        monkeypatch.setattr(Path, "stat", looked)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(fcntl, "flock", locked)
+    remember_servers(path, ("c:3",), client=KNOWN.client)
+    assert Path.stat is looked  # it has failed
+    assert load_credential(path) == replace(KNOWN, servers=("a:1", "b:2", "c:3"))
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
+def test_a_credential_that_cannot_be_opened_for_writing_is_locked_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """A read-only file is replaced by another one, so no command may write it meanwhile."""
+    path = tmp_path / "credential.json"
+    save_credential(KNOWN, path)
+    opened, lock, locked = os.open, fcntl.flock, list[int]()
+
+    def read_only(name: Any, flags: int, *rest: Any, **given: Any) -> int:
+        if name == path and flags & os.O_ACCMODE != os.O_RDONLY:
+            raise OSError(number, os.strerror(number))
+        return opened(name, flags, *rest, **given)
+
+    def noted(descriptor: int, operation: int) -> None:
+        lock(descriptor, operation)
+        locked.append(operation)
+
+    monkeypatch.setattr(os, "open", read_only)
+    monkeypatch.setattr(fcntl, "flock", noted)
+    remember_servers(path, ("c:3",), client=KNOWN.client)
+    assert locked == [fcntl.LOCK_EX]
+    assert load_credential(path) == replace(KNOWN, servers=("a:1", "b:2", "c:3"))
 
 
 @pytest.mark.parametrize("length", [0, 13, 31, 33])

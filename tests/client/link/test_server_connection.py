@@ -436,7 +436,7 @@ async def test_a_defect_of_the_link_ends_the_run(
     """Else the writers would wait for credit for ever, and nothing would say why."""
     async with running(await served.start(), make_plan(), facts) as heard:
 
-        async def broken(endpoint: Endpoint, purpose: Purpose) -> Connection:
+        async def broken(endpoint: Endpoint, purpose: Purpose, *, remember: bool) -> Connection:
             raise ValueError("a defect")
 
         monkeypatch.setattr(run_link, "connect", broken)
