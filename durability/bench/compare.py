@@ -16,10 +16,26 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from durability.bench.catalogue import HEADLINE
+from durability.bench.catalogue import COMMIT_CONTROL, HEADLINE, WRITE_CONTROL
 from durability.bench.cells import Cell, differing
-from durability.bench.decision.answer import SUSPICIONS, Candidate, answer, caveat, choice
-from durability.bench.decision.bottom_line import has_rate_of_commits, suspected
+from durability.bench.decision.answer import (
+    SUSPICIONS,
+    Candidate,
+    HeldLoad,
+    Speeds,
+    answer,
+    caveat,
+    choice,
+    fading,
+)
+from durability.bench.decision.bottom_line import (
+    fallen,
+    has_rate_of_commits,
+    held_commits,
+    seconds_of,
+    suspected,
+    writers_of,
+)
 from durability.bench.decision.cause import cause
 from durability.bench.decision.proof import Proof, outweighs
 from durability.bench.hashed_serials import are_of_one_drive, hash_serials, in_lasting_order
@@ -27,7 +43,7 @@ from durability.bench.intervals import ROUNDS_MIN, Ratio, Spread, ratio, spread
 from durability.bench.measurement import Engine, Round
 from durability.bench.plausibility import Plausibility, plausibility
 from durability.bench.result import CellRounds, Result
-from durability.bench.result_warnings import result_warnings
+from durability.bench.result_warnings import broken_off, result_warnings
 from durability.bench.summary import CellSummary, round_medians, summarise
 from durability.errors import UsageError
 from durability.formats.facts import Drive
@@ -77,7 +93,8 @@ class Comparison:
 
     `proofs`: what cuts said of the drive of each, None if there are none. `answers`: one for each result but
     the first, and `causes`, "" where the controls carry none. `choice`: the answer over all of three results
-    or more, "" for two, and without `rows`. `caveat`: what keeps ratios from being a ranking, "" for nothing.
+    or more, "" for two, and without `rows`. `steadiness`: whose rate did not last, and which lead did not, in
+    sentences. `caveat`: what keeps ratios from being a ranking, "" for nothing.
     `refusals`: why they are not comparable, in sentences; then there are no `rows`. `subject`: differences of
     the target. `surroundings`: differences that may explain a ratio. `warnings`: what weakens the comparison.
     `left_out`: cells that some results lack, or define otherwise.
@@ -89,6 +106,7 @@ class Comparison:
     answers: tuple[str, ...]
     choice: str
     causes: tuple[str, ...]
+    steadiness: tuple[str, ...]
     caveat: str
     refusals: tuple[str, ...]
     subject: tuple[Difference, ...]
@@ -136,37 +154,62 @@ def compare(results: Sequence[tuple[str, Result]], proofs: Sequence[Proof | None
     rows = tuple(_row(labels, [table[key] for table in tables]) for key in shared)
     named = list(zip(labels, every, proofs, strict=True))
     row = deciding_row(rows)
-    ratios = [None] * (len(results) - 1) if row is None else [one.ratio for one in row.against]
     rates = [_rates(table, row) for table in tables]
-    of_drive = _drive_numbers(every)
-    first, *others = (
-        Candidate(
-            label=label,
-            proof=proof,
-            suspicion=_suspicion(result, proof),
-            drive=number,
-            serials=tuple(one.serial for one in in_lasting_order(result.facts.drives)),
-        )
-        for (label, result, proof), number in zip(named, of_drive, strict=True)
-    )
+    held = _held_rows(rows)
+
+    def between(one: int, other: int) -> Speeds:
+        """How fast the result `other` commits compared with `one`, by their numbers."""
+        loads = tuple(_held_load(each.summaries[one], each.summaries[other]) for each in held)
+        short = None if row in held else ratio(rates[other], rates[one])
+        return Speeds(short=short, held=loads)
+
+    candidates = _candidates(named)
+    first, *others = candidates
+    speeds = [between(0, number) for number, _ in enumerate(others, 1)]
+    refusals = () if rows else (_no_row(unlike),)
+    has_controls = {WRITE_CONTROL.name, COMMIT_CONTROL.name} <= {one.cell.name for one in rows}
     return Comparison(
         labels=labels,
         plausibilities=verdicts,
         proofs=proofs,
         answers=tuple(
-            (f"{first.label} or {one.label}? " if len(others) > 1 else "") + answer(first, one, found)
-            for one, found in zip(others, ratios, strict=True)
+            (f"{first.label} or {one.label}? " if len(others) > 1 else "")
+            + (f"Not compared: {refusals[0]}." if refusals else answer(first, one, found))
+            for one, found in zip(others, speeds, strict=True)
         ),
-        choice=choice([first, *others], lambda one, other: ratio(rates[one], rates[other])) if rows else "",
-        causes=tuple(cause(named[0], one, ratio) for one, ratio in zip(named[1:], ratios, strict=True)),
-        caveat=caveat([first, *others], [one.headline for one in verdicts]),
-        refusals=() if rows else (_no_row(unlike),),
+        choice=choice(candidates, between) if rows else "",
+        causes=tuple(
+            cause(named[0], one, found.short) if has_controls else ""
+            for one, found in zip(named[1:], speeds, strict=True)
+        ),
+        steadiness=(
+            *_unsteady(labels, every, row),
+            *filter(None, (fading(first, one, found) for one, found in zip(others, speeds, strict=True))),
+        ),
+        caveat=caveat(candidates, [one.headline for one in verdicts]),
+        refusals=refusals,
         subject=tuple(_differences(_SUBJECT, every)),
         surroundings=tuple(_differences(_SURROUNDINGS, every)),
         warnings=tuple(_warnings(labels, every, tables, shared, unlike)),
         left_out=tuple(_left_out(tables, shared)),
         rows=rows,
     )
+
+
+def _candidates(named: Sequence[tuple[str, Result, Proof | None]]) -> list[Candidate]:
+    """What the answer has to know of each result."""
+    of_drive = _drive_numbers([result for _, result, _ in named])
+    return [
+        Candidate(
+            label=label,
+            proof=proof,
+            suspicion=_suspicion(result, proof),
+            broken_off=broken_off(result),
+            drive=number,
+            serials=tuple(one.serial for one in in_lasting_order(result.facts.drives)),
+        )
+        for (label, result, proof), number in zip(named, of_drive, strict=True)
+    ]
 
 
 def _drive_numbers(results: Sequence[Result]) -> list[int | None]:
@@ -191,13 +234,46 @@ def _suspicion(result: Result, proof: Proof | None) -> str:
 
 def deciding_row(rows: Sequence[Row]) -> Row | None:
     """The row that decides: of one committing writer, else of the first cell that commits and does nothing
-    else; None without any."""
-    commits = [
+    else, in short rounds if there are any; None without any."""
+    commits, held = _commit_rows(rows), _held_rows(rows)
+    short = [row for row in commits if row not in held]
+    return next((row for row in short if row.cell.name == HEADLINE.name), next(iter(short or commits), None))
+
+
+def _commit_rows(rows: Sequence[Row]) -> list[Row]:
+    """The rows of cells that commit and do nothing else."""
+    return [
         row
         for row in rows
         if (row.basis, row.engine) == ("rate", "durability") and has_rate_of_commits(row.cell)
     ]
-    return next((row for row in commits if row.cell.name == HEADLINE.name), next(iter(commits), None))
+
+
+def _held_rows(rows: Sequence[Row]) -> list[Row]:
+    """Those of them that all results held for long."""
+    return [
+        row
+        for row in _commit_rows(rows)
+        if row.cell.group == "sustained" and all(one.series for one in row.summaries)
+    ]
+
+
+def _held_load(one: CellSummary, other: CellSummary) -> HeldLoad:
+    shorter = min(one, other, key=lambda each: len(each.series) * each.bin_s)
+    text = f"{seconds_of(shorter)} of load by {writers_of(one.cell)}"
+    return HeldLoad(text=text, rates=(one.end_rate, other.end_rate))
+
+
+def _unsteady(labels: Sequence[str], results: Sequence[Result], row: Row | None) -> Iterator[str]:
+    """A sentence on each result whose rate did not last in the loads that it held, or without any in the
+    short rounds that decide."""
+    loads = [held_commits(result) for result in results]
+    unheld = [label for label, held in zip(labels, loads, strict=True) if not held]
+    for number, (label, held) in enumerate(zip(labels, loads, strict=True)):
+        if said := fallen(label, held):
+            yield said + (f"; {' and '.join(unheld)} held no such load" if unheld else "")
+        elif not held and row is not None and row.summaries[number].steady.word == "NOT STEADY":
+            yield f"{label}: {row.summaries[number].steady.reason}"
 
 
 def _alike_in_serials(results: Sequence[Result]) -> list[Result]:
@@ -382,6 +458,7 @@ _SURROUNDINGS: Mapping[str, Callable[[Result], str]] = MappingProxyType(
         "virtualisation": lambda result: result.facts.host.virtualisation,
         "processor": lambda result: f"{result.machine.cpus} x {result.machine.cpu_model or 'unknown'}",
         "governor": lambda result: result.machine.governor or "none",
+        "size of the files": lambda result: format_size(result.size_bytes),
         "version of this tool": lambda result: result.software,
     }
 )

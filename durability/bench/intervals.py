@@ -70,6 +70,12 @@ class Ratio:
         """Whether the interval leaves out 1."""
         return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether the rounds show a difference: by the interval, or if there are too few for one, by none of
+        the one lying among those of the other."""
+        return self.shows_difference if self.has_interval else self.apart
+
     def inverse(self) -> Ratio:
         """The other as a share of this."""
         return Ratio(

@@ -64,6 +64,7 @@ def comparison_document(comparison: Comparison) -> dict[str, Value]:
         "labels": list(comparison.labels),
         "answers": list(comparison.answers),
         "choice": comparison.choice,
+        "steadiness": list(comparison.steadiness),
         "caveat": comparison.caveat,
         "causes": list(comparison.causes),
         "proofs": [_proof(one) for one in comparison.proofs],

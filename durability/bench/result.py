@@ -31,6 +31,7 @@ SCHEMA: Schema = "durability.bench/3"
 FAMILY = "durability.bench/"
 _FIRST, _SECOND = "durability.bench/1", "durability.bench/2"  # read, and never written
 CELLS_MAX, ROUNDS_MAX = 512, 100
+INTERRUPTED, SIGNALLED = "interrupted (Ctrl-C)", "ended by a signal"  # in `stopped`: a person ended it
 
 Serials: TypeAlias = Literal["hashed", "shown"]
 

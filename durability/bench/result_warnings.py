@@ -6,10 +6,12 @@ target itself (mounts without barriers, memory file systems and so on) are part 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from durability.bench.measurement import Idle
-from durability.bench.result import Result
+from durability.bench.result import INTERRUPTED, SIGNALLED, Result
 from durability.formats.facts import TargetWarning
 
 BUSY_PERCENT_MAX = 20.0  # of the processors, before the run
@@ -17,6 +19,30 @@ STEAL_PERCENT_MAX = 2.0
 IDLE_PER_S_MAX = 10.0  # requests, of a drive that this tool left alone
 FULL_PERCENT_MAX = 90.0
 _SLOW_GOVERNORS = frozenset({"powersave", "ondemand", "conservative", "schedutil"})
+_BY_A_PERSON: Mapping[str, str] = MappingProxyType({INTERRUPTED: "by Ctrl-C", SIGNALLED: "by a signal"})
+_IO_ERRORS = ("I/O error of the target", "Input/output error")  # in `stopped`
+_ERROR_CHARACTERS_MAX = 90  # of an error within a sentence: its end says what it was
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokenOff:
+    """What ended a measurement before its last round: `how`, as the end of a sentence; `is_io_error`: an I/O
+    error of the target did."""
+
+    how: str
+    is_io_error: bool
+
+
+def broken_off(result: Result) -> BrokenOff | None:
+    """What ended the measurement of `result` early, None if nothing did."""
+    if result.complete:
+        return None
+    why = result.stopped
+    if not why or why in _BY_A_PERSON:
+        return BrokenOff(how=_BY_A_PERSON.get(why, "for an unknown reason"), is_io_error=False)
+    is_io_error = any(error in why for error in _IO_ERRORS)
+    end = why if len(why) <= _ERROR_CHARACTERS_MAX else f"…{why[1 - _ERROR_CHARACTERS_MAX :]}"
+    return BrokenOff(how=f"by an {'I/O error' if is_io_error else 'error'} ({end})", is_io_error=is_io_error)
 
 
 def result_warnings(result: Result) -> tuple[TargetWarning, ...]:

@@ -13,7 +13,7 @@ from durability.bench.cells import Cell
 from durability.bench.intervals import Spread, percentile, spread
 from durability.bench.measurement import DiskWork, Engine, Latencies, Round
 from durability.bench.result import CellRounds, Result
-from durability.bench.steady_state import Steady, steady
+from durability.bench.steady_state import BINS_MIN, Steady, steady
 from durability.formats.histogram import FineHistogram
 
 
@@ -71,6 +71,14 @@ class CellSummary:
     rule: Rule | None
     bin_s: float
     series: tuple[float, ...]
+
+    @property
+    def end_rate(self) -> float:
+        """Operations per second in the last third of a long series, of a shorter one over all rounds."""
+        if len(self.series) < BINS_MIN:
+            return 0.0 if self.rate is None else self.rate.median
+        last = self.series[-(len(self.series) // 3) :]
+        return sum(last) / len(last)
 
 
 def summarise(measured: CellRounds) -> CellSummary:

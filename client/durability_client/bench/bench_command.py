@@ -38,6 +38,7 @@ from durability.errors import (
 )
 from durability.formats.documents import to_json
 from durability_client.bench import cut_verdicts, kept_results, saved_results
+from durability_client.bench.cut_verdicts import FoundVerdicts
 from durability_client.bench.measure import workspace
 from durability_client.bench.progress_bar import Bar
 from durability_client.bench.report import comparison_screen, html_page, one_screen, terminal_tables
@@ -158,7 +159,7 @@ def show_kept(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareOptions:
-    """What the command line asks for. `verdicts_of`: runs and campaigns whose verdicts count, () for those
+    """What the command line asks for. `verdicts_of`: runs and campaigns whose clean cuts count, () for those
     that the server has of the drives. `clients`: whose runs count, by id or name, () if only one client has
     any. `endpoint`: the server, None if this machine has none."""
 
@@ -206,7 +207,7 @@ def _proofs(
     loaded = [result for _, result in labelled]
     if options.verdicts_of:
         named = cut_verdicts.named_verdicts(options.endpoint, options.verdicts_of, loaded)
-        return asyncio.run(named), ()
+        return _told(asyncio.run(named), err)
     for label, result in labelled:
         if why := unsearchable(result.facts):
             _say(f"durability: {label}: {why}; name them with --verdict-of RUN or CAMPAIGN", err)
@@ -215,6 +216,11 @@ def _proofs(
     except (PeerError, SetupError) as error:
         _say(f"durability: no verdicts of cuts: {error}", err)
         return (), ()
+    return _told(found, err)
+
+
+def _told(found: FoundVerdicts, err: TextIO) -> tuple[tuple[Proof | None, ...], tuple[str, ...]]:
+    """What was found, once what was left out has been said."""
     for note in found.notes:
         _say(f"durability: {note}", err)
     return found.proofs, found.notes

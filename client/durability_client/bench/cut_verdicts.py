@@ -1,7 +1,8 @@
 """What the server knows of the drives that were measured: verdicts of its campaigns and runs, by serial.
 
-Asks only; begins nothing and ends no run. Refuses a named run or campaign of other drives, and runs of a
-client that nobody named where several have runs on the drive.
+Asks only; begins nothing and ends no run. Refuses a named run or campaign of other drives, runs of a client
+that nobody named where several have runs on the drive, and to hide what is known against a drive behind what
+was named.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from durability import plain_text
@@ -35,13 +36,24 @@ from durability_client.link.endpoint import Endpoint
 from durability_client.link.questions import Questions
 
 SEARCH_S = 10.0  # a comparison waits no longer for what nobody asked for
+_CHOOSE = "choose with --client NAME"
 _Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundVerdicts:
+    """What the server knows of each drive, None for nothing. `notes`: what was left out, a sentence each:
+    campaigns that are older or cannot be read, and of a drive that several clients have runs on, whose."""
+
+    proofs: tuple[Proof | None, ...]
+    notes: tuple[str, ...]
 
 
 async def named_verdicts(
     endpoint: Endpoint, names: Sequence[str], measured: Sequence[Result]
-) -> tuple[Proof | None, ...]:
-    """What the runs and campaigns `names` say of the drives of `measured`, None where they say nothing.
+) -> FoundVerdicts:
+    """What the runs and campaigns `names` say of the drives of `measured`, and what else the server knows
+    against these: losses, and cuts without an outcome.
 
     Raises UsageError for a run or campaign without cuts, or of none of these drives; RefusedError, PeerError.
     """
@@ -58,16 +70,27 @@ async def named_verdicts(
                 ours = ", ".join(dict.fromkeys(_drives(result.facts) for result in measured))
                 raise UsageError(f"--verdict-of {name} is of {theirs}; the results are of {ours}")
             found += known
-    return tuple(proof_beside(result, found, named=True) for result in measured)
+        searched, notes = await _searched(questions, measured, (), "name its run with --verdict-of too")
+    more = [one for one in _against(searched) if one not in found]
+    return FoundVerdicts(proofs=tuple(_with(result, found, more) for result in measured), notes=notes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundVerdicts:
-    """What the server knows of each drive, None for nothing. `notes`: what was left out, a sentence each:
-    campaigns that are older or cannot be read, and of a drive that several clients have runs on, whose."""
+def _with(result: Result, named: Sequence[KnownDrive], more: Sequence[KnownDrive]) -> Proof | None:
+    """What is `named` beside `result`, and what `more` says against it unless it lost data already."""
+    proof = proof_beside(result, named, named=True)
+    return proof if proof and proof.word == "lost data" else proof_beside(result, [*named, *more], named=True)
 
-    proofs: tuple[Proof | None, ...]
-    notes: tuple[str, ...]
+
+def _against(known: Sequence[KnownDrive]) -> list[KnownDrive]:
+    """What of `known` speaks against a drive: losses, and cuts without an outcome but those of which a
+    campaign knows why it left them out."""
+    told = frozenset[str]().union(*(one.runs for one in known if one.is_campaign))
+    against = []
+    for one in known:
+        left = tuple(run for run in one.unanswered if run not in told)
+        if one.proof.losses or (one.proof.bound is None and (one.is_campaign or left)):
+            against.append(replace(one, unanswered=left))
+    return against
 
 
 async def found_verdicts(
@@ -76,20 +99,28 @@ async def found_verdicts(
     """What the newest campaigns of the server, and the runs of `clients`, say of the drives of `measured`;
     without `clients` those of the only client that has any. Raises PeerError, also where that takes too long:
     a search that was broken off may have missed a loss."""
-    known: list[KnownDrive] = []
-    notes: dict[str, None] = {}
     try:
         async with asyncio.timeout(SEARCH_S):
             with closing(Questions(endpoint)) as questions:
-                notes |= dict.fromkeys(await _look_at_campaigns(questions, measured, known))
-                for facts in _distinct(measured):
-                    of_runs = await verdicts_of_runs(questions, facts, clients)
-                    known += of_runs.known
-                    notes |= dict.fromkeys((*of_runs.left_out, *of_runs.unread))
+                known, notes = await _searched(questions, measured, clients, _CHOOSE)
     except TimeoutError as error:
         raise PeerError(f"the server at {endpoint} did not answer within {SEARCH_S:.0f} s") from error
     proofs = tuple(proof_beside(result, known, named=False) for result in measured)
-    return FoundVerdicts(proofs=proofs, notes=tuple(notes))
+    return FoundVerdicts(proofs=proofs, notes=notes)
+
+
+async def _searched(
+    questions: Questions, measured: Sequence[Result], clients: Collection[str], remedy: str
+) -> tuple[list[KnownDrive], tuple[str, ...]]:
+    """What the newest campaigns and the runs of `clients` say, and what was left out, in sentences. `remedy`:
+    how to choose one of several clients."""
+    known: list[KnownDrive] = []
+    notes = dict.fromkeys(await _look_at_campaigns(questions, measured, known))
+    for facts in _distinct(measured):
+        of_runs = await verdicts_of_runs(questions, facts, clients, remedy=remedy)
+        known += of_runs.known
+        notes |= dict.fromkeys((*of_runs.left_out, *of_runs.unread))
+    return known, tuple(notes)
 
 
 def _distinct(measured: Sequence[Result]) -> list[Facts]:
@@ -144,19 +175,24 @@ class VerdictsOfRuns:
 
 
 async def verdicts_of_runs(
-    questions: Questions, facts: Facts, clients: Collection[str], told: Collection[str] = ()
+    questions: Questions,
+    facts: Facts,
+    clients: Collection[str],
+    told: Collection[str] = (),
+    *,
+    remedy: str = _CHOOSE,
 ) -> VerdictsOfRuns:
     """A loss on the drives of `facts`, since one is enough if its stack sent flushes, and of each series and
     class of cuts the newest run that lost nothing or has no outcome; of `clients`, or of the only client that
-    has runs on them. `told`: runs whose losses are known already. Nothing of drives that are
-    `unsearchable`."""
+    has runs on them. `told`: runs whose losses are known already; `remedy`: how to choose one of several
+    clients. Nothing of drives that are `unsearchable`."""
     if unsearchable(facts):
         return VerdictsOfRuns(known=[], left_out=(), unread=())
     marks = tuple(sorted(marks_of(facts)))
     rows = (await questions.request(ListClaims(drives=marks), Listing)).rows
     choice = choose([claim_from_row(row) for row in rows], clients, plain_text.as_line(_drives(facts)))
     known, unread_runs = await looked_up(questions, in_runs(choice.taken, facts, told))
-    left_out = (f"{choice.note}; choose with --client NAME",) if choice.note else ()
+    left_out = (f"{choice.note}; {remedy}",) if choice.note else ()
     return VerdictsOfRuns(known=known, left_out=left_out, unread=unread_runs)
 
 

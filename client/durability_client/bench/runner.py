@@ -22,7 +22,7 @@ from durability.bench.catalogue import Mode
 from durability.bench.cells import Cell
 from durability.bench.hashed_serials import hash_serials
 from durability.bench.measurement import Engine, Idle, Round
-from durability.bench.result import SCHEMA, CellRounds, Result
+from durability.bench.result import INTERRUPTED, SCHEMA, SIGNALLED, CellRounds, Result
 from durability.errors import DurabilityError, TargetError
 from durability.formats.documents import escaped
 from durability.formats.facts import Facts, Moment
@@ -417,7 +417,7 @@ def _words(code: int, text: str) -> str:
 
 def _stopped(ending: BaseException) -> str:
     if isinstance(ending, KeyboardInterrupt):
-        return "interrupted (Ctrl-C)"
+        return INTERRUPTED
     if isinstance(ending, SystemExit):
-        return "ended by a signal"
+        return SIGNALLED
     return str(ending)

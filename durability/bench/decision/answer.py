@@ -1,23 +1,27 @@
 """The answer of a comparison: which of two drives to take, how much faster it is, and whether that is proven.
 
 Speed never decides alone: a drive that ignores flushes always wins. So a drive that lost data is not to be
-taken, nor a set-up whose commits are suspicious, one that no cuts have proven is not to be taken yet, and
-only then the faster one is, if it is faster by more than two runs of one drive have differed by. Refuses a
-ratio without its caveat unless both drives are proven, to say that there is no difference where there were
-too few rounds to see one, and to advise on two results of one drive.
+taken, nor a set-up whose commits are suspicious, one whose measurement was broken off or that no cuts have
+proven is not to be taken yet, and only then the faster one is, if it is faster by more than two runs of one
+drive have differed by. Short rounds show what a burst gets, a load that was held what is left once a fast
+cache is full: neither decides against the other. Refuses a ratio without its caveat unless both drives are
+proven, to say that there is no difference where there were too few rounds to see one, and to advise on two
+results of one drive.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from types import MappingProxyType
-from typing import TypeGuard
 
 from durability.bench.decision.proof import Proof
 from durability.bench.intervals import Ratio
 from durability.bench.plausibility import Code
-from durability.units import counted, multiple
+from durability.bench.result_warnings import BrokenOff
+from durability.units import counted, multiple, ratio_text
 
 # Of the one rate to the other, from which on a drive is taken for it. Two runs of one drive have differed by
 # 14 and by 34 % on a machine that shares its host (docs/explanation/bench-on-drives.md), and no result says
@@ -34,18 +38,22 @@ SUSPICIONS: Mapping[Code, str] = MappingProxyType(
 _FIND_OUT = "find out why they have none"
 _ONCE_MORE = "Measure once more to be sure"
 _AGAIN = "Measure both again without --quick"
+_NOT_IN_BOTH = "no cell that commits was measured in both"
+_NOT_IN_ALL = "no cell that commits was measured in all of them"
+_IN_SHORT_ROUNDS = "in short rounds"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """One result of a comparison: its label, and what cuts said of its drive, None if there were none.
     `suspicion`: what its own commits did that they must not, as the end of a sentence with "it"; "" for
-    nothing. `drive`: the number of its drive, the same in all results of it, None if it has no serial of its
-    own; `serials`: of the drives below its target."""
+    nothing. `broken_off`: what ended its measurement early. `drive`: the number of its drive, the same in all
+    results of it, None if it has no serial of its own; `serials`: of the drives below its target."""
 
     label: str
     proof: Proof | None
     suspicion: str = ""
+    broken_off: BrokenOff | None = None
     drive: int | None = None
     serials: tuple[str, ...] = ()
 
@@ -90,20 +98,107 @@ class Candidate:
         return "cut its power before you take it"
 
 
-def answer(first: Candidate, other: Candidate, ratio: Ratio | None) -> str:
-    """The sentences on two candidates; `ratio`: commits per second of `other` as a share of those of `first`,
-    None if no cell that commits was measured in both."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldLoad:
+    """A load that two results held: `text` says whose and for how long, `rates` are their commits per second
+    at its end."""
+
+    text: str
+    rates: tuple[float, float]
+
+    @property
+    def has_lead(self) -> bool:
+        """Whether one rate is so much higher that it counts."""
+        slow, fast = sorted(self.rates)
+        return fast > 0 and fast >= TIMES_MIN * slow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lead:
+    """Where one result commits so much faster that it is taken for it: whether that is the second, how many
+    times as fast it is (infinity if the slower one did not commit), and in which load."""
+
+    is_of_second: bool
+    times: float
+    where: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speeds:
+    """How fast a second result commits compared with a first. `short`: its rate in short rounds as a share of
+    the first's, None if no cell that commits was measured so in both. `held`: loads that both held."""
+
+    short: Ratio | None
+    held: tuple[HeldLoad, ...] = ()
+
+    @property
+    def leads(self) -> tuple[_Lead, ...]:
+        """Where one is faster by so much that it counts: in short rounds first."""
+        return tuple(self._leads())
+
+    def _leads(self) -> Iterator[_Lead]:
+        short = self.short
+        if short is not None and short.is_shown and _times(short) >= TIMES_MIN:
+            yield _Lead(is_of_second=short.value > 1, times=_times(short), where=_IN_SHORT_ROUNDS)
+        for load in self.held:
+            if load.has_lead:
+                slow, fast = sorted(load.rates)
+                times = fast / slow if slow else math.inf
+                where = f"at the end of {load.text}"
+                yield _Lead(is_of_second=load.rates[1] == fast, times=times, where=where)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether any cell that commits was measured in both."""
+        return self.short is not None or bool(self.held)
+
+    @property
+    def depends_on_load(self) -> bool:
+        """Whether the first is the faster one in some load, and the second in another."""
+        return len({lead.is_of_second for lead in self.leads}) > 1
+
+    @property
+    def decides(self) -> bool:
+        """Whether one of them is to be taken for its speed."""
+        return bool(self.leads) and not self.depends_on_load
+
+    @property
+    def is_for_second(self) -> bool:
+        """Whether that one is the second."""
+        return self.decides and self.leads[0].is_of_second
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there were too few rounds to say if there is a difference."""
+        short = self.short
+        return short is not None and not (short.has_interval or short.apart or self.leads)
+
+    @property
+    def has_few_rounds(self) -> bool:
+        """Whether there were too few rounds for an interval."""
+        return self.short is not None and not self.short.has_interval
+
+
+def answer(first: Candidate, other: Candidate, speeds: Speeds) -> str:
+    """The sentences on two candidates; `speeds`: of `other` compared with `first`."""
     if first.is_of_the_drive_of(other):
-        return _of_one_drive(first, other, ratio)
+        return _of_one_drive(first, other, speeds)
     if first.is_out or other.is_out:
         return _with_a_loser(first, other)
+    if broken := _on_broken_off([first, other]):
+        return _sentences(f"Do not choose yet: {broken[0]}", *broken[1:])
     if first.is_proven and other.is_proven:
-        return _with_both(first, other, ratio)
+        return _with_both(first, other, speeds)
     if first.is_proven or other.is_proven:
-        return _with_one(first, other, ratio)
-    but = "and" if _is_open(ratio) else "but"
-    head = f"Do not choose yet: {_speed(first, other, ratio)}, {but} neither is proven"
-    again = [_AGAIN] if _is_open(ratio) else []
+        return _with_one(first, other, speeds)
+    return _with_none(first, other, speeds)
+
+
+def _with_none(first: Candidate, other: Candidate, speeds: Speeds) -> str:
+    """Neither of them is proven: what is missing."""
+    but = "and" if speeds.is_open or speeds.depends_on_load else "but"
+    head = f"Do not choose yet: {_speed(first, other, speeds)}, {but} neither is proven"
+    again = [_AGAIN] if speeds.is_open else []
     if first.proof is None and other.proof is None:
         return _sentences(head, "Cut the power of both", *again)
     unlike = [one.label for one in (first, other) if one.proof is not None and one.proof.but]
@@ -115,47 +210,57 @@ def answer(first: Candidate, other: Candidate, ratio: Ratio | None) -> str:
     return _sentences(f"{head}: {states}", *advice, *again)
 
 
-def choice(candidates: Sequence[Candidate], between: Callable[[int, int], Ratio | None]) -> str:
+def choice(candidates: Sequence[Candidate], between: Callable[[int, int], Speeds]) -> str:
     """The sentence that closes the answers on three candidates or more, each of which is on a pair; "" for
-    two. `between`: for two numbers of candidates, commits per second of the one as a share of the other's."""
+    two. `between`: for two numbers of candidates, the speeds of the second compared with the first."""
     if len(candidates) < 3:
         return ""
-    head = f"Of all {len(candidates)}"
     if all(one.is_of_the_drive_of(candidates[0]) for one in candidates):
         return _sentences(f"All {len(candidates)} results are of {_one_drive(candidates[0])}")
-    notes = _of_shared_drives(candidates)
+    if broken := _on_broken_off([one for one in candidates if not one.is_out]):
+        said, *advice = f"do not choose yet: {broken[0]}", *broken[1:]
+    else:
+        said, *advice = _chosen(candidates, between)
+    return _sentences(f"Of all {len(candidates)}, {said}", *_of_shared_drives(candidates), *advice)
+
+
+def _chosen(candidates: Sequence[Candidate], between: Callable[[int, int], Speeds]) -> list[str]:
+    """Which to take of all, as the end of a sentence, and what to do about it, in sentences."""
     left = [number for number, one in enumerate(candidates) if not one.is_out]
     proven = [number for number in left if candidates[number].is_proven]
     if not proven:
-        word = "none is proven: do not choose yet" if left else "take none"
-        return _sentences(f"{head}, {word}", *notes)
+        return ["none is proven: do not choose yet" if left else "take none"]
 
-    def labels(numbers: Sequence[int]) -> str:
-        return _listed([candidates[number].label for number in numbers], "or")
+    def labels(numbers: Sequence[int], last: str = "or") -> str:
+        return _listed([candidates[number].label for number in numbers], last)
 
     def is_faster(one: int, other: int) -> bool:
         """By so much that it is taken for it."""
-        found = between(one, other)
-        return _differs(found) and found.value > 1
+        return between(other, one).is_for_second
 
-    best = [one for one in proven if not any(is_faster(other, one) for other in proven)]
+    best = [one for one in proven if not any(is_faster(other, one) for other in proven)] or proven
     faster = [one for one in left if one not in proven and all(is_faster(one, other) for other in best)]
     pairs = [between(one, other) for one in best for other in left if one != other]
-    if any(map(_is_open, pairs)):
-        notes.append("Some had too few rounds to tell their speeds apart: measure again without --quick")
-    elif any(found is not None and not found.has_interval for found in pairs):
-        notes.append(_ONCE_MORE)
+    advice = []
+    if any(pair.is_open for pair in pairs):
+        advice.append("Some had too few rounds to tell their speeds apart: measure again without --quick")
+    elif any(pair.has_few_rounds for pair in pairs):
+        advice.append(_ONCE_MORE)
     if faster:
         verb = "commits" if len(faster) == 1 else "commit"
-        return _sentences(
-            f"{head}, take {labels(best)} unless cuts prove {labels(faster)}, which {verb} faster", *notes
-        )
-    if len(best) > 1:
-        decides = ", and no difference in speed decides between them"
-        why = "they are proven" + ("" if any(map(_is_open, pairs)) else decides)
-    else:
+        return [f"take {labels(best)} unless cuts prove {labels(faster)}, which {verb} faster", *advice]
+    if len(best) == 1:
         why = "only it is proven" if len(proven) == 1 else "it is the fastest that is proven"
-    return _sentences(f"{head}, take {labels(best)}: {why}", *notes)
+        return [f"take {labels(best)}: {why}", *advice]
+    rivals = [between(one, other) for one, other in combinations(best, 2)]
+    if not any(pair.is_known for pair in rivals):
+        return [f"speed chooses none: {_NOT_IN_ALL}", f"{labels(best, 'and')} are proven", *advice]
+    why = ", and no difference in speed decides between them"
+    if any(pair.depends_on_load for pair in rivals):
+        why = ", and which of them is faster depends on the load"
+    elif any(pair.is_open for pair in pairs):
+        why = ""
+    return [f"take {labels(best)}: they are proven{why}", *advice]
 
 
 def _of_shared_drives(candidates: Sequence[Candidate]) -> list[str]:
@@ -186,7 +291,24 @@ def caveat(candidates: Sequence[Candidate], headlines: Sequence[str]) -> str:
     return _sentences(*parts)
 
 
-def _of_one_drive(first: Candidate, other: Candidate, ratio: Ratio | None) -> str:
+def _on_broken_off(candidates: Sequence[Candidate]) -> list[str]:
+    """Whose measurement was broken off, and what to do about it, in sentences; [] if nobody's was."""
+    broken = [(one.label, one.broken_off) for one in candidates if one.broken_off is not None]
+    if not broken:
+        return []
+    (label, found), *others = broken
+    more = "".join(f", and that of {other} {each.how}" for other, each in others)
+    advice = [f"Measure {_listed([one for one, _ in broken], 'and')} again"]
+    if failed := [one for one, each in broken if each.is_io_error]:
+        whose = _listed(failed, "and")
+        advice.append(
+            f"An I/O error may be a fault of the drive of {whose}, its cable or its port: look for it in the"
+            " kernel's log first"
+        )
+    return [f"the measurement of {label} was broken off {found.how}{more}", *advice]
+
+
+def _of_one_drive(first: Candidate, other: Candidate, speeds: Speeds) -> str:
     """What two runs, or two set-ups, of one drive show. There is nothing to choose between."""
     head = f"Both results are of {_one_drive(first)}"
     if first.is_out or other.is_out:
@@ -196,15 +318,17 @@ def _of_one_drive(first: Candidate, other: Candidate, ratio: Ratio | None) -> st
         return _sentences(
             head, *parts, *(f"{one.label} {one.state}" for one in (first, other) if not one.is_out)
         )
+    if broken := _on_broken_off([first, other]):
+        return _sentences(f"{head}, and {broken[0]}", *broken[1:])
     if first.state == other.state:
         known = f"It {first.state}"
     else:
         known = f"{first.label} {first.state}, {other.label} {other.state}"
     return _sentences(
-        f"{head}: {_speed(first, other, ratio)}",
-        *(["The ratio is between two runs or set-ups of it"] if ratio is not None else []),
+        f"{head}: {_speed(first, other, speeds)}",
+        *(["The ratio is between two runs or set-ups of it"] if speeds.is_known else []),
         known,
-        *([_AGAIN] if _is_open(ratio) else []),
+        *([_AGAIN] if speeds.is_open else []),
     )
 
 
@@ -215,37 +339,42 @@ def _one_drive(one: Candidate) -> str:
     return f"the same drives (serials {', '.join(one.serials[:2])}{more})"
 
 
-def _with_both(first: Candidate, other: Candidate, ratio: Ratio | None) -> str:
+def _with_both(first: Candidate, other: Candidate, speeds: Speeds) -> str:
     cuts = f"in {_cuts(first):,} and {_cuts(other):,} cuts"
-    if _is_open(ratio):
-        return _sentences(f"Both are proven, {cuts}, but {_speed(first, other, ratio)}", _AGAIN)
-    if not _differs(ratio):
-        return _sentences(f"Take either: {_speed(first, other, ratio)}, and both are proven, {cuts}")
-    fast = first if ratio.value < 1 else other
-    speed = _speed(first, other, ratio, "it")
-    return _sentences(f"Take {fast.label}: {speed}, and both are proven, {cuts}", *_once_more(ratio))
+    speed = _speed(first, other, speeds)
+    if not speeds.is_known:
+        return _sentences(f"Not compared: {speed}", f"Both are proven, {cuts}")
+    if speeds.is_open:
+        return _sentences(f"Both are proven, {cuts}, but {speed}", _AGAIN)
+    if speeds.depends_on_load:
+        return _sentences(f"Choose by your load: {speed}", f"Both are proven, {cuts}")
+    if not speeds.decides:
+        return _sentences(f"Take either: {speed}, and both are proven, {cuts}")
+    fast = other if speeds.is_for_second else first
+    speed = _speed(first, other, speeds, "it")
+    return _sentences(f"Take {fast.label}: {speed}, and both are proven, {cuts}", *_once_more(speeds))
 
 
-def _with_one(first: Candidate, other: Candidate, ratio: Ratio | None) -> str:
+def _with_one(first: Candidate, other: Candidate, speeds: Speeds) -> str:
     """One of them is proven: it is taken unless the other one is faster."""
     proven, left = (first, other) if first.is_proven else (other, first)
-    speed, state = _speed(first, other, ratio), f"{left.label} {left.state}"
-    if _is_open(ratio):
+    speed, state = _speed(first, other, speeds), f"{left.label} {left.state}"
+    if speeds.is_open:
         return _sentences(f"Take {proven.label}: it {proven.state}, but {speed}", state, _AGAIN)
-    if not _differs(ratio):
+    only = f"Only {proven.label} is proven, in {counted(_cuts(proven), 'cut')}"
+    if speeds.depends_on_load:
+        return _sentences(only, speed, f"{state}: {left.advice}")
+    if not speeds.decides:
         return _sentences(f"Take {proven.label}: it {proven.state}, and {speed}", state)
-    if (ratio.value > 1) == (proven is other):
-        faster = _speed(first, other, ratio, "it")
-        return _sentences(f"Take {proven.label}: {faster}, and {proven.state}", state, *_once_more(ratio))
-    return _sentences(
-        f"Only {proven.label} is proven, in {counted(_cuts(proven), 'cut')}",
-        f"{speed}, but {state}: {left.advice}",
-    )
+    if speeds.is_for_second == (proven is other):
+        faster = _speed(first, other, speeds, "it")
+        return _sentences(f"Take {proven.label}: {faster}, and {proven.state}", state, *_once_more(speeds))
+    return _sentences(only, f"{speed}, but {state}: {left.advice}")
 
 
-def _once_more(ratio: Ratio) -> list[str]:
+def _once_more(speeds: Speeds) -> list[str]:
     """The advice where a drive is taken for what few rounds showed."""
-    return [] if ratio.has_interval else [_ONCE_MORE]
+    return [_ONCE_MORE] if speeds.has_few_rounds else []
 
 
 def _with_a_loser(first: Candidate, other: Candidate) -> str:
@@ -253,48 +382,63 @@ def _with_a_loser(first: Candidate, other: Candidate) -> str:
         return _sentences(f"Take neither: {first.label} {first.fault}, and {other.label} {other.fault}")
     out, left = (first, other) if first.is_out else (other, first)
     head = f"Do not take {out.label}: it {out.fault}"
+    if broken := _on_broken_off([left]):
+        return _sentences(head, f"But {broken[0]}", *broken[1:])
     if left.is_proven:
         return _sentences(head, f"Take {left.label}: it {left.state}")
     return _sentences(head, f"{left.label} {left.state}: {left.advice}")
 
 
-def _speed(first: Candidate, other: Candidate, ratio: Ratio | None, subject: str = "") -> str:
+def _speed(first: Candidate, other: Candidate, speeds: Speeds, subject: str = "") -> str:
     """How fast one commits compared with the other; `subject`: in the place of the faster one's label."""
-    if ratio is None:
-        return "no cell that commits was measured in both"
-    if _is_open(ratio):
+    if not speeds.is_known:
+        return _NOT_IN_BOTH
+    if speeds.is_open:
         return f"{first.label} and {other.label} had too few rounds to tell their speeds apart"
-    if not _is_shown(ratio):
-        return f"no difference in speed is shown between {first.label} and {other.label}"
+    if not speeds.leads:
+        return _without_a_lead(first, other, speeds)
+    lead = speeds.leads[0]
+    if speeds.depends_on_load:
+        against = next(one for one in speeds.leads if one.is_of_second != lead.is_of_second)
+        return f"{_led(first, other, lead)} {lead.where}, but {_led(first, other, against)} {against.where}"
+    said = _led(first, other, lead, subject)
+    if lead.where != _IN_SHORT_ROUNDS:
+        return f"{said} {lead.where}"
+    return f"{said} (in too few rounds to be sure)" if speeds.has_few_rounds else said
+
+
+def _led(first: Candidate, other: Candidate, lead: _Lead, subject: str = "") -> str:
+    """Who leads, and by how much."""
+    fast, slow = (other, first) if lead.is_of_second else (first, other)
+    if math.isinf(lead.times):
+        return f"{subject or fast.label} commits and {slow.label} does not"
+    return f"{subject or fast.label} commits {multiple(lead.times)} times as fast as {slow.label}"
+
+
+def _without_a_lead(first: Candidate, other: Candidate, speeds: Speeds) -> str:
+    pair, ratio = f"between {first.label} and {other.label}", speeds.short
+    if ratio is None:
+        return f"no large difference in speed is shown {pair} at the end of {speeds.held[0].text}"
+    if not ratio.is_shown:
+        return f"no difference in speed is shown {pair}"
     fast, slow = (other, first) if ratio.value > 1 else (first, other)
-    if not _is_large(ratio):
-        share = _times(ratio) - 1
-        words = f"{share:.0%}" if share >= 0.01 else "under 1%"
-        as_much = "and two runs of one drive have differed by as much"
-        return f"{fast.label} commits {words} faster than {slow.label}, {as_much}"
-    unsure = "" if ratio.has_interval else " (in too few rounds to be sure)"
-    who = subject or fast.label
-    return f"{who} commits {multiple(_times(ratio))} times as fast as {slow.label}{unsure}"
+    share = _times(ratio) - 1
+    words = f"{share:.0%}" if share >= 0.01 else "under 1%"
+    as_much = "and two runs of one drive have differed by as much"
+    return f"{fast.label} commits {words} faster than {slow.label}, {as_much}"
 
 
-def _differs(ratio: Ratio | None) -> TypeGuard[Ratio]:
-    """Whether there is a difference for which a drive is taken."""
-    return ratio is not None and _is_shown(ratio) and _is_large(ratio)
-
-
-def _is_shown(ratio: Ratio) -> bool:
-    """Whether the rounds show a difference: by the interval, or where there are too few for one by none of
-    the one lying among those of the other."""
-    return ratio.shows_difference if ratio.has_interval else ratio.apart
-
-
-def _is_open(ratio: Ratio | None) -> bool:
-    """Whether there were too few rounds to say if there is a difference."""
-    return ratio is not None and not ratio.has_interval and not ratio.apart
-
-
-def _is_large(ratio: Ratio) -> bool:
-    return _times(ratio) >= TIMES_MIN
+def fading(first: Candidate, other: Candidate, speeds: Speeds) -> str:
+    """A sentence if the lead that one has in short rounds is none in a load that both held, else ""."""
+    load = next((one for one in speeds.held if all(one.rates) and not one.has_lead), None)
+    if load is None or not speeds.leads or speeds.leads[0].where != _IN_SHORT_ROUNDS:
+        return ""
+    second, slow, fast = speeds.leads[0].is_of_second, *load.rates
+    if not second:
+        slow, fast = fast, slow
+    leader, rival = (other, first) if second else (first, other)
+    times = f"{ratio_text(fast / slow)} times as fast as {rival.label}"
+    return f"at the end of {load.text}, {leader.label} commits only {times}"
 
 
 def _times(ratio: Ratio) -> float:

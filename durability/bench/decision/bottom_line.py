@@ -23,7 +23,7 @@ from durability.bench.decision import published_drives
 from durability.bench.plausibility import Code, Controls, Plausibility, controls_of, plausibility
 from durability.bench.result import Result
 from durability.bench.result_warnings import result_warnings
-from durability.bench.steady_state import RANGE_MAX, Steadiness, beyond
+from durability.bench.steady_state import RANGE_MAX, THIRD_MIN, Steadiness, beyond
 from durability.bench.summary import CellSummary, summarise
 from durability.formats.facts import TargetWarning
 from durability.units import counted, duration, few_digits, format_size
@@ -190,7 +190,7 @@ def _speed(summary: CellSummary | None) -> Speed | None:
 
 def _steady(result: Result, measured: Sequence[CellSummary]) -> tuple[Steadiness, str]:
     """The word on the commits that were held for long, else on `measured`, and why."""
-    held = [summarise(one) for one in result.held() if one.engine == "durability" and one.cell.sync != "none"]
+    held = held_commits(result)
     judged = held or measured
     if not judged:
         return "not judged", "no cell that commits was measured"
@@ -207,11 +207,41 @@ def _steady(result: Result, measured: Sequence[CellSummary]) -> tuple[Steadiness
     return word, "; ".join(said)
 
 
+def held_commits(result: Result) -> list[CellSummary]:
+    """The loads of commits that were held for long."""
+    return [summarise(one) for one in result.held() if one.engine == "durability" and one.cell.sync != "none"]
+
+
+def seconds_of(held: CellSummary) -> str:
+    """How long a load was held, in words."""
+    return f"{len(held.series) * held.bin_s:,.0f} s"
+
+
+def fallen(label: str, held: Sequence[CellSummary]) -> str:
+    """A sentence on that of the loads that the result `label` held whose rate lasted the least, "" if the
+    rates of all of them lasted."""
+    unsteady = [one for one in held if one.steady.word == "NOT STEADY"]
+    if not unsteady:
+        return ""
+    one = min(unsteady, key=lambda one: 1.0 if one.steady.last_third is None else one.steady.last_third)
+    by = "" if (who := writers_of(one.cell)) == "1 writer" else f" by {who}"
+    share = one.steady.last_third
+    if share is not None and share < THIRD_MIN:
+        fell = f"fell to {beyond(share, THIRD_MIN).replace('%', ' %')}"
+    else:
+        fell = f"was not steady: {one.steady.reason.partition(';')[0]}"
+    return f"held for {seconds_of(one)}{by}, {label}'s rate {fell}"
+
+
+def writers_of(cell: Cell) -> str:
+    """Who commits in it, in words."""
+    size = "" if cell.block_bytes == HEADLINE.block_bytes else f" of {format_size(cell.block_bytes)}"
+    return f"{counted(cell.jobs, 'writer')}{size}"
+
+
 def _why(one: CellSummary, *, held: bool) -> str:
-    found, size_bytes = one.steady, one.cell.block_bytes
-    writers = counted(one.cell.jobs, "writer")
-    writers += "" if size_bytes == HEADLINE.block_bytes else f" of {format_size(size_bytes)}"
-    seconds = f" for {len(one.series) * one.bin_s:,.0f} s" if held else ""
+    found, writers = one.steady, writers_of(one.cell)
+    seconds = f" for {seconds_of(one)}" if held else ""
     if found.word == "steady":
         differ = ": windows differ by " if held else _DIFFER
         return f"{writers}{seconds}{differ}{found.range_share:.0%}{_OF_MEAN}"

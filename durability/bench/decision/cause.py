@@ -2,16 +2,17 @@
 
 W is a direct write, C the same write and its sync (see `plausibility`), so C - W is what the flush costs. The
 difference of two C is split into the write and the flush. Refuses to name a cause where a control is missing
-or disturbed, where the rounds overlap, where the difference is small, or where the rates say otherwise; and
-to blame the flush of a drive that got none.
+or disturbed, where the rounds are few or overlap, where the difference is small, or where the rates do not
+show it; to blame the flush of a drive that got none; and to explain a difference by what both have.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from durability.bench.catalogue import COMMIT_CONTROL, WRITE_CONTROL
 from durability.bench.decision.proof import Proof
-from durability.bench.intervals import Ratio
+from durability.bench.intervals import APART_ROUNDS_MIN, Ratio
 from durability.bench.plausibility import (
     REACHES,
     Code,
@@ -31,13 +32,14 @@ SHARE_MIN = 0.5  # of the difference, for a part to be its cause
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of two results: W, F0 and C in nanoseconds, medians, F0 None if not measured; `c_range`: of the
-    rounds' medians of C."""
+    """One of two results: W, F0 and C in nanoseconds, medians, F0 None if not measured; `w_range` and
+    `c_range`: of the rounds' medians of W and C."""
 
     label: str
     write_ns: float
     flush_ns: float | None
     commit_ns: float
+    w_range: tuple[float, float]
     c_range: tuple[float, float]
     code: Code
     proof: Proof | None
@@ -49,11 +51,10 @@ def cause(
     ratio: Ratio | None = None,
 ) -> str:
     """The sentence on two results, each with its label and what cuts said; "" if the figures carry none, or
-    contradict `ratio`: commits per second of `other` as a share of those of `first`, if it was measured."""
-    if ratio is not None and ratio.low is not None and not ratio.shows_difference:
-        return ""
+    if `ratio` does not show that difference: commits per second of `other` as a share of those of `first`, if
+    it was measured."""
     sides = [side for one in (first, other) if (side := _side(*one)) is not None]
-    if len(sides) < 2:
+    if len(sides) < 2 or (ratio is not None and not ratio.is_shown):
         return ""
     fast, slow = sorted(sides, key=lambda side: side.commit_ns)
     if ratio is not None and (ratio.value > 1) != (fast is sides[1]):
@@ -66,13 +67,14 @@ def cause(
     share = (difference_ns - write_ns) / difference_ns
     took = f"{duration(slow.commit_ns)} against {duration(fast.commit_ns)}"
     head = f"A commit of {slow.label} takes {multiple(times)} times as long as one of {fast.label} ({took})"
+    wrote = f"{duration(slow.write_ns)} against {duration(fast.write_ns)}"
     if share < SHARE_MIN:
-        wrote = f"{duration(slow.write_ns)} against {duration(fast.write_ns)}"
+        if fast.w_range[1] >= slow.w_range[0]:
+            return ""
         part = f"{min(1.0, 1 - share):.0%}"
         return f"{head}: {part} of the difference is the write itself ({wrote}), not the flush"
     although = ""
-    if write_ns < 0:
-        wrote = f"{duration(slow.write_ns)} against {duration(fast.write_ns)}"
+    if slow.w_range[1] < fast.w_range[0]:
         although = f", although the write alone of {slow.label} is faster ({wrote})"
     part = "all" if share >= 1 else f"{share:.0%}"
     said = f"{head}: {part} of the difference is the flush{_explained(fast, slow)}{although}"
@@ -89,20 +91,25 @@ def _side(label: str, result: Result, proof: Proof | None) -> Side | None:
     disturbed = held_back or more_written(controls) is not None
     if disturbed or (code != "no-flush-sent" and doubts(controls)):
         return None
-    (times,) = (one for one in control_times(result) if one.symbol == "C")
+    if any(len(result.rounds_of(cell.name)) < APART_ROUNDS_MIN for cell in (WRITE_CONTROL, COMMIT_CONTROL)):
+        return None
+    ranges = {one.symbol: (one.least_ns, one.most_ns) for one in control_times(result)}
     return Side(
         label=label,
         write_ns=controls.write_ns,
         flush_ns=controls.flush_ns,
         commit_ns=controls.commit_ns,
-        c_range=(times.least_ns, times.most_ns),
+        w_range=ranges["W"],
+        c_range=ranges["C"],
         code=code,
         proof=proof,
     )
 
 
 def _explained(fast: Side, slow: Side) -> str:
-    """What makes the flush dear on one side and cheap on the other, where the plausibility tells."""
+    """What makes the flush dear on one side and cheap on the other, where the plausibility tells these."""
+    if fast.code == slow.code:
+        return ""
     parts = []
     if fast.code == "flush-no-media-work":
         assert fast.flush_ns is not None, "the verdict rests on it"

@@ -14,12 +14,17 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveClass:
     """Drives of one kind: `name` as people say it, `short` for a label of at most 14 characters; the
-    published range in commits per second."""
+    published range in commits per second, its ends rounded to two digits."""
 
     name: str
     short: str
     low: float
     high: float
+
+    def holds(self, rate: float) -> bool:
+        """Whether a rate lies in the range once it has two digits as well: else the very drives from which
+        the range was taken would lie outside of it."""
+        return self.low <= float(f"{rate:.1e}") <= self.high
 
 
 KINDS = (
@@ -34,7 +39,7 @@ KINDS = (
 
 def kinds_at(rate: float) -> tuple[DriveClass, ...]:
     """The kinds whose published drives commit at `rate` per second; () between two ranges and beyond all."""
-    return tuple(kind for kind in KINDS if kind.low <= rate <= kind.high)
+    return tuple(kind for kind in KINDS if kind.holds(rate))
 
 
 def standing(rate: float) -> str:

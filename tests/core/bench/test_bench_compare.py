@@ -13,6 +13,8 @@ from durability.bench.catalogue import (
     FLUSH_CONTROL,
     FSYNC,
     HEADLINE,
+    HELD,
+    HELD_COMMIT,
     PACED,
     PROBE,
     QUICK,
@@ -28,6 +30,7 @@ from durability.bench.result import Medium, Result
 from durability.errors import UsageError
 from durability.formats.documents import to_json
 from durability.units import multiple
+from tests.core.acceptance.samples import HONEST, accept_result
 from tests.core.bench.results import Device, drive, facts, simulate
 
 CELLS = (*STANDARD[:3], *(cell for cell in STANDARD if cell.group in ("controls", "flush ladder")))
@@ -124,7 +127,12 @@ def test_results_without_a_cell_in_common_are_refused(changes: dict[str, Any]) -
     """One sentence, and no figure."""
     found = compared(run(), run(SLOW, **changes))
     assert found.refusals == ("no cell was measured in all results",)
-    assert found.rows == () and found.answers != ()
+    assert found.rows == () and found.causes == ("",)
+    proof = Proof(cuts=59, losses=0, bound=0.0496, cut_class="power", source="campaign x", lost_in="")
+    proven = compare([("a", run()), ("b", other_drive(SLOW, **changes))], [proof, proof])
+    for one in (found, proven):  # however well both are proven, neither is called as good as the other
+        assert one.answers == ("Not compared: no cell was measured in all results.",)
+        assert comparison_document(one)["answers"] == list(one.answers)
 
 
 def test_one_cause_of_refusal_is_one_line() -> None:
@@ -134,6 +142,14 @@ def test_one_cause_of_refusal_is_one_line() -> None:
     (refusal,) = found.refusals
     assert refusal.startswith("no cell is the same measurement in all results: the definition of ")
     assert f"and of {len(CELLS) - 1} other cells differs (block_bytes)" in refusal
+
+
+def test_controls_that_are_not_the_same_carry_no_cause() -> None:
+    """Two writers commit otherwise than one, and the rest of the cells may be alike."""
+    controls = tuple(replace(cell, jobs=2) if cell.group == "controls" else cell for cell in CELLS)
+    found = compared(run(), run(SLOW, cells=controls))
+    assert found.rows and found.causes == ("",)
+    assert compared(run(), run(SLOW)).causes != ("",)
 
 
 def test_ratios_are_given_across_plausibilities_with_one_caveat() -> None:
@@ -411,6 +427,134 @@ def test_a_pace_does_not_decide() -> None:
     found = compared(one, other)
     assert found.rows[0].basis == "rate" and deciding_row(found.rows) is None
     assert "no cell that commits was measured in both" in found.answers[0]
+
+
+PROVEN = Proof(cuts=59, losses=0, bound=0.0495, cut_class="power", source="campaign x", lost_in="")
+
+
+def held(*rates: float, falls_to: float = 1.0, device: Device = Device(), number: int = 1) -> Result:  # noqa: B008
+    """A result of `bench --accept` on a drive of its own, whose held loads begin at these rates."""
+    loads = {cell.name: rate for cell, rate in zip(HELD, rates, strict=False)}
+    where = facts(drives=(drive(serial=f"S4X-000{number}"),))
+    return accept_result(device, rates=loads, falls_to=falls_to, facts=where)
+
+
+STEADY = held(2000.0, 900.0, device=HONEST)
+
+
+def decided(*results: Result) -> Comparison:
+    return compare(list(zip("AB", results, strict=True)), [PROVEN, PROVEN])
+
+
+def only_held(result: Result) -> Result:
+    cells = tuple(one for one in result.cells if one.cell.group == "sustained")
+    return replace(result, cells=cells, order=tuple(range(len(cells))))
+
+
+@pytest.mark.slow
+def test_a_drive_that_collapses_under_load_is_not_taken() -> None:
+    """Its short rounds are 16 times as fast, and it is left with a thirteenth of the other's rate: the answer
+    says both, and one line how far it fell, in the JSON too. The mean of the load would hide that."""
+    found = decided(STEADY, held(9000.0, 6000.0, falls_to=1 / 60, number=2))
+    assert found.answers == (
+        "Choose by your load: B commits 16 times as fast as A in short rounds, but A commits 13 times as fast"
+        " as B at the end of 30 s of load by 1 writer. Both are proven, in 59 and 59 cuts.",
+    )
+    assert found.steadiness == ("held for 30 s, B's rate fell to 2 %",)
+    assert comparison_document(found)["steadiness"] == list(found.steadiness)
+    (row,) = (row for row in found.rows if row.cell.name == HELD_COMMIT.name)
+    assert row.against[0].ratio is not None and row.against[0].ratio.value > 1
+
+
+@pytest.mark.slow
+def test_a_held_load_that_agrees_or_ties_leaves_the_faster_drive() -> None:
+    """It is taken; where its lead is gone at the end, or its rate fell, one line says so."""
+    ahead = decided(STEADY, held(30_000.0, 9000.0, number=2))
+    assert ahead.answers[0].startswith("Take B: it commits 16 times as fast as A, and both are proven")
+    assert ahead.steadiness == ()
+    level = decided(STEADY, held(8000.0, 3600.0, falls_to=0.25, number=2))
+    assert level.answers[0].startswith("Take B: it commits 16 times as fast as A, and both are proven")
+    assert level.steadiness == (
+        "held for 30 s, B's rate fell to 25 %",
+        "at the end of 30 s of load by 1 writer, B commits only 1.00 times as fast as A",
+    )
+
+
+@pytest.mark.slow
+def test_what_held_no_load_is_named_beside_what_fell() -> None:
+    """Of the drive that was not held nobody knows; of short rounds that scatter the reason is told."""
+    fallen = held(3000.0, 900.0, falls_to=0.05, number=2)
+    found = decided(run(), fallen)
+    assert found.steadiness == ("held for 30 s, B's rate fell to 5 %; A held no such load",)
+    (said,) = decided(run(Device(noise=0.6)), other_drive()).steadiness
+    assert said.startswith("A: rounds differ by ")
+    (said,) = decided(STEADY, held(2000.0, 900.0, falls_to=2.0, number=2)).steadiness
+    assert said.startswith("held for 30 s, B's rate was not steady: windows differ by ")
+
+
+@pytest.mark.slow
+def test_two_results_of_held_loads_alone_are_compared_by_their_end() -> None:
+    """A load that was held has one round, and no advice on quick results helps it."""
+    found = decided(only_held(STEADY), only_held(held(3000.0, 900.0, falls_to=0.05, number=2)))
+    row = deciding_row(found.rows)
+    assert row is not None and row.cell.name == HELD_COMMIT.name
+    assert found.answers == (
+        "Take A: it commits 13 times as fast as B at the end of 30 s of load by 1 writer, and both are"
+        " proven, in 59 and 59 cuts.",
+    )
+    alike = decided(only_held(STEADY), only_held(held(2100.0, 900.0, number=2)))
+    assert alike.answers[0].startswith(
+        "Take either: no large difference in speed is shown between A and B at"
+    )
+
+
+def test_short_rounds_decide_before_a_load_that_was_held() -> None:
+    """Whatever stands first in the file."""
+    cells = (*(cell for cell in sustained() if cell.name == HELD_COMMIT.name), FSYNC)
+    row = deciding_row(compared(run(cells=cells), run(SLOW, cells=cells)).rows)
+    assert row is not None and row.cell == FSYNC
+
+
+@pytest.mark.parametrize(
+    ("stopped", "how"),
+    [
+        ("interrupted (Ctrl-C)", "by Ctrl-C"),
+        ("ended by a signal", "by a signal"),
+        ("", "for an unknown reason"),
+        ("/srv: the target is full", "by an error (/srv: the target is full)"),
+        (
+            f"/srv/{'x' * 90}: 4k: I/O error of the target: Input/output error",
+            f"by an I/O error (…{'x' * 40}: 4k: I/O error of the target: Input/output error)",
+        ),
+    ],
+)
+def test_a_result_that_was_broken_off_chooses_no_drive(stopped: str, how: str) -> None:
+    """All of its rounds may be there: it is still to be measured again, and the answer says what ended it."""
+    partial = other_drive(SLOW, cells=(HEADLINE,), complete=False, stopped=stopped)
+    for pair in ((run(cells=(HEADLINE,)), partial), (partial, run(cells=(HEADLINE,)))):
+        (said,) = decided(*pair).answers
+        label = "B" if pair[1] is partial else "A"
+        assert said.startswith(
+            f"Do not choose yet: the measurement of {label} was broken off {how}. Measure {label} again."
+        )
+        assert ("in the kernel's log" in said) == ("I/O error" in how)
+
+
+def test_the_size_of_the_files_is_a_condition() -> None:
+    """1 MiB fits into a cache that 1 GiB fills."""
+    found = compared(run(cells=(HEADLINE,), size_bytes=1 << 20), run(cells=(HEADLINE,), size_bytes=1 << 30))
+    assert found.conditions == ("size of the files",)
+    (size,) = found.surroundings
+    assert size.values == ("1 MiB", "1 GiB")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 21))
+def test_identical_drives_with_one_round_have_no_cause(seed: int) -> None:
+    """Beside too few rounds to tell their speeds apart, none stands."""
+    device = Device(write_ns=60_000, flush_ns=100_000, dirty_ns=300_000, dirty_bytes_per_s=400e6, noise=0.15)
+    found = compared(run(device, seed=seed, rounds=1), other_drive(device, seed=1000 + seed, rounds=1))
+    assert "too few rounds" in found.answers[0] and found.causes == ("",), f"seed {seed}"
 
 
 def test_what_is_not_only_commits_does_not_decide() -> None:

@@ -7,25 +7,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
 from durability import plain_text
 from durability.bench import figures
-from durability.bench.catalogue import CLASSIC, COMMIT_CONTROL, FSYNC, HEADLINE, WRITE_CONTROL
+from durability.bench.catalogue import (
+    CLASSIC,
+    COMMIT_CONTROL,
+    FSYNC,
+    HEADLINE,
+    HELD_COMMIT,
+    HELD_WRITERS,
+    WRITE_CONTROL,
+)
 from durability.bench.compare import Comparison, Row, deciding_row
 from durability.bench.decision.proof import ProofWord
 from durability.units import counted
-from durability_client.bench.report.one_screen import bar, said
-from durability_client.system.terminal import SCREEN_HEIGHT_MAX, SCREEN_WIDTH_MAX, cut_to
+from durability_client.bench.report.one_screen import bar, cut_to, said
+from durability_client.system.terminal import SCREEN_HEIGHT_MAX, SCREEN_WIDTH_MAX
 
 _STYLES: dict[ProofWord, str] = {"proven": "green", "too few cuts": "bold yellow", "lost data": "bold red"}
 _LABEL_MAX = 24  # of a result's name in a table
 _NAMES = {  # the cells that decide, in plain words
     HEADLINE.name: "1 writer",
+    HELD_COMMIT.name: "1 writer, held",
     "4k-random-fdatasync-16jobs-overwritten": "16 writers",
     FSYNC.name: "1 writer, fsync",
     "64k-random-fsync-16jobs-overwritten": "16 writers of 64 KiB",
+    HELD_WRITERS.name: "16 writers of 64 KiB, held",
     WRITE_CONTROL.name: "writes without a sync (W)",
     COMMIT_CONTROL.name: "write and sync (C)",
 }
@@ -57,7 +68,7 @@ def show_comparison_screen(comparison: Comparison, console: Console) -> None:
 
 
 def show_answer(comparison: Comparison, console: Console) -> None:
-    """The answer, the caveat and the cause, each once."""
+    """The answer, whose rate did not last, the caveat and the cause, each once."""
     for line in _answer(comparison, min(console.width, SCREEN_WIDTH_MAX)):
         console.print(line, soft_wrap=True)
 
@@ -72,6 +83,10 @@ def _answer(comparison: Comparison, width: int, *, conditions: bool = False) -> 
     if conditions and comparison.conditions:
         unlike = f"measured under different conditions: {', '.join(comparison.conditions)}"
         for line in said("but", "", unlike, width):
+            line.stylize("yellow", 8)
+            yield line
+    for text in comparison.steadiness:
+        for line in said("steady?", "", text, width):
             line.stylize("yellow", 8)
             yield line
     if comparison.caveat:
@@ -90,11 +105,11 @@ def _results(comparison: Comparison, width: int) -> Iterator[Text]:
     for number, label in enumerate(comparison.labels):
         cuts = figures.cuts_in_words(comparison.proofs[number])
         table.append((cut_to(label, _LABEL_MAX), *figures.decided(row, number), plain_text.as_line(cuts)))
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    widths = [max(map(cell_len, column)) for column in zip(*table, strict=True)]
     for number, words in enumerate(table):
         *cells, cuts = words
         start = "  ".join(
-            word.ljust(size) if not place else word.rjust(size)
+            set_cell_size(word, size) if not place else word.rjust(size)
             for place, (word, size) in enumerate(zip(cells, widths, strict=False))
         )
         line = Text(cut_to(f"{start}  {cuts}", width), style="dim" if not number else "")
@@ -122,13 +137,14 @@ def _cells(comparison: Comparison, width: int) -> Iterator[Text]:
     ]
     named = [(_NAMES[row.cell.name], row) for row in known if row.engine == "durability"]
     named[1:1] = _classic(comparison)
-    label_width = max((len(cut_to(label, _LABEL_MAX)) for label in comparison.labels), default=0)
+    shown = [cut_to(label, _LABEL_MAX) for label in comparison.labels]
+    label_width = max(map(cell_len, shown), default=0)
     for name, row in named:
         rates = [one.rate.median if one.rate else 0.0 for one in row.summaries]
         yield Text(name, style="bold")
-        for label, rate, summary in zip(comparison.labels, rates, row.summaries, strict=True):
+        for label, rate, summary in zip(shown, rates, row.summaries, strict=True):
             words = f"{figures.count(rate)}/s, {figures.megabytes(summary)} MB/s"
             room = width - label_width - len(words) - 6
             drawn = bar(rate / max(rates), min(room, 30)) if max(rates) else ""
-            start = f"  {cut_to(label, _LABEL_MAX):<{label_width}}  "
+            start = f"  {set_cell_size(label, label_width)}  "
             yield Text.assemble(start, (drawn, "cyan"), f" {words}")

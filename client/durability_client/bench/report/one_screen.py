@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from textwrap import TextWrapper
 from typing import TypeAlias
 
+from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
@@ -28,7 +28,7 @@ from durability.bench.result_warnings import result_warnings
 from durability.bench.summary import CellSummary, summarise
 from durability.units import counted, format_size
 from durability_client.bench.report import small_charts
-from durability_client.system.terminal import SCREEN_HEIGHT_MAX, SCREEN_WIDTH_MAX, cut_to
+from durability_client.system.terminal import SCREEN_HEIGHT_MAX, SCREEN_WIDTH_MAX
 
 LABEL = 8  # width of the words on the left
 _EMPTY = 3  # lines between parts of the screen, which go first if it is full
@@ -175,12 +175,38 @@ def _speed_words(one: Speed) -> tuple[str, str, str, str]:
 def said(label: str, word: str, reason: str, width: int) -> Iterator[Text]:
     """A sentence in lines beside its label; a word in front of it has the style of its meaning."""
     text = plain_text.as_line(f"{word}: {reason}" if word else reason)
-    wrapper = TextWrapper(width=width - LABEL, break_long_words=False, break_on_hyphens=False)
-    for number, row in enumerate(wrapper.wrap(text)):
+    for number, row in enumerate(wrapped(text, width - LABEL)):
         line = Text(row)
         if number == 0 and word:
             line.stylize(STYLES.get(word, ""), 0, len(word))
         yield labelled(label if not number else "", line)
+
+
+def wrapped(
+    text: str, width: int, *, first: str = "", then: str = "", breaks_words: bool = False
+) -> Iterator[str]:
+    """`text` in lines of `width` columns, broken between words: the first begins with `first`, each other one
+    with `then`. `breaks_words`: also within a word that is longer than a line."""
+    start, line = first, ""
+    for word in text.split(" "):
+        longer = f"{line} {word}" if line else word
+        if line and cell_len(start + longer) > width:
+            yield start + line.rstrip()
+            start, longer = then, word
+        if breaks_words and cell_len(start + longer) > width:
+            *whole, longer = chop_cells(longer, max(1, width - cell_len(start)))
+            for piece in whole:
+                yield start + piece
+                start = then
+        line = longer
+    if line:
+        yield start + line.rstrip()
+
+
+def cut_to(text: str, width: int) -> str:
+    """The text on one line, cut where it takes more than `width` columns: some characters take two."""
+    line = plain_text.as_line(text)
+    return line if cell_len(line) <= width else f"{set_cell_size(line, width - 1)}…"
 
 
 def labelled(label: str, line: Text) -> Text:
@@ -197,7 +223,7 @@ def _standing(found: BottomLine, width: int) -> Iterator[Text]:
     room = width - left - max(map(len, ranges)) - 2
     for kind, name, written in zip(KINDS, names, ranges, strict=True):
         start, end = _at(kind.low, room), _at(kind.high, room)
-        inside = kind.low <= found.rate <= kind.high
+        inside = kind.holds(found.rate)
         line = Text(" " * LABEL + f"{name:<{left - LABEL}}" + " " * start)
         line.append("█" * max(1, end - start + 1), style="cyan" if inside else "dim")
         line.append(" " * (room - max(end, start) - 1) + "  " + written, style="dim")

@@ -80,7 +80,7 @@ def standing_svg(rate: float, standing: str) -> str:
     for number, kind in enumerate(KINDS):
         top, start = number * _KIND_ROW + 4, x.at(kind.low)
         drawing.text((_KIND_LEFT - 8, top + 12), kind.short, "label", "end")
-        inside = kind.low <= rate <= kind.high
+        inside = kind.holds(rate)
         drawing.box((start, top), x.at(kind.high) - start, _KIND_ROW - 8, "bar" if inside else "band")
     at = x.at(min(high, max(low, rate)))
     drawing.line((at, 0), (at, bottom), "window")

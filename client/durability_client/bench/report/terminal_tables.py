@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from textwrap import TextWrapper
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -28,7 +28,7 @@ from durability.bench.summary import CellSummary, summarise
 from durability.units import counted
 from durability_client.bench.report import circumstances, small_charts
 from durability_client.bench.report.comparison_screen import show_answer
-from durability_client.bench.report.one_screen import classic_lines, show_lines
+from durability_client.bench.report.one_screen import classic_lines, show_lines, wrapped
 
 _NAMES = len("before/after")  # the longest of a fact
 _SPARK_BARS = 10
@@ -60,18 +60,18 @@ class Sheet:
         """What each column of figures takes."""
         columns = zip(*(line.figures for line in self.lines), strict=True)
         return tuple(
-            max(*map(len, heading.split("\n")), *map(len, column))
+            max(*map(cell_len, heading.split("\n")), *map(cell_len, column))
             for heading, column in zip(self.headings, columns, strict=True)
         )
 
     def names_width(self) -> int:
         """What the names take, indented."""
-        return 2 + max(len(line.name) for line in self.lines)
+        return 2 + max(cell_len(line.name) for line in self.lines)
 
     def beside_widths(self) -> tuple[int, ...]:
         """What stands beside the names takes so much."""
         return tuple(
-            max(map(len, column)) for column in zip(*(line.beside for line in self.lines), strict=True)
+            max(map(cell_len, column)) for column in zip(*(line.beside for line in self.lines), strict=True)
         )
 
     def width(self) -> int:
@@ -115,13 +115,8 @@ def show_result(result: Result, console: Console, *, joined: bool = True) -> Non
 
 def _show_fact(name: str, text: str, console: Console) -> None:
     """A line, wrapped wherever it must: the options of a mount can be as long as a page."""
-    wrapper = TextWrapper(
-        width=min(console.width, _PROSE_WIDTH_MAX),
-        initial_indent=f"{name:<{_NAMES}} ",
-        subsequent_indent=" " * (_NAMES + 1),
-        break_on_hyphens=False,
-    )
-    for line in wrapper.wrap(plain_text.as_line(text)):
+    width, first, then = min(console.width, _PROSE_WIDTH_MAX), f"{name:<{_NAMES}} ", " " * (_NAMES + 1)
+    for line in wrapped(plain_text.as_line(text), width, first=first, then=then, breaks_words=True):
         console.print(Text(line), soft_wrap=True)
 
 
@@ -313,12 +308,6 @@ def _prose(verdict: Plausibility) -> Iterator[str]:
 
 def _say(console: Console, text: str, style: str = "", indent: int = 0) -> None:
     """A sentence, wrapped; what follows its first line is indented by two more."""
-    wrapper = TextWrapper(
-        width=min(console.width, _PROSE_WIDTH_MAX),
-        initial_indent=" " * indent,
-        subsequent_indent=" " * (indent + 2),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    for line in wrapper.wrap(plain_text.as_line(text)):
+    width, first, then = min(console.width, _PROSE_WIDTH_MAX), " " * indent, " " * (indent + 2)
+    for line in wrapped(plain_text.as_line(text), width, first=first, then=then):
         console.print(Text(line, style=style), soft_wrap=True)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import html
 import io
 from dataclasses import replace
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
-from durability.bench.catalogue import FSYNC, HEADLINE, STANDARD
+from durability.bench.catalogue import FSYNC, HEADLINE, HELD, STANDARD
 from durability.bench.compare import Comparison, compare
 from durability.bench.decision.proof import Proof
 from durability.bench.figures import tiles
+from durability_client.bench.report import html_page
 from durability_client.bench.report.comparison_screen import show_comparison_screen
+from durability_client.bench.report.terminal_tables import show_comparison
 from durability_client.system.terminal import SCREEN_HEIGHT_MAX
 from tests import sample_facts
+from tests.core.acceptance.samples import HONEST, accept_result
 from tests.core.bench.results import Device, classic_result, drive, facts, simulate
 
 CONSUMER = simulate(Device(write_ns=25_000, dirty_ns=1.2e6, dirty_bytes_per_s=4e8), cells=STANDARD)
@@ -80,6 +85,51 @@ def test_other_conditions_stand_below_the_answer() -> None:
         assert len(lines) <= SCREEN_HEIGHT_MAX and max(map(len, lines)) <= width
     alike = _shown(compare([("ssd1", CONSUMER), ("ssd2", PROTECTED)]), 80)
     assert not any("different conditions" in line for line in alike)
+
+
+def test_what_a_held_load_did_stands_below_the_answer() -> None:
+    """One line for a rate that fell, above the caveat, on the page too."""
+    rates = {cell.name: rate for cell, rate in zip(HELD, (3000.0, 900.0), strict=False)}
+    falls = replace(accept_result(Device(), rates=rates, falls_to=0.05), facts=OTHER)
+    results = (accept_result(HONEST), falls)
+    found = compare(list(zip(("ssd1", "ssd2"), results, strict=True)))
+    page = html.unescape(html_page.comparison_page(found, results))
+    assert "<p>held for 30 s, ssd2's rate fell to 5 %.</p>" in page
+    for width in (80, 120):
+        lines = _shown(found, width)
+        at = lines.index("steady? held for 30 s, ssd2's rate fell to 5 %")
+        assert lines[at + 1].startswith("caveat  ") and not lines[at - 1].startswith("caveat")
+        assert len(lines) <= SCREEN_HEIGHT_MAX and max(map(len, lines)) <= width
+
+
+WIDE = "三星固态硬盘九百九十专业版测试结果一二三四五六七八"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_name_of_wide_characters_fits(width: int) -> None:
+    """Each takes two columns: no line is longer than the terminal, and the figures stand below each other."""
+    lines = _shown(compare([(WIDE, CONSUMER), (f"{WIDE[::-1]}二", PROTECTED)], (PROVEN, LOST)), width)
+    assert [line for line in lines if cell_len(line) > width] == []
+    (head,) = (line for line in lines if line.endswith("ratio  cuts"))
+    rows = lines[lines.index(head) + 1 :][:2]
+    cuts = [
+        cell_len(line[: line.rindex(words)]) for line, words in zip(rows, ("proven", "lost"), strict=True)
+    ]
+    assert cuts == [head.index("cuts")] * 2
+    bars = [cell_len(line[: line.index("█")]) for line in lines if "█" in line]
+    assert bool(bars) == (width > 80) and len(set(bars)) <= 1
+
+
+@pytest.mark.slow
+def test_the_tables_have_room_for_a_name_of_wide_characters() -> None:
+    """It is whole above its column, and no line is longer than the terminal."""
+    out = io.StringIO()
+    show_comparison(compare([(WIDE, CONSUMER), ("ssd2", PROTECTED)]), Console(file=out, width=80))
+    lines = out.getvalue().splitlines()
+    assert [line for line in lines if cell_len(line) > 80] == []
+    (head,) = (line for line in lines if line.split()[-1:] == ["MB/s"])
+    assert head.split() == [WIDE, "MB/s", "ssd2", "MB/s"]
 
 
 def test_another_cell_that_decides_is_named() -> None:

@@ -25,7 +25,7 @@ from durability.bench.decision.block_size import best_sizes
 from durability.bench.measurement import NO_LATENCIES
 from durability.bench.result import LayerBlock, Result, decode
 from durability.formats.facts import TargetWarning
-from durability_client.bench.report.one_screen import show_lines, show_screen
+from durability_client.bench.report.one_screen import cut_to, show_lines, show_screen, wrapped
 from durability_client.system.terminal import SCREEN_HEIGHT_MAX
 from tests.core.bench.results import Device, classic_result, drive, facts, simulate, throttled
 from tests.places import DOCS
@@ -47,6 +47,27 @@ DISTURBED = (
     TargetWarning(code="resync", text="md0 does a resync: wait until it has ended"),
     *BUSY,
 )
+
+
+def test_lines_are_as_wide_as_a_terminal_shows_them() -> None:
+    """Characters of two columns count as two, for a cut and for a break; what begins a line counts too. A
+    word is broken only where that is asked for."""
+    assert (
+        cut_to("固态硬盘", 8) == "固态硬盘"
+        and cut_to("固态硬盘x", 8) == "固态硬 …"
+        and cut_to("abc", 2) == "a…"
+    )
+    assert list(wrapped("固态 硬盘 abc", 9)) == ["固态 硬盘", "abc"]
+    assert list(wrapped("one two three", 8, first="- ", then="  ")) == ["- one", "  two", "  three"]
+    assert list(wrapped("a" * 7, 3)) == ["a" * 7] and list(wrapped("", 3)) == []
+    assert list(wrapped("ab 固态硬盘", 5, breaks_words=True)) == ["ab", "固态", "硬盘"]
+    assert list(wrapped("abcdefg h", 4, first="x ", then="  ", breaks_words=True)) == [
+        "x ab",
+        "  cd",
+        "  ef",
+        "  g",
+        "  h",
+    ]
 
 
 def _disturbed(result: Result, *, warnings: tuple[TargetWarning, ...] = DISTURBED) -> Result:

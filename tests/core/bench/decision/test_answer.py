@@ -6,9 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from durability.bench.decision.answer import SUSPICIONS, Candidate, answer, caveat, choice
+from durability.bench.decision.answer import (
+    SUSPICIONS,
+    Candidate,
+    HeldLoad,
+    Speeds,
+    answer,
+    caveat,
+    choice,
+    fading,
+)
 from durability.bench.decision.proof import Proof, weightiest_proof
 from durability.bench.intervals import Ratio
+from durability.bench.result_warnings import BrokenOff
 
 PROVEN = Proof(cuts=59, losses=0, bound=0.0495, cut_class="power", source="campaign x", lost_in="")
 FEW = Proof(cuts=3, losses=0, bound=0.6316, cut_class="power", source="campaign x", lost_in="")
@@ -23,7 +33,11 @@ IT = "it commits 2.2 times as fast as a"
 
 
 def _answer(first: Proof | None, other: Proof | None, ratio: Ratio | None = TWICE) -> str:
-    return answer(Candidate(label="a", proof=first), Candidate(label="b", proof=other), ratio)
+    return _compared(first, other, Speeds(short=ratio))
+
+
+def _compared(first: Proof | None, other: Proof | None, speeds: Speeds) -> str:
+    return answer(Candidate(label="a", proof=first), Candidate(label="b", proof=other), speeds)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +171,8 @@ def test_rounds_that_overlap_without_an_interval_are_to_be_measured_again() -> N
 
 def _of_one(first: Proof | None, other: Proof | None, ratio: Ratio | None, suspicion: str = "") -> str:
     one = Candidate(label="before", proof=first, drive=0, serials=("S1",))
-    return answer(one, replace(one, label="after", proof=other, suspicion=suspicion), ratio)
+    after = replace(one, label="after", proof=other, suspicion=suspicion)
+    return answer(one, after, Speeds(short=ratio))
 
 
 def test_two_results_of_one_drive_are_two_runs_of_it() -> None:
@@ -180,10 +195,11 @@ def test_two_results_of_one_drive_are_two_runs_of_it() -> None:
             said = _of_one(first, second, TWICE)
             assert "Take " not in said and "choose" not in said and "before you" not in said
     several = Candidate(label="a", proof=None, drive=0, serials=("S1", "S2", "S3"))
-    assert answer(several, replace(several, label="b"), TWICE).startswith(
+    assert answer(several, replace(several, label="b"), Speeds(short=TWICE)).startswith(
         "Both results are of the same drives (serials S1, S2 and 1 more): b commits"
     )
-    assert "Do not choose yet" in answer(replace(several, drive=None), replace(several, drive=None), TWICE)
+    unknown = replace(several, drive=None)
+    assert "Do not choose yet" in answer(unknown, unknown, Speeds(short=TWICE))
 
 
 def test_a_fault_of_one_drive_comes_first() -> None:
@@ -301,10 +317,11 @@ def test_a_suspicious_result_is_never_taken() -> None:
     """However fast it is, and whatever cuts said of its drive."""
     bad = Candidate(label="b", proof=PROVEN, suspicion=SUSPICIONS["no-flush-sent"])
     good, unknown = Candidate(label="a", proof=PROVEN), Candidate(label="a", proof=None)
+    twice = Speeds(short=TWICE)
     why = "it acknowledged commits without a flush to any drive"
-    assert answer(good, bad, TWICE) == f"Do not take b: {why}. Take a: it is proven in 59 cuts."
-    assert answer(unknown, bad, TWICE).startswith(f"Do not take b: {why}. a has no known cut")
-    assert answer(replace(bad, label="a"), bad, TWICE).startswith("Take neither")
+    assert answer(good, bad, twice) == f"Do not take b: {why}. Take a: it is proven in 59 cuts."
+    assert answer(unknown, bad, twice).startswith(f"Do not take b: {why}. a has no known cut")
+    assert answer(replace(bad, label="a"), bad, twice).startswith("Take neither")
     assert f"The rate of b is worth nothing, since {why}" in caveat([good, bad], ["x", "x"])
 
 
@@ -332,9 +349,9 @@ def test_one_sentence_closes_the_answers_on_three(
     sentence."""
     candidates = [Candidate(label=label, proof=proof) for label, proof in zip("abc", proofs, strict=True)]
 
-    def between(one: int, other: int) -> Ratio:
-        times = rates[one] / rates[other]
-        return Ratio(value=times, low=times * 0.99, high=times * 1.01)
+    def between(one: int, other: int) -> Speeds:
+        times = rates[other] / rates[one]
+        return Speeds(short=Ratio(value=times, low=times * 0.99, high=times * 1.01))
 
     assert choice(candidates, between) == f"Of all 3, {words}."
     assert choice(candidates[:2], between) == ""
@@ -345,8 +362,8 @@ def test_too_few_rounds_leave_the_choice_between_three_open() -> None:
     candidates = [Candidate(label=label, proof=PROVEN) for label in "abc"]
     rates = (100, 200, 300)
 
-    def between(one: int, other: int, *, apart: bool) -> Ratio:
-        return Ratio(value=rates[one] / rates[other], low=None, high=None, apart=apart)
+    def between(one: int, other: int, *, apart: bool) -> Speeds:
+        return Speeds(short=Ratio(value=rates[other] / rates[one], low=None, high=None, apart=apart))
 
     assert choice(candidates, lambda one, other: between(one, other, apart=True)) == (
         "Of all 3, take c: it is the fastest that is proven. Measure once more to be sure."
@@ -361,7 +378,7 @@ def test_the_choice_names_results_of_one_drive() -> None:
     """Of three runs of one drive there is none; of two of them beside another drive the sentence says so."""
     one = Candidate(label="a", proof=PROVEN, drive=0, serials=("S1",))
     three = [one, replace(one, label="b"), replace(one, label="c")]
-    fast = Ratio(value=1.0, low=0.9, high=1.1)
+    fast = Speeds(short=Ratio(value=1.0, low=0.9, high=1.1))
     assert choice(three, lambda _one, _other: fast) == "All 3 results are of one drive (serial S1)."
     other = [*three[:2], replace(one, label="c", drive=2, serials=("S2",))]
     assert choice(other, lambda _one, _other: fast).endswith(
@@ -369,9 +386,144 @@ def test_the_choice_names_results_of_one_drive() -> None:
     )
 
 
-def test_without_a_rate_all_that_are_proven_are_alike() -> None:
-    """No cell that commits was measured in all of them."""
+def test_without_a_rate_no_speed_chooses() -> None:
+    """No cell that commits was measured in all of them: neither a pair nor three are called alike."""
+    missing = Speeds(short=None)
     candidates = [Candidate(label=label, proof=PROVEN) for label in "abc"]
-    assert choice(candidates, lambda _one, _other: None).startswith(
-        "Of all 3, take a, b or c: they are proven"
+    assert choice(candidates, lambda _one, _other: missing) == (
+        "Of all 3, speed chooses none: no cell that commits was measured in all of them. a, b and c are"
+        " proven."
+    )
+    assert _compared(PROVEN, PROVEN, missing) == (
+        "Not compared: no cell that commits was measured in both. Both are proven, in 59 and 59 cuts."
+    )
+
+
+HELD = "30 s of load by 1 writer"
+PAIR = (Candidate(label="a", proof=PROVEN), Candidate(label="b", proof=PROVEN))
+
+
+def _held(first: float, other: float, text: str = HELD) -> HeldLoad:
+    return HeldLoad(text=text, rates=(first, other))
+
+
+SIXTEEN = Ratio(value=16.0, low=15.0, high=17.0)
+COLLAPSES = Speeds(short=SIXTEEN, held=(_held(2000.0, 150.0),))
+BOTH_WAYS = (
+    "b commits 16 times as fast as a in short rounds, but a commits 13 times as fast as b at the end of"
+    f" {HELD}"
+)
+
+
+def test_a_lead_that_turns_round_under_load_decides_nothing() -> None:
+    """The drive that is 16 times as fast in short rounds is the slower one once the load is held."""
+    assert _compared(PROVEN, PROVEN, COLLAPSES) == (
+        f"Choose by your load: {BOTH_WAYS}. Both are proven, in 59 and 59 cuts."
+    )
+    for first, other, proven, left in ((PROVEN, None, "a", "b"), (None, PROVEN, "b", "a")):
+        assert _compared(first, other, COLLAPSES) == (
+            f"Only {proven} is proven, in 59 cuts. {BOTH_WAYS}. {left} has no known cut: cut its power before"
+            " you take it."
+        )
+    assert _compared(None, None, COLLAPSES) == (
+        f"Do not choose yet: {BOTH_WAYS}, and neither is proven. Cut the power of both."
+    )
+    # One load that turns round is enough, whatever the other does.
+    more = replace(COLLAPSES, held=(_held(2000.0, 4000.0, "30 s of load by 16 writers"), *COLLAPSES.held))
+    assert _compared(PROVEN, PROVEN, more).startswith(f"Choose by your load: {BOTH_WAYS}.")
+
+
+def test_a_lead_that_is_lost_under_load_is_told() -> None:
+    """Then nothing speaks for the other one: it is still taken, and one line says how much is left."""
+    for rates, left in (((100.0, 102.0), "1.02"), ((100.0, 90.0), "0.90")):
+        faded = Speeds(short=SIXTEEN, held=(_held(*rates),))
+        assert answer(*PAIR, faded).startswith("Take b: it commits 16 times as fast as a, and both")
+        assert fading(*PAIR, faded) == f"at the end of {HELD}, b commits only {left} times as fast as a"
+        swapped = Speeds(short=SIXTEEN.inverse(), held=(_held(rates[1], rates[0]),))
+        assert fading(*PAIR, swapped) == f"at the end of {HELD}, a commits only {left} times as fast as b"
+    for kept in (COLLAPSES, Speeds(short=SIXTEEN, held=(_held(100.0, 300.0),)), Speeds(short=SIXTEEN)):
+        assert fading(*PAIR, kept) == ""
+    assert fading(*PAIR, Speeds(short=ALIKE, held=(_held(100.0, 102.0),))) == ""
+
+
+def test_a_held_load_decides_where_short_rounds_do_not() -> None:
+    """They show no difference, or were not measured, or were too few: then the end of the load counts."""
+    few = Ratio(value=1.1, low=None, high=None)
+    for short, more in ((ALIKE, ""), (None, ""), (few, " Measure once more to be sure.")):
+        speeds = Speeds(short=short, held=(_held(400.0, 100.0),))
+        assert _compared(PROVEN, PROVEN, speeds) == (
+            f"Take a: it commits 4 times as fast as b at the end of {HELD}, and both are proven, in 59 and 59"
+            f" cuts.{more}"
+        )
+    assert _compared(PROVEN, PROVEN, Speeds(short=None, held=(_held(100.0, 110.0),))) == (
+        f"Take either: no large difference in speed is shown between a and b at the end of {HELD}, and both"
+        " are proven, in 59 and 59 cuts."
+    )
+
+
+def test_a_drive_that_stops_under_load_is_no_division_by_zero() -> None:
+    """It commits nothing in the last third: the other one does, and that is said without a figure."""
+    stops = Speeds(short=SIXTEEN, held=(_held(2000.0, 0.0),))
+    assert f"but a commits and b does not at the end of {HELD}." in _compared(PROVEN, PROVEN, stops)
+    both = Speeds(short=SIXTEEN, held=(_held(0.0, 0.0),))
+    assert _compared(PROVEN, PROVEN, both).startswith("Take b: ")
+    assert fading(*PAIR, both) == ""
+
+
+def test_of_three_a_lead_that_turns_round_chooses_none() -> None:
+    """Which is faster depends on the load, and the sentence says so."""
+    candidates = [Candidate(label=label, proof=PROVEN) for label in "abc"]
+
+    def between(one: int, other: int) -> Speeds:
+        if {one, other} == {0, 1}:
+            return COLLAPSES if one == 0 else Speeds(short=SIXTEEN.inverse(), held=(_held(150.0, 2000.0),))
+        times = 0.1 if other == 2 else 10.0 if one == 2 else 1.0
+        return Speeds(short=Ratio(value=times, low=times * 0.99, high=times * 1.01))
+
+    assert choice(candidates, between) == (
+        "Of all 3, take a or b: they are proven, and which of them is faster depends on the load."
+    )
+
+
+CTRL_C = BrokenOff(how="by Ctrl-C", is_io_error=False)
+FAILED = BrokenOff(
+    how="by an I/O error (/srv: I/O error of the target: Input/output error)", is_io_error=True
+)
+
+
+def test_a_measurement_that_was_broken_off_chooses_no_drive() -> None:
+    """However fast, and however well proven both are; what ended it is said, and what to do. An I/O error is
+    worth a sentence of its own."""
+    good = Candidate(label="a", proof=PROVEN)
+    broken = Candidate(label="b", proof=PROVEN, broken_off=CTRL_C)
+    failed = replace(broken, broken_off=FAILED)
+    kernel = (
+        "An I/O error may be a fault of the drive of b, its cable or its port: look for it in the kernel's"
+        " log first."
+    )
+    twice = Speeds(short=TWICE)
+    for first in (good, replace(good, proof=None)):
+        assert answer(first, broken, twice) == (
+            "Do not choose yet: the measurement of b was broken off by Ctrl-C. Measure b again."
+        )
+        assert answer(first, failed, twice) == (
+            f"Do not choose yet: the measurement of b was broken off {FAILED.how}. Measure b again. {kernel}"
+        )
+    assert answer(replace(good, broken_off=CTRL_C), failed, twice) == (
+        "Do not choose yet: the measurement of a was broken off by Ctrl-C, and that of b"
+        f" {FAILED.how}. Measure a and b again. {kernel}"
+    )
+    lost = replace(good, proof=LOST)
+    assert answer(lost, broken, twice) == (
+        "Do not take a: it lost data in cycle 3 of campaign x. But the measurement of b was broken off by"
+        " Ctrl-C. Measure b again."
+    )
+    three = [good, broken, replace(good, label="c")]
+    assert choice(three, lambda _one, _other: twice) == (
+        "Of all 3, do not choose yet: the measurement of b was broken off by Ctrl-C. Measure b again."
+    )
+    one, same = replace(good, drive=0, serials=("S1",)), replace(broken, drive=0, serials=("S1",))
+    assert answer(one, same, twice) == (
+        "Both results are of one drive (serial S1), and the measurement of b was broken off by Ctrl-C."
+        " Measure b again."
     )

@@ -100,7 +100,7 @@ async def test_the_sentence_changes_with_the_cuts(files: dict[str, Path]) -> Non
 def test_the_cause_is_the_flush() -> None:
     """A volatile cache that is slow to empty against one that ignores flushes, and one that needs none: what
     is injected is what the sentence names."""
-    how: dict[str, Any] = {"seconds": 0.1, "rounds": 1, "seed": 3}
+    how: dict[str, Any] = {"seconds": 0.1, "rounds": 3, "seed": 3}
     for _ in range(TRIES):
         with Drive(*HONEST, "cache-min-block-size=1M", "--filter=delay", "delay-write=50ms") as drive:
             honest = measured_on(drive.target, CONTROLS, **how)
