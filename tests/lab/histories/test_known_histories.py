@@ -175,7 +175,8 @@ RIGHT = {
     ),
     # Found by the search: the file has its earlier size again, so its end is no superblock of the newer run.
     "only the second superblock of a smaller run is left": (
-        "seed 31; target file; drive flush-ignored; serials none; run size_kib=1024; pass ms=400; reboot; run",
+        "seed 31; target file; drive flush-ignored; serials none;"
+        " run size_kib=1024; pass ms=400; reboot; run",
         "loss (findings)",
     ),
     # Nothing is lost, and it may be another drive with a copy.
