@@ -12,6 +12,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NoReturn
 
@@ -20,8 +21,17 @@ from typer.core import TyperGroup
 
 import durability
 from durability import plain_text
-from durability.errors import EXIT_ENVIRONMENT, EXIT_INTERNAL, DurabilityError, SetupError, UsageError
+from durability.errors import (
+    EXIT_ENVIRONMENT,
+    EXIT_INTERNAL,
+    DurabilityError,
+    RefusedError,
+    SetupError,
+    StoreError,
+    UsageError,
+)
 from durability.formats.documents import to_json, to_value
+from durability.protocol.local_address import SYSTEM_DIRECTORY
 from durability_cli.numpy_loading import numpy_required
 
 with numpy_required():
@@ -231,22 +241,26 @@ def serve(
         if running.others:
             count, others = counted(len(running.others), "other server"), ", ".join(running.others)
             lines.append(f"Sharing the store with {count}: {others}.")
-        if sys.stdout.isatty():  # what a service prints is kept in logs, and the code is a secret
-            invited = await running.invite()
-            lines.append(f"On the machine under test, once, until {invited.expires}:\n  {invited.line}")
-        else:
-            lines.append(
-                "To join a machine under test, type here, as this user or root: durability clients invite"
-            )
-        announce.say("\n".join(lines))
+        announce.say("\n".join((*lines, await how_to_join(running))))
 
+    async def how_to_join(running: server.Server) -> str:
+        line = f"type here, as {_who_finds(directory)}: durability clients invite"
+        if not sys.stdout.isatty():  # what a service prints is kept in logs, and the code is a secret
+            return f"To join a machine under test, {line}"
+        try:
+            invited = await running.invite()
+        except (RefusedError, StoreError) as error:
+            return f"There is no join code now: {plain_text.as_line(str(error))}.\nLater, {line}"
+        return f"On the machine under test, once, until {invited.expires}:\n  {invited.line}"
+
+    directory = state_directory()
     announce = Announcer(sys.stdout, is_quiet=quiet)
     try:
         asyncio.run(
             server.serve(
                 listen=listen,
                 store_url=store or default_store_url(),
-                directory=state_directory(),
+                directory=directory,
                 ready=say_where,
                 announce=announce,
                 advertise=advertise,
@@ -256,6 +270,11 @@ def serve(
         )
     finally:
         announce.flush()
+
+
+def _who_finds(directory: Path) -> str:
+    """Whose commands find a server with this state directory by themselves."""
+    return "this user or root" if str(directory) == SYSTEM_DIRECTORY else "this user"
 
 
 @app.command()

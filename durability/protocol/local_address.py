@@ -4,6 +4,7 @@ sides."""
 from __future__ import annotations
 
 PORT = 7420  # of a server, unless told
+SYSTEM_DIRECTORY = "/var/lib/durability"  # of a server that systemd runs; root's commands look there as well
 PATH_BYTES_MAX = 107  # of a Unix socket, on Linux
 
 _PREFIX, _SUFFIX = "server-", ".socket"

@@ -338,11 +338,15 @@ async def serve(
             )
             server.on_defect = stop.set
             bound = await server.start(host, port, directory=directory)
-            await _start_page(page, server, held_back)
-            gc.collect()
-            gc.freeze()  # what was loaded to start with need not be gone through while receipts wait
-            if ready is not None:
-                await ready(server, *bound)
+            try:
+                await _start_page(page, server, held_back)
+                gc.collect()
+                gc.freeze()  # what was loaded to start with need not be gone through while receipts wait
+                if ready is not None:
+                    await ready(server, *bound)
+            except DurabilityError:
+                await server.stop()
+                raise
             held_back.release()
             async with listening(lambda: server.works):
                 await stop.wait()
@@ -381,11 +385,7 @@ async def _start_page(page: LivePage | None, server: Server, announce: Announce)
             " server. Make room, and start the server again",
         )
         return
-    try:
-        server.page = await page.start(lambda: server.pulse)
-    except SetupError:
-        await server.stop()
-        raise
+    server.page = await page.start(lambda: server.pulse)
 
 
 def raise_file_limit() -> None:

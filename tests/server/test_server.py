@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -28,6 +30,30 @@ async def test_a_port_that_is_taken_is_named(lab: Lab, sqlite_url: str) -> None:
         with pytest.raises(SetupError, match=f"127.0.0.1:{port}"):
             await server.start("127.0.0.1", port, directory=None)
     await lab.start(sqlite_url)
+
+
+_LISTEN = """
+import asyncio, sys
+from durability_server.connections.listener import Listener
+async def listen():
+    print(Listener(None).open(sys.argv[1], 0, None)[0])
+asyncio.run(listen())
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can have a network of its own")
+@pytest.mark.skipif(not all(map(shutil.which, ("unshare", "ip"))), reason="needs unshare and ip")
+def test_a_server_listens_on_a_link_local_address() -> None:
+    """In the zone that is named with it."""
+    address = "fe80::7%lo"
+    steps = f"""
+        ip link set lo up
+        ip address add fe80::7/64 dev lo nodad
+        exec "{sys.executable}" -c '{_LISTEN}' '{address}'
+    """
+    command = ["unshare", "--net", "sh", "-ec", steps]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.stdout.strip() == address, done.stderr
 
 
 async def test_a_store_in_use_is_refused(lab: Lab, sqlite_url: str) -> None:

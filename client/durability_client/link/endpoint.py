@@ -14,12 +14,11 @@ from platformdirs import user_state_path
 
 from durability.errors import FormatError, SetupError
 from durability.protocol.auth import APPLICATION
-from durability.protocol.local_address import PATH_BYTES_MAX, PORT, port_of, socket_name
+from durability.protocol.local_address import PATH_BYTES_MAX, PORT, SYSTEM_DIRECTORY, port_of, socket_name
 from durability.units import format_address, is_address, is_loopback, parse_address
 from durability_client.link.credential import ANEW, credential_path, load_credential
 
 _PROBE_S = 1.0
-_OF_THE_SYSTEM = Path("/var/lib") / APPLICATION  # the state directory of a server that systemd runs
 HOW_TO_JOIN = (
     "on the machine that stays up, type `durability serve` or, if it runs, `durability clients invite`; then"
     " type here the line that it prints (`durability join …`). If the server is a service of this machine,"
@@ -82,7 +81,8 @@ def _local(address: tuple[str, int] | None) -> Path | None:
     runs, or the system. Raises SetupError."""
     if address is not None and not is_loopback(address[0]):
         return None
-    directories = dict.fromkeys((user_state_path(APPLICATION), _OF_THE_SYSTEM))  # in a container they are one
+    # In a container both are one.
+    directories = dict.fromkeys((user_state_path(APPLICATION), Path(SYSTEM_DIRECTORY)))
     paths = [path for directory in directories for path in _sockets(directory)]
     if address is not None:
         paths = [path for path in paths if path.name == socket_name(address[1])]

@@ -81,7 +81,7 @@ def from_console(line: str) -> JoinRequest:
 
 
 def _typed(text: str) -> tuple[str, str]:
-    words = text.replace(",", " ").split()
+    words = text.replace(",", " ").replace("'", "").split()  # a shell needs quotes around an IPv6 address
     if tuple(words[:2]) == _COMMAND:
         words = words[2:]
     server, code = (words[0] if words else ""), "".join(words[1:])

@@ -5,21 +5,22 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import shlex
 import time
 from collections.abc import Awaitable, Callable, Collection
 
+from durability import limits
 from durability.errors import ProtocolError, RefusedError
 from durability.protocol import auth, join_code, messages
 from durability.protocol.messages import Message
 from durability_server import clock
 from durability_server.access.caller import Caller
 from durability_server.announcements import Announce, silence
-from durability_server.store.client_store import Client, Invitation
+from durability_server.store.client_store import CODE_S, Client, Invitation
 from durability_server.store.machine_store import MachineCode
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
 
-CODE_S = 3600  # for which a join code is good
 _ID_BYTES = 8
 
 
@@ -58,9 +59,11 @@ class ClientRequests:
             case messages.InviteMachines():
                 return await self._invite_machines(message)
             case messages.ListClients():
-                clients = await self._thread.ask(self._clients.listing, now=_now())
                 codes = await self._thread.ask(self._machines.listing, now=_now())
-                return messages.Clients(rows=(*clients, *codes))
+                room = limits.LISTING_ROWS_MAX - len(codes)
+                clients = await self._thread.ask(self._clients.listing, now=_now(), rows_max=room)
+                rows = (*clients, *codes)[: limits.LISTING_ROWS_MAX]  # earlier releases took more clients
+                return messages.Clients(rows=rows)
             case messages.Rename():
                 await self._rename(message.client, message.name)
             case messages.Revoke():
@@ -78,7 +81,8 @@ class ClientRequests:
             hash=auth.invitation_hash(code.secret), role=known, name=name, expires=now + CODE_S
         )
         await self._thread.call(self._clients.invite, invitation, wall=clock.wall(), now=now)
-        return self._invited(code, CODE_S)
+        # A person types this line into a shell, for which the brackets of an IPv6 address are a pattern.
+        return self._invited(code, CODE_S, where=shlex.quote(self.where))
 
     async def _invite_machines(self, message: messages.InviteMachines) -> messages.Invited:
         """A new code for machines, and the line with it."""
@@ -90,7 +94,7 @@ class ClientRequests:
             expires=_now() + message.valid_s,
         )
         await self._thread.call(self._machines.invite, kept, wall=clock.wall(), now=_now())
-        return self._invited(code, message.valid_s)
+        return self._invited(code, message.valid_s, where=self.where)  # no shell reads it
 
     def _new_code(self) -> join_code.JoinCode:
         secret = secrets.token_bytes(join_code.CODE_SECRET_BYTES)
@@ -98,9 +102,9 @@ class ClientRequests:
             secret=secret, fingerprint=self._fingerprint[: join_code.CODE_FINGERPRINT_BYTES]
         )
 
-    def _invited(self, code: join_code.JoinCode, valid_s: int) -> messages.Invited:
+    def _invited(self, code: join_code.JoinCode, valid_s: int, *, where: str) -> messages.Invited:
         return messages.Invited(
-            line=f"durability join {self.where} {code}",
+            line=f"durability join {where} {code}",
             expires=clock.wall(clock.now_ns() + valid_s * 1_000_000_000),
         )
 

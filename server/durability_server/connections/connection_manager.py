@@ -12,6 +12,7 @@ from collections.abc import Collection
 from typing import Protocol
 
 from durability import limits
+from durability.campaign.definition.settings import DRIVES_MAX
 from durability.formats.case import SessionEnd
 from durability_server import clock
 from durability_server.access.caller import Caller
@@ -19,7 +20,9 @@ from durability_server.log_lines import about
 
 AUTHENTICATED_MAX = 2048
 LOCAL_RESERVED = 64  # beyond these, for the operator on the server's own machine
-OF_ONE_CLIENT_MAX = 64  # the operator's own are not counted; also of all machines that show one code
+# For the runs that a campaign has on all drives of a machine, its agent, and commands beside them. The
+# operator's own are not counted. Also of all machines that show one code.
+OF_ONE_CLIENT_MAX = DRIVES_MAX + 16
 OF_ONE_CODE_MAX = 4  # of those who join: a code is for one client
 HEARTBEATS_PER_S = 5_000  # of all connections; where there are more, each has its heartbeat less often
 STEP_NS = 5_000_000  # between looks for what is due

@@ -99,8 +99,9 @@ class Listener:
         loop = asyncio.get_running_loop()
         loop.add_reader(self._socket, self._accept)
         self._sweep = loop.call_later(limits.HANDSHAKE_TIMEOUT_S, self._close_overdue)
-        address: tuple[str, int] = self._socket.getsockname()[:2]
-        return address
+        address = self._socket.getsockname()
+        host, _ = socket.getnameinfo(address, socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)  # with its zone
+        return host, address[1]
 
     def close(self) -> None:
         """Takes no more, and closes those that wait."""
@@ -290,7 +291,7 @@ def _listening_socket(host: str, port: int) -> socket.socket:
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
     both = family == socket.AF_INET6 and address[0] == "::" and socket.has_dualstack_ipv6()
-    return socket.create_server(address[:2], family=family, backlog=BACKLOG, dualstack_ipv6=both)
+    return socket.create_server(address, family=family, backlog=BACKLOG, dualstack_ipv6=both)
 
 
 def _peek(stranger: socket.socket, count: int) -> bytes:

@@ -2,13 +2,15 @@
 
 To count it means to go through all that a client has in the store, which others must not wait for. What grows
 by itself while runs go on (statistics, timelines, events) is known only by counting, so it is counted again
-now and then, while the last count holds. Refuses nobody by an old count.
+now and then, while the last count holds. Refuses nobody by an old count, and lets nobody give uncounted what
+is stored: whoever gives it may be gone by then.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from durability.errors import RefusedError
@@ -56,8 +58,13 @@ class GivenBytes:
                 f" client for more {kind}",
             )
 
-    def add(self, client: str, count: int) -> None:
-        """The client has given so many bytes more."""
+    async def give(self, client: str, store: Callable[[], int]) -> None:
+        """Calls `store`, which keeps what the client gives and returns how many bytes more that takes, in the
+        store's thread. Raises what it raises."""
+        loop = asyncio.get_running_loop()
+        await self._thread.call(lambda: loop.call_soon_threadsafe(self._add, client, store()))
+
+    def _add(self, client: str, count: int) -> None:
         if client in self._of:
             self._of[client].total += count
         if client in self._meanwhile:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from typing import cast, get_args
 
 from durability import limits
@@ -36,7 +37,6 @@ from durability_server.runs.leases import run_live
 from durability_server.runs.run import Run
 from durability_server.runs.run_registry import Registry
 from durability_server.runs.session import Channel, Session
-from durability_server.store.evidence_rows import ROW_BYTES
 from durability_server.store.records import MovedError, Registration, RunHead
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
@@ -223,8 +223,8 @@ class Requests:
         )
         self._require_writers_left(message.run, registration.client, plan.writers)
         await self._given.require_left(registration.client, "runs")  # before any prefill
-        taken = await self._thread.call(self._store.register, registration, force=message.force)
-        self._given.add(registration.client, _bytes_of(registration) + taken)
+        register = partial(self._store.register, registration, force=message.force)
+        await self._given.give(registration.client, register)
         async with self._registry.holding(message.run, "resume") as run:
             self._require_writers_left(run.id, registration.client, plan.writers)  # others came meanwhile
             self._tell(run, run_events.connected(run, facts, name=channel.name))
@@ -291,7 +291,7 @@ class Requests:
             if run.lost:  # by the commit that was under way
                 raise MovedError(run.id)
             stored = replace(armed, snapshot=run.snapshot(timeline=False))
-            self._given.add(stored.client, await self._thread.call(self._store.arm, stored))
+            await self._given.give(stored.client, partial(self._store.arm, stored))
             run.arm(clock.now_ns(), stored)
         self._tell(run, run_events.armed(run))
         self._committer.touch(run)
@@ -310,8 +310,7 @@ class Requests:
         piece = (message.run, message.name, message.data)
         others = await self._thread.ask(self._store.other_evidence, *piece)
         if others is not None:
-            await self._thread.call(self._store.add_evidence, *piece, others=others)
-            self._given.add(head.client, len(message.data) + ROW_BYTES)
+            await self._given.give(head.client, partial(self._store.add_evidence, *piece, others=others))
         return messages.Stored()
 
     async def _take_verdict(self, caller: Caller, message: messages.GiveVerdict) -> Message:
@@ -323,8 +322,7 @@ class Requests:
                 f"run {past.run} is {head.state}: a verdict is for a run that verify has ended",
             )
         await self._given.require_left(head.client, "losses" if past.verdict == "loss" else "verdicts")
-        added = await self._thread.call(self._store.add_verdict, past, message.document)
-        self._given.add(head.client, added)
+        await self._given.give(head.client, partial(self._store.add_verdict, past, message.document))
         if head.client and head.client not in self._names:  # its client has asked for nothing yet
             self._names |= await self._thread.ask(self._store.client_names)
         self._tell(head, f"verdict: {past.verdict}")
@@ -359,7 +357,7 @@ class Requests:
             return await self._case_of(run, keys)
 
     def _require_not_live(self, head: RunHead) -> None:
-        """Raises RefusedError "run-live"; a session from which nothing has come lately is silent."""
+        """Raises RefusedError "run-live"."""
         run = self._registry.in_memory(head.run)
         if run is None:
             if head.session_end == "live":
@@ -368,8 +366,6 @@ class Requests:
         session = self._registry.live_session_of(run)
         if session is not None:
             raise RefusedError("run-live", run_live(run.id, session.channel.name))
-        if self._registry.session_of(run) is not None:
-            run.silent(clock.now_ns())
 
     async def _case(self, caller: Caller, run_id: int) -> Case:
         if not caller.sees((await self._registry.head(run_id)).client):
@@ -403,12 +399,6 @@ async def _nothing_removed(_: int) -> Event | None:
 def _caller(channel: Channel) -> Caller:
     assert channel.caller is not None  # the protocol's tables: no request before Welcome
     return channel.caller
-
-
-def _bytes_of(new: Registration) -> int:
-    """What a run takes from its registration on."""
-    texts = (new.label, new.path, new.host, new.keys.drive, new.keys.file_system, new.keys.path)
-    return ROW_BYTES + len(new.plan) + sum(map(len, texts))
 
 
 def _fenced(run: int) -> RefusedError:

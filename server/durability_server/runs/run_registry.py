@@ -122,9 +122,14 @@ class Registry:
         return session if session is not None and session.run is run else None
 
     def live_session_of(self, run: Run) -> Session | None:
-        """The same, if something has come from its client lately."""
+        """The same, if something has come from its client lately; else the run is silent from now on: whoever
+        asks may end it before the next look for silence."""
         session = self.session_of(run)
-        return session if clock.now_ns() - run.last_receipt_ns <= limits.SILENCE_NS else None
+        now_ns = clock.now_ns()
+        if session is None or now_ns - run.last_receipt_ns <= limits.SILENCE_NS:
+            return session
+        run.silent(now_ns)
+        return None
 
     def enter(self, session: Session) -> Session | None:
         """`session` speaks for its run from now on, and holds it in memory. Returns the session that did so

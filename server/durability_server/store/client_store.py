@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, cast
 
 from sqlalchemy import Connection, Row, and_, delete, func, insert, or_, select, update
@@ -20,10 +21,13 @@ from durability.protocol.auth import Role
 from durability_server.store import tables
 from durability_server.store.database import Database
 
-CLIENTS_MAX = 10_000  # that are known at a time
-JOINS_MAX = 100_000  # ever, since those that were revoked stay
-REVOKED_LISTED_MAX = 1000
+CODE_S = 3600  # for which a join code is good
 INVITATIONS_MAX = 1000  # that are open at a time
+# That are known at a time: all of them, and all codes of both kinds, are in one list.
+CLIENTS_MAX = limits.LISTING_ROWS_MAX - 2 * INVITATIONS_MAX
+JOINS_MAX = 100_000  # ever, since those that were revoked stay
+REVOKED_LISTED_MAX = 1000  # or fewer, if the list has no room
+_CLOCKS_S = 600  # by which the clocks of servers on one store may differ
 _NOT_CLIENTS = ("serve", "store", "live page")  # of which `serve` tells events, as it does of clients
 _KEPT_S = 86_400  # for which an invitation that is over is known as what it was
 
@@ -152,20 +156,22 @@ class ClientStore:
         with self._database.reading() as db:
             return tuple(db.execute(select(columns.id).where(columns.revoked != "")).scalars())
 
-    def listing(self, *, now: int) -> tuple[dict[str, Value], ...]:
-        """Each client, of those that were revoked the newest alone, then each open invitation: one flat map
-        each."""
+    def listing(self, *, now: int, rows_max: int = limits.LISTING_ROWS_MAX) -> tuple[dict[str, Value], ...]:
+        """Each client, then each open invitation: one flat map each. Of those that were revoked only the
+        newest, as many as there is room for among `rows_max`."""
         clients, runs, invitations = tables.clients.c, tables.runs.c, tables.invitations.c
         counts = select(runs.client, func.count()).group_by(runs.client)
         with self._database.reading() as db:
+            open_ = select(tables.invitations).where(invitations.used == "", invitations.expires > now)
+            waiting = db.execute(open_.order_by(invitations.created)).all()
+            known = db.execute(select(func.count()).where(clients.revoked == "")).scalar_one()
+            room = min(REVOKED_LISTED_MAX, max(0, rows_max - known - len(waiting)))
             gone = (
                 select(clients.id).where(clients.revoked != "").order_by(clients.revoked.desc(), clients.id)
             )
-            shown = or_(clients.revoked == "", clients.id.in_(gone.limit(REVOKED_LISTED_MAX)))
+            shown = or_(clients.revoked == "", clients.id.in_(gone.limit(room)))
             rows = db.execute(select(tables.clients).where(shown).order_by(clients.joined, clients.id)).all()
             runs_of: dict[str, int] = {row[0]: row[1] for row in db.execute(counts)}
-            open_ = select(tables.invitations).where(invitations.used == "", invitations.expires > now)
-            waiting = db.execute(open_.order_by(invitations.created)).all()
         return (*_listed(rows, runs_of), *map(_listed_invitation, waiting))
 
 
@@ -235,8 +241,9 @@ def free_name(db: Connection, wanted: str, code: bytes, *, now: int) -> str:
     that name or another open code gives it. Cut where both together would be too long for a name. Raises
     RefusedError "bad-request"."""
     wanted = fit_name(_as_client(wanted))
+    taken = _held(db) | _promised(db, code, now=now)  # looked up once: others may have many such numbers
     name, number = wanted, 1
-    while _holder(db, name) is not None or _is_promised(db, name, code, now=now):
+    while name in taken:
         number += 1
         suffix = f"-{number}"
         room = limits.NAME_BYTES_MAX - len(suffix)
@@ -260,6 +267,17 @@ def add_client(db: Connection, client: Client, *, wall: str) -> Client:
     row = {"id": kept.id, "name": kept.name, "role": kept.role, "hash": kept.hash, "joined": wall}
     db.execute(insert(tables.clients).values(row))
     return kept
+
+
+def require_not_made_later(expires: int, *, valid_s: int, now: int) -> None:
+    """Raises RefusedError "code-expired" for a code, good for `valid_s`, that ends later than any can which
+    was made by now: that the server's clock was put back makes no code last longer."""
+    if expires > now + valid_s + _CLOCKS_S:
+        raise RefusedError(
+            "code-expired",
+            "this code was made later than it is now by the server's clock, which was put back, or is wrong:"
+            " set it, or type `durability clients invite` on the server's machine for another code",
+        )
 
 
 def _listed(rows: Sequence[Row[Any]], runs_of: dict[str, int]) -> tuple[dict[str, Value], ...]:
@@ -305,6 +323,7 @@ def _open_invitation(db: Connection, hash_: bytes, *, now: int) -> Invitation:
         )
     if row.expires <= now:
         raise RefusedError("code-expired", f"this join code is older than an hour: {again}")
+    require_not_made_later(row.expires, valid_s=CODE_S, now=now)
     return Invitation(hash=row.hash, role=cast(Role, row.role), name=row.name, expires=row.expires)
 
 
@@ -326,16 +345,21 @@ def _holder(db: Connection, name: str) -> str | None:
     return db.execute(select(columns.id).where(taken, columns.revoked == "")).scalar()
 
 
-def _is_promised(db: Connection, name: str, code: bytes, *, now: int) -> bool:
-    """Whether an open code that is not the one with the hash `code` gives this name to somebody who is still
-    to join."""
+def _held(db: Connection) -> set[str]:
+    """The names and ids of all clients that are known."""
+    columns = tables.clients.c
+    return set(chain.from_iterable(db.execute(select(columns.id, columns.name).where(columns.revoked == ""))))
+
+
+def _promised(db: Connection, code: bytes, *, now: int) -> set[str]:
+    """The names that open codes, but not the one with the hash `code`, give to whoever is still to join."""
     invitations, codes = tables.invitations.c, tables.machine_codes.c
     joined = select(func.count()).where(tables.machines.c.hash == codes.hash).scalar_subquery()
-    for columns, is_open in (
-        (invitations, invitations.used == ""),
-        (codes, and_(codes.revoked == "", joined < codes.machines)),
-    ):
-        gives = select(columns.name).where(columns.name == name, columns.hash != code, columns.expires > now)
-        if db.execute(gives.where(is_open)).first() is not None:
-            return True
-    return False
+    gives = (
+        select(columns.name).where(columns.hash != code, columns.expires > now, is_open)
+        for columns, is_open in (
+            (invitations, invitations.used == ""),
+            (codes, and_(codes.revoked == "", joined < codes.machines)),
+        )
+    )
+    return {name for given in gives for name in db.execute(given).scalars()}

@@ -11,9 +11,12 @@ One thread may use `transaction`, any `reading`.
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import select
+import shlex
 import sqlite3
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -44,6 +47,7 @@ _QUERY_CANCELED = "57014"  # that for a statement_timeout
 _LOOK_AFTER = 10_000  # instructions of SQLite's, a millisecond or less
 _IN_USE = "another server has it open; stop that one first"
 _LOCKED = "another server keeps it locked"
+_MADE, _OTHERS = 0o600, 0o077  # the mode of SQLite's files, and what it gives nobody else
 _LOOK_AGAIN_S = 1.0  # after which it is looked again whether the files of SQLite lie in their places
 # A server that stops within a transaction loses it before the others have waited for its locks in vain. When
 # the network to PostgreSQL falls silent, a call fails after some ten seconds, even if only its answer is due.
@@ -57,6 +61,8 @@ _POSTGRESQL_OPTIONS = {
     " -c default_transaction_isolation=read\\ committed"
     " -c lock_timeout=10s -c idle_in_transaction_session_timeout=4s",
 }
+
+log = logging.getLogger(__name__)
 
 
 class UnfitError(StoreError):
@@ -290,8 +296,12 @@ class Database:
 
 def _log_of(file: Path) -> Path:
     """SQLite's write-ahead log, which lies beside the file itself, not beside a link to it."""
+    return _beside(file, "-wal")
+
+
+def _beside(file: Path, suffix: str) -> Path:
     file = file.resolve()
-    return file.with_name(f"{file.name}-wal")
+    return file.with_name(f"{file.name}{suffix}")
 
 
 def _not_in_place(file: Path, what: str) -> StoreError:
@@ -365,11 +375,35 @@ def _sqlite_engine(url: URL, mode: Mode) -> Engine:
             " store, move the log elsewhere"
         )
     try:
-        # The store holds the secrets of the runs: no other user may read it.
-        os.close(os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        os.close(os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, _MADE))
+        for path in (file, _log_of(file), _beside(file, "-shm")):
+            with suppress(FileNotFoundError):
+                _make_private(path)
     except OSError as error:
         raise StoreError(f"cannot open the store {file}: {error.strerror}") from error
     return _sqlite_engine_of(url, mode)
+
+
+def _make_private(file: Path) -> None:
+    """The store holds the server's private key and the secrets of the runs: no other user may read it, as one
+    may a backup that was put back. By its path, since closing a file gives up SQLite's locks on it. Raises
+    OSError, and StoreError where the system does not allow it."""
+    before = stat.S_IMODE(file.stat().st_mode)
+    if not before & _OTHERS:
+        return
+    with suppress(PermissionError):
+        file.chmod(_MADE)
+    if file.stat().st_mode & _OTHERS:
+        raise StoreError(
+            f"{file} is open to others (mode {before:04o}), and has the server's private key: run  chmod 600"
+            f" {shlex.quote(str(file))}  as the user to whom it belongs"
+        )
+    log.warning(
+        "%s was open to others (mode %04o), and no longer is. It has the server's private key: who has read"
+        " it can pass for this server",
+        file,
+        before,
+    )
 
 
 # The first file system layer of SQLite keeps other processes out, and needs no shared memory beside the file,

@@ -9,6 +9,7 @@ thread; each is one transaction. Refuses to keep a code: it has the hash.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, cast
 
 from sqlalchemy import Connection, Row, func, insert, select, update
@@ -24,6 +25,7 @@ from durability_server.store.client_store import (
     fit_name,
     free_name,
     require_free,
+    require_not_made_later,
     require_still_free,
 )
 from durability_server.store.database import Database
@@ -168,6 +170,8 @@ def _found(db: Connection, hash_: bytes, *, now: int) -> MachineCode | None:
         raise RefusedError("code-used", f"this code for machines was revoked at {row.revoked}: {_AGAIN}")
     if row.expires <= now:
         raise RefusedError("code-expired", f"the time of this code for machines is over: {_AGAIN}")
+    made = int(datetime.fromisoformat(row.created).timestamp())
+    require_not_made_later(row.expires, valid_s=row.expires - made, now=now)
     return MachineCode(hash=row.hash, name=row.name, machines=row.machines, expires=row.expires)
 
 

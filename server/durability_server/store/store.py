@@ -17,7 +17,6 @@ from typing import Any, cast
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Row,
     Select,
     and_,
     bindparam,
@@ -78,6 +77,7 @@ from durability_server.store.run_rows import (
     stored_run,
     that_fit,
     unknown_run,
+    unverified_run,
     verdicts_of,
 )
 from durability_server.store.target_keys import TargetKeys, place_of
@@ -175,21 +175,16 @@ class Store:
     # Runs.
 
     def register(self, new: Registration, *, force: bool) -> int:
-        """Adds a run; how many bytes take what is kept of its facts. Raises RefusedError "run-exists",
-        "unverified-run" if the target still holds one, and "quota"."""
+        """Adds a run; how many bytes it takes. Raises RefusedError "run-exists", "unverified-run" if the
+        target still holds one, and "quota"."""
         self._require_room()
         with self._database.transaction() as db:
             _require_runs_left(db, new.client)
             if has_run(db, new.run):
                 raise RefusedError("run-exists", f"run {format_run(new.run)} was registered before")
-            unverified = None if force else _unverified_run(db, new)
+            unverified = None if force else unverified_run(db, new)
             if unverified is not None:
-                raise RefusedError(
-                    "unverified-run",
-                    f"{new.path} holds run {unverified.run} of {unverified.registered_wall}, which"
-                    " was armed and neither stopped nor verified: verify it first, or add --force to lose its"
-                    " evidence",
-                )
+                raise RefusedError("unverified-run", f"{new.path} {unverified}")
             number = db.execute(select(func.coalesce(func.max(tables.runs.c.number), 0) + 1)).scalar_one()
             db.execute(
                 insert(tables.runs).values(
@@ -213,7 +208,7 @@ class Store:
             place = pack(to_value(place_of(new.facts)))
             db.execute(insert(tables.registrations), {"run": format_run(new.run), "data": place})
             drive_listing.add_drives(db, format_run(new.run), new.facts)
-        return len(place)
+        return _bytes_of(new) + len(place)
 
     def arm(self, stored: StoredRun) -> int:
         """The run is armed from now on, with the facts, identities and series that `stored` has; how many
@@ -437,14 +432,15 @@ class Store:
         with self._database.reading() as db:
             return evidence_rows.others_named(db, format_run(run), name, data)
 
-    def add_evidence(self, run: int, name: str, data: bytes, *, others: int = 0) -> None:
-        """Keeps `data` as `name`, or as `name.2` and so on if there is something else of that name. `others`:
-        what `other_evidence` returned, so that it takes no longer if there are many. Raises RefusedError as
-        `add_verdict` does."""
+    def add_evidence(self, run: int, name: str, data: bytes, *, others: int = 0) -> int:
+        """Keeps `data` as `name`, or as `name.2` and so on if there is something else of that name; how many
+        bytes it takes. `others`: what `other_evidence` returned, so that it takes no longer if there are
+        many. Raises RefusedError as `add_verdict` does."""
         self._require_room()
         with self._database.transaction() as db:
             require_run(db, run)
             evidence_rows.add_piece(db, format_run(run), name, data, others=others)
+        return evidence_rows.ROW_BYTES + len(data)
 
     def keep_result(self, new: NewResult) -> str:
         """Keeps a result of the benchmark; what it is called. Raises RefusedError "quota"."""
@@ -606,6 +602,12 @@ _UPDATE_RUN = (
 )
 
 
+def _bytes_of(new: Registration) -> int:
+    """What a run takes from its registration on, beside what is kept of its facts."""
+    texts = (new.label, new.path, new.host, new.keys.drive, new.keys.file_system, new.keys.path)
+    return evidence_rows.ROW_BYTES + len(new.plan) + sum(map(len, texts))
+
+
 def _save_arming(db: Connection, stored: StoredRun) -> int:
     """What is stored once, when a run is armed; how many bytes its facts take."""
     facts, key = pack(stored.armed), format_run(stored.snapshot.run)
@@ -626,15 +628,3 @@ def _require_runs_left(db: Connection, client: str) -> None:
     count = _runs_of(db, client)
     if count >= RUNS_OF_CLIENT_MAX:
         raise RefusedError("quota", f"this client has {count} runs, the maximum of one client")
-
-
-def _unverified_run(db: Connection, new: Registration) -> Row[Any] | None:
-    """The run of the client on the target whose evidence would be lost if another run began on it: the newest
-    that was armed, which has overwritten those before it, unless it was stopped or verified."""
-    runs = tables.runs.c
-    armed = newest_on(db, new.keys, runs.armed.is_not(None), of_client(new.client))
-    if armed is None:
-        return None
-    verified = select(tables.verdicts.c.run).where(tables.verdicts.c.run == runs.run).exists()
-    settled = select(runs.run).where(runs.run == armed.run, or_(runs.session_end == "stop", verified))
-    return None if db.execute(settled).first() is not None else armed

@@ -22,8 +22,8 @@ class StoreThread:
         self._looking = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store-look-up")
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What `function`, which may change the store, returns or raises. A caller that is cancelled does not
-        stop it."""
+        """What `function`, which may change the store, returns or raises. A caller that is cancelled takes
+        its call back if that has not begun, and does not stop one that has."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._changing, lambda: function(*args, **kwargs))
 

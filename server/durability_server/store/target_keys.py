@@ -111,6 +111,13 @@ def overlap(one: Facts, other: Facts) -> bool:
     return anywhere or (placed and all(_reaches(this, that) for this, that in pairs))
 
 
+def is_in_its_place(one: Facts, other: Facts) -> bool:
+    """Whether both are on file systems that lie at one place of one drive, so that not both can be whole: one
+    was made over the other, or a drive that lost the later one has the earlier one again."""
+    in_file_systems = one.file_system is not None and other.file_system is not None
+    return in_file_systems and one.offset_bytes == other.offset_bytes and overlap(one, other)
+
+
 def place_of(facts: Facts) -> Facts:
     """What `overlap` needs of the facts, without what may be long."""
     mounted = facts.file_system

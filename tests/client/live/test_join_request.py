@@ -44,6 +44,7 @@ def test_what_is_typed() -> None:
         f"{SERVER} {CODE}",
         f"  durability join {SERVER} {CODE.replace('-', ' ')}",
         f"{SERVER},{CODE}",
+        f"durability join '{SERVER}' {CODE}",  # as an IPv6 address is printed
     ):
         request = from_console(line)
         assert (request.server, request.code.replace("-", "")) == (SERVER, CODE.replace("-", ""))

@@ -26,7 +26,7 @@ from tests.waiting import until
 P = ParamSpec("P")
 T = TypeVar("T")
 
-WALL = "2026-01-01T00:00:00Z"
+WALL = "1970-01-01T00:00:00Z"
 MACHINES = ["c1", "c2"]
 
 

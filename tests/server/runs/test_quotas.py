@@ -21,7 +21,9 @@ from durability_server.runs import given_bytes
 from durability_server.store import evidence_rows, tables
 from durability_server.store import store as store_module
 from tests.core.evidence.memory_target import make_statistics
-from tests.waiting import until
+from tests.server.conftest import SECRET
+from tests.server.store.test_gone_back import listening
+from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
     from tests.server.conftest import Client, Lab
@@ -91,6 +93,53 @@ async def test_verdicts_count_in_the_quota_of_a_client(
     assert await _verdicts(await _ended(lab, running.address, 3), 3, 2) == 2
     operator = await lab.connect(running.address, local=True)
     await operator.begin(lab.plan(run=4), lab.facts(serial="S4"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", ["evidence", "verdicts", "runs", "registrations"])
+async def test_what_is_stored_counts_though_its_client_is_gone(
+    lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    """Else a client that resets its connection just then gives without end. `table`: in which the store
+    changes something when the connection ends."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def wait(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if statement.startswith((f"INSERT INTO {table} ", f"DELETE FROM {table} ")):
+            begun.set()
+            assert go_on.wait(DEADLINE_S)
+
+    running = await lab.start(sqlite_url)
+    client = await _ended(lab, running.address, 1)
+    said: messages.Message = messages.Evidence(run=1, name="e", data=bytes(10_000))
+    if table == "verdicts":
+        said = messages.GiveVerdict(run=1, document=VERDICT)
+    elif table in ("runs", "registrations"):
+        client = await lab.connect(running.address)
+        facts = to_value(lab.facts(serial="S2", path="/" + "x" * 4000))
+        register = messages.Register(
+            run=2, plan=lab.plan(run=2).encode(), facts=facts, secret=SECRET, label="", force=False
+        )
+        said = register
+        if table == "registrations":
+            await client.ask(register, messages.Accepted)
+            said = messages.ArmRun(facts=facts)
+    total = running.server._requests._given._of[lab.members[running.address].client].total
+    for name in ("BYTES_NOT_FOR_EVIDENCE", "BYTES_BEYOND_FOR_VERDICTS"):
+        monkeypatch.setattr(evidence_rows, name, 0)
+    monkeypatch.setattr(evidence_rows, "BYTES_OF_CLIENT_MAX", total + 1)
+    before = running.server.connections
+    with listening(wait):
+        client.say(said)
+        await until(begun.is_set)
+        client.reset()
+        await until(lambda: running.server.connections < before)
+        go_on.set()
+        await running.server._thread.call(lambda: None)
+    again = await lab.connect(running.address, "verify")
+    with pytest.raises(RefusedError) as refused:
+        await again.ask(messages.Evidence(run=1, name="more", data=b"1"), messages.Stored)
+    assert refused.value.code == "quota"
 
 
 @pytest.mark.slow

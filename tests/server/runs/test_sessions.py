@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from durability import limits
 from durability.errors import RefusedError
 from durability.formats.documents import to_value
 from durability.protocol import messages
@@ -15,6 +16,7 @@ from durability.protocol.state_machine import Undecoded
 from durability_lab.simulated_rig.virtual_time import stored_run
 from durability_server.connections.turns import Turns
 from durability_server.runs.run import Run
+from durability_server.store.lease_store import WantedRun
 from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
@@ -99,6 +101,29 @@ async def test_a_stop_may_overtake_what_arms_the_run(
         await client.get(messages.Stopped)
     case = await lab.exported(running.address, plan.run, lambda case: True)
     assert (case.session_end, case.state, case.armed) == ("stop", "stopped", None)
+
+
+@pytest.mark.usefixtures("no_silence")
+async def test_another_server_that_ends_a_run_finds_its_client_silent(
+    lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also before the next look for silence: a connection that this server closes then is no reset, after
+    which there would have been no cut."""
+    running = await lab.start(sqlite_url)
+    plan = lab.plan()
+    client = await lab.connect(running.address)
+    await client.begin(plan, lab.facts())
+    await client.acknowledge(3, 4)
+    client.vanish()
+    registry = running.server._registry
+    run = registry.in_memory(plan.run)
+    assert run is not None
+    wanted = WantedRun(run=plan.run, epoch=run.epoch, purpose="end")
+    assert not registry._give_up(wanted)
+    monkeypatch.setattr(limits, "SILENCE_NS", 0)
+    assert (run.session_end, registry._give_up(wanted), run.session_end) == ("live", True, "silence")
+    case = await lab.exported(running.address, plan.run, lambda case: case.session_end != "live")
+    assert (case.session_end, [event.kind for event in case.events][-2:]) == ("silence", ["silence", "rst"])
 
 
 @pytest.mark.parametrize(("saved", "rose"), [((0, 0), False), ((0, 1), True), ((2, 3), True)])

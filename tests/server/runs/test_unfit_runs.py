@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 from contextlib import closing
@@ -11,11 +12,21 @@ import pytest
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from durability.errors import RefusedError
+from durability.formats.documents import to_value
+from durability.formats.facts import Facts
+from durability.formats.plan import Plan
 from durability.formats.run_statistics import statistics_to_value
 from durability.protocol import messages
+from durability.protocol.timeline import TimelineCopy
+from durability_server.access.caller import Caller
+from durability_server.runs import requests
+from durability_server.runs.session import Session
+from durability_server.store.records import MovedError
+from durability_server.store.target_keys import series_key
 from tests.core.evidence.memory_target import make_statistics
+from tests.server.conftest import SECRET
 from tests.server.store.test_gone_back import listening
-from tests.waiting import until
+from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
     from tests.server.conftest import Lab
@@ -115,6 +126,68 @@ async def test_a_run_that_was_set_aside_is_not_live_for_good(lab: Lab, store_url
     await lab.exported(running.address, 1, lambda case: case.session_end == "rst")
     case = await (await lab.connect(running.address, "verify")).fetch(1, lab.facts(), end=True)
     assert (case.state, case.session_end, case.frontiers) == ("ended", "rst", (3, 3))
+
+
+class _Channel:
+    """A client that only the requests know, so that nothing ends what it has asked for."""
+
+    name = "test"
+
+    def __init__(self, client: str) -> None:
+        self.caller: Caller | None = Caller(client=client, name="test", role="client")
+        self.session: Session | None = None
+        self.failed: list[str] = []
+
+    def send(self, message: messages.Message) -> None:
+        pass
+
+    def fail(self, code: str, text: str) -> None:
+        self.failed.append(code)
+
+
+async def test_a_run_that_was_set_aside_is_not_armed(
+    lab: Lab, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its client has asked for that while the commit was under way that could not save the run, and has been
+    told since that it goes on from what was saved before."""
+    packing, arming, refused = threading.Event(), threading.Event(), threading.Event()
+    pack = TimelineCopy.pack
+
+    def pack_slowly(timeline: TimelineCopy) -> bytes:
+        packing.set()
+        assert arming.wait(DEADLINE_S)
+        return pack(timeline)
+
+    def key_seen(plan: Plan, facts: Facts) -> str:
+        arming.set()
+        return series_key(plan, facts)
+
+    def refuse_once(_connection: object, _cursor: object, statement: str, given: Any, *_: object) -> None:
+        if statement.startswith("UPDATE runs") and not refused.is_set():
+            refused.set()
+            raise IntegrityError(statement, given, sqlite3.IntegrityError("not kept"))
+
+    running = await lab.start(store_url)
+    server, committer = running.server, running.server._registry.committer
+    channel, plan = _Channel(lab.members[running.address].client), lab.plan(run=1)
+    facts = to_value(lab.facts())
+    register = messages.Register(run=1, plan=plan.encode(), facts=facts, secret=SECRET, label="", force=False)
+    await server._requests.answer(channel, register)
+    assert channel.session is not None
+    run = channel.session.run
+    await committer.flush(run)
+    monkeypatch.setattr(TimelineCopy, "pack", pack_slowly)
+    monkeypatch.setattr(requests, "series_key", key_seen)
+    async with asyncio.timeout(DEADLINE_S):
+        with listening(refuse_once):
+            saving = asyncio.create_task(committer.flush(run))
+            await until(packing.is_set)
+            with pytest.raises(MovedError):
+                await server._requests.answer(channel, messages.ArmRun(facts=facts))
+        with pytest.raises(MovedError):
+            await saving
+    assert (channel.failed, run.lost) == (["internal"], True)
+    assert (await server._thread.call(server._store.load, 1)).armed is None
 
 
 @pytest.mark.slow

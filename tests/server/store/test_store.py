@@ -116,6 +116,42 @@ def test_an_unverified_run_guards_its_target(store_fixture: StoreFixture) -> Non
     store_fixture.register(3, force=True)
 
 
+def test_an_unverified_run_guards_the_place_of_its_file_system(store_fixture: StoreFixture) -> None:
+    """A drive that has lost the file system shows the one before it, and another run there would overwrite
+    what tells of it. One that was made since on purpose takes a run by force, and then guards itself."""
+    before, lost = store_fixture.lab.facts(uuid="uuid-before"), store_fixture.lab.facts()
+    assert before.offset_bytes is not None
+    store_fixture.register(1, facts=before)
+    store_fixture.arm(1, facts=before)
+    store_fixture.judge(1, "durable")
+    store_fixture.register(2, facts=lost)
+    store_fixture.arm(2, facts=lost)
+    with pytest.raises(RefusedError, match=f"another file system than run {2:016x}") as refused:
+        store_fixture.register(3, facts=before)
+    assert refused.value.code == "unverified-run" and "leave it as it is" in str(refused.value)
+    elsewhere = (
+        store_fixture.lab.facts(uuid="uuid-before", serial="S2"),
+        replace(before, offset_bytes=before.offset_bytes + (1 << 30)),
+    )
+    for run, other in enumerate(elsewhere, start=4):
+        store_fixture.register(run, facts=other)
+    store_fixture.register(6, facts=before, client="another")
+    store_fixture.register(7, facts=before, force=True)
+    store_fixture.arm(7, facts=before)
+    with pytest.raises(RefusedError, match=f"holds run {7:016x}"):
+        store_fixture.register(8, facts=before)
+    store_fixture.judge(7, "inconclusive")
+    store_fixture.register(8, facts=before)
+
+
+def test_a_verified_run_does_not_guard_the_place_of_its_file_system(store_fixture: StoreFixture) -> None:
+    """What was made anew after a verdict is tested as any other file system."""
+    store_fixture.register(1)
+    store_fixture.arm(1)
+    store_fixture.judge(1, "loss")
+    store_fixture.register(2, facts=store_fixture.lab.facts(uuid="uuid-new"))
+
+
 @pytest.mark.parametrize("way_out", ["stop", "verdict"])
 def test_a_settled_run_does_not_guard_its_target(store_fixture: StoreFixture, way_out: str) -> None:
     """After a clean stop, or a verdict of any kind, the target may be used again."""

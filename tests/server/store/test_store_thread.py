@@ -7,7 +7,7 @@ import threading
 
 from durability_server.store.database import Database
 from durability_server.store.store_thread import StoreThread
-from tests.waiting import DEADLINE_S
+from tests.waiting import DEADLINE_S, until
 
 
 async def test_what_is_looked_up_waits_for_no_question() -> None:
@@ -22,6 +22,27 @@ async def test_what_is_looked_up_waits_for_no_question() -> None:
         over.set()
         assert await question
         await thread.close(lambda: None)
+
+
+async def test_a_call_whose_caller_is_gone_is_taken_back_or_goes_on() -> None:
+    """What waits is forgotten, so that nobody piles up calls; what has begun is done."""
+    thread = StoreThread()
+    begun, go_on = threading.Event(), threading.Event()
+    done: list[str] = []
+
+    def change(what: str) -> None:
+        begun.set()
+        assert go_on.wait(DEADLINE_S)
+        done.append(what)
+
+    calls = [asyncio.create_task(thread.call(change, what)) for what in ("begun", "waits")]
+    await until(begun.is_set)
+    for call in calls:
+        call.cancel()
+    await asyncio.wait(calls)
+    go_on.set()
+    await thread.close(lambda: None)
+    assert done == ["begun"]
 
 
 async def test_two_threads_read_while_a_third_writes(sqlite_url: str) -> None:
