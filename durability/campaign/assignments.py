@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.cycle_state import CycleState
 from durability.campaign.cycles import arm_of
-from durability.campaign.definition.settings import DriveUnderTest, Settings
+from durability.campaign.definition.settings import Arm, DriveUnderTest, Settings
 from durability.campaign.delays import STARTS_MAX
 from durability.campaign.log_entries import (
     DriveReported,
@@ -26,6 +26,7 @@ from durability.campaign.log_entries import (
 )
 from durability.campaign.tasks import DriveStatus, DriveTask, Status, Task, TaskKind
 from durability.formats.case import FILES_REMOVED, Event
+from durability.formats.workloads.registry import WORKLOADS
 
 # For what was said before the power went, as well as can be told.
 LATE_S = 3.0
@@ -107,7 +108,6 @@ def _task(state: CampaignState, machine: str, kind: TaskKind, number: int) -> Ta
         for one in _taking_part(state, machine, kind)
         if not (kind == "run" and cycle is not None and _is_too_late(cycle, one))
     ]
-    arm = arm_of(state.plan, cycle.began.cycle) if cycle is not None and not cycle.is_check else None
     return Task(
         kind=kind,
         number=number,
@@ -116,7 +116,7 @@ def _task(state: CampaignState, machine: str, kind: TaskKind, number: int) -> Ta
         drives=tuple(
             DriveTask(
                 drive=drive,
-                arm=arm if kind == "run" else None,
+                arm=_arm(state, drive, kind),
                 run=_run_of(state, drive.name, kind),
                 serial=known.serial if (known := state.conditions.get(drive.name)) is not None else "",
                 fresh=kind == "run" and state.begins_afresh(drive),
@@ -134,6 +134,15 @@ def _task(state: CampaignState, machine: str, kind: TaskKind, number: int) -> Ta
     )
 
 
+def _arm(state: CampaignState, drive: DriveUnderTest, kind: TaskKind) -> Arm | None:
+    """What runs on a drive. In the check of a file system of the user's an arm that it may not be fit for."""
+    if kind == "run" and state.cycle is not None:
+        return arm_of(state.plan, state.cycle.began.cycle)
+    if kind == "examine" and drive.target:
+        return next((arm for arm in state.plan.arms if WORKLOADS[arm.workload].needs_file), None)
+    return None
+
+
 def _taking_part(state: CampaignState, machine: str, kind: TaskKind) -> list[DriveUnderTest]:
     """The machine's drives that a task is about."""
     cycle = state.cycle
@@ -149,10 +158,12 @@ def _is_too_late(cycle: CycleState, drive: DriveUnderTest) -> bool:
 
 
 def _run_of(state: CampaignState, drive: str, kind: TaskKind) -> str:
-    """The run that a drive's part of a task names: to verify, or whose files may go, "" for none. In a pause
-    none may: it can last for weeks, and the next cycle uses them again."""
+    """The run that a drive's part of a task names: to verify, also before the next one begins, or whose files
+    may go, "" for none. In a pause none may: it can last for weeks, and the next cycle uses them again."""
     if kind == "verify" and state.cycle is not None:
         return state.cycle.runs.get(drive, "")
+    if kind == "run":
+        return state.unjudged[drive].run if drive in state.unjudged else ""
     return _released(state, drive) if kind == "release" else ""
 
 

@@ -6,7 +6,9 @@ The rules are asked in turn; the first that has something to say wins. Refuses t
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from durability import limits
@@ -25,9 +27,35 @@ def between_cycles(state: CampaignState) -> Happening:
     for rule in _RULES:
         happening = rule(state)
         if happening is not None:
-            return happening
+            return _naming_runs(state, happening)
     past = _past(state)
     return draw_cycle(state.plan, 1 + (past[-1].began.cycle if past else 0), _names(state))
+
+
+def _naming_runs(state: CampaignState, happening: Happening) -> Happening:
+    """The end of a drive's part names its last run if that has no verdict: only people can have it judged
+    now."""
+    if isinstance(happening, DriveLeft):
+        leaving = [happening.drive]
+    elif isinstance(happening, Ended):
+        leaving = list(_names(state))
+    else:
+        return happening
+    named = [_without_verdict(state, drive) for drive in leaving if drive in state.unjudged]
+    return replace(happening, reason="; ".join((happening.reason, *named)))
+
+
+def _without_verdict(state: CampaignState, drive: str) -> str:
+    """What to type for the verdict on a drive's last run, as a sentence."""
+    mine = next(one for one in state.plan.drives if one.name == drive)
+    run, cut_class = state.unjudged[drive].run, state.plan.cut_class
+    target = "DIRECTORY/target" if mine.file_system else shlex.quote(mine.device or mine.target)
+    mount = f"mount {mine.device} at DIRECTORY and " if mine.file_system else ""
+    weaker = f" --require-cut {cut_class}" if cut_class != "power" else ""
+    return (
+        f"run {run} of {drive} has no verdict: on {mine.machine}, {mount}type"
+        f" `durability verify {target} --run {run}{weaker}`"
+    )
 
 
 def _asked(state: CampaignState) -> Happening | None:
@@ -58,9 +86,9 @@ def _log_full(state: CampaignState) -> Happening | None:
 
 
 def _loss(state: CampaignState) -> Happening | None:
-    for drive, said in _said(state, _past(state), newest=1):
-        if said and said[-1][1].word == "loss" and state.plan.stop_at == "loss":
-            return DriveLeft(drive=drive, reason=f"loss in cycle {said[-1][0]}")
+    for drive in _names(state) if state.plan.stop_at == "loss" else ():
+        if drive in state.lost:
+            return DriveLeft(drive=drive, reason=f"loss in cycle {state.lost[drive]}")
     return None
 
 
@@ -69,13 +97,24 @@ def _troubles(state: CampaignState) -> Happening | None:
     unfit = {
         drive: said[-1][1].text
         for drive, said in _said(state, _lately(state), newest=DRIVE_TROUBLES_MAX)
-        if len(said) == DRIVE_TROUBLES_MAX and all(mine.cause == "drive" for _, mine in said)
+        if len(said) == DRIVE_TROUBLES_MAX
+        and all(mine.cause == "drive" and not _is_for_arm(state, drive, cycle) for cycle, mine in said)
     }
     for drive, why in unfit.items():
         if len(unfit) == len(state.drives):
             return Paused(reason=f"no drive could be tested in the last {DRIVE_TROUBLES_MAX} cycles: {why}")
         return DriveLeft(drive=drive, reason=why)
     return None
+
+
+def _is_for_arm(state: CampaignState, drive: str, cycle: int) -> bool:
+    """Whether a run did not begin because of its arm, such as one that the file system cannot show anything
+    of: none of that arm has ever given a result, and another arm has."""
+    past = _past(state)
+    if not any(one.began.cycle == cycle and drive in one.refused for one in past):
+        return False
+    told = {one.began.arm for one in past if (mine := one.of(drive)) is not None and mine.word != "nothing"}
+    return bool(told) and arm_of(state.plan, cycle).name not in told
 
 
 def _over(state: CampaignState) -> Happening | None:

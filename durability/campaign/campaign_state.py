@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
@@ -26,6 +26,7 @@ from durability.campaign.log_entries import (
     Entry,
     Happening,
     Judged,
+    JudgedLate,
     MachineSeen,
     PauseAsked,
     Paused,
@@ -49,7 +50,8 @@ _OF_RELEASE_0_1 = "durability 0.1."
 class PastCycle:
     """A cycle that is over. `statuses`: what the agent said last of each drive, after the cut. `wall`: when
     it ended. `cut`: the drives whose power went off, as switches confirmed and nothing contradicted; `back`:
-    those of which an agent said something after that, other than that they failed."""
+    those of which an agent said something after that, other than that they failed. `refused`: those whose
+    run did not begin."""
 
     began: CycleBegan
     drives: tuple[DriveCycle, ...]
@@ -58,6 +60,7 @@ class PastCycle:
     wall: str
     cut: frozenset[str] = frozenset()
     back: frozenset[str] = frozenset()
+    refused: frozenset[str] = frozenset()
     _by_drive: dict[str, DriveCycle] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -67,6 +70,25 @@ class PastCycle:
     def of(self, drive: str) -> DriveCycle | None:
         """What it says of a drive, None if that took no part."""
         return self._by_drive.get(drive)
+
+    def with_loss(self, judged: Judged) -> PastCycle:
+        """The cycle, with a loss that was found after its end: it counts whatever else was said."""
+        return replace(
+            self,
+            drives=tuple(
+                replace(one, word="loss", cause=None, text="") if one.drive == judged.drive else one
+                for one in self.drives
+            ),
+            judged={**self.judged, judged.drive: judged},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnjudgedRun:
+    """A run of a cycle that ended without a verdict on it."""
+
+    cycle: int
+    run: str
 
 
 class CampaignState:
@@ -93,6 +115,9 @@ class CampaignState:
         self.left: dict[str, str] = {}
         self.conditions: dict[str, Condition] = {}  # of each drive, as the check found it
         self.boots: dict[str, set[str]] = {}  # the boot ids of each machine, so far
+        self.unjudged: dict[str, UnjudgedRun] = {}  # by drive: its newest run, if that has no verdict
+        self.looked: frozenset[tuple[str, str]] = frozenset()  # drives of these, with their run at that time
+        self.lost: dict[str, int] = {}  # by drive, the cycle of the loss that was known first
         self.stays_off = ""  # why the power did not come back in the last cycle
         self.resumed = 0  # how many cycles were over when it was resumed last
         self.last: Entry | None = None
@@ -187,6 +212,25 @@ class CampaignState:
         """The machine of a drive."""
         return next(one.machine for one in self.plan.drives if one.name == drive)
 
+    def verdict_entry(self, judged: Judged) -> Judged | JudgedLate:
+        """The entry for a verdict that was looked up: on a run of the cycle under way, or too late."""
+        known = self.unjudged.get(judged.drive)
+        if known is None or known.run != judged.run:
+            return judged
+        return JudgedLate(cycle=known.cycle, judged=judged)
+
+    def unjudged_to_look_up(self, drives: Iterable[str]) -> dict[str, str]:
+        """The unjudged runs of `drives`, by drive, that are to be looked up: once before the drive's run of
+        this cycle is heard of, and once after that, since agents have them verified first."""
+        return {
+            drive: self.unjudged[drive].run
+            for drive in drives
+            if drive in self.unjudged and self._with_run(drive) not in self.looked
+        }
+
+    def _with_run(self, drive: str) -> tuple[str, str]:
+        return drive, self.cycle.runs.get(drive, "") if self.cycle is not None else ""
+
     def judged_cycles(self, drive: str) -> int:
         """How many cycles said something of a drive."""
         words = Counter(one.word for past in self.cycles if past.began.cycle and (one := past.of(drive)))
@@ -196,8 +240,8 @@ class CampaignState:
         """Whether what a device holds may go before its next run, for which it is erased or its file system
         made anew: the check found that drive there, and this is the first run, or what the last one left did
         not mount, was not made, or had to be repaired. A run without a verdict stays: it is verified before
-        the next one begins."""
-        if drive.target or drive.name not in self.conditions:
+        the next one begins, and what does not mount may lack no more than a module of the kernel."""
+        if drive.target or drive.name not in self.conditions or drive.name in self.unjudged:
             return False
         if not self.has_run_on(drive):
             return True
@@ -254,6 +298,7 @@ class CampaignState:
     def _begin_cycle(self, entry: Entry, cycle: CycleBegan) -> None:
         if not cycle.cycle:
             self._begin_check()
+        self.looked = frozenset()
         self.cycle = CycleState(
             began=cycle,
             number=entry.number,
@@ -295,13 +340,43 @@ class CampaignState:
                 wall=entry.wall,
                 cut=cut,
                 back=frozenset(drive for drive in cycle.began.drives if self._is_back(cycle, drive)),
+                refused=frozenset(drive for drive in cycle.began.drives if cycle.is_refused(drive)),
             )
         )
         self._prove(
             (one.drive for one in over.drives if one.drive in cut and one.cause != "not-a-cut"), entry
         )
+        self._note_losses(over.cycle, (one.drive for one in over.drives if one.word == "loss"))
         self.stays_off = cycle.stays_off
         self.cycle = None
+        self._keep_unjudged(cycle, over)
+
+    def _keep_unjudged(self, cycle: CycleState, over: CycleEnded) -> None:
+        """A drive that was away for a cycle still has the run of the one before. Those of all that took part
+        were looked up just now."""
+        runs = {one.drive: one for one in over.drives if one.run}
+        self.unjudged = {drive: known for drive, known in self.unjudged.items() if drive not in runs}
+        for drive, one in runs.items():
+            judged = cycle.judged.get(drive)
+            if one.word == "nothing" and not (judged is not None and judged.verdict):
+                self.unjudged[drive] = UnjudgedRun(cycle=over.cycle, run=one.run)
+        self.looked = frozenset(self._with_run(one.drive) for one in over.drives)
+
+    def _judge_late(self, _: Entry, late: JudgedLate) -> None:
+        """Other verdicts than a loss change nothing any more: the drive did not come back in time."""
+        drive = late.judged.drive
+        self.looked |= {self._with_run(drive)}
+        if late.judged.verdict:
+            self.unjudged = {other: known for other, known in self.unjudged.items() if other != drive}
+        if late.judged.verdict == "loss":
+            self.cycles = [
+                past.with_loss(late.judged) if past.began.cycle == late.cycle else past
+                for past in self.cycles
+            ]
+            self._note_losses(late.cycle, [drive])
+
+    def _note_losses(self, cycle: int, drives: Iterable[str]) -> None:
+        self.lost = {**dict.fromkeys(drives, cycle), **self.lost}  # new, as in `_prove`
 
     def _is_back(self, cycle: CycleState, drive: str) -> bool:
         status = cycle.back_status(drive, self.machine_of(drive))
@@ -349,7 +424,7 @@ class CampaignState:
         return not all(_holds(self.proven.get(drive.name, self.checked_at), wall) for drive in self.drives)
 
     def _go_on(self, entry: Entry, *, to_end: bool) -> None:
-        self.state, self.reason = "running", ""
+        self.state, self.reason, self.looked = "running", "", frozenset()
         if self.cycle is not None:
             self.cycle.retry(entry, to_end=to_end)
 
@@ -388,6 +463,7 @@ _CHANGES: dict[type, Callable[[CampaignState, Entry, Any], None]] = {
     Began: CampaignState._began,
     CycleBegan: CampaignState._begin_cycle,
     CycleEnded: CampaignState._end_cycle,
+    JudgedLate: CampaignState._judge_late,
     Checked: CampaignState._checked,
     DriveLeft: CampaignState._leave,
     PauseAsked: CampaignState._ask,

@@ -20,11 +20,11 @@ OF_THE_DRIVE: frozenset[Trouble] = frozenset(
     {"missing", "in-use", "system-disk", "too-small", "wrong-drive", "unmountable", "not-made", "not-begun"}
 )
 # What keeps the verdict on an arm with a question of its own from being durable, by its very question.
-_BY_QUESTION = frozenset(
-    {"nothing-at-risk", "session-stopped", "session-closed", "cut-class", "cut-not-shown"}
-)
+_BY_QUESTION = frozenset({"nothing-at-risk", "cut-class", "cut-not-shown"})
+# The same of runs that end in order: a machine's, by its shutdown; a drive's that is cut alone, by its agent.
+_BY_ITS_END = _BY_QUESTION | {"session-stopped", "session-closed"}
 # Reasons of a verdict that tell of the cut alone. Any other may hide what the drive did.
-_OF_THE_CUT = _BY_QUESTION | {"attestation-contradicted", "session-server-down", "session-client-error"}
+_OF_THE_CUT = _BY_ITS_END | {"attestation-contradicted", "session-server-down", "session-client-error"}
 # How a session ended that was over when the power went, which no drive brings about. A machine without power
 # closes no connection; one whose drive was cut alone might. Only a signal stops a run of the agent cleanly.
 _ENDED_BEFORE = {
@@ -194,9 +194,13 @@ def _pass(state: CampaignState, arm: Arm, judged: Judged) -> tuple[OutcomeWord, 
         return "nothing", *left_out
     if judged.verdict == "durable" and "cut-class" not in reasons:
         return "durable", None, ""
-    if arm.moment != "load" and reasons <= _BY_QUESTION | {"not-armed"}:
+    if arm.moment != "load" and reasons <= _by_question(arm, state.plan.subject) | {"not-armed"}:
         return "kept", None, ""
     return "nothing", "inconclusive", "; ".join(REASONS.get(code, code) for code in codes)
+
+
+def _by_question(arm: Arm, subject: CutSubject) -> frozenset[str]:
+    return _BY_ITS_END if arm.moment == "shutdown" or subject == "drive" else _BY_QUESTION
 
 
 def _is_of_class(judged: Judged, required: CutClass) -> bool:
@@ -208,16 +212,17 @@ def _left_out(arm: Arm, judged: Judged, reasons: set[str], subject: CutSubject) 
     was."""
     if "attestation-contradicted" in reasons and reasons <= _OF_THE_CUT:
         return "not-a-cut", REASONS["attestation-contradicted"]
-    if arm.moment == "idle" and judged.at_risk_ms1000 and reasons <= _BY_QUESTION:
+    if arm.moment == "idle" and judged.at_risk_ms1000 and reasons <= _BY_ITS_END:
         return "not-armed", "the writers still had credit when the power went"
-    if arm.moment == "prefill" and "not-armed" not in reasons and reasons <= _BY_QUESTION:
+    if arm.moment == "prefill" and "not-armed" not in reasons and reasons <= _BY_ITS_END:
         return "not-armed", "the target had been filled before the power went"
     if arm.moment == "load" and judged.other_clock and reasons == {"nothing-at-risk"}:
         return "agent", _AT_ANOTHER_SERVER
-    load_of_a_machine = arm.moment == "load" and subject == "machine"
+    of_the_cut = _OF_THE_CUT | {"not-armed"} if arm.moment == "prefill" else _OF_THE_CUT
+    at_work = arm.moment != "shutdown" and subject == "machine"
     for code, text in _ENDED_BEFORE.items():
-        of_this_cut = load_of_a_machine or code == "session-server-down"
-        if code in reasons and of_this_cut and reasons <= _OF_THE_CUT:
+        of_this_cut = at_work or code == "session-server-down"
+        if code in reasons and of_this_cut and reasons <= of_the_cut:
             return "agent", text
     return None
 

@@ -169,6 +169,11 @@ class CycleState:
         """Whether the drive's run was armed when the power went."""
         return self.first_off is not None and 0 < self.armed.get(drive, 0) < self.first_off.number
 
+    def is_refused(self, drive: str) -> bool:
+        """Whether the drive was ready for its run, which did not begin."""
+        status = self.status(drive, self.number)
+        return status is not None and status.trouble == "not-begun"
+
     def ended_before_cut(self, drive: str) -> bool:
         """Whether the drive's run was over before a switch was asked to go off."""
         return 0 < self.over.get(drive, 0) < self.touched
@@ -176,6 +181,11 @@ class CycleState:
     def switches_of(self, machine: str) -> tuple[int, ...]:
         """The switches that a machine gets its power through."""
         return tuple(number for number, of in enumerate(self.power) if of.has(machine))
+
+    @property
+    def taking_part(self) -> tuple[int, ...]:
+        """The switches of all machines that take part."""
+        return tuple(sorted({number for machine in self.machines for number in self.switches_of(machine)}))
 
     @property
     def is_up_again(self) -> bool:

@@ -237,6 +237,16 @@ class CycleEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedLate:
+    """The verdict on the run of a cycle that is over, looked up anew since it had none, "" if there is none
+    yet. A loss counts in that cycle."""
+
+    cycle: Natural
+    judged: Judged
+    kind: Literal["judged-late"] = "judged-late"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
     """The check is over. `problems`: why the campaign must not begin, none if it may. `notes`: what it could
     not check, a sentence each."""
@@ -305,6 +315,7 @@ Happening: TypeAlias = (
     | StillThere
     | Judged
     | CycleEnded
+    | JudgedLate
     | Checked
     | DriveLeft
     | PauseAsked

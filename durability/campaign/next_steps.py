@@ -26,6 +26,8 @@ from durability.campaign.log_entries import (
     Checked,
     CutDue,
     CycleEnded,
+    DriveLeft,
+    Ended,
     Happening,
     NotBack,
     Operation,
@@ -51,6 +53,7 @@ STILL_WITHIN_S = 3600.0  # writers use up the credit that they have when they ar
 AFTER_SHUTDOWN_S = 60.0  # for a system to write what it has after its last word
 BOOTS_MAX = 2  # times that a machine is switched on to boot, before the campaign pauses
 _AWAY = "the server was away when the power was to go"
+_CHECK_FIRST = f"no check or cut for {CHECK_HOLDS_DAYS} days: the check comes first"
 _AGAIN_S = 2.0  # between two requests to a switch that failed, or has not done it yet
 _AGAIN_MAX_S = 60.0  # the same, if it is to go on and fails again and again
 _JUST_S = 3.0  # a machine that has power was heard so lately: its agent asks every second
@@ -115,8 +118,16 @@ def next_steps(state: CampaignState, moment: ServerTime) -> list[Step]:
     if state.settings is None or state.state != "running":
         return [FOREVER]
     if state.cycle is None:
-        return [Note(between_cycles(state))]
+        return _between(state)
     return _RULES[state.cycle.phase](state, state.cycle, moment)
+
+
+def _between(state: CampaignState) -> list[Step]:
+    """A drive leaves, and a campaign ends, only after another look for the verdict on a last run without."""
+    happening = between_cycles(state)
+    over = list(state.unjudged) if isinstance(happening, Ended) else []
+    leaving = [happening.drive] if isinstance(happening, DriveLeft) else over
+    return _late_look_ups(state, leaving) or [Note(happening)]
 
 
 # The phases.
@@ -142,6 +153,8 @@ def _examine(state: CampaignState, cycle: CycleState, moment: ServerTime) -> lis
 
 def _run(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
     statuses = _statuses(cycle, cycle.number)
+    if look_ups := _late_look_ups(state, statuses):  # agents have such runs verified before the next ones
+        return look_ups
     late = _late(state, cycle, moment)
     if (no_cut := _no_cut(state, cycle, late)) is not None:
         return _give_up(*no_cut)
@@ -159,7 +172,7 @@ def _no_cut(state: CampaignState, cycle: CycleState, late: str) -> tuple[Cause, 
     if state.asked is not None:
         return "operator", "an operator asked for a pause"
     if state.check_due:
-        return "operator", f"no check or cut for {CHECK_HOLDS_DAYS} days: the check comes first"
+        return "operator", _CHECK_FIRST
     # What is armed would write on in a pause. That comes later, if it is as late then.
     why = cycle.spent or restarted(cycle, state) or (late if cycle.armed else "")
     return ("agent", why) if why else None
@@ -296,6 +309,8 @@ def _again(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[
     left_s = cycle.due_s - moment.age_min_s(cycle.since)
     if moment.came_after_s(cycle.since) >= cycle.due_s + state.plan.boot_within_s:
         return [Note(PowerFailed(on=False, reason=_AWAY))]
+    if state.check_due:
+        return [Note(PowerFailed(on=False, reason=_CHECK_FIRST))]
     return [WaitFor(left_s)] if left_s > 0 else _ask_all(cycle, "off")
 
 
@@ -393,12 +408,18 @@ def _look_ups(cycle: CycleState, drives: Iterable[str]) -> list[Step]:
     return [LookUp(drive, cycle.runs[drive]) for drive in wanted]
 
 
+def _late_look_ups(state: CampaignState, drives: Iterable[str]) -> list[Step]:
+    """The verdicts on runs of `drives` that had none when their cycles ended."""
+    return [LookUp(drive, run) for drive, run in state.unjudged_to_look_up(drives).items()]
+
+
 def _end_cycle(state: CampaignState, cycle: CycleState) -> list[Step]:
     """The end, after a look for each verdict: a cycle may end before its time, and a loss counts."""
-    if look_ups := _look_ups(cycle, cycle.began.drives):
+    drives = cycle.began.drives
+    if look_ups := _look_ups(cycle, drives) or _late_look_ups(state, drives):
         return look_ups
-    drives = () if cycle.is_check else drive_cycles(state, cycle)
-    return [Note(CycleEnded(cycle=cycle.began.cycle, drives=drives))]
+    said = () if cycle.is_check else drive_cycles(state, cycle)
+    return [Note(CycleEnded(cycle=cycle.began.cycle, drives=said))]
 
 
 def _stuck(state: CampaignState, cycle: CycleState, moment: ServerTime, reason: str) -> list[Step]:
@@ -492,7 +513,7 @@ def _answer(switch: Switch, moment: ServerTime) -> PowerAnswered | None:
 def _ask_on(cycle: CycleState, moment: ServerTime, wanted: Operation, *, look: bool = False) -> list[Step]:
     """The next request to each switch that has not answered as is `wanted`. `look`: for its state only."""
     steps: list[Step] = []
-    for number in range(len(cycle.switches)) if wanted == "check" else cycle.involved:
+    for number in cycle.taking_part if wanted == "check" else cycle.involved:
         switch = cycle.switches[number]
         answer = _answer(switch, moment)
         if answer is not None and _settles(switch, answer, wanted):
@@ -553,8 +574,10 @@ def _is_late(switch: Switch, answer: PowerAnswered, moment: ServerTime) -> bool:
 
 def _not_back(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
     """What to do where a machine is not back from its cut; nothing where all are. Time in which no server
-    could have heard it does not count. One that is heard all the time, in no other boot, was not off: the
-    date and time by which `assignments` would have seen that is wrong, after a boot of the server."""
+    could have heard it does not count. After months in a pause, or a long absence of the server, others may
+    use what is at its outlet: then nothing is switched off. One that is heard all the time, in no other boot,
+    was not off: the date and time by which `assignments` would have seen that is wrong, after a boot of the
+    server."""
     since_s, within_s = moment.age_min_s(cycle.since), state.plan.boot_within_s
     waited_s = {
         machine: min(since_s, moment.silent_s.get(machine, since_s))
@@ -573,7 +596,8 @@ def _not_back(state: CampaignState, cycle: CycleState, moment: ServerTime) -> li
     if others := not_heard(state, missing[0]):
         return _stuck(state, cycle, moment, others)
     untried = [machine for machine in missing if cycle.tries_of(machine) < BOOTS_MAX - 1]
-    if untried and state.asked is None:
+    is_known = not state.check_due and moment.came_after_s(cycle.since) < within_s
+    if untried and is_known and state.asked is None:
         return [Note(NotBack(machine=untried[0]))]
     times = counted(cycle.tries_of(missing[0]) + 1, "time")
     reason = (

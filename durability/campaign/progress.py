@@ -1,18 +1,21 @@
 """How far a campaign is, and how long it will still take.
 
-The time left is the mean of what its cycles took so far; before the first one, what its settings and the
-check let expect. Refuses to promise: a machine that does not come back is not foreseen.
+The time left is that of the cycles to come: for each the mean of what those of its arm took so far; before
+the first one, what the settings let expect. As large a share is taken to be left out as so far. Refuses to
+promise: a machine that does not come back is not foreseen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.cycle_state import CycleState, Phase
 from durability.campaign.cycles import arm_of
-from durability.campaign.definition.settings import Settings
+from durability.campaign.definition.settings import Arm, Settings
 from durability.campaign.log_entries import Entry
 
 # A guess for what was not measured: boot or return of the drive, prefill, verify and tidying up.
@@ -31,6 +34,7 @@ _PHASES: dict[Phase, str] = {
     "again": "on for a moment",
     "back": "booting and verifying",
 }
+_DARK = frozenset[Phase]({"shutdown", "off", "rest", "on", "again"})
 
 
 def cycles_left(state: CampaignState) -> int:
@@ -43,44 +47,82 @@ def cycles_left(state: CampaignState) -> int:
 
 def expected_cycle_s(settings: Settings) -> float:
     """What a cycle takes as far as the settings tell, on the average of its arms."""
-    middle = [
-        (sum(arm.cut_after_s) + sum(arm.off_s) + sum(arm.again_after_s or ())) / 2
-        + (arm.idle_s if arm.moment == "idle" else 0.0)
-        for arm in settings.arms
-    ]
-    return sum(middle) / len(middle) + BOOT_S + WORK_S
+    return sum(map(_expected_s, settings.arms)) / len(settings.arms)
 
 
-def left_s(state: CampaignState, *, took_s: float | None) -> float | None:
+def expected_s(
+    settings: Settings, *, cycles: int, first: int = 1, took_s: Mapping[str, float] | None = None
+) -> float:
+    """What so many cycles take, from the one with the number `first`. `took_s`: as `Pace` has it."""
+    arms = [arm_of(settings, first + number) for number in range(len(settings.arms))]
+    known = took_s or {}
+    times = [known.get(arm.name, _expected_s(arm)) for arm in arms]
+    rounds, rest = divmod(cycles, len(times))
+    return rounds * sum(times) + sum(times[:rest])
+
+
+def _expected_s(arm: Arm) -> float:
+    """What a cycle of an arm takes as far as the settings tell."""
+    drawn = (sum(arm.cut_after_s) + sum(arm.off_s) + sum(arm.again_after_s or ())) / 2
+    return drawn + (arm.idle_s if arm.moment == "idle" else 0.0) + BOOT_S + WORK_S
+
+
+def left_s(state: CampaignState, *, took_s: Mapping[str, float] | None) -> float | None:
     """Seconds until the last cycle is over; None for a check, and where none runs or a pause or end is due.
-    `took_s`: what a cycle took so far on average, None where none is over."""
+    `took_s`: as `Pace` has it, None where no cycle is over."""
     if state.check_only or state.state != "running" or state.asked is not None:
         return None
-    return cycles_left(state) * (expected_cycle_s(state.plan) if took_s is None else took_s)
+    over = [past for past in state.cycles if past.began.cycle]
+    first = over[-1].began.cycle + 1 if over else 1
+    return expected_s(state.plan, cycles=_cycles_to_come(state), first=first, took_s=took_s)
+
+
+def _cycles_to_come(state: CampaignState) -> int:
+    """As `cycles_left`, with those that will be left out if as many are as so far."""
+    most = 0
+    for drive in state.drives:
+        judged = state.judged_cycles(drive.name)
+        mine = sum(past.began.cycle > 0 and past.of(drive.name) is not None for past in state.cycles)
+        # With one more of both, which is judged: a first cycle without a result says little.
+        wanted = (state.plan.cuts - judged) * (mine + 1) / (judged + 1)
+        most = max(most, math.ceil(wanted))
+    return most
+
+
+def is_dark(state: CampaignState, machine: str) -> bool:
+    """Whether a machine is silent on purpose: it shuts down, or its power is off or goes off or on."""
+    cycle = state.cycle
+    if cycle is None or state.plan.subject != "machine" or cycle.phase not in _DARK:
+        return False
+    return cycle.loses_power(machine)
 
 
 class Pace:
-    """What a cycle takes on average, by the date and time of a log's entries, without the check, and without
-    pauses."""
+    """What a cycle of each arm takes on average, by the date and time of a log's entries, without the check,
+    and without pauses."""
 
     def __init__(self) -> None:
         self._within = False  # a cycle
+        self._arm = ""  # of this cycle
         self._since = ""  # when it began, or went on; "" in a pause
-        self._mine_s = self._total_s = 0.0  # of this cycle; of those that are over
-        self._cycles = 0
+        self._mine_s = 0.0  # of this cycle
+        self._total_s = defaultdict[str, float](float)  # of those that are over, by arm
+        self._cycles = Counter[str]()
 
     def apply(self, entry: Entry) -> None:
         """Take in the next entry."""
         kind = entry.happening.kind
         if entry.happening.kind == "cycle-began":
             self._within, self._since, self._mine_s = bool(entry.happening.cycle), entry.wall, 0.0
+            self._arm = entry.happening.arm
         elif kind == "resumed" and self._within:
             self._since = entry.wall
         elif kind in ("paused", "cycle-ended", "ended") and self._within:
             self._stop(entry.wall)
             if kind == "cycle-ended":
-                self._within, self._cycles = False, self._cycles + 1
-                self._total_s += self._mine_s
+                self._within = False
+                self._cycles[self._arm] += 1
+                self._total_s[self._arm] += self._mine_s
 
     def _stop(self, wall: str) -> None:
         if self._since:
@@ -89,13 +131,13 @@ class Pace:
         self._since = ""
 
     @property
-    def took_s(self) -> float | None:
-        """Seconds; None before a cycle is over."""
-        return self._total_s / self._cycles if self._cycles else None
+    def took_s(self) -> Mapping[str, float]:
+        """Seconds, by the name of each arm that had a cycle."""
+        return {arm: self._total_s[arm] / cycles for arm, cycles in self._cycles.items()}
 
 
-def took_s(entries: Sequence[Entry]) -> float | None:
-    """What a cycle took on average, None before one is over."""
+def took_s(entries: Sequence[Entry]) -> Mapping[str, float]:
+    """What a cycle of each arm that had one took on average."""
     pace = Pace()
     for entry in entries:
         pace.apply(entry)

@@ -7,7 +7,8 @@ them.
 
     wait       nothing is to be done
     examine    find each drive, and read what it says of itself
-    run        make each drive's target ready and begin its run, which goes on until the task changes
+    run        verify the earlier run if one is named, make each drive's target ready and begin its run, which
+               goes on until the task changes
     verify     mount, verify the named run, read what the drive says of itself
     shutdown   stop the runs, unmount, then shut the machine down in order
     release    stop the runs, unmount, remove the target's files if a run is named: the machine is left as it
@@ -64,9 +65,11 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveTask:
-    """A drive's part of a task. `arm`: what to run, None where nothing runs. `run`: the run to verify, 16 hex
-    digits, "" for none; in `release` the run whose files on `drive.target` are to be removed, which is for
-    the server to say, since it has the verdict. `serial`: of the drive as it was examined first, "" before
+    """A drive's part of a task. `arm`: what to run, None where nothing runs; in `examine` of a `drive.target`
+    one that needs a file system which keeps names, None where none does. `run`: the run to verify, 16 hex
+    digits, "" for none; in `run` an earlier one that has no verdict, which the new one would overwrite; in
+    `release` that whose files on `drive.target` are to be removed, which is for the server to say, since it
+    has the verdict. `serial`: of the drive as it was examined first, "" before
     that or if it has none. `fresh`: what the drive holds may go: a file system is to be made before the run,
     or else its signatures are erased and the run begins with --force. `cut_class`: what `verify` is to
     require. `label`: of the run. `examined`: what the drive was when it was examined first, None before that.

@@ -12,7 +12,6 @@ missing file for a loss.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
@@ -21,19 +20,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from durability.campaign.definition.settings import FileSystem
 from durability.campaign.tasks import DriveTask, Task, Trouble
-from durability.errors import (
-    EXIT_ENVIRONMENT,
-    EXIT_INCONCLUSIVE,
-    EXIT_LOSS,
-    EXIT_OK,
-    NOT_ACCEPTED,
-    NOT_STARTED,
-    NOT_STORED,
-    DurabilityError,
-    NotOursError,
-)
+from durability.errors import NOT_ACCEPTED, NOT_STARTED, DurabilityError, NotOursError
+from durability.units import verify_device_line
 from durability_client.agent import drives, file_systems, same_drive
 from durability_client.agent.abandonable_calls import (
     Children,
@@ -47,27 +36,26 @@ from durability_client.agent.condition import condition_of
 from durability_client.agent.drive_status import Report, TaskPart
 from durability_client.agent.drives import DriveError, FoundDrive
 from durability_client.agent.file_systems import KernelLog, NotMountedError
-from durability_client.agent.run_child import RunChild, run_options
+from durability_client.agent.run_child import (
+    BETWEEN_TRIES_S,
+    STORE_TRIES,
+    TRIES,
+    VERDICTS,
+    RunChild,
+    Verify,
+    run_options,
+)
 from durability_client.system import block_devices
 from durability_client.system.processes import own_command
 from durability_client.system.programs import find_tool
 from durability_client.target import discovery
 
 TARGET = "target"  # the file in a file system that the agent made
-_VERDICTS = {EXIT_OK: "durable", EXIT_LOSS: "loss", EXIT_INCONCLUSIVE: "inconclusive"}
-_BY_SIGNAL = 128  # the exit code of a program that a signal ended is greater
 _LOOK_S = 0.2  # between looks for a drive
 _READ_S = 30.0
 _BUSY_S = 10.0  # for whoever looks at a new device to let go of it
-_VERIFY_S = 7 * 86_400.0
-# Of a run that the server did not accept, and of a verify that came to no verdict; the last after the agent
-# would miss its server as well.
-_TRIES = 5
-_BETWEEN_TRIES_S = 3.0
-_STORE_TRIES = 600  # of what the server does not store, since its disk is full for a while
 _NO_STORE = f"{NOT_ACCEPTED} (store-unavailable)"
 _UNVERIFIED = f"{NOT_ACCEPTED} (unverified-run)"
-_NO_VERDICT_LEFT = f"{NOT_STORED} (quota)"  # which no other try changes
 _STILL_ACKED_S = 3.0  # in which a run whose drive was cut acknowledges nothing
 
 
@@ -88,6 +76,7 @@ class DriveWork:
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
         self._children = Children()
+        self._verify_child = Verify(self._children, setting.options, setting.online)
         self._run: RunChild | None = None
         self._run_on: FoundDrive | None = None  # where the run was begun last
         self._last: tuple[Task, DriveTask] | None = None
@@ -146,6 +135,7 @@ class DriveWork:
             except DriveError as error:
                 trouble = error  # to write a file there destroys nothing
             await in_thread(partial(drives.check_target, Path(work.drive.target)))
+            await in_thread(partial(_check_names, work.mine))
         holds = same_drive.contents_text(await self._erasable(found))
         drives.check_size(found, work.drive)
         if found.device is None:
@@ -174,15 +164,20 @@ class DriveWork:
         work.condition = await in_thread(partial(condition_of, found, ready_s=None))
         work.say()
         await in_thread(partial(same_drive.check_before_writing, task, mine, found, work.condition, contents))
+        if earlier := await self._verify_earlier(work, found):
+            contents = await self._erasable(found)  # that may have taken hours
+            await in_thread(
+                partial(same_drive.check_before_writing, task, mine, found, work.condition, contents)
+            )
         target = await self._make_target(work, found)
         if drive.is_raw and mine.fresh:
             mine = same_drive.erased(mine, await self._erasable(found))
-        work.say(text="")
+        work.say(text=earlier)
         write_mark(mark, {"before": await self._last_run(work)})
         command = own_command("run", str(target), *self._setting.options, *run_options(mine))
         self._run_on = found
-        tries_left = {True: _STORE_TRIES, False: _TRIES}  # by whether the server could not store
-        verified = False
+        tries_left = {True: STORE_TRIES, False: TRIES}  # by whether the server could not store
+        verified = bool(earlier)
         while True:
             self._run = run = await RunChild.start(self._children, *command)
             if await self._watch_run(work, run, mark):
@@ -193,10 +188,10 @@ class DriveWork:
                 break
             work.say(text=run.said)
             if run.has_said(_UNVERIFIED) and not verified:
-                await self._verify_earlier(work, target)
+                await self._verify_refused(work)
                 verified = True
             else:
-                await asyncio.sleep(_BETWEEN_TRIES_S)
+                await asyncio.sleep(BETWEEN_TRIES_S)
                 await self._setting.online.wait()
             if drive.is_raw:  # the server may have been away for a week, and the drive be put to use since
                 contents = await self._erasable(found)
@@ -261,7 +256,9 @@ class DriveWork:
             await self._verify_mounted(work, found)
         elif mine.run:
             self._unpin()
-            await self._judge(work, Path(drive.target) if drive.target else found.device, mine.run)
+            await self._verify_child.judge(
+                work, Path(drive.target) if drive.target else found.device, mine.run
+            )
         work.condition = await in_thread(partial(condition_of, found, ready_s=round(ready_s, 3)))
         await self._dismount(directory)
         work.say(state="done")
@@ -438,13 +435,16 @@ class DriveWork:
             await file_systems.make(self._children, drive.file_system, found.device, uuid=uuid)
         work.say(text="mounting")
         try:
-            await self._mount(work, drive.file_system, found.device)
+            await self._mount(work, found)
         except NotMountedError as error:
             raise DriveError("unmountable", str(error)) from error
         self._unpin()  # the mount has it open
         return self._target(work)
 
-    async def _mount(self, work: TaskPart, kind: FileSystem, device: Path) -> float:
+    async def _mount(self, work: TaskPart, found: FoundDrive) -> float:
+        kind, device = work.drive.file_system, found.device
+        assert kind and device is not None
+        await in_thread(partial(same_drive.check_mountable, work.task, work.mine, found))
         directory = self._setting.places.mount_point(work.task, work.mine)
         options, within_s = work.drive.mount_options, max(work.task.ready_within_s, _BUSY_S)
         took_s = await file_systems.mount(
@@ -456,8 +456,7 @@ class DriveWork:
 
     async def _verify_mounted(self, work: TaskPart, found: FoundDrive) -> None:
         """Mount, judge, and say what the mounts for this task showed."""
-        assert found.device is not None and work.drive.file_system
-        await in_thread(partial(same_drive.check_mountable, work.task, work.mine, found))
+        assert work.drive.file_system
         mark = self._setting.places.mounted(work.task, work.mine)
         # Of the first mount, by an agent that was killed since: the replay is then done, and what it said is
         # not said again.
@@ -466,7 +465,7 @@ class DriveWork:
         with closing(await opening) as log:
             write_mark(mark, known := {"damage": "", **known, "log": log.first})
             work.say(text="mounting")
-            took_s = await self._mount_or_judge(work, work.drive.file_system, found.device)
+            took_s = await self._mount_or_judge(work, found)
             if took_s is None:
                 return
             self._unpin()
@@ -474,90 +473,97 @@ class DriveWork:
             write_mark(mark, known)
             work.say(mount_s=known["mount_s"], repaired=bool(known["damage"]), text="")
             if work.mine.run:
-                await self._judge(work, self._target(work), work.mine.run)
+                await self._verify_child.judge(work, self._target(work), work.mine.run)
             counted = file_systems.error_count(work.drive.file_system, found.name)
             damage = known["damage"] or await _damage(log, found)
         if damage or counted:
             work.say(repaired=True, text=shortened(damage or f"the file system counts {counted} errors"))
 
-    async def _judge(self, work: TaskPart, target: Path | None, run: str) -> None:
-        """Have the run verified; while the server cannot be reached, that is waited for. A verify that was
-        killed is tried again. Raises DriveError without a verdict."""
-        assert target is not None
-        for number in range(1, _TRIES + 1):
-            exit_code, said = await self._verdict(work, run, str(target))
-            if exit_code in _VERDICTS:
-                work.say(exit_code=exit_code, text="")
-                return
-            work.say(exit_code=exit_code, text=said)
-            killed = exit_code > _BY_SIGNAL  # by the kernel, where memory is short, or by people
-            if not (exit_code == EXIT_ENVIRONMENT or killed) or number == _TRIES:
-                raise DriveError("not-verified", said)
-            await asyncio.sleep(_BETWEEN_TRIES_S)
-            await self._setting.online.wait()
-
-    async def _verify_earlier(self, work: TaskPart, target: Path) -> None:
-        """Have the run verified that is on the target, since the next one would overwrite its evidence: the
-        drive was not back in time, or the machine restarted before the server had heard of the run from this
-        agent. One that somebody began by hand is left to them, who may attest a cut. Raises DriveError
-        without a verdict."""
-        run = await self._last_run(work)
+    async def _verify_earlier(self, work: TaskPart, found: FoundDrive) -> str:
+        """Have the campaign's last run on the drive verified if it has no verdict, since the next one would
+        overwrite its evidence. The server names that run. One of which it has not heard from this agent is
+        found where all is to be made anew; else the server refuses another one over it. What was verified,
+        in words, "" for nothing. Raises DriveError without a verdict."""
+        task, mine, device = work.task, work.mine, found.device
+        if not (mine.run or mine.fresh):
+            return ""
+        if device is None or not work.drive.file_system:
+            return await self._verify_last(work)
+        if not await in_thread(partial(same_drive.holds_own, task, mine, device)):
+            if not mine.run:
+                return ""
+            command = verify_device_line(work.drive.device, mine.run)
+            raise DriveError(  # to judge that is for people, who may have erased the drive
+                "not-verified",
+                f"run {mine.run} has no verdict, and no file system of this campaign is recognised on"
+                f" {device}. If nobody erased that, type {command}; else begin another campaign",
+            )
         try:
-            label = await self._label_of(run) if run else ""
-            if label.rpartition(" ")[0] != work.mine.label.rpartition(" ")[0]:
-                return
-            await self._judge(work, target, run)
+            if not mine.run:
+                await self._mount(work, found)
+            elif await self._mount_or_judge(work, found) is None:
+                raise DriveError("unmountable", f"{device} does not mount; run {mine.run} has its verdict")
+            return await self._verify_last(work)
+        except NotMountedError:  # so nothing tells of a run
+            return ""
+        finally:
+            await self._dismount(self._setting.places.mount_point(task, mine))
+
+    async def _verify_refused(self, work: TaskPart) -> None:
+        """Have the run verified over which the server lets no other one begin: the machine restarted before
+        the server had heard of it from this agent. Raises DriveError without a verdict."""
+        try:
+            work.say(text=await self._verify_last(work))
         except (DriveError, ProgramError):  # a mount would keep a drive that is cut from coming back
             await self._dismount(self._setting.places.mount_point(work.task, work.mine))
             raise
-        verdict = _VERDICTS[work.status.exit_code or EXIT_OK]
-        work.say(exit_code=None, text=f"first verified run {run}, which had no verdict: {verdict}")
 
-    async def _label_of(self, run: str) -> str:
-        """As the server has it, "" if it does not say. A campaign's runs have its name and their cycle."""
-        command = own_command("show", run, *self._setting.options, "--json")
-        done = await self._children.run(*command, timeout_s=_READ_S)
-        with suppress(ValueError, KeyError):
-            return str(json.loads(done.output)["case"]["label"])
-        return ""
+    async def _verify_last(self, work: TaskPart) -> str:
+        """Have the run verified that the task names, or else that on the target if it is the campaign's and
+        has no verdict. One that somebody began by hand is left to them, who may attest a cut. What was
+        verified, in words. Raises DriveError without a verdict."""
+        run = work.mine.run or await self._last_run(work)
+        if not run or not (work.mine.run or await self._verify_child.is_due(work, run)):
+            return ""
+        exit_code = await self._verify_child.judge(work, self._target(work), run)
+        work.say(exit_code=None)
+        return f"first verified run {run}, which had no verdict: {VERDICTS[exit_code]}"
 
-    async def _mount_or_judge(self, work: TaskPart, kind: FileSystem, device: Path) -> float | None:
+    async def _mount_or_judge(self, work: TaskPart, found: FoundDrive) -> float | None:
         """How long the mount took; None if the file system does not mount and the run was judged without.
         If verify can mount it, it is tried again. Raises DriveError."""
-        why = said = ""
-        for _ in range(_TRIES):
+        run, why, said = work.mine.run, "", ""
+        for _ in range(TRIES):
             try:
-                return await self._mount(work, kind, device)
+                return await self._mount(work, found)
             except NotMountedError as error:
                 why = str(error)
-            if not work.mine.run:
-                break
-            target = self._setting.places.mount_point(work.task, work.mine) / TARGET
-            exit_code, said = await self._verdict(work, work.mine.run, str(target), "--device", str(device))
+            if not run:
+                raise DriveError("unmountable", why)
+            exit_code, said = await self._verify_child.verdict(
+                work, run, str(self._target(work)), "--device", str(found.device)
+            )
             work.say(exit_code=exit_code, text=why)
-            if exit_code in _VERDICTS:
+            if exit_code in VERDICTS:
                 work.say(trouble="unmountable")
                 return None
-            await asyncio.sleep(_BETWEEN_TRIES_S)
+            await asyncio.sleep(BETWEEN_TRIES_S)
             await self._setting.online.wait()
-        raise DriveError("unmountable", f"{why}; verify --device gave no verdict: {said}" if said else why)
+        # Not "unmountable": that would have the file system made anew, and the run is not judged yet.
+        raise DriveError("not-verified", f"{why}; verify --device gave no verdict on run {run}: {said}")
 
-    async def _verdict(self, work: TaskPart, run: str, *words: str) -> tuple[int, str]:
-        """The exit code of `verify`, and what it said. A verdict that the server did not store counts
-        nowhere, so it is made again. Raises DriveError."""
-        options = ("--run", run, "--require-cut", work.mine.cut_class, "--json")
-        command = own_command("verify", *words, *self._setting.options, *options)
-        for _ in range(_STORE_TRIES):
-            work.say(text="verifying")
-            done = await self._children.run(*command, timeout_s=_VERIFY_S)
-            if NOT_STORED not in done.errors:
-                return done.exit_code, done.said
-            work.say(text=f"exit code {done.exit_code} of verify, but {NOT_STORED}")
-            if _NO_VERDICT_LEFT in done.errors:
-                raise DriveError("not-verified", done.said)
-            await asyncio.sleep(_BETWEEN_TRIES_S)
-            await self._setting.online.wait()
-        raise DriveError("not-verified", f"exit code {done.exit_code} of verify, but {NOT_STORED}")
+
+def _check_names(mine: DriveTask) -> None:
+    """Raises DriveError where the file system of a target cannot show what an arm asks: `run` would refuse
+    it, cycle after cycle."""
+    directory = Path(mine.drive.target).parent
+    if mine.arm is not None and discovery.has_no_journal(directory):
+        raise DriveError(
+            "not-begun",
+            f"{directory} is on a file system without a journal, which may lose names and lengths in a cut."
+            f" So arm {mine.arm.name} (workload {mine.arm.workload}) proves nothing there: use another file"
+            ' system, or give only [[arm]] tables with workload = "overwrite"',
+        )
 
 
 def _not_begun(run: RunChild) -> Trouble:

@@ -1,7 +1,9 @@
-"""A `durability run` that the agent has started: what it says of itself, and its end in order.
+"""A `durability run` that the agent has started: what it says of itself, and its end in order. And `verify`,
+which judges it later.
 
-It outlives the task's own work: a task that changes lets it end as the next one needs it. A run is stopped in
-order by SIGTERM, which lets it finish its groups and have the server confirm the end.
+The run outlives the task's own work: a task that changes lets it end as the next one needs it. It is stopped
+in order by SIGTERM, which lets it finish its groups and have the server confirm the end. Refuses to take for
+a verdict what the server has not stored.
 """
 
 from __future__ import annotations
@@ -10,14 +12,30 @@ import asyncio
 import json
 import signal
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from durability.campaign.tasks import DriveTask
+from durability.errors import EXIT_ENVIRONMENT, EXIT_INCONCLUSIVE, EXIT_LOSS, EXIT_OK, NOT_STORED
 from durability.formats.workloads.registry import WORKLOADS
 from durability_client.agent.abandonable_calls import Children, last_words, shell_code
+from durability_client.agent.drive_status import TaskPart
 from durability_client.agent.drives import DriveError
+from durability_client.system.processes import own_command
 
+VERDICTS = {EXIT_OK: "durable", EXIT_LOSS: "loss", EXIT_INCONCLUSIVE: "inconclusive"}
+# Of a run that the server did not accept, and of a verify that came to no verdict; the last after the agent
+# would miss its server as well.
+TRIES = 5
+BETWEEN_TRIES_S = 3.0
+STORE_TRIES = 600  # of what the server does not store, since its disk is full for a while
+_BY_SIGNAL = 128  # the exit code of a program that a signal ended is greater
+_SHOW_S = 30.0
+_VERIFY_S = 7 * 86_400.0
+_NO_SUCH_RUN = "knows of no run"  # in the server's words
+_NO_VERDICT_LEFT = f"{NOT_STORED} (quota)"  # which no other try changes
 _STOP_S = 60.0  # for a run to end in order; then it is told again, and then killed
 _AGAIN_S = 15.0
 _LAST_WORDS_S = 2.0
@@ -131,3 +149,66 @@ def run_options(mine: DriveTask) -> list[str]:
     options += ["--destroy-data"] if drive.is_raw else []
     options += ["--force"] if mine.fresh else []
     return options
+
+
+class Verify:
+    """Has the runs on one drive verified. `options`: those with which commands find the server. `online` is
+    set while the agent reaches it."""
+
+    def __init__(self, children: Children, options: Sequence[str], online: asyncio.Event) -> None:
+        self._children = children
+        self._options = options
+        self._online = online
+
+    async def judge(self, work: TaskPart, target: Path | None, run: str) -> int:
+        """Have the run verified; while the server cannot be reached, that is waited for. A verify that was
+        killed is tried again. Its exit code. Raises DriveError without a verdict."""
+        assert target is not None
+        for number in range(1, TRIES + 1):
+            exit_code, said = await self.verdict(work, run, str(target))
+            if exit_code in VERDICTS:
+                work.say(exit_code=exit_code, text="")
+                return exit_code
+            work.say(exit_code=exit_code, text=said)
+            killed = exit_code > _BY_SIGNAL  # by the kernel, where memory is short, or by people
+            if not (exit_code == EXIT_ENVIRONMENT or killed) or number == TRIES:
+                break
+            await self._wait()
+        raise DriveError("not-verified", said)
+
+    async def verdict(self, work: TaskPart, run: str, *words: str) -> tuple[int, str]:
+        """The exit code of `verify`, and what it said. A verdict that the server did not store counts
+        nowhere, so it is made again. Raises DriveError."""
+        options = ("--run", run, "--require-cut", work.mine.cut_class, "--json")
+        command = own_command("verify", *words, *self._options, *options)
+        for _ in range(STORE_TRIES):
+            work.say(text="verifying")
+            done = await self._children.run(*command, timeout_s=_VERIFY_S)
+            if NOT_STORED not in done.errors:
+                return done.exit_code, done.said
+            work.say(text=f"exit code {done.exit_code} of verify, but {NOT_STORED}")
+            if _NO_VERDICT_LEFT in done.errors:
+                raise DriveError("not-verified", done.said)
+            await self._wait()
+        raise DriveError("not-verified", f"exit code {done.exit_code} of verify, but {NOT_STORED}")
+
+    async def is_due(self, work: TaskPart, run: str) -> bool:
+        """Whether a run is of this campaign, by its label, was armed and has no verdict. Raises DriveError
+        if the server does not say."""
+        command = own_command("show", run, *self._options, "--json")
+        for _ in range(TRIES):
+            done = await self._children.run(*command, timeout_s=_SHOW_S)
+            with suppress(ValueError, KeyError):
+                case = json.loads(done.output)["case"]
+                campaign = str(case["label"]).rpartition(" ")[0]
+                is_ours = campaign == work.mine.label.rpartition(" ")[0]
+                return is_ours and case["armed"] is not None and not case["verdicts"]
+            if _NO_SUCH_RUN in done.errors:  # it is of another server
+                return False
+            work.say(text=done.said)
+            await self._wait()
+        raise DriveError("agent", f"the server does not say whether run {run} has a verdict: {done.said}")
+
+    async def _wait(self) -> None:
+        await asyncio.sleep(BETWEEN_TRIES_S)
+        await self._online.wait()

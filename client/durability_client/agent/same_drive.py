@@ -4,8 +4,8 @@ A serial of its own or a world-wide name tells a drive wherever it is. Where the
 on several drives, the place, model and size must be the same, and what it holds must be as examined or this
 campaign's own. Before a raw drive is erased of what it is known by, it gets a mark on itself, since the agent
 keeps nothing over a boot; the superblock of its first run takes the place of that. Nothing new may be on any
-drive: its owner may have put it to use since the check, or in a pause. Refuses names that may mean another
-drive after a boot.
+drive: its owner may have put it to use since the check, or in a pause. What the campaign replaced by a file
+system of its own must not be back either. Refuses names that may mean another drive after a boot.
 """
 
 from __future__ import annotations
@@ -131,14 +131,18 @@ def contents_text(contents: Contents) -> str:
 
 def check_contents(task: Task, mine: DriveTask, found: FoundDrive, contents: Contents) -> None:
     """Raises DriveError for a device that carries something that was not there when it was examined, and that
-    this campaign did not make. One that is certain to be the same may have lost what it carried; any other
-    must carry what this campaign left there or, before its first run, what it carried then."""
+    this campaign did not make; once it has made a file system there, all that it did not make. One that is
+    certain to be the same may have lost what it carried; any other must carry what this campaign left there
+    or, before its first run, what it carried then."""
     assert found.device is not None
-    first = set(mine.examined.holds.split()) if mine.examined is not None else set()
+    is_made = mine.again and mine.drive.file_system
+    first = set(mine.examined.holds.split()) if mine.examined is not None and not is_made else set()
     own = {one for one in contents.get("", ()) if _is_own(one.uuid, task, mine)}
     others = {part: [one for one in each if part or one not in own] for part, each in contents.items()}
     new = [word for word in _words(others) if not _forms(word) & first]
     if is_certain(found):
+        if new and is_made:
+            raise _not_ours(task, mine, found.device, holds=" ".join(new), left="not touched")
         if new:
             raise DriveError(
                 "in-use",
@@ -190,16 +194,32 @@ def check_mountable(task: Task, mine: DriveTask, found: FoundDrive) -> None:
     if not known or _is_own(known, task, mine):
         return
     if is_certain(found):
-        raise DriveError(
-            "in-use",
-            f"{found.device} holds the file system {known}, which this campaign did not make; it was not"
-            " mounted. If nobody made it since, the drive has lost all that was written after it held this:"
-            " leave it as it is",
-        )
+        raise _not_ours(task, mine, found.device, holds=f"the file system {known}", left="not mounted")
     raise DriveError(
         "wrong-drive",
         f"{found.device} has no serial that tells it from others, and its file system {known} is not"
         " that which this campaign made; it was not mounted",
+    )
+
+
+def holds_own(task: Task, mine: DriveTask, device: Path) -> bool:
+    """Whether a file system that this campaign made is recognised on a device."""
+    return _is_own(file_system_uuid(device), task, mine)
+
+
+def _not_ours(task: Task, mine: DriveTask, device: Path, *, holds: str, left: str) -> DriveError:
+    """What to do is for people: a drive that is back at an earlier time shows the same as one on which
+    somebody has put this."""
+    if mine.run:
+        lost, see = f"run {mine.run}, which has no verdict", f"durability show {mine.run}"
+        remedy = "the evidence of that run is gone: begin another campaign"
+    else:
+        lost, see = "what the campaign wrote since", f"durability campaign show {task.campaign}"
+        remedy = f"erase it if you do not need it (wipefs --all {device})"
+    return DriveError(
+        "in-use",
+        f"{device} holds {holds}, which this campaign did not make; it was {left}. If nobody put it there,"
+        f" the drive has lost {lost} (`{see}`): leave it as it is. If somebody did, {remedy}",
     )
 
 

@@ -14,7 +14,7 @@ from durability.campaign.campaign_state import CampaignState
 from durability.campaign.cycles import arm_of
 from durability.campaign.definition.settings import Settings
 from durability.campaign.health import health_rows, health_warnings
-from durability.campaign.progress import doing, expected_cycle_s, hours, left_s
+from durability.campaign.progress import doing, expected_s, hours, is_dark, left_s
 from durability.campaign.results import ArmResult, DriveResult, Tally, results, sentence
 from durability.campaign.server_time import SILENT_AFTER_S
 from durability.campaign.tasks import Condition
@@ -68,7 +68,7 @@ def what_start_does(settings: Settings, before: CampaignState) -> str:
             lines.append(f"{where}: ALL DATA WILL BE LOST")
         else:
             lines.append(f"{where}: the files of the target are made and removed")
-    length = settings.cuts * expected_cycle_s(settings)
+    length = expected_s(settings, cycles=settings.cuts)
     load = sum(arm_of(settings, cycle).moment == "load" for cycle in range(1, settings.cuts + 1))
     some = load != settings.cuts  # the others have bounds of their own
     of_them = f", {load} of them under load" if some else ""
@@ -99,7 +99,13 @@ def _known(condition: Condition | None) -> str:
 
 
 def checked(state: CampaignState, problems: Sequence[str]) -> Iterator[str]:
-    """The outcome of a check."""
+    """The outcome of a check. One that was paused has none."""
+    if state.checked is None and state.state == "paused":
+        name, machines = state.plan.name, ", ".join(state.plan.machines)
+        yield f"Check paused: {state.reason or 'an operator asked for it'}."
+        yield f"  No other campaign can have {machines} before this one ends."
+        yield f"  `durability campaign resume {name}` makes the check again, `... stop {name}` ends it."
+        return
     if not problems:
         yield f"Check passed: the switches cut {', '.join(state.plan.machines)}, and every drive came back."
         yield from (f"  {name}{_known(known)}" for name, known in state.conditions.items())
@@ -110,8 +116,10 @@ def checked(state: CampaignState, problems: Sequence[str]) -> Iterator[str]:
     yield from (f"  {problem}" for problem in problems)
 
 
-def status(state: CampaignState, silent_s: Mapping[str, float], *, took_s: float | None) -> Iterator[str]:
-    """How far a campaign is, and what it says so far."""
+def status(
+    state: CampaignState, silent_s: Mapping[str, float], *, took_s: Mapping[str, float] | None
+) -> Iterator[str]:
+    """How far a campaign is, and what it says so far. `took_s`: as `progress.Pace` has it."""
     if state.settings is None:
         return
     yield f"campaign {state.plan.name}: {doing(state)}"
@@ -120,8 +128,8 @@ def status(state: CampaignState, silent_s: Mapping[str, float], *, took_s: float
         yield f"it {then} as soon as its machines are on and its file systems unmounted"
     elif (left := left_s(state, took_s=took_s)) is not None:
         yield f"time left: about {hours(left)}"
-    for machine in state.plan.machines:
-        if silent_s.get(machine, 0.0) > SILENT_AFTER_S and state.state == "running":
+    for machine in state.plan.machines if state.state == "running" else ():
+        if silent_s.get(machine, 0.0) > SILENT_AFTER_S and not is_dark(state, machine):
             yield f"machine {machine} has not reported for {silent_s[machine]:.0f} s"
     yield ""
     found = results(state)
@@ -138,7 +146,12 @@ def warnings(state: CampaignState) -> Iterator[str]:
 
 
 def page(
-    state: CampaignState, silent_s: Mapping[str, float], *, took_s: float | None, bars: str, health: bool
+    state: CampaignState,
+    silent_s: Mapping[str, float],
+    *,
+    took_s: Mapping[str, float] | None,
+    bars: str,
+    health: bool,
 ) -> Iterator[str]:
     """All of a campaign but its log. `bars`, `health`: characters and whether to write the whole table, as
     `bars` and `whole` of `health_text`."""
@@ -181,7 +194,7 @@ def _rates(result: DriveResult) -> Iterator[str]:
 
 
 def status_value(
-    state: CampaignState, silent_s: Mapping[str, float], *, took_s: float | None
+    state: CampaignState, silent_s: Mapping[str, float], *, took_s: Mapping[str, float] | None
 ) -> dict[str, Any]:
     """How far a campaign is, as plain values."""
     if state.settings is None:

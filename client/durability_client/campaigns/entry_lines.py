@@ -16,6 +16,7 @@ from durability.campaign.log_entries import (
     Entry,
     Happening,
     Judged,
+    JudgedLate,
     MachineSeen,
     NotBack,
     Paused,
@@ -104,6 +105,11 @@ def _(said: StillThere | Abandoned) -> str:
 @_text.register
 def _(judged: Judged) -> str:
     return f"{judged.drive}: verdict {judged.verdict or 'none'} on run {judged.run}"
+
+
+@_text.register
+def _(late: JudgedLate) -> str:
+    return f"cycle {late.cycle}: {_text(late.judged)}, after its cycle"
 
 
 @_text.register

@@ -151,7 +151,8 @@ class CampaignTask:
                     await self._note(happening, state, state.number)
                     return
                 case LookUp(drive=drive, run=run):
-                    await self._note(await self._judged(drive, run), state, state.number)
+                    judged = await self._judged(drive, run)
+                    await self._note(state.verdict_entry(judged), state, state.number)
                     return
                 case WhenStill(runs=runs, happening=happening):
                     if await self._are_still(runs):

@@ -25,6 +25,7 @@ from durability.campaign.log_entries import (
     Ended,
     Entry,
     Happening,
+    JudgedLate,
     NotBack,
     Paused,
     PowerWentOff,
@@ -169,6 +170,9 @@ def news_of(entry: Entry) -> Iterator[tuple[str, bool]]:
             for mine in drives:
                 text = f": {mine.text}" if mine.text else f" (run {mine.run})" if mine.run else ""
                 yield f"cycle {cycle}: {mine.drive}: {mine.word}{text}", mine.word == "loss"
+        case JudgedLate(cycle=cycle, judged=judged) if judged.verdict:
+            late = f"{judged.verdict} (run {judged.run}), judged after its cycle"
+            yield f"cycle {cycle}: {judged.drive}: {late}", judged.verdict == "loss"
         case Checked(problems=problems, notes=notes):
             said = [f"check: {problem}" for problem in problems] or ["; ".join(("check passed", *notes))]
             yield from ((text, False) for text in said)

@@ -12,11 +12,11 @@ import pytest
 from durability.campaign.tasks import DriveStatus
 from durability.errors import EXIT_OK, NOT_STORED
 from durability.units import format_run
-from durability_client.agent import drive_work
-from durability_client.agent.agent_paths import AgentPaths
+from durability_client.agent import run_child
+from durability_client.agent.abandonable_calls import Children
 from durability_client.agent.drive_status import TaskPart
-from durability_client.agent.drive_work import DriveWork, Setting
 from durability_client.agent.drives import DriveError
+from durability_client.agent.run_child import Verify
 from durability_client.run.planning import RunOptions
 from durability_client.run.run_command import run
 from durability_client.target.kernel_storage import KernelStorage
@@ -44,13 +44,12 @@ async def test_a_verdict_beyond_the_quota_is_not_made_again(
         summary = await run(options, KernelStorage(target), io.StringIO())
         monkeypatch.setattr(evidence_rows, "BYTES_OF_CLIENT_MAX", 0)
         monkeypatch.setattr(evidence_rows, "BYTES_BEYOND_FOR_VERDICTS", 0)
-        places = AgentPaths(tmp_path / "agent")
-        work = DriveWork(Setting(places=places, options=options_of(lab), boot_id="boot"))
+        verify = Verify(Children(), options_of(lab), asyncio.Event())
         task = Tasks((file_on(target),)).make("verify", run=format_run(summary.run))
         said: list[DriveStatus] = []
         with pytest.raises(DriveError) as failed:
             async with asyncio.timeout(DEADLINE_S):
-                await work._judge(
+                await verify.judge(
                     TaskPart(task, task.drives[0], said.append), target, format_run(summary.run)
                 )
     assert failed.value.trouble == "not-verified"
@@ -65,16 +64,16 @@ async def test_a_verify_that_was_killed_is_tried_again(
     itself stays."""
     begun = tmp_path / "begun"
     script = f"echo >> {begun}; [ $(wc -l < {begun}) -gt 1 ] || {ends}"
-    monkeypatch.setattr(drive_work, "own_command", lambda *_: ("/bin/sh", "-c", script))
-    monkeypatch.setattr(drive_work, "_BETWEEN_TRIES_S", 0.0)
-    setting = Setting(places=AgentPaths(tmp_path / "agent"), options=(), boot_id="boot")
-    setting.online.set()
+    monkeypatch.setattr(run_child, "own_command", lambda *_: ("/bin/sh", "-c", script))
+    monkeypatch.setattr(run_child, "BETWEEN_TRIES_S", 0.0)
+    online = asyncio.Event()
+    online.set()
     task = Tasks((file_on(tmp_path / "target"),)).make("verify", run="00000000000000aa")
     work = TaskPart(task, task.drives[0], lambda _: None)
-    judging = DriveWork(setting)._judge(work, tmp_path / "target", "00000000000000aa")
+    verify = Verify(Children(), (), online)
+    judging = verify.judge(work, tmp_path / "target", "00000000000000aa")
     if tries > 1:
-        await judging
-        assert work.status.exit_code == EXIT_OK
+        assert await judging == work.status.exit_code == EXIT_OK
     else:
         with pytest.raises(DriveError):
             await judging

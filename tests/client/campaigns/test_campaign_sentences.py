@@ -7,13 +7,23 @@ from dataclasses import replace
 import pytest
 
 from durability.campaign.campaign_state import CampaignState
-from durability.campaign.log_entries import Began, Entry, Happening, PauseAsked, Paused, WritersHeld
+from durability.campaign.log_entries import (
+    Began,
+    Entry,
+    Happening,
+    PauseAsked,
+    Paused,
+    PowerAsked,
+    PowerCameBack,
+    PowerWentOff,
+    WritersHeld,
+)
 from durability.campaign.progress import cycles_left
 from durability.campaign.results import ArmResult, DriveResult, Tally, results, sentence
-from durability_client.campaigns.campaign_text import page, status, status_value, what_start_does
+from durability_client.campaigns.campaign_text import checked, page, status, status_value, what_start_does
 from durability_client.campaigns.entry_lines import entry_line
 from tests.core.campaign.campaign_world import World, settings_of
-from tests.core.campaign.told_campaign import ToldCampaign, condition, told_settings
+from tests.core.campaign.told_campaign import RUN, ToldCampaign, begun, condition, part, told_settings
 
 CLEAN = Tally(cuts=59, losses=0, unknown=0, bound=0.0495, bound_if_lost=None, low=None, high=None)
 
@@ -76,6 +86,15 @@ def test_what_the_cuts_would_show_is_of_those_under_load(moments: tuple[str, ...
     """The others are not in that bound."""
     last = what_start_does(told_settings(moments=moments), CampaignState()).splitlines()[-1]
     assert last == f"{said} cuts lose data (95 % confidence)."
+
+
+def test_few_cuts_are_of_the_first_arms() -> None:
+    """Two cuts do not come to the arm that rests for days."""
+    settings = told_settings(moments=("load",) * 3)
+    rest = replace(settings.arms[2], off_s=(86_400.0, 172_800.0))
+    long = replace(settings, arms=(*settings.arms[:2], rest))
+    assert "2 cuts for each drive, about 7 min;" in what_start_does(replace(long, cuts=2), CampaignState())
+    assert "9 cuts for each drive, about 108 h 32 min;" in what_start_does(long, CampaignState())
 
 
 def test_cuts_that_are_not_under_load_promise_no_bound() -> None:
@@ -147,7 +166,37 @@ def test_the_time_left_is_a_value() -> None:
             happening=Began(settings=settings_of(), check_only=False),
         )
     )
-    assert status_value(state, {}, took_s=100.0)["left_s"] == 100.0 * settings_of().cuts
+    (arm,) = settings_of().arms
+    assert status_value(state, {}, took_s={arm.name: 100.0})["left_s"] == 100.0 * settings_of().cuts
+
+
+@pytest.mark.parametrize("reason", ["", "machine b did not come back"])
+def test_a_check_that_was_paused_did_not_fail(reason: str) -> None:
+    """It says what to type, and that the campaign still has its machines."""
+    told = ToldCampaign()
+    told.begin(told_settings(), check_only=True)
+    told.note()
+    told.say()
+    told.add(PauseAsked(stop=False), Paused(reason=reason))
+    assert list(checked(told.state, (told.state.reason,))) == [
+        f"Check paused: {reason or 'an operator asked for it'}.",
+        "  No other campaign can have b before this one ends.",
+        "  `durability campaign resume told` makes the check again, `... stop told` ends it.",
+    ]
+
+
+def test_a_machine_without_power_is_not_said_to_be_silent() -> None:
+    """Its long rest is on purpose; in its boot after that the silence is said again."""
+    told = begun()
+    told.say(part("armed", run=RUN))
+    told.note()
+    silent_s = {"b": 86_400.0}
+    said = f"machine b has not reported for {silent_s['b']:.0f} s"
+    assert said in status(told.state, silent_s, took_s=None)
+    told.add(PowerAsked(switch=0, operation="off"), PowerWentOff(asked_ns=1, confirmed_ns=2, runs=(RUN,)))
+    assert said not in status(told.state, silent_s, took_s=None)
+    told.add(PowerAsked(switch=0, operation="on"), PowerCameBack())
+    assert said in status(told.state, silent_s, took_s=None)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from random import Random
@@ -25,6 +25,7 @@ from durability.campaign.log_entries import (
     Entry,
     Happening,
     Judged,
+    JudgedLate,
     MachineSeen,
     NotBack,
     Paused,
@@ -167,6 +168,8 @@ class Account:
                 self._went_off(entry, runs)
             case CycleEnded() as ended:
                 self._ended(ended)
+            case JudgedLate(cycle=cycle, judged=Judged(drive=drive, verdict="loss")):
+                self._lost_late(cycle, drive)
             case Paused(reason=reason):
                 self._stopped(reason, over=False)
             case Ended(reason=reason):
@@ -246,6 +249,15 @@ class Account:
         self.ended.append(ended)
         self.cycle = None
 
+    def _lost_late(self, cycle: int, drive: str) -> None:
+        (at,) = [at for at, ended in enumerate(self.ended) if ended.cycle == cycle]
+        (mine,) = [one for one in self.ended[at].drives if one.drive == drive]
+        assert mine.word == "nothing", f"a late verdict on {mine}"
+        self.words[drive, mine.word] -= 1
+        self.words[drive, "loss"] += 1
+        drives = tuple(replace(one, word="loss") if one is mine else one for one in self.ended[at].drives)
+        self.ended[at] = replace(self.ended[at], drives=drives)
+
     def _deserves(self, drive: str) -> None:
         assert self.offs, "durable without a confirmed off"
         machine = self.machine[drive]
@@ -273,6 +285,9 @@ class DatedServer(MemoryServer):
     """A server whose date may go on by `days`, in which nothing else happens."""
 
     days = 0
+
+    def _add(self, happening: Happening) -> None:
+        super()._add(self.state.verdict_entry(happening) if isinstance(happening, Judged) else happening)
 
     def _wall(self) -> str:
         return (datetime.fromisoformat(super()._wall()) + timedelta(days=self.days)).isoformat()
@@ -368,7 +383,7 @@ class World:
                 self.check_results()
                 reason = self.server.state.reason
                 assert "cannot be switched on" in reason or all(
-                    switch.on or ("on", "lies") in switch.asked[-3:] for switch in self.switches
+                    switch.on or _last_manner(switch, "on") == "lies" for switch in self.switches
                 ), f"a machine was left without power: {reason}"
                 return reason
             for machine in self.machines.values():
@@ -401,6 +416,10 @@ class World:
                 mine for ended in self.account.ended for mine in ended.drives if mine.drive == one.drive
             ]
             assert len(one.left_out) == sum(mine.word == "nothing" for mine in of_all)
+            lost = {mine.run for mine in of_all if mine.word == "loss"}
+            for run, judged in self.verdicts.items():
+                known = judged.drive == one.drive and judged.verdict == "loss" and run in self.reported
+                assert not known or run in lost, f"the loss of run {run} is lost: {self.story()}"
 
     def story(self) -> str:
         """The log's last entries, for a failure."""
@@ -573,6 +592,8 @@ class World:
         assert not self.must_check, f"a run began before the check: {self.story()}"
         if part.fresh and last in self.reported:
             assert self.runs[last].verified, f"run {last} was erased without a verdict: {self.story()}"
+        if last in self.reported and last not in self.verdicts:  # what the agent does before the next run
+            self.verified(replace(part, run=last))
         run = f"{len(self.runs) + 1:016x}"
         self.runs[run] = RunTruth(drive, moment="load" if part.arm is None else part.arm.moment)
         self.on_drive[drive] = self.going[drive] = run
@@ -644,6 +665,11 @@ class World:
 
     def _look_up(self, drive: str, run: str) -> Judged:
         return self.verdicts.get(run) or self.nothing(drive, run)
+
+
+def _last_manner(switch: PlayedSwitch, operation: str) -> str:
+    """How a switch behaved when it was last asked for this, "" if it never was."""
+    return next((manner for asked, manner in reversed(switch.asked) if asked == operation), "")
 
 
 def log_of(world: World) -> list[Happening]:

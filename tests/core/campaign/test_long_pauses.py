@@ -15,6 +15,7 @@ from durability.campaign.log_entries import (
     CycleEnded,
     DriveReported,
     Ended,
+    JudgedLate,
     NotBack,
     PauseAsked,
     Paused,
@@ -30,6 +31,7 @@ from tests.core.campaign.told_campaign import (
     RUN,
     ToldCampaign,
     condition,
+    judged,
     part,
     told_settings,
 )
@@ -385,7 +387,12 @@ def after_first(*said: DriveStatus, verdict: str) -> ToldCampaign:
 def test_run_whose_verify_failed_is_not_erased(trouble: Trouble) -> None:
     """Its agent verifies it before the next run: without `fresh` nothing is made or forced."""
     told = after_first(part("failed", trouble=trouble, text="why"), verdict="")
-    assert [(mine.fresh, mine.again) for mine in told.task().drives] == [(False, True)]
+    assert [(mine.fresh, mine.again, mine.run) for mine in told.task().drives] == [(False, True, RUN)]
+
+
+def test_run_with_a_verdict_is_not_verified_before_the_next_one() -> None:
+    """The task to run names none then."""
+    assert after_first(part("done", run=RUN), verdict="durable").task().drives[0].run == ""
 
 
 def test_run_on_a_repaired_file_system_is_verified_before_that_is_made_anew() -> None:
@@ -396,11 +403,25 @@ def test_run_on_a_repaired_file_system_is_verified_before_that_is_made_anew() ->
     assert after_first(done, verdict="durable").task().drives[0].fresh
 
 
-@pytest.mark.parametrize("state", ["done", "failed"])
-def test_file_system_that_does_not_mount_is_made_anew(state: str) -> None:
-    """It holds nothing for a later verify."""
-    said = part(state, trouble="unmountable", text="bad superblock")  # type: ignore[arg-type]
-    assert after_first(said, verdict="").task().drives[0].fresh
+def test_file_system_that_does_not_mount_is_made_anew_once_its_run_is_judged() -> None:
+    """Its device was judged in its place."""
+    assert after_first(part("done", run=RUN, trouble="unmountable"), verdict="durable").task().drives[0].fresh
+    late = after_first(part("failed", trouble="unmountable", text="unknown type"), verdict="")
+    late.add(JudgedLate(cycle=1, judged=judged("d0", RUN, "inconclusive")))
+    assert late.task().drives[0].fresh
+
+
+def test_file_system_that_does_not_mount_stays_while_its_run_is_not_judged() -> None:
+    """The kernel may lack a module, or a drive be in use: verify says that this proves no damage. Nor may a
+    later cycle, in which no run began, have it made anew."""
+    told = after_first(part("failed", trouble="unmountable", text="unknown type"), verdict="")
+    for _ in range(3):
+        assert [(mine.fresh, mine.run) for mine in told.task().drives] == [(False, RUN)]
+        told.say(part("failed", trouble="unmountable", text="unknown type"), boot="boot-3")
+        told.judge(verdict="")
+        while not isinstance(now := told.note(), CycleBegan):
+            if isinstance(now, Paused):
+                told.add(Resumed())
 
 
 def test_pause_before_a_run_does_not_erase_the_drive() -> None:

@@ -311,7 +311,7 @@ def test_runs_do_not_write_on_while_another_drive_is_not_ready(restarts: bool) -
 
 def test_stop_in_a_pause_waits_no_longer_for_what_had_its_time() -> None:
     """The campaign paused as its verify did not end in two days; days later an operator stops it, and it ends
-    with what is known."""
+    with what is known, and says which run has no verdict."""
     told = cut_under_load()
     told.say(boot="boot-2")
     told.say(part("working", run=RUN, text="mounting"), boot="boot-2")
@@ -320,7 +320,8 @@ def test_stop_in_a_pause_waits_no_longer_for_what_had_its_time() -> None:
     told.add(PauseAsked(stop=True))
     told.judge(verdict="")
     assert [(mine.cause, mine.cut) for mine in told.ended().drives] == [("no-verdict", True)]
-    assert told.note() == Ended(reason="stopped")
+    ended = told.note()
+    assert isinstance(ended, Ended) and ended.reason.startswith(f"stopped; run {RUN} of d0 has no verdict: ")
 
 
 # What was to be shut down, and was not.

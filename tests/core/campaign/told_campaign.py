@@ -303,7 +303,8 @@ class ToldCampaign:
         looked_up = [step for step in self.steps() if isinstance(step, LookUp)]
         assert looked_up
         for step in looked_up:
-            self.add(judged(step.drive, step.run, verdict, reasons=reasons, target_error=target_error))
+            found = judged(step.drive, step.run, verdict, reasons=reasons, target_error=target_error)
+            self.add(self.state.verdict_entry(found))
 
     def ended(self) -> CycleEnded:
         """The cycle ends; what it says."""

@@ -23,6 +23,7 @@ from durability.protocol import messages
 from durability.protocol.local_address import socket_name
 from durability_client.campaigns import campaign_command
 from durability_client.link.endpoint import Endpoint
+from tests import waiting
 from tests.server.campaigns.played_machine import Machine, switch
 from tests.server.campaigns.test_campaigns import living, until
 from tests.server.conftest import Lab, Running
@@ -162,6 +163,26 @@ async def test_a_failed_check_exits_with_5(lab: Lab, sqlite_url: str, tmp_path: 
         assert "Check failed:" in out.getvalue() and "commands" in out.getvalue()
         write_file(file, power)
         assert await campaign_command.check(server, file, yes=True, out=out, err=io.StringIO()) == 0
+
+
+async def test_a_check_that_is_paused_says_how_it_goes_on(
+    lab: Lab, sqlite_url: str, tmp_path: Path, power: Path
+) -> None:
+    """It has not failed: the campaign goes on to have its machine, until it is resumed or stopped."""
+    running = await lab.start(sqlite_url)
+    server = operator(lab, running)
+    file = write_file(tmp_path / "ssd.toml", power)
+    out, err = io.StringIO(), io.StringIO()
+    check = asyncio.create_task(campaign_command.check(server, file, yes=True, out=out, err=err))
+    await waiting.until(lambda: "the check begins" in err.getvalue())  # no agent comes
+    await campaign_command.steer(server, "ssd", "pause", out=io.StringIO())
+    assert await check == 5
+    said = " ".join(out.getvalue().split())
+    assert said.startswith(
+        "Check paused: an operator asked for it. No other campaign can have test before"
+    ), said
+    assert "`durability campaign resume ssd` makes the check again" in said and "failed" not in said
+    await campaign_command.steer(server, "ssd", "stop", out=io.StringIO())
 
 
 async def test_what_cannot_be_is_refused(lab: Lab, sqlite_url: str, tmp_path: Path, power: Path) -> None:

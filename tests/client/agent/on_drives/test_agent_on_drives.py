@@ -18,7 +18,7 @@ from durability.campaign.tasks import DriveStatus, Task
 from durability.errors import EXIT_ENVIRONMENT, EXIT_INCONCLUSIVE, EXIT_LOSS, NOT_STORED
 from durability.units import parse_address, parse_run
 from durability_client import queries
-from durability_client.agent.drive_work import _TRIES
+from durability_client.agent.run_child import TRIES
 from durability_client.system.mounts import mounts
 from durability_lab.kernel_rig.block_rig import BlockRig
 from durability_lab.kernel_rig.cycle import powered
@@ -434,7 +434,7 @@ async def test_a_run_waits_for_room_on_the_servers_disk(
             full.setattr(Database, "room", room)
             server.task = tasks.make("run", fresh=True)
             await server.until(
-                lambda status: len(asked) > _TRIES or any(one.state != "working" for one in status.drives)
+                lambda status: len(asked) > TRIES or any(one.state != "working" for one in status.drives)
             )
             assert server.status is not None and "make room there" in server.status.drives[0].text
         status = await server.drive("armed failed ended")

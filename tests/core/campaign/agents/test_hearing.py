@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from durability.campaign.log_entries import NotBack
-from durability.campaign.next_steps import Note, Step, next_steps
+from durability.campaign.next_steps import Ask, Note, Step, next_steps
 from durability.campaign.server_time import Hearing, ServerTime
 from tests.core.campaign.told_campaign import S, ToldCampaign, cut_under_load
 
@@ -33,7 +32,7 @@ def test_silence_is_counted_while_the_store_answers() -> None:
 
 def test_machine_is_not_cut_since_the_store_was_away() -> None:
     """It boots and asks again and again, and no server can take that in. The first step after that comes
-    before its next word. If it says nothing then for as long as it has to boot, it is not back."""
+    before its next word. If it says nothing then for as long as it has to boot, its switch is only asked."""
     told = cut_under_load()
     since_s = told.now_ns // S
     hearing = Hearing(0)
@@ -42,4 +41,4 @@ def test_machine_is_not_cut_since_the_store_was_away() -> None:
     assert not any(isinstance(step, Note) for step in steps(told, hearing, back_s))
     listen(hearing, from_s=back_s, to_s=back_s + 121)
     assert not any(isinstance(step, Note) for step in steps(told, hearing, back_s + 119))
-    assert steps(told, hearing, back_s + 121) == [Note(NotBack(machine="b"))]
+    assert steps(told, hearing, back_s + 121) == [Ask(0, "status")]

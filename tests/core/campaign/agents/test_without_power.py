@@ -11,7 +11,6 @@ from durability.campaign.campaign_state import CampaignState
 from durability.campaign.log_entries import (
     Abandoned,
     Checked,
-    NotBack,
     PowerAnswered,
     PowerAsked,
     PowerCameBack,
@@ -174,7 +173,7 @@ def test_machine_that_goes_on_is_found_with_a_wrong_date() -> None:
 
     assert not any(isinstance(step, Note) for step in steps(100, 1.0))
     assert steps(140, 1.0) == [Note(StillThere(machine="b", text="machine b kept running without a restart"))]
-    assert steps(140, 130.0) == [Note(NotBack(machine="b"))]
+    assert steps(140, 130.0) == [Ask(0, "status")]
 
 
 WEEK_S = 7 * 86_400.0

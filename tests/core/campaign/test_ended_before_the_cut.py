@@ -1,0 +1,81 @@
+"""Runs that were over when the power went: a clean end is no cut, whatever the arm asks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from durability.campaign.log_entries import Checked, DriveCycle, WritersHeld
+from durability.campaign.results import results
+from tests.core.campaign.told_campaign import RUN, ToldCampaign, condition, judged, part, told_settings
+
+STOPPED = "the run had been stopped before the power went"
+CLOSED = "the run's client had ended before the power went"
+
+
+def said_of(
+    moment: str, reasons: tuple[str, ...], *, subject: str = "machine"
+) -> tuple[ToldCampaign, DriveCycle]:
+    """What a cycle says of a drive without a counter, whose run ended as the reasons of its verdict say."""
+    told = ToldCampaign()
+    told.begin(replace(told_settings(moment=moment, subject=subject), cut_class="vm"))
+    told.add(Checked(problems=()))
+    told.note()
+    told.say()
+    told.say(part("armed", run=RUN, found=condition(unsafe=None)))
+    told.note()
+    if moment == "idle":
+        told.add(WritersHeld(in_s=0.0), WritersHeld(in_s=10.0))
+    told.cut()
+    boot = "boot-2" if subject == "machine" else "boot-1"
+    told.say(boot=boot)
+    told.say(part("done", run=RUN, found=condition(unsafe=None, diskseq=2)), boot=boot)
+    told.add(replace(judged("d0", RUN, "inconclusive", reasons=reasons), cut_class="vm"))
+    (said,) = told.ended().drives
+    return told, said
+
+
+@pytest.mark.parametrize(("code", "text"), [("session-stopped", STOPPED), ("session-closed", CLOSED)])
+@pytest.mark.parametrize("moment", ["load", "idle", "prefill"])
+def test_machine_that_ended_its_run_in_order_was_not_cut(moment: str, code: str, text: str) -> None:
+    """What the switch took for its request was a clean shutdown, or the agent was killed just before: nothing
+    counts, and no bound is void."""
+    never_armed = ("not-armed",) if moment == "prefill" else ()
+    told, said = said_of(moment, (code, "nothing-at-risk", *never_armed))
+    assert (said.word, said.cause, said.text) == ("nothing", "agent", text)
+    (arm,) = results(told.state)[0].arms
+    assert (arm.tally.cuts, arm.tally.unknown, arm.tally.bound, arm.kept) == (0, 0, None, 0)
+
+
+@pytest.mark.parametrize("code", ["session-stopped", "session-closed"])
+@pytest.mark.parametrize("moment", ["idle", "prefill"])
+def test_what_hides_behind_an_end_in_order_voids_the_bound(moment: str, code: str) -> None:
+    """A target that cannot be read may be the drive's doing."""
+    told, said = said_of(moment, (code, "scan-unfinished"))
+    assert (said.word, said.cause) == ("nothing", "inconclusive")
+    assert results(told.state)[0].arms[0].tally.unknown == 1
+
+
+@pytest.mark.parametrize(
+    ("moment", "reasons"),
+    [
+        ("idle", ("nothing-at-risk", "cut-not-shown")),
+        ("prefill", ("not-armed", "nothing-at-risk")),
+        ("shutdown", ("session-stopped", "nothing-at-risk")),
+        ("shutdown", ("session-closed", "nothing-at-risk", "cut-not-shown")),
+    ],
+)
+def test_what_the_arm_itself_brings_about_is_kept(moment: str, reasons: tuple[str, ...]) -> None:
+    """A shutdown stops the run; a run that ended in silence has only nothing at risk."""
+    told, said = said_of(moment, reasons)
+    assert (said.word, results(told.state)[0].kept) == ("kept", 1)
+
+
+@pytest.mark.parametrize("code", ["session-stopped", "session-closed"])
+@pytest.mark.parametrize("moment", ["idle", "prefill"])
+def test_run_on_a_drive_that_is_cut_alone_may_end_in_order(moment: str, code: str) -> None:
+    """Its agent lives on, and stops a run in its prefill after the cut."""
+    never_armed = ("not-armed",) if moment == "prefill" else ()
+    _, said = said_of(moment, (code, "nothing-at-risk", *never_armed), subject="drive")
+    assert said.word == "kept"

@@ -1,0 +1,258 @@
+"""Runs whose cycle ended without a verdict: a loss that is found later counts; what stays open is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from durability.acceptance.drive_evidence import campaign_evidence
+from durability.campaign.log_entries import (
+    Checked,
+    CutDue,
+    CycleBegan,
+    CycleEnded,
+    DriveLeft,
+    Ended,
+    Entry,
+    JudgedLate,
+    PauseAsked,
+    Paused,
+    Resumed,
+)
+from durability.campaign.next_steps import LookUp
+from durability.campaign.results import results, sentence
+from durability.campaign.tasks import DriveStatus
+from durability_client.campaigns.campaign_junit import suites
+from durability_client.campaigns.entry_lines import entry_line
+from durability_server.campaigns.notifications import news_of
+from tests.core.campaign.campaign_world import World, log_of, settings_of, until, until_phase
+from tests.core.campaign.test_late_offs import UNJUDGED
+from tests.core.campaign.told_campaign import (
+    OTHER_RUN,
+    RUN,
+    ToldCampaign,
+    begun,
+    cut_under_load,
+    judged,
+    part,
+    told_settings,
+)
+
+GONE = part("failed", trouble="missing", text="it is not there, for 120 s")
+
+
+def back_too_late(told: ToldCampaign | None = None) -> ToldCampaign:
+    """The first cut of a drive, which came back only after its time; the second cycle begins."""
+    told = told or cut_under_load()
+    told.say(boot="boot-2")
+    told.say(replace(GONE, run=RUN), boot="boot-2")
+    told.judge(verdict="")
+    (said,) = told.ended().drives
+    assert (said.word, said.cause, said.cut) == ("nothing", "drive", True)
+    assert isinstance(told.note(), CycleBegan)
+    told.say(boot="boot-2")
+    return told
+
+
+def begins_again(told: ToldCampaign, verdict: str, status: DriveStatus | None = None) -> None:
+    """The next run is armed, or the drive's part is as `status` says; then the earlier run is looked up."""
+    told.say(status or part("armed", run=OTHER_RUN), boot="boot-2")
+    assert told.steps() == [LookUp("d0", RUN)]
+    told.judge(verdict=verdict)
+    assert told.steps() != [LookUp("d0", RUN)]
+
+
+@pytest.mark.parametrize("stop_at", ["loss", "end"])
+def test_loss_that_is_found_before_the_next_run_counts(stop_at: str) -> None:
+    """In the cycle that was cut: in the sentence, in the report and for `accept`. With stop_at = "loss" the
+    drive leaves at the end of the cycle under way."""
+    told = ToldCampaign()
+    told.begin(replace(told_settings(), stop_at=stop_at))  # type: ignore[arg-type]
+    told.add(Checked(problems=()))
+    told.note()
+    told.say()
+    told.say(part("armed", run=RUN))
+    told.note()
+    told.cut()
+    begins_again(back_too_late(told), "loss")
+    assert told.state.last is not None and isinstance(told.state.last.happening, JudgedLate)
+    (result,) = results(told.state)
+    assert sentence(result).startswith("LOSS in 1 of 1 cut, first in cycle 1: ")
+    assert (result.first_loss, result.left_out, result.tally.unknown) == ((1, RUN), (), 0)
+    assert campaign_evidence(told.state, "d0").cycles[0].word == "loss"
+    (case,) = suites(told.state).iter("testcase")
+    assert case.find("failure") is not None
+    assert isinstance(told.note(), CutDue)
+    told.cut()
+    told.say(boot="boot-3")
+    told.say(part("done", run=OTHER_RUN), boot="boot-3")
+    told.judge(verdict="durable")
+    assert told.ended().drives[0].word == "durable"
+    then = told.note()
+    if stop_at == "loss":
+        assert then == DriveLeft(drive="d0", reason="loss in cycle 1")
+    else:
+        assert isinstance(then, CycleBegan)
+        assert told.state.judged_cycles("d0") == 2
+
+
+@pytest.mark.parametrize("verdict", ["durable", "inconclusive"])
+def test_late_verdict_without_a_loss_changes_nothing(verdict: str) -> None:
+    """The drive did not come back in time, which is a word on the drive."""
+    told = back_too_late()
+    begins_again(told, verdict)
+    (result,) = results(told.state)
+    assert sentence(result) == "no cut with a verdict yet."
+    assert (result.left_out[0][1], result.tally.unknown) == ("drive", 1)
+    assert not told.state.unjudged
+
+
+def test_run_is_looked_up_again_once_the_next_one_is_armed() -> None:
+    """The drive's part failed before the earlier run was verified; the agent was restarted and did both."""
+    told = back_too_late()
+    begins_again(told, "", part("failed", trouble="agent", text="a defect"))
+    told.say(part("armed", run=OTHER_RUN), boot="boot-2")
+    assert told.steps() == [LookUp("d0", RUN)]
+    told.judge(verdict="loss")
+    assert results(told.state)[0].tally.losses == 1
+
+
+def test_drive_that_is_away_for_a_cycle_keeps_its_run() -> None:
+    """Its evidence still lies there: the verdict is looked up in the cycle in which it is back."""
+    told = back_too_late()
+    begins_again(told, "", GONE)
+    told.note()
+    told.ended()
+    left = told.note()
+    assert isinstance(left, Paused), left
+    told.add(Resumed())
+    assert isinstance(told.note(), CycleBegan)
+    told.say(boot="boot-2")
+    begins_again(told, "loss")
+    assert results(told.state)[0].first_loss == (1, RUN)
+
+
+def test_loss_that_people_found_before_the_end_counts() -> None:
+    """The campaign pauses, somebody verifies the last run by hand, and stops the campaign."""
+    told = cut_under_load()
+    told.say(boot="boot-2")
+    told.add(PauseAsked(stop=False))
+    told.say(replace(GONE, run=RUN), boot="boot-2")
+    told.judge(verdict="")
+    told.ended()
+    assert told.note() == Paused(reason="")
+    told.add(PauseAsked(stop=True))
+    assert told.steps() == [LookUp("d0", RUN)]
+    told.judge(verdict="loss")
+    assert told.note() == Ended(reason="stopped")
+    assert results(told.state)[0].tally.losses == 1
+
+
+@pytest.mark.parametrize(("verdict", "calls"), [("loss", True), ("durable", False), ("", None)])
+def test_late_verdict_is_told(verdict: str, calls: bool | None) -> None:
+    """The command is called for a loss. The log has each look."""
+    late = JudgedLate(cycle=3, judged=judged("d0", RUN, verdict))
+    entry = Entry(number=9, at_ns=1, boot_id="server", wall="2027", happening=late)
+    said = [] if calls is None else [(f"cycle 3: d0: {verdict} (run {RUN}), judged after its cycle", calls)]
+    assert list(news_of(entry)) == said
+    word = verdict or "none"
+    assert entry_line(entry) == f"2027  cycle 3: d0: verdict {word} on run {RUN}, after its cycle"
+
+
+def test_log_that_an_earlier_release_wrote_goes_on() -> None:
+    """It had the power cut without a look at the earlier run; that comes at the end of the cycle."""
+    told = back_too_late()
+    told.say(part("armed", run=OTHER_RUN), boot="boot-2")
+    told.add(CutDue(in_s=5.0))
+    told.cut()
+    told.say(boot="boot-3")
+    told.say(part("done", run=OTHER_RUN), boot="boot-3")
+    assert told.steps() == [LookUp("d0", OTHER_RUN)]
+    told.judge(verdict="durable")
+    assert told.steps() == [LookUp("d0", RUN)]
+    told.judge(verdict="loss")
+    assert told.ended().drives[0].word == "durable"
+    assert told.note() == DriveLeft(drive="d0", reason="loss in cycle 1")
+
+
+def test_a_campaign_finds_the_loss_of_a_drive_that_came_back_late() -> None:
+    """With all parts: the drive is there again for the next cycle, whose agent verifies first."""
+    world = World(settings_of(drives=("b",), switches=1, cuts=3, stop_at="loss"))
+    until_phase(world, "rest")
+    world.gone.add("d0")
+    world.words = ["loss"]
+    until(world, CycleEnded, count=2)
+    world.gone.clear()
+    assert world.finish() == "no drive is left to test"
+    assert any(isinstance(one, JudgedLate) for one in log_of(world)), world.story()
+    assert results(world.server.state)[0].tally.losses == 1
+
+
+# What has no verdict at the end.
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({}, UNJUDGED.removeprefix("; ").removesuffix("`")),
+        (
+            {"file_system": ""},
+            f"run {RUN} of d0 has no verdict: on b, type `durability verify /dev/sdb --run {RUN}",
+        ),
+        (
+            {"file_system": "", "device": "", "target": "/mnt/my disk/t"},
+            f"run {RUN} of d0 has no verdict: on b, type `durability verify '/mnt/my disk/t' --run {RUN}",
+        ),
+    ],
+)
+def test_run_without_a_verdict_is_named_at_the_end(changes: dict[str, str], line: str) -> None:
+    """With what to type for it, for the campaign's class of cuts."""
+    told = ToldCampaign()
+    settings = told_settings()
+    drive = replace(settings.drives[0], **changes)  # type: ignore[arg-type]
+    told.begin(replace(settings, cut_class="vm", drives=(drive,)))
+    told.add(Checked(problems=()))
+    told.note()
+    told.say()
+    told.say(part("armed", run=RUN))
+    told.note()
+    told.cut()
+    back_too_late(told)
+    told.add(PauseAsked(stop=True))
+    told.note()
+    told.judge(verdict="")
+    told.ended()
+    assert told.note() == Ended(reason=f"stopped; {line} --require-cut vm`")
+
+
+def test_run_without_a_verdict_is_named_as_its_drive_leaves() -> None:
+    """The other drive goes on: the news and the sentence say what to type."""
+    told = begun(devices=("/dev/sdb", "/dev/sdc"))
+    for cycle, first in ((1, part("armed", run=RUN)), (2, GONE)):
+        run = f"{cycle:016x}"
+        told.say(first, part("armed", drive="d1", run=run), boot=f"boot-{cycle}")
+        if cycle == 2:
+            told.judge(verdict="")
+        assert isinstance(told.note(), CutDue)
+        told.cut()
+        told.say(boot=f"boot-{cycle + 1}")
+        told.say(replace(GONE, run=first.run), part("done", drive="d1", run=run), boot=f"boot-{cycle + 1}")
+        for drive, looked_up in (("d0", first.run), ("d1", run)):
+            told.add(*([judged(drive, looked_up, "durable" if drive == "d1" else "")] if looked_up else ()))
+        told.ended()
+        left = told.note()
+        told.say(boot=f"boot-{cycle + 1}")
+    reason = f"it is not there, for 120 s{UNJUDGED}"
+    assert left == DriveLeft(drive="d0", reason=reason)
+    assert sentence(results(told.state)[0]).endswith(f" It is no longer tested: {reason}.")
+    entry = Entry(number=9, at_ns=1, boot_id="server", wall="2027", happening=left)
+    assert list(news_of(entry)) == [(f"d0 is no longer tested: {reason}", True)]
+
+
+def test_end_of_a_check_names_no_run() -> None:
+    """There is none."""
+    told = ToldCampaign()
+    told.begin(told_settings(), check_only=True)
+    told.checked()
+    assert told.note() == Ended(reason="checked")
