@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from durability import plain_text
 from durability.acceptance.acceptance_document import Report
 from durability.acceptance.decision import CriterionLine, Decision, decided_of_all
 from durability.acceptance.kinds import WORST_FIRST
 from durability.acceptance.profile import DecisionWord
 from durability.units import counted, format_size
-from durability_client.system.terminal import SCREEN_HEIGHT_MAX, SCREEN_WIDTH_MAX
+from durability_client.system.terminal import SCREEN_HEIGHT_MAX, SCREEN_WIDTH_MAX, cut_to
 
 STYLES: dict[DecisionWord, str] = {"pass": "bold green", "refuse": "bold red", "not shown": "bold yellow"}
 _WORD, _KIND = 10, 17  # widths of columns
@@ -71,7 +69,7 @@ def _line(line: CriterionLine, width: int) -> Text:
     figure = f"{line.figure}{limit}"
     text = Text(f"{line.word:<{_WORD}}", style=STYLES[line.word] if line.criterion.required else "dim")
     text.append(f"{line.criterion.kind:<{_KIND}}", style="not bold default")
-    text.append(_cut(figure, width - _WORD - _KIND), style="not bold default")
+    text.append(cut_to(figure, width - _WORD - _KIND), style="not bold default")
     return text
 
 
@@ -80,7 +78,7 @@ def _several(report: Report, width: int) -> Iterator[Text]:
         subject = decision.evidence.subject
         text = Text(f"{decision.word:<{_WORD}}", style=STYLES[decision.word])
         drive = f"{subject.model} {subject.serial}"
-        text.append(_cut(f"{drive}: {decision.why}", width - _WORD), style="not bold default")
+        text.append(cut_to(f"{drive}: {decision.why}", width - _WORD), style="not bold default")
         yield text
 
 
@@ -92,16 +90,9 @@ def _counts(decisions: Sequence[Decision]) -> str:
 
 def _decision(word: DecisionWord, why: str, width: int) -> Text:
     text = Text(f"{word.upper():<{_WORD}}", style=STYLES[word])
-    text.append(_cut(why, width - _WORD), style="not bold default")
+    text.append(cut_to(why, width - _WORD), style="not bold default")
     return text
 
 
 def _fitted(text: str, width: int) -> Text:
-    return Text(_cut(text, width))
-
-
-def _cut(text: str, width: int) -> str:
-    """The text on one line, cut where it takes more columns: a name in Chinese takes two for each
-    character."""
-    line = plain_text.as_line(text)
-    return line if cell_len(line) <= width else f"{set_cell_size(line, width - 1)}…"
+    return Text(cut_to(text, width))

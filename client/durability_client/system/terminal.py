@@ -12,6 +12,7 @@ import threading
 from textwrap import TextWrapper
 from typing import NoReturn, TextIO
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
 from durability import plain_text
@@ -38,9 +39,9 @@ def fitted(text: str, stream: TextIO, *, indent: int) -> str:
 
 
 def cut_to(text: str, width: int) -> str:
-    """The text on one line, cut where it is longer."""
+    """The text on one line, cut where it takes more than `width` columns: some characters take two."""
     line = plain_text.as_line(text)
-    return line if len(line) <= width else line[: width - 1] + "…"
+    return line if cell_len(line) <= width else f"{set_cell_size(line, width - 1)}…"
 
 
 def width_of(stream: TextIO) -> int | None:

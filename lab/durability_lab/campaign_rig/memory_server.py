@@ -185,7 +185,7 @@ class MemoryServer:
                     self.add([happening])
                     return
                 case LookUp(drive=drive, run=run):
-                    self.add([self._look_up(drive, run)])
+                    self.add([self.state.verdict_entry(self._look_up(drive, run))])
                     return
                 case Ask(switch=switch, operation=operation):
                     if not self._ask(switch, operation):

@@ -25,8 +25,8 @@ from durability.bench.catalogue import (
 from durability.bench.compare import Comparison, Row, deciding_row
 from durability.bench.decision.proof import ProofWord
 from durability.units import counted
-from durability_client.bench.report.one_screen import bar, cut_to, said
-from durability_client.system.terminal import SCREEN_HEIGHT_MAX, SCREEN_WIDTH_MAX
+from durability_client.bench.report.one_screen import bar, said
+from durability_client.system.terminal import SCREEN_HEIGHT_MAX, SCREEN_WIDTH_MAX, cut_to
 
 _STYLES: dict[ProofWord, str] = {"proven": "green", "too few cuts": "bold yellow", "lost data": "bold red"}
 _LABEL_MAX = 24  # of a result's name in a table

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from rich.cells import cell_len, chop_cells, set_cell_size
+from rich.cells import cell_len, chop_cells
 from rich.console import Console
 from rich.text import Text
 
@@ -28,7 +28,7 @@ from durability.bench.result_warnings import result_warnings
 from durability.bench.summary import CellSummary, summarise
 from durability.units import counted, format_size
 from durability_client.bench.report import small_charts
-from durability_client.system.terminal import SCREEN_HEIGHT_MAX, SCREEN_WIDTH_MAX
+from durability_client.system.terminal import SCREEN_HEIGHT_MAX, SCREEN_WIDTH_MAX, cut_to
 
 LABEL = 8  # width of the words on the left
 _EMPTY = 3  # lines between parts of the screen, which go first if it is full
@@ -201,12 +201,6 @@ def wrapped(
         line = longer
     if line:
         yield start + line.rstrip()
-
-
-def cut_to(text: str, width: int) -> str:
-    """The text on one line, cut where it takes more than `width` columns: some characters take two."""
-    line = plain_text.as_line(text)
-    return line if cell_len(line) <= width else f"{set_cell_size(line, width - 1)}…"
 
 
 def labelled(label: str, line: Text) -> Text:

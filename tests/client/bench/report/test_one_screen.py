@@ -25,8 +25,8 @@ from durability.bench.decision.block_size import best_sizes
 from durability.bench.measurement import NO_LATENCIES
 from durability.bench.result import LayerBlock, Result, decode
 from durability.formats.facts import TargetWarning
-from durability_client.bench.report.one_screen import cut_to, show_lines, show_screen, wrapped
-from durability_client.system.terminal import SCREEN_HEIGHT_MAX
+from durability_client.bench.report.one_screen import show_lines, show_screen, wrapped
+from durability_client.system.terminal import SCREEN_HEIGHT_MAX, cut_to
 from tests.core.bench.results import Device, classic_result, drive, facts, simulate, throttled
 from tests.places import DOCS
 
