@@ -91,14 +91,21 @@ def _kind(state: CampaignState, cycle: CycleState, machine: str) -> tuple[TaskKi
         return ("examine" if cycle.is_check else "verify"), back
     if cycle.is_check:
         return "examine", cycle.number
-    if cycle.phase == "run" and (state.state == "paused" or state.check_due or cycle.spent):
-        return "wait", 0  # no cut comes before somebody lets it go on, so a run would write without end
     is_out = machine not in cycle.machines  # nothing would switch it on again after a shutdown
-    if is_out or cycle.started_anew(machine, (drive.name for drive in state.plan.drives_of(machine))):
+    anew = cycle.started_anew(machine, (drive.name for drive in state.plan.drives_of(machine)))
+    if is_out or anew or _no_cut_comes(state, cycle):
         return "wait", 0
     if cycle.shutdown:
         return "shutdown", cycle.shutdown
     return "run", cycle.number
+
+
+def _no_cut_comes(state: CampaignState, cycle: CycleState) -> bool:
+    """Whether a run would write without end: no cut comes before somebody lets the campaign go on, or none at
+    all in this cycle, and a switch that does not answer may take days."""
+    if cycle.phase == "run":
+        return state.state == "paused" or state.check_due or bool(cycle.spent)
+    return cycle.phase == "on" and cycle.kept_power
 
 
 def _task(state: CampaignState, machine: str, kind: TaskKind, number: int) -> Task:

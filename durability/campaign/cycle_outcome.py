@@ -72,7 +72,10 @@ def _drive_cycle(state: CampaignState, cycle: CycleState, drive: str) -> DriveCy
         word, cause, text = "nothing", "no-verdict", _why(status)
     if arm.moment == "prefill" and word != "nothing" and (why := _not_cut_in_prefill(state, cycle, drive)):
         return says("nothing", "not-a-cut", why)
-    if word != "nothing" and (why := _not_cut_again(cycle, state.machine_of(drive))):
+    machine = state.machine_of(drive)
+    if word == "kept" and state.plan.subject == "drive" and cycle.restarted_before_cut(machine, drive):
+        return says("nothing", "agent", f"machine {machine} restarted before the power of the drive went")
+    if word != "nothing" and (why := _not_cut_again(cycle, machine)):
         return says("nothing", "switch", why)
     return says(word, cause, text)
 
@@ -121,7 +124,7 @@ def _without_cut(cycle: CycleState, machine: str, judged: Judged | None) -> tupl
         return cycle.abandoned.cause, cycle.abandoned.text
     if (contradiction := cycle.contradiction(machine)) is not None:
         return "not-a-cut", contradiction.text
-    if cycle.power_failed and cycle.first_off is None:  # else a later off failed, and the first was a cut
+    if cycle.kept_power:  # else a later off failed, and the first was a cut
         return "switch", cycle.power_failed
     return None
 

@@ -108,6 +108,7 @@ class CycleState:
     first_asked: Entry | None = None  # of the present off
     touched: int = 0  # the number of the entry with which the power was touched first, 0 for not yet
     first_off: Entry | None = None  # the first confirmed off
+    early_boots: dict[str, int] = field(default_factory=dict)  # by machine, its last one that began before it
     went_off: Entry | None = None  # the last confirmed off
     offs: int = 0
     abandoned: Abandoned | None = None
@@ -168,6 +169,16 @@ class CycleState:
     def was_armed_at_cut(self, drive: str) -> bool:
         """Whether the drive's run was armed when the power went."""
         return self.first_off is not None and 0 < self.armed.get(drive, 0) < self.first_off.number
+
+    def restarted_before_cut(self, machine: str, drive: str) -> bool:
+        """Whether the machine of a drive has restarted since the drive's run was armed, and before its power
+        was off: then the run ended by that."""
+        return self.early_boots.get(machine, 0) > self.armed.get(drive, 0)
+
+    @property
+    def kept_power(self) -> bool:
+        """Whether the switches failed to cut the power: then the cycle counts no cut."""
+        return bool(self.power_failed) and self.first_off is None
 
     def is_refused(self, drive: str) -> bool:
         """Whether the drive was ready for its run, which did not begin."""
@@ -416,6 +427,8 @@ class CycleState:
 
     def _seen(self, entry: Entry, seen: MachineSeen) -> None:
         self.seen[seen.machine] = entry
+        if _began_before(entry, seen, self.first_off):
+            self.early_boots[seen.machine] = entry.number
         self.boots[seen.machine] += 1
 
     def _still(self, entry: Entry, still: StillThere) -> None:
@@ -429,6 +442,16 @@ class CycleState:
 
     def _judged(self, _: Entry, judged: Judged) -> None:
         self.judged[judged.drive] = judged
+
+
+def _began_before(entry: Entry, seen: MachineSeen, off: Entry | None) -> bool:
+    """Whether a boot that `entry` tells of began before the power was confirmed to be off."""
+    if off is None:
+        return True
+    happening = off.happening
+    assert isinstance(happening, PowerWentOff)
+    began_ns = entry.at_ns - seen.uptime_s * 1e9
+    return entry.boot_id == off.boot_id and began_ns < happening.confirmed_ns
 
 
 _CHANGES: dict[type, Callable[[CycleState, Entry, Any], None]] = {

@@ -98,15 +98,17 @@ def last_power_ns(case: Case) -> int | None:
     then the drive may have hung and drained its cache. Where it was not seen dead it may have had power for
     any time after the last frame. The log of a power controller tells what the client could not: it had power
     until the controller was asked, must be assumed to have had it until off was confirmed, and
-    had none after that, unless the drive itself shows that it had. Where that log has another clock, it may
-    have had power for any time.
+    had none after that, unless the drive itself shows that it had. A drive that is cut alone leaves its
+    client alive: one that did not see it dead fell silent for another reason, and says nothing of the drive.
+    Where that log has another clock, it may have had power for any time.
     """
     if case.off_by_another_clock:
         return None
     seen_ns, off = _last_seen_ns(case), off_as_seen(case)
     if off is None:
         return seen_ns
-    if seen_ns is None or seen_ns + _allowance_ns(case) < off.asked_ns:
+    unexplained = off.subject == "drive" and _drive_seen(case) != "dead"
+    if seen_ns is None or unexplained or seen_ns + _allowance_ns(case) < off.asked_ns:
         return off.confirmed_ns
     # An allowance that grew by an outage must not hide that the power was on until the controller was asked.
     return min(max(seen_ns, off.asked_ns), off.confirmed_ns)

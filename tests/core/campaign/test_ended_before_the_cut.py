@@ -8,6 +8,7 @@ import pytest
 
 from durability.campaign.log_entries import Checked, DriveCycle, WritersHeld
 from durability.campaign.results import results
+from tests.core.campaign.campaign_world import World, settings_of, until_phase, words
 from tests.core.campaign.told_campaign import RUN, ToldCampaign, condition, judged, part, told_settings
 
 STOPPED = "the run had been stopped before the power went"
@@ -79,3 +80,15 @@ def test_run_on_a_drive_that_is_cut_alone_may_end_in_order(moment: str, code: st
     never_armed = ("not-armed",) if moment == "prefill" else ()
     _, said = said_of(moment, (code, "nothing-at-risk", *never_armed), subject="drive")
     assert said.word == "kept"
+
+
+def test_machine_that_restarts_before_its_drive_is_cut_alone_ended_the_run() -> None:
+    """The drive counted the power loss, but no run was under way by then. Found by a random campaign."""
+    alone = settings_of(drives=("b",), switches=1, subject="drive", arms=("prefill",), cuts=1)
+    world = World(alone, counts=True)
+    until_phase(world, "off")
+    world.machines["b"].crash()
+    assert world.finish() == "complete"
+    assert words(world) == [["nothing"], ["kept"]]
+    (first, _) = (past for past in world.server.state.cycles if past.began.cycle)
+    assert first.drives[0].text == "machine b restarted before the power of the drive went"

@@ -61,6 +61,19 @@ def test_machine_that_is_back_before_the_off_is_confirmed_waits() -> None:
     assert world.finish() == "complete"
 
 
+def test_run_ends_in_a_pause_for_a_switch_that_neither_cuts_nor_answers() -> None:
+    """The machine keeps its power, and nothing is cut before somebody lets the campaign go on: its run would
+    write for days. That cycle counts no cut, so its verdict may be any."""
+    world = World(settings_of(drives=("b",), switches=1))
+    until_phase(world, "load")
+    world.switches[0].manner = "fails"
+    world.advance(1_000.0)
+    state = world.server.state
+    assert state.state == "paused" and state.cycle is not None and state.cycle.phase == "on"
+    assert not world.going
+    assert world.finish() == "complete"
+
+
 def test_answer_to_off_that_comes_late_does_not_keep_the_power_off() -> None:
     """The switch answers "off: done" when it is to go on: it is asked for more than its state."""
     world = World(settings_of(drives=("b",), switches=1))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from durability.evidence.at_risk import at_risk, cut_interval_ns, loss_window
+from durability.evidence.at_risk import at_risk, cut_interval_ns, last_power_ns, loss_window
 from durability.formats.case import (
     Case,
     DriveState,
@@ -316,6 +316,19 @@ def power_off(asked_ms: int, confirmed_ms: int, *, boot_id: str = "server-boot")
             text="fence_ipmilan 192.0.2.9: off",
         ),
     )
+
+
+def test_a_silent_client_says_nothing_of_a_drive_that_is_cut_alone(plan: Plan) -> None:
+    """Its machine crashed after the switch was asked, and the drive had its power for seconds then. Found
+    by a random campaign: the moment was the client's last frame, so a drive that had drained was at risk."""
+    alone = tuple(replace(one, subject="drive") for one in power_off(-1, 8000))
+    case = make_case(plan, (3000,), power_offs=alone)
+    assert last_power_ns(case) == LAST_NS + 8000 * MS
+    assert counts(case, plan, 3000) == (0, 0, 0, 0)
+    assert cut_interval_ns(case) == (LAST_NS - MS, LAST_NS + 8000 * MS)
+    died = replace(case, session_end="target-error", target_error=failed("dead", after_ms=5))
+    assert last_power_ns(died) == LAST_NS + 5 * MS
+    assert last_power_ns(make_case(plan, (3000,), power_offs=power_off(-1, 8000))) == LAST_NS
 
 
 def test_what_was_held_up_may_be_older_than_it_looks(plan: Plan) -> None:

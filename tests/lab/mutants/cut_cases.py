@@ -344,6 +344,14 @@ def drive_that_answers_after_its_slot_was_off() -> str:
     return judged(disk, case, now=facts(drives=(drive(unsafe_shutdowns=None, diskseq=10),)))
 
 
+@lab_case("inconclusive: nothing-at-risk")
+def machine_that_crashed_before_its_drive_was_off() -> str:
+    """The drive counted its power loss, seconds after the crash: until then it could drain its cache."""
+    off = dataclasses.replace(_slot(confirmed_ms=8000)[0], asked_ns=LAST_NS - MS)
+    disk, case = kept(power_offs=(off,))
+    return judged(disk, case)
+
+
 @lab_case("durable; at risk 2, 11, 56, 56")
 def drive_that_its_power_supply_feeds_for_a_while() -> str:
     """Its slot is off, and it acknowledges for half a second more. Two seconds later its kernel says that it

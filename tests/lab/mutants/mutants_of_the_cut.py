@@ -378,6 +378,17 @@ THE_CUT = (
         change=without(at_risk.last_power_ns, "if case.off_by_another_clock:", "if False:"),
     ),
     Mutant(
+        name="silence is the end of a drive that is cut alone",
+        rule=13,
+        taken_away="a client that falls silent shows nothing of a drive that is switched off alone",
+        noticed_by={
+            "machine-that-crashed-before-its-drive-was-off": "durable",
+        },
+        change=without(
+            at_risk.last_power_ns, 'off.subject == "drive" and _drive_seen(case) != "dead"', "False"
+        ),
+    ),
+    Mutant(
         name="power supplies hold nothing",
         rule=13,
         taken_away="a drive had no power once its switch had said off, whatever it acknowledged later",

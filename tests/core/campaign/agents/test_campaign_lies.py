@@ -71,9 +71,7 @@ class Heard(ToldCampaign):
         super().__init__()
         self.log: list[Entry] = []
         self.truth = Truth()
-        self.examined: dict[
-            str, str
-        ] = {}  # by drive of the present settings, the serial that was found first
+        self.examined: dict[str, str] = {}  # by drive, the serial that this check found first
         self.bound: dict[str, tuple[str, str]] = {}  # by machine, who the check found first
         self.speaking = ("", "")  # machine id and client of who says something now
         self.present: Settings | None = None
@@ -102,8 +100,11 @@ class Heard(ToldCampaign):
                 self.passed = not problems
             case DriveReported(what="examine", machine=machine):
                 self.bound.setdefault(machine, self.speaking)
-            case CycleBegan():
+            case CycleBegan(cycle=cycle):
                 self.truth = Truth()
+                if not cycle and not self.state.has_cut:  # a check finds machines and drives anew
+                    self.examined.clear()
+                    self.bound.clear()
             case MachineSeen(machine=machine):
                 self.truth.seen[machine] = number
             case PowerAsked(operation="off", switch=switch):
