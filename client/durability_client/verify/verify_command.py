@@ -24,7 +24,9 @@ from rich.progress import Progress as Bar
 from durability import limits, plain_text
 from durability.errors import (
     NOT_STORED,
+    FormatError,
     PeerError,
+    PlanError,
     RefusedError,
     SetupError,
     TargetError,
@@ -143,7 +145,7 @@ async def examine(
         _require_replay(facts, run)
         case = await case_source.open(run, found.facts, end=False)
         if not options.run and case is not None and case.superseded_by:
-            case = await _newest_here(case, found, case_source, scan_process)
+            case, stalled = await _newest_here(case, found, case_source, scan_process)
         if case is not None:
             _require_files(case)
         plan = _plan(case, found, run)
@@ -201,25 +203,30 @@ async def _as_the_device_shows(
             return empty_report(plan, failure=str(error))
 
 
-async def _newest_here(case: Case, found: Found, case_source: CaseSource, scan_process: ScanProcess) -> Case:
+async def _newest_here(
+    case: Case, found: Found, case_source: CaseSource, scan_process: ScanProcess
+) -> tuple[Case, str]:
     """The case of the newest armed run on the target, of which only an older run's superblock, that of
-    `case`, may be left; `case` itself where that cannot be shown (rule 9)."""
+    `case`, may be left; `case` itself where that cannot be shown (rule 9). And why the superblocks of the
+    newer run could not be read, or ""."""
     try:
         newest = await case_source.open(0, found.facts, end=False)
     except RefusedError as error:
         if error.code == "run-unknown":
-            return case
+            return case, ""
         if error.code != "run-ambiguous":
             raise
         # Several clients have runs here: what others say of their targets means nothing for this run.
         newest = await case_source.open(parse_run(case.superseded_by), found.facts, end=False)
     if newest is None:
-        return case
-    plan = Plan.decode(bytes.fromhex(newest.plan))
-    # Its second superblock may lie elsewhere than that of the older run, and be all that is left of it.
-    at_its_places, _ = await _found(found.facts, scan_process, plan)
-    superblocks = (*found.superblocks, *at_its_places.superblocks)
-    return newest if newer_run_here(case, newest, found.facts, superblocks) else case
+        return case, ""
+    superblocks, stalled = found.superblocks, ""
+    with suppress(FormatError, PlanError):  # a plan of a later release: its places are not known
+        plan = Plan.decode(bytes.fromhex(newest.plan))
+        # Its second superblock may lie elsewhere than that of the older run, and be all that is left of it.
+        at_its_places, stalled = await _found(found.facts, scan_process, plan)
+        superblocks = (*superblocks, *at_its_places.superblocks)
+    return (newest if newer_run_here(case, newest, found.facts, superblocks) else case), stalled
 
 
 def _require_replay(facts: Facts, run: int) -> None:

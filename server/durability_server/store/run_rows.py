@@ -39,8 +39,8 @@ from durability.formats.facts import Facts
 from durability.formats.packing import Value, unpack
 from durability.units import format_run, parse_run
 from durability_server.store import tables
-from durability_server.store.records import EVENTS_MAX, Registration, RunSnapshot, StoredRun, state_of
-from durability_server.store.target_keys import TargetKeys, is_in_its_place, overlap, run_drives
+from durability_server.store.records import EVENTS_MAX, RunSnapshot, StoredRun, state_of
+from durability_server.store.target_keys import TargetKeys, overlap, run_drives
 
 T = TypeVar("T")
 
@@ -199,12 +199,7 @@ def newest_over(db: Connection, stored: StoredRun, *where: Any) -> Row[Any] | No
     run. The target of one that was not armed yet is that of its registration."""
     if stored.armed is None:
         return None
-    return _newest_lying(db, from_value(Facts, stored.armed), overlap, *where)
-
-
-def _newest_lying(
-    db: Connection, facts: Facts, lies: Callable[[Facts, Facts], bool], *where: Any
-) -> Row[Any] | None:
+    facts = from_value(Facts, stored.armed)
     identities = [one.identity for one in run_drives(facts)]
     columns, drives = tables.runs.c, tables.run_drives.c
     on_drives = columns.run.in_(select(drives.run).where(drives.identity.in_(identities)))
@@ -222,42 +217,9 @@ def _newest_lying(
         one: Select[Any] = select(columns.run, columns.registered_wall, known).where(columns.number == number)
         row = db.execute(one).one()
         with suppress(FormatError):  # of a release whose facts this one does not read
-            if lies(facts, from_value(Facts, unpack(row.facts))):
+            if overlap(facts, from_value(Facts, unpack(row.facts))):
                 return row
     return None
-
-
-def unverified_run(db: Connection, new: Registration) -> str | None:
-    """Why evidence of the client would be lost if another run began on the target, in words: that of the
-    newest run that was armed there, which has overwritten those before it, unless it was stopped or verified.
-    It may lie on another file system that had this one's place: a drive that has lost that shows it so."""
-    runs = tables.runs.c
-    armed = (runs.armed.is_not(None), of_client(new.client))
-    here = newest_on(db, new.keys, *armed)
-    later = (runs.number > _number_of(here),) if here is not None else ()
-    replaced = _newest_lying(db, new.facts, is_in_its_place, *armed, *later)
-    newest = replaced or here
-    if newest is None or _is_settled(db, newest.run):
-        return None
-    run = f"run {newest.run} of {newest.registered_wall}, which was armed and neither stopped nor verified"
-    if replaced is None:
-        return f"holds {run}: verify it first, or add --force to lose its evidence"
-    return (
-        f"is on another file system than {run}, and both have one place of the drive: if nobody made this one"
-        " since, the drive has lost that run, so leave it as it is. Else add --force"
-    )
-
-
-def _number_of(run: Row[Any]) -> ColumnElement[int]:
-    return select(tables.runs.c.number).where(tables.runs.c.run == run.run).scalar_subquery()
-
-
-def _is_settled(db: Connection, run: str) -> bool:
-    """Whether a run was stopped or verified."""
-    runs = tables.runs.c
-    verified = select(tables.verdicts.c.run).where(tables.verdicts.c.run == runs.run).exists()
-    settled = select(runs.run).where(runs.run == run, or_(runs.session_end == "stop", verified))
-    return db.execute(settled).first() is not None
 
 
 def data_of(part: Table) -> ColumnElement[Any]:

@@ -77,10 +77,10 @@ from durability_server.store.run_rows import (
     stored_run,
     that_fit,
     unknown_run,
-    unverified_run,
     verdicts_of,
 )
 from durability_server.store.target_keys import TargetKeys, place_of
+from durability_server.store.unverified_runs import unverified_run
 
 VERDICTS_MAX = 256  # per run
 LOSSES_BEYOND_MAX = 16  # and losses beyond those: one must be stored however often nothing was found before

@@ -13,7 +13,7 @@ import hashlib
 from dataclasses import asdict, dataclass, replace
 
 from durability import limits, plain_text
-from durability.evidence.drive_identity import own_serial, own_serials
+from durability.evidence.drive_identity import are_two, own_serial, own_serials
 from durability.evidence.strength import has_series
 from durability.formats.drive_serials import is_shared
 from durability.formats.facts import Drive, Facts
@@ -111,11 +111,34 @@ def overlap(one: Facts, other: Facts) -> bool:
     return anywhere or (placed and all(_reaches(this, that) for this, that in pairs))
 
 
-def is_in_its_place(one: Facts, other: Facts) -> bool:
-    """Whether both are on file systems that lie at one place of one drive, so that not both can be whole: one
-    was made over the other, or a drive that lost the later one has the earlier one again."""
-    in_file_systems = one.file_system is not None and other.file_system is not None
-    return in_file_systems and one.offset_bytes == other.offset_bytes and overlap(one, other)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSystemPlace:
+    """Where a target's file system lies. `any`: how the key of each drive begins that has one at the same
+    place of the same drives; `this`: of those, the beginning with the same UUID; `nameless`: that without."""
+
+    any: str
+    this: str
+    nameless: str
+
+
+def file_system_place(keys: TargetKeys) -> FileSystemPlace | None:
+    """Where the file system of these keys lies; None where they do not tell it."""
+    if not keys.drive.endswith(keys.file_system) or not keys.file_system:
+        return None
+    place = keys.drive.removesuffix(keys.file_system) + "fs="
+    uuid = keys.file_system.removeprefix("fs=").partition(" file=")[0]
+    return FileSystemPlace(any=place, this=f"{place}{uuid} file=", nameless=f"{place} file=")
+
+
+def may_share_drives(one: Facts, later: Facts) -> bool:
+    """Whether a drive of `one` may be one of `later`. Of two that an adapter gives one serial, what else they
+    tell may set them apart."""
+    pairs = ((before, after) for before in one.drives for after in later.drives)
+    return any(
+        own_serial(before, one.host.machine_id) == own_serial(after, later.host.machine_id) != ""
+        and not are_two(before, after)
+        for before, after in pairs
+    )
 
 
 def place_of(facts: Facts) -> Facts:

@@ -126,7 +126,7 @@ def test_an_unverified_run_guards_the_place_of_its_file_system(store_fixture: St
     store_fixture.judge(1, "durable")
     store_fixture.register(2, facts=lost)
     store_fixture.arm(2, facts=lost)
-    with pytest.raises(RefusedError, match=f"another file system than run {2:016x}") as refused:
+    with pytest.raises(RefusedError, match=f"had replaced, that of run {2:016x}") as refused:
         store_fixture.register(3, facts=before)
     assert refused.value.code == "unverified-run" and "leave it as it is" in str(refused.value)
     elsewhere = (
@@ -142,6 +142,52 @@ def test_an_unverified_run_guards_the_place_of_its_file_system(store_fixture: St
         store_fixture.register(8, facts=before)
     store_fixture.judge(7, "inconclusive")
     store_fixture.register(8, facts=before)
+
+
+def test_a_file_system_that_is_back_is_refused_whatever_came_of_the_one_in_its_place(
+    store_fixture: StoreFixture,
+) -> None:
+    """The drive shows the older one again, and so has lost the newer one with its verified run."""
+    older, newer = store_fixture.lab.facts(uuid="uuid-older"), store_fixture.lab.facts()
+    store_fixture.register(1, facts=older)
+    store_fixture.arm(1, facts=older)
+    store_fixture.register(2, facts=newer, force=True)
+    store_fixture.arm(2, facts=newer)
+    store_fixture.judge(2, "durable")
+    with pytest.raises(RefusedError, match="if nobody put this one back, the drive has lost that one"):
+        store_fixture.register(3, facts=older)
+    store_fixture.register(3, facts=older, force=True)
+
+
+def test_a_file_system_that_was_made_on_purpose_takes_runs_on_all_its_files(
+    store_fixture: StoreFixture,
+) -> None:
+    """The first one there needs force, and with it the file system is known to be new."""
+    store_fixture.register(1, facts=store_fixture.lab.facts(uuid="uuid-before"))
+    store_fixture.arm(1, facts=store_fixture.lab.facts(uuid="uuid-before"))
+    files = [replace(store_fixture.lab.facts(), path_in_file_system=f"/t{number}") for number in (2, 3, 4)]
+    with pytest.raises(RefusedError, match="if nobody made this one since"):
+        store_fixture.register(2, facts=files[0])
+    for run, facts in enumerate(files, start=2):
+        store_fixture.register(run, facts=facts, force=run == 2)
+        store_fixture.arm(run, facts=facts)
+
+
+def test_two_drives_that_an_adapter_gives_one_serial_do_not_guard_each_other(
+    store_fixture: StoreFixture,
+) -> None:
+    """A dock with two slots: the world-wide names tell the drives apart."""
+    first = store_fixture.lab.facts(uuid="uuid-first")
+    (drive,) = first.drives
+    first, second = (
+        replace(facts, drives=(replace(drive, wwid=wwid),))
+        for facts, wwid in ((first, "naa.1"), (store_fixture.lab.facts(), "naa.2"))
+    )
+    store_fixture.register(1, facts=first)
+    store_fixture.arm(1, facts=first)
+    store_fixture.register(2, facts=second)
+    with pytest.raises(RefusedError, match="neither stopped nor verified"):
+        store_fixture.register(3, facts=replace(second, drives=(replace(drive, wwid="naa.1"),)))
 
 
 def test_a_verified_run_does_not_guard_the_place_of_its_file_system(store_fixture: StoreFixture) -> None:

@@ -130,6 +130,7 @@ class _Child:
 
     def __init__(self, storage: KernelStorage, *, stall_s: float) -> None:
         self._stall_s = stall_s
+        self._stalled = ""  # why it is abandoned
         self._ending = threading.Event()
         self._said = _file_in_memory()  # closed by `end`
         self._connection, theirs = Pipe()
@@ -151,10 +152,16 @@ class _Child:
     async def ask(self, request: Request, listen: Callable[[Reply], None]) -> Reply:
         """Send `request` and wait for its answer; `listen` gets, in a thread, what comes before it.
 
-        Raises StalledError.
+        Raises StalledError; then also for each later request, whose answer would be taken for the late one to
+        this.
         """
+        if self._stalled:
+            raise StalledError(self._stalled)
         try:
             return await asyncio.to_thread(self._converse, request, listen)
+        except StalledError as error:
+            self._stalled = str(error)
+            raise
         except asyncio.CancelledError:
             self._ending.set()
             raise

@@ -113,6 +113,23 @@ async def test_superblocks_that_cannot_be_read_are_abandoned(written: Disk, tmp_
 
 
 @pytest.mark.slow
+async def test_abandoned_child_is_asked_no_more(written: Disk, tmp_path: Path) -> None:
+    """Its late answer was taken for the answer to the next request, and superblocks for the report of a
+    scan."""
+    with ScanProcess(lay_down(written, tmp_path), stall_s=1.0) as scan_process:
+        stop_children()
+        with pytest.raises(StalledError):
+            await scan_process.superblocks(None)
+        for child in children():
+            os.kill(child, signal.SIGCONT)
+        with pytest.raises(StalledError, match="were abandoned"):
+            await scan_process.superblocks(None)
+        job = job_of(written.plan, (0,) * written.plan.writers)
+        report = await scan_process.scan(job, on_progress=lambda _: None, on_example=lambda _: None)
+        assert not report.finished and "were abandoned" in report.failure
+
+
+@pytest.mark.slow
 async def test_scan_that_hangs_is_unfinished(make_plan: MakePlan, tmp_path: Path) -> None:
     """What was counted before the reads hung stands, as a part; what was not read is not lost."""
     plan = make_plan(writers=1, slots=1 << 18, credit=16, control_slots=0)

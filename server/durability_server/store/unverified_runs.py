@@ -1,0 +1,95 @@
+"""Which run's evidence would be lost if another one began on a target.
+
+Asked while a run is registered, in the transaction of the one thread that saves: so it reads few rows, and
+little of each. Refuses to know what a verdict is worth: a run that was verified, or stopped, needs nobody.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, case, func, or_, select
+
+from durability.errors import FormatError
+from durability.formats.documents import from_value
+from durability.formats.facts import Facts
+from durability.formats.packing import unpack
+from durability_server.store import tables
+from durability_server.store.records import Registration
+from durability_server.store.run_rows import newest_on, of_client
+from durability_server.store.target_keys import FileSystemPlace, file_system_place, may_share_drives
+
+# So many runs on other file systems of one place are looked at: drives that share a serial are few. Longer
+# facts are not read: whatever they say, the drives of that run have the serial of this one's.
+_LOOKED_AT_MAX = 4
+_FACTS_BYTES_MAX = 1 << 16
+_RUNS = tables.runs.c
+
+
+def unverified_run(db: Connection, new: Registration) -> str | None:
+    """Why evidence of the client would be lost if another run began on the target, in words: that of the
+    newest run that was armed there, which has overwritten those before it, unless it was stopped or verified.
+    It may lie on another file system that had this one's place: a drive that has lost that shows it so."""
+    armed = (_RUNS.armed.is_not(None), of_client(new.client))
+    place = file_system_place(new.keys)
+    other = _newest_on_another(db, new, place, *armed) if place is not None else None
+    if place is None or other is None:
+        return _held(db, newest_on(db, new.keys, *armed))
+    on_this = select(func.max(_RUNS.number)).where(_begins(place.this), *armed)
+    newest_on_this = db.execute(on_this).scalar_one()
+    if newest_on_this is not None and newest_on_this > other.number:
+        return _held(db, newest_on(db, new.keys, *armed))  # somebody has begun a run on this one since
+    if newest_on_this is not None:
+        return (
+            f"is on a file system that another one had replaced, that of run {other.run} of"
+            f" {other.registered_wall}: if nobody put this one back, the drive has lost that one, so leave it"
+            " as it is. Else add --force"
+        )
+    if _is_settled(db, other.run):
+        return None
+    return (
+        f"is on another file system than {_named(other)}, and both have one place of the drive: if nobody"
+        " made this one since, or gave it another UUID, the drive has lost that run, so leave it as it is. Else"
+        " add --force"
+    )
+
+
+def _held(db: Connection, run: Row[Any] | None) -> str | None:
+    if run is None or _is_settled(db, run.run):
+        return None
+    return f"holds {_named(run)}: verify it first, or add --force to lose its evidence"
+
+
+def _named(run: Row[Any]) -> str:
+    return f"run {run.run} of {run.registered_wall}, which was armed and neither stopped nor verified"
+
+
+def _newest_on_another(
+    db: Connection, new: Registration, place: FileSystemPlace, *where: Any
+) -> Row[Any] | None:
+    """The newest run of which `where` holds on another file system at the same place of the same drives."""
+    others = (_begins(place.any), ~_begins(place.this), ~_begins(place.nameless))
+    facts = case((func.length(_RUNS.armed) <= _FACTS_BYTES_MAX, _RUNS.armed)).label("facts")
+    newest = (
+        select(_RUNS.run, _RUNS.number, _RUNS.registered_wall, facts)
+        .where(*others, *where)
+        .order_by(_RUNS.number.desc())
+        .limit(_LOOKED_AT_MAX)
+    )
+    for row in db.execute(newest).all():
+        with suppress(FormatError):  # of a release whose facts this one does not read
+            if row.facts is None or may_share_drives(from_value(Facts, unpack(row.facts)), new.facts):
+                return row
+    return None
+
+
+def _begins(prefix: str) -> ColumnElement[bool]:
+    return func.substr(_RUNS.drive_key, 1, len(prefix)) == prefix
+
+
+def _is_settled(db: Connection, run: str) -> bool:
+    """Whether a run was stopped or verified."""
+    verified = select(tables.verdicts.c.run).where(tables.verdicts.c.run == _RUNS.run).exists()
+    settled = select(_RUNS.run).where(_RUNS.run == run, or_(_RUNS.session_end == "stop", verified))
+    return db.execute(settled).first() is not None
