@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from durability.units import format_address
@@ -31,6 +35,17 @@ def credential_of_nobody(path: Path) -> None:
         role="client",
     )
     save_credential(credential, path)
+
+
+@contextmanager
+def kept_locked(path: Path) -> Iterator[None]:
+    """Another command, which was suspended, keeps the credential in the file `path` locked."""
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 NOWHERE = Endpoint(addresses=(("127.0.0.1", 1),), fingerprint=bytes(32))  # where no server is

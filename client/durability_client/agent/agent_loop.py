@@ -2,12 +2,14 @@
 
 The server may be away for hours, and the machine is up before its network. Each failure is said once and
 waited out, for at most five seconds, since each boot of a campaign waits for that. Nothing that a server says
-or leaves out ends the agent, nor does a disk that fails or hangs with the credential on it.
+or leaves out ends the agent, nor does a disk that fails or hangs with the credential on it. Such a disk keeps
+one thread, however often the agent connects.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import partial
@@ -16,7 +18,6 @@ from durability.campaign.tasks import Task
 from durability.errors import DurabilityError
 from durability.formats.documents import from_value, to_value
 from durability.protocol.messages import AgentStatus, AgentTask
-from durability_client.agent.abandonable_calls import in_thread
 from durability_client.agent.task_work import TaskWork
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import Connection, connect, later_servers
@@ -30,11 +31,12 @@ _WAIT_S = (0.5, 1.0, 2.0, 5.0)  # after the first, second … failure to reach t
 async def agent_loop(endpoint: Endpoint, work: TaskWork, say: Callable[[str], None]) -> None:
     """Do the server's tasks until cancelled. `say` gets a line for people when something changes."""
     failures, last = 0, ""
+    memory = _Memory()
     while True:
         try:
             with (
                 closing(await connect(endpoint, "agent", remember=False)) as connection,
-                later_servers(connection, partial(in_thread, connection.remember)),
+                later_servers(connection, partial(memory.begin, connection)),
             ):
                 try:
                     await _exchange(connection, work)
@@ -55,6 +57,25 @@ async def agent_loop(endpoint: Endpoint, work: TaskWork, say: Callable[[str], No
             last = text
         await asyncio.sleep(_WAIT_S[min(failures, len(_WAIT_S) - 1)])
         failures += 1
+
+
+class _Memory:
+    """Has the credential know the servers that live, in one thread at a time, which nothing waits for."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+
+    def begin(self, connection: Connection) -> None:
+        """Remember those that `connection` knows of. While an earlier call waits for the disk nothing
+        happens: a later one makes up for it."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=_remember, args=(connection,), daemon=True)
+            self._thread.start()
+
+
+def _remember(connection: Connection) -> None:
+    with suppress(DurabilityError):  # the connection is what the agent needs
+        connection.remember()
 
 
 async def _exchange(connection: Connection, work: TaskWork) -> None:

@@ -12,8 +12,9 @@ import fcntl
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -33,6 +34,8 @@ SCHEMA = "durability.credential/1"
 _FILE = "credential.json"
 _SYSTEM = Path("/etc/durability")
 _ROOM_BYTES = 4096
+_LOCK_S = 10.0  # another command keeps the lock for as long as a write takes, unless it was suspended
+_LOOK_S = 0.05  # from one look at the lock to the next
 ANEW = "Replace it: join again, with --force"
 
 
@@ -112,39 +115,64 @@ def save_credential(credential: Credential, path: Path) -> None:
 @contextmanager
 def place_for_credential(path: Path) -> Iterator[Save]:
     """A place for a credential in the file `path`, with room for it on the disk, and what saves one there as
-    `save_credential` does; until then what is there stays. Both raise SetupError."""
-    with _place(path) as save:
+    `save_credential` does; until then what is there stays. Both raise SetupError, also where another command
+    keeps what is there locked."""
+    with _unchanged_soon(path) as locked, _place(path) as save:
 
         def save_alone(credential: Credential) -> None:
-            with _unchanged(path):
+            with nullcontext() if locked else _unchanged_soon(path):  # another `join` may have made it
                 save(credential)
 
         yield save_alone
 
 
 @contextmanager
-def _unchanged(path: Path) -> Iterator[None]:
-    """No command of this user writes the file `path` during the block, if its file system can lock files. One
-    that does not exist, or cannot be read, has nothing to lose."""
-    descriptor = _locked(path)
+def _unchanged_soon(path: Path) -> Iterator[bool]:
+    """As `_unchanged`, after a wait that ends. Raises SetupError."""
+    with _unchanged(path, within_s=_LOCK_S) as locked:
+        if locked is None:
+            raise SetupError(
+                f"cannot write the credential {path}: another command has kept it locked for {_LOCK_S:.0f} s,"
+                " and may be suspended. End that one: `fuser` with this path names it"
+            )
+        yield locked
+
+
+@contextmanager
+def _unchanged(path: Path, *, within_s: float) -> Iterator[bool | None]:
+    """No command of this user writes the file `path` during the block: True. False if its file system cannot
+    lock files: a lock is not worth a credential. Or if it does not exist, or cannot be read: it has nothing
+    to lose. None if another command keeps it locked for longer than `within_s`."""
     try:
-        yield
+        descriptor = _locked(path, within_s=within_s)
+    except BlockingIOError:
+        yield None
+        return
+    try:
+        yield descriptor is not None
     finally:
         if descriptor is not None:
             _close(descriptor)
 
 
-def _locked(path: Path) -> int | None:
-    """The file `path`, open and locked; None if it cannot be: a lock is not worth a credential."""
+def _locked(path: Path, *, within_s: float) -> int | None:
+    """The file `path`, open and locked; None if it cannot be. Raises BlockingIOError where another command
+    keeps it locked."""
+    until_s = time.monotonic() + within_s
     while True:
         try:
             descriptor = _opened(path)
         except OSError:
             return None
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(path.stat(), os.fstat(descriptor)):  # else another file took its place
                 return descriptor
+        except BlockingIOError:
+            if time.monotonic() >= until_s:
+                _close(descriptor)
+                raise
+            time.sleep(_LOOK_S)
         except OSError:
             _close(descriptor)
             return None
@@ -219,14 +247,25 @@ def with_servers(known: Sequence[str], live: Sequence[str]) -> tuple[str, ...]:
 def remember_servers(path: Path, live: Sequence[str], *, client: str) -> None:
     """Adds addresses of servers that live to the credential of `client` in the file `path`, so that later
     commands find one when another is gone; nothing happens where it has them, or is another user's, or this
-    machine has joined anew since. Raises SetupError and FormatError."""
-    if not _is_own(path):
+    machine has joined anew since. Nor while another command keeps it locked, which may last: a later one
+    remembers them as well. Raises SetupError and FormatError."""
+    if not _is_own(path) or _lacking(path, live, client=client) is None:
         return
-    with _unchanged(path):
-        known = load_credential(path)
-        if known is not None and known.client == client and not set(live) <= set(known.servers):
+    with _unchanged(path, within_s=0.0) as locked:
+        if locked is None:
+            return
+        known = _lacking(path, live, client=client)  # which may be another one since
+        if known is not None:
             with _place(path) as save:
                 save(replace(known, servers=with_servers(known.servers, live)))
+
+
+def _lacking(path: Path, live: Sequence[str], *, client: str) -> Credential | None:
+    """The credential in the file `path`, if it is that of `client` and lacks addresses of `live`."""
+    known = load_credential(path)
+    if known is None or known.client != client or set(live) <= set(known.servers):
+        return None
+    return known
 
 
 def _open(path: str, flags: int) -> int:

@@ -15,7 +15,7 @@ import asyncio
 import random
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import cache
@@ -244,12 +244,10 @@ async def connect(endpoint: Endpoint, purpose: Purpose, *, remember: bool = True
 
 
 @contextmanager
-def later_servers(
-    connection: Connection, remember: Callable[[], Awaitable[None]] | None = None
-) -> Iterator[None]:
+def later_servers(connection: Connection, remember: Callable[[], None] | None = None) -> Iterator[None]:
     """During the block `connection.endpoint` comes to know servers that are started later; on a local socket
-    nothing happens. `remember` is called at the beginning and after each look, and may raise
-    DurabilityError."""
+    nothing happens. `remember` is called at the beginning and after each look, and must not wait for the
+    disk."""
     if connection.endpoint.local is not None:
         yield
         return
@@ -260,11 +258,10 @@ def later_servers(
         looking.cancel()
 
 
-async def _look(connection: Connection, remember: Callable[[], Awaitable[None]] | None) -> None:
+async def _look(connection: Connection, remember: Callable[[], None] | None) -> None:
     while True:
         if remember is not None:
-            with suppress(DurabilityError):
-                await remember()
+            remember()
         await asyncio.sleep(random.uniform(LOOK_S / 2, LOOK_S))
         here = connection.endpoint.addresses[0]
         alone = replace(connection.endpoint, addresses=(here,))

@@ -14,9 +14,7 @@ import fcntl
 import logging
 import os
 import select
-import shlex
 import sqlite3
-import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -33,6 +31,7 @@ from sqlalchemy.pool import NullPool
 
 from durability.errors import RefusedError, StoreError, UsageError
 from durability_server.store import database_tls
+from durability_server.store.private_store import MADE, make_private
 
 # Who else may have an SQLite file open: nobody, processes that only read it; or this one only reads.
 Mode: TypeAlias = Literal["alone", "with readers", "reader"]
@@ -47,7 +46,6 @@ _QUERY_CANCELED = "57014"  # that for a statement_timeout
 _LOOK_AFTER = 10_000  # instructions of SQLite's, a millisecond or less
 _IN_USE = "another server has it open; stop that one first"
 _LOCKED = "another server keeps it locked"
-_MADE, _OTHERS = 0o600, 0o077  # the mode of SQLite's files, and what it gives nobody else
 _LOOK_AGAIN_S = 1.0  # after which it is looked again whether the files of SQLite lie in their places
 # A server that stops within a transaction loses it before the others have waited for its locks in vain. When
 # the network to PostgreSQL falls silent, a call fails after some ten seconds, even if only its answer is due.
@@ -375,35 +373,11 @@ def _sqlite_engine(url: URL, mode: Mode) -> Engine:
             " store, move the log elsewhere"
         )
     try:
-        os.close(os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, _MADE))
-        for path in (file, _log_of(file), _beside(file, "-shm")):
-            with suppress(FileNotFoundError):
-                _make_private(path)
+        os.close(os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, MADE))
+        make_private(file, beside=(_log_of(file), _beside(file, "-shm")))
     except OSError as error:
         raise StoreError(f"cannot open the store {file}: {error.strerror}") from error
     return _sqlite_engine_of(url, mode)
-
-
-def _make_private(file: Path) -> None:
-    """The store holds the server's private key and the secrets of the runs: no other user may read it, as one
-    may a backup that was put back. By its path, since closing a file gives up SQLite's locks on it. Raises
-    OSError, and StoreError where the system does not allow it."""
-    before = stat.S_IMODE(file.stat().st_mode)
-    if not before & _OTHERS:
-        return
-    with suppress(PermissionError):
-        file.chmod(_MADE)
-    if file.stat().st_mode & _OTHERS:
-        raise StoreError(
-            f"{file} is open to others (mode {before:04o}), and has the server's private key: run  chmod 600"
-            f" {shlex.quote(str(file))}  as the user to whom it belongs"
-        )
-    log.warning(
-        "%s was open to others (mode %04o), and no longer is. It has the server's private key: who has read"
-        " it can pass for this server",
-        file,
-        before,
-    )
 
 
 # The first file system layer of SQLite keeps other processes out, and needs no shared memory beside the file,

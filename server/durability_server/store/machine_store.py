@@ -52,9 +52,12 @@ class MachineStore:
 
     def find(self, hash_: bytes, *, now: int) -> MachineCode | None:
         """The code with this hash; None if it is none for machines. Raises RefusedError "code-used" if it was
-        revoked, and "code-expired"."""
+        revoked, and "code-expired" if its time is over."""
         with self._database.reading() as db:
-            return _found(db, hash_, now=now)
+            row = _found(db, hash_, now=now)
+        if row is None:
+            return None
+        return MachineCode(hash=row.hash, name=row.name, machines=row.machines, expires=row.expires)
 
     def invite(self, code: MachineCode, *, wall: str, now: int) -> None:
         """Adds a code. Raises RefusedError "too-many" or "bad-request", and "name-taken" for one machine:
@@ -81,7 +84,8 @@ class MachineStore:
         """Joins `machine` by the code with this hash: as `client` with a name that no other has, or if it
         joined before, as that client with the new secret. Returns the client as it is kept, and whether it
         was known. Raises as `find` does, and RefusedError "bad-request", "machine-revoked", "name-taken" and
-        "too-many"."""
+        "too-many"; for a machine that did not join before, also "code-expired" for a code that was made
+        later than `now`."""
         with self._database.transaction() as db:
             code = _found(db, hash_, now=now)
             if code is None:
@@ -104,6 +108,9 @@ class MachineStore:
                 return Client(
                     id=known.id, name=known.name, role=cast(Role, known.role), hash=client.hash
                 ), True
+            # Machines that are known join also while the server's clock is behind, as after its own boot.
+            made = int(datetime.fromisoformat(code.created).timestamp())
+            require_not_made_later(code.expires, valid_s=code.expires - made, now=now)
             of_code = select(func.count()).where(tables.machines.c.hash == hash_)
             if db.execute(of_code).scalar_one() >= code.machines:
                 raise RefusedError(
@@ -161,7 +168,7 @@ class MachineStore:
         )
 
 
-def _found(db: Connection, hash_: bytes, *, now: int) -> MachineCode | None:
+def _found(db: Connection, hash_: bytes, *, now: int) -> Row[Any] | None:
     columns = tables.machine_codes.c
     row = db.execute(select(tables.machine_codes).where(columns.hash == hash_)).first()
     if row is None:
@@ -170,9 +177,7 @@ def _found(db: Connection, hash_: bytes, *, now: int) -> MachineCode | None:
         raise RefusedError("code-used", f"this code for machines was revoked at {row.revoked}: {_AGAIN}")
     if row.expires <= now:
         raise RefusedError("code-expired", f"the time of this code for machines is over: {_AGAIN}")
-    made = int(datetime.fromisoformat(row.created).timestamp())
-    require_not_made_later(row.expires, valid_s=row.expires - made, now=now)
-    return MachineCode(hash=row.hash, name=row.name, machines=row.machines, expires=row.expires)
+    return row
 
 
 def _joined(db: Connection, hash_: bytes, machine: str) -> Row[Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import io
@@ -16,11 +17,13 @@ from durability.errors import FormatError, SetupError
 from durability.protocol.messages import List, Listing
 from durability.units import format_address
 from durability_client.join_command import join
-from durability_client.link.credential import SCHEMA, load_credential
+from durability_client.link import credential as credential_module
+from durability_client.link.credential import SCHEMA, load_credential, place_for_credential
 from durability_client.link.endpoint import endpoint
 from durability_client.link.server_connection import connect
 from durability_server.server import Server
-from tests.joined import credential_of_nobody
+from tests.joined import credential_of_nobody, kept_locked
+from tests.waiting import DEADLINE_S
 
 TORN = "", "{", "[1, 2]", "not JSON\n"
 
@@ -111,6 +114,41 @@ async def test_whoever_joins_anew_is_told_of_the_runs_before(tmp_path: Path) -> 
         await machine.join(force=force)
         assert ("began as b7 are another client's now" in machine.out.getvalue()) is told
     await server.stop()
+
+
+async def test_a_credential_that_another_command_keeps_locked_is_not_replaced(
+    joining: Joining, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wait for a command that was suspended ends with what to do, and the code is not used up."""
+    monkeypatch.setattr(credential_module, "_LOCK_S", 0.2)
+    credential_of_nobody(joining.path)
+    before = joining.path.read_text()
+    with (
+        kept_locked(joining.path),
+        pytest.raises(SetupError, match=r"another command has kept it locked .* End that one"),
+    ):
+        await asyncio.wait_for(asyncio.to_thread(asyncio.run, joining.join(force=True)), DEADLINE_S)
+    assert joining.path.read_text() == before
+    assert [path.name for path in joining.path.parent.glob("*credential.json*")] == [joining.path.name]
+    await joining.join(force=True)
+    await joining.require_joined()
+
+
+async def test_a_credential_that_another_join_made_meanwhile_is_locked(
+    joining: Joining, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There was none to lock before the code was used, and a command may be adding servers to that one."""
+    monkeypatch.setattr(credential_module, "_LOCK_S", 0.2)
+    with place_for_credential(joining.path) as save:
+        credential_of_nobody(joining.path)
+        known = load_credential(joining.path)
+        assert known is not None
+        with (
+            kept_locked(joining.path),
+            pytest.raises(SetupError, match="another command has kept it locked"),
+        ):
+            save(known)
+        save(known)
 
 
 async def test_force_takes_no_file_that_others_can_read(joining: Joining) -> None:

@@ -8,9 +8,10 @@ import fcntl
 import signal
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ from durability_client.link import server_connection
 from durability_client.link.credential import load_credential, save_credential
 from durability_client.link.endpoint import Endpoint, endpoint
 from durability_client.link.run_link import RunLink
-from durability_client.link.server_connection import connect, later_servers
+from durability_client.link.server_connection import Connection, connect, later_servers
 from durability_client.target.discovery import host_now
 from durability_client.target.kernel_storage import KernelStorage
 from durability_lab.support.local_server import join_server
@@ -221,6 +222,10 @@ class Agent:
         work = TaskWork(setting, host_now(), power_off=_never, say=self.said.append)
         self.task = asyncio.create_task(agent_loop(company.where, work, self.said.append))
 
+    def has_connected(self, *, times: int) -> bool:
+        """Whether it has said so that often."""
+        return sum(line.startswith("connected") for line in self.said) == times
+
     async def until_connected(self, address: str) -> None:
         """It has said so."""
         await until(
@@ -276,6 +281,43 @@ async def test_a_disk_that_hangs_keeps_no_agent_waiting(
     with suppress(asyncio.CancelledError):
         await agent.task
     goes_on.set()
+
+
+async def test_a_disk_that_hangs_keeps_one_thread(
+    company: Company, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often the agent connects meanwhile. It comes to know servers, and remembers them afterwards."""
+    hanging, goes_on = list[threading.Thread](), threading.Event()
+
+    def hang(descriptor: int, operation: int) -> None:
+        hanging.append(threading.current_thread())
+        goes_on.wait(DEADLINE_S)
+
+    def learn(connection: Connection, address: tuple[str, int], others: Sequence[str]) -> None:
+        learn_whole(connection, address, others)
+        known.update(connection.endpoint.addresses)
+
+    known, learn_whole = set[tuple[str, int]](), Connection.learn
+    monkeypatch.setattr(Connection, "learn", learn)
+    monkeypatch.setattr(fcntl, "flock", hang)
+    monkeypatch.setattr(loop_module, "_WAIT_S", (0.01,))
+    company.server._registry.leases.others = ("127.0.0.1:1",)  # one that is gone by now, but not remembered
+    agent = Agent(company, tmp_path)
+    await until(lambda: bool(hanging))
+    for count in (1, 2, 3):
+        await until(partial(agent.has_connected, times=count))
+        company.first.cut()
+    await until(partial(agent.has_connected, times=4))
+    company.begin_second()
+    await until(lambda: parse_address(company.second.address) in known)
+    await company.end_first()
+    await agent.until_connected(company.second.address)
+    assert len(hanging) == 1 and hanging[0].is_alive()
+    goes_on.set()
+    await until(lambda: company.second.address in company.remembered)
+    agent.task.cancel()
+    with suppress(asyncio.CancelledError):
+        await agent.task
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from durability_client.link.credential import (
 )
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import PATIENCE_S, connect
-from tests.joined import NOWHERE
+from tests.joined import NOWHERE, kept_locked
 from tests.waiting import DEADLINE_S
 
 KNOWN = Credential(
@@ -159,6 +159,36 @@ def test_a_new_credential_is_not_lost(tmp_path: Path, monkeypatch: pytest.Monkey
     assert load_credential(path) == anew
 
 
+@pytest.mark.parametrize("live", [("b:2",), ("c:3",)])
+def test_a_command_that_was_suspended_keeps_no_other_waiting(tmp_path: Path, live: tuple[str, ...]) -> None:
+    """Neither one that knows all servers nor one that could remember another; a later one remembers that."""
+    path = tmp_path / "credential.json"
+    save_credential(KNOWN, path)
+    remembering = threading.Thread(
+        target=remember_servers, args=(path, live), kwargs={"client": KNOWN.client}, daemon=True
+    )
+    with kept_locked(path):
+        remembering.start()
+        remembering.join(DEADLINE_S)
+        assert not remembering.is_alive()
+        assert load_credential(path) == KNOWN
+    remember_servers(path, live, client=KNOWN.client)
+    assert load_credential(path) == replace(KNOWN, servers=tuple(dict.fromkeys((*KNOWN.servers, *live))))
+
+
+def test_a_credential_that_is_known_already_is_not_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock may wait for a disk, or for a server of files."""
+    path = tmp_path / "credential.json"
+    save_credential(KNOWN, path)
+    locked = list[int]()
+    monkeypatch.setattr(fcntl, "flock", lambda _, operation: locked.append(operation))
+    remember_servers(path, ("b:2",), client=KNOWN.client)
+    remember_servers(path, ("c:3",), client="another")
+    assert locked == []
+
+
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EIO])
 def test_a_file_system_that_locks_nothing_costs_no_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
@@ -218,7 +248,7 @@ def test_a_credential_that_cannot_be_opened_for_writing_is_locked_too(
     monkeypatch.setattr(os, "open", read_only)
     monkeypatch.setattr(fcntl, "flock", noted)
     remember_servers(path, ("c:3",), client=KNOWN.client)
-    assert locked == [fcntl.LOCK_EX]
+    assert locked == [fcntl.LOCK_EX | fcntl.LOCK_NB]
     assert load_credential(path) == replace(KNOWN, servers=("a:1", "b:2", "c:3"))
 
 

@@ -44,10 +44,36 @@ def test_a_code_is_not_good_before_it_was_made(store_fixture: StoreFixture) -> N
     machines.invite(code, wall=wall, now=made)
     mine = Client(id="c1", name="m1", role="client", hash=b"h")
     assert machines.join(code.hash, "m1", mine, wall=wall, now=made - 300) == (mine, False)
-    for now, why in ((made - 86_400, "clock, which was put back"), (made + valid_s, "time of this code")):
-        with pytest.raises(RefusedError, match=why) as refused:
-            machines.find(code.hash, now=now)
-        assert refused.value.code == "code-expired"
-        with pytest.raises(RefusedError, match=why):
-            machines.join(code.hash, "m1", mine, wall=wall, now=now)
+    other = Client(id="c2", name="m2", role="client", hash=b"g")
+    with pytest.raises(RefusedError, match="clock, which was put back") as refused:
+        machines.join(code.hash, "m2", other, wall=wall, now=made - 86_400)
+    assert refused.value.code == "code-expired"
+    with pytest.raises(RefusedError, match="time of this code") as refused:
+        machines.find(code.hash, now=made + valid_s)
+    assert refused.value.code == "code-expired"
+    for machine, client in (("m1", mine), ("m2", other)):
+        with pytest.raises(RefusedError, match="time of this code"):
+            machines.join(code.hash, machine, client, wall=wall, now=made + valid_s)
     assert machines.join(code.hash, "m1", mine, wall=wall, now=made + valid_s - 1) == (mine, True)
+
+
+def test_a_machine_that_has_joined_joins_again_while_the_servers_clock_is_behind(
+    store_fixture: StoreFixture,
+) -> None:
+    """A server that keeps no time over a boot has an early one until the network tells it. One that was
+    revoked meanwhile does not join."""
+    machines, clients = store_fixture.store.machines, store_fixture.store.clients
+    made, valid_s = 1_000_000, 30 * 86_400
+    code = MachineCode(hash=bytes(32), name="", machines=1, expires=made + valid_s)
+    wall = datetime.fromtimestamp(made, UTC).isoformat()
+    machines.invite(code, wall=wall, now=made)
+    machines.join(code.hash, "m1", Client(id="c1", name="m1", role="client", hash=b"h"), wall=wall, now=made)
+    booted = Client(id="c2", name="m1", role="client", hash=b"g")
+    for now in (made - 3600, 0):
+        assert machines.find(code.hash, now=now) == code
+        kept, again = machines.join(code.hash, "m1", booted, wall=wall, now=now)
+        assert (kept.id, again, clients.find("c1")) == ("c1", True, kept)
+    clients.revoke("c1", wall=wall, now=0)
+    with pytest.raises(RefusedError) as refused:
+        machines.join(code.hash, "m1", booted, wall=wall, now=0)
+    assert refused.value.code == "machine-revoked"

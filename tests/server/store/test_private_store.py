@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -48,33 +50,106 @@ def test_a_backup_that_was_put_back_open_to_others_is_closed(
 
 
 _OPEN = """
-import os, sys
+import logging, os, sys
 import sqlalchemy.dialects.sqlite.pysqlite  # while it may be read
 from durability.errors import StoreError
 from durability_server.store.store import Store
-os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
+logging.basicConfig(stream=sys.stdout, format="warning: %(message)s")
+os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2])); os.umask(0o007)
 try:
-    Store(sys.argv[1])
+    store = Store(sys.argv[1])
+    store.open()
+    print("opened")
+    store.identity(lambda: (b"key", b"certificate"))  # writes
+    if sys.argv[3:]:
+        os._exit(0)  # leaves the log
+    store.close()
 except StoreError as error:
-    print(error)
+    print("refused:", error)
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
-@pytest.mark.parametrize("owner", [ALICE, BOB])
-def test_a_store_that_another_user_left_open_is_refused(owner: int) -> None:
-    """A server that may not close it says what to type."""
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """Where any user may have a store."""
     with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        directory.chmod(0o755)
-        file = directory / "my store.sqlite"
-        file.touch()
-        file.chmod(0o666)
-        os.chown(file, owner, owner)
-        command = [sys.executable, "-c", _OPEN, f"sqlite:///{file}", str(ALICE)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
-        if owner == ALICE:
-            assert (done.stdout, _modes(directory)) == ("", {file.name: "600"})
-        else:
-            assert f"{file} is open to others (mode 0666)" in done.stdout
-            assert f"run  chmod 600 '{file}'  as the user to whom it belongs" in done.stdout
+        Path(name).chmod(0o777)
+        yield Path(name) / "my store.sqlite"
+
+
+def _opened_as(user: int, file: Path, *, killed: bool = False) -> str:
+    """What a server of this user and the group of the same number says of the store `file`."""
+    command = [sys.executable, "-c", _OPEN, f"sqlite:///{file}", str(user), *(["killed"] if killed else [])]
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True).stdout
+
+
+def _put(file: Path, *, owner: int, group: int, mode: int) -> None:
+    file.touch()
+    os.chown(file, owner, group)
+    file.chmod(mode)
+
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
+
+
+@as_root
+def test_a_store_that_is_ones_own_is_closed(place: Path) -> None:
+    """Also to its group: nobody else's server needs that."""
+    for mode in (0o666, 0o660):
+        _put(place, owner=ALICE, group=ALICE, mode=mode)
+        said = _opened_as(ALICE, place)
+        assert f"was open to others (mode {mode:04o}), and no longer is" in said and "opened" in said
+        assert _modes(place.parent) == {place.name: "600"}
+
+
+@as_root
+def test_a_store_that_another_user_left_open_is_refused(place: Path) -> None:
+    """A server that may not close it says what to type, and with that it opens."""
+    _put(place, owner=BOB, group=ALICE, mode=0o666)
+    said = _opened_as(ALICE, place)
+    assert said.startswith(f"refused: {place} is open to others (mode 0666)")
+    line = f"chown {ALICE} '{place}' && chmod 600 '{place}'"
+    assert f"belongs to user {BOB}: run  {line}  as root" in said
+    subprocess.run(["sh", "-c", line], check=True)
+    assert _opened_as(ALICE, place) == "opened\n"
+
+
+@as_root
+@pytest.mark.parametrize("owner", [0, BOB])
+def test_a_store_that_another_user_shares_with_a_group_is_opened(place: Path, owner: int) -> None:
+    """The server may be of that group, and would have no store else. It says at each start what is better,
+    and what a server that was killed left beside the store stays open to the group, but to nobody else."""
+    _put(place, owner=owner, group=ALICE, mode=0o660)
+    line = f"chown {ALICE} '{place}' && chmod 600 '{place}'"
+    said = _opened_as(ALICE, place, killed=True)
+    assert "lets its group have it (mode 0660)" in said and f"run  {line}  as root" in said
+    log = place.with_name(f"{place.name}-wal")
+    log.chmod(0o666)
+    again = _opened_as(ALICE, place, killed=True)
+    assert f"{log} was open to others (mode 0666), and no longer is" in again and "opened" in again
+    assert _modes(place.parent) == {file.name: "660" for file in place.parent.iterdir()}
+    _opened_as(ALICE, place)
+    subprocess.run(["sh", "-c", line], check=True)
+    assert _opened_as(ALICE, place) == "opened\n"
+
+
+@pytest.mark.parametrize("number", [0, errno.EPERM, errno.ENOSYS])
+def test_a_store_on_a_file_system_without_modes_is_opened(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """As on FAT, which takes a mode and does not keep it; others refuse to. The log says so."""
+    file = tmp_path / "store.sqlite"
+    file.touch()
+    file.chmod(0o755)
+
+    def keep_none(path: Path, mode: int) -> None:
+        if number:
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Path, "chmod", keep_none)
+    store = Store(f"sqlite:///{file}")
+    store.open()
+    store.close()
+    assert f"{file} looks open to others (mode 0755), and its file system keeps no mode" in caplog.text
+    assert "Move the store to a file system that keeps modes" in caplog.text
+    assert "no longer is" not in caplog.text
