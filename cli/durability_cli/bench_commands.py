@@ -271,8 +271,6 @@ def compare(
     from durability_client.bench import bench_command
 
     asked, clients = tuple(verdict_of or ()), tuple(client or ())
-    if asked and clients:
-        raise UsageError("--verdict-of names what counts: remove --client")
     try:
         endpoint = connection.endpoint()
     except SetupError:

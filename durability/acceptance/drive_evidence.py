@@ -138,9 +138,11 @@ class DriveEvidence:
 
     def unanswered(self, weakest: CutClass) -> tuple[str, str] | None:
         """The first series of cuts, of class `weakest` or stronger, that has cuts of unknown outcome: what is
-        missing in words, and where. None if each has its answer. They void the bound (rule 16)."""
+        missing in words, and where. None if each has its answer. They void the bound (rule 16), but for those
+        whose loss would say nothing of what was measured."""
         for proof in self.proofs:
-            if proof.bound is None and not proof.losses and is_of_class(proof, weakest):
+            is_open = proof.bound is None and not proof.losses and not proof.withheld
+            if is_open and is_of_class(proof, weakest):
                 return f"{counted(proof.unknown, 'cut')} of {proof.source} with unknown outcome", proof.source
         return None
 

@@ -25,7 +25,7 @@ from durability.campaign.results import result_of_cycles
 from durability.evidence.cut import CUT_CLASSES
 from durability.evidence.drive_identity import are_two
 from durability.evidence.strength import strength, strength_of_drive, unverified, weightiest
-from durability.formats.case import PROVABLE_CUT_CLASSES, Case
+from durability.formats.case import PROVABLE_CUT_CLASSES, Case, PastVerdict
 from durability.formats.facts import Drive, Facts, Host
 from durability.formats.plan import Plan
 
@@ -36,13 +36,14 @@ _WEAKER = frozenset(PROVABLE_CUT_CLASSES) - {"power"}
 class KnownDrive:
     """A drive that was cut in one stack: `facts` of a run on it, and what its cuts said. `runs`: all of a
     campaign, or the one run. `unanswered`: which runs of that one's series have no outcome, the newest last;
-    () for no other than itself."""
+    () for no other than itself. `machine`: whose drive a campaign cut, by the client's name."""
 
     facts: Facts
     proof: Proof
     runs: frozenset[str]
     is_campaign: bool
     unanswered: tuple[str, ...] = ()
+    machine: str = ""
 
 
 def known_of_run(case: Case) -> KnownDrive | None:
@@ -70,7 +71,7 @@ def known_of_run(case: Case) -> KnownDrive | None:
         bound=found.bound,
         cut_class="power" if of_any and not found.cuts else found.cut_class,
         source=source,
-        lost_in=source if found.losses else "",
+        lost_in=_lost_in(case.run, (stands, *counted.series)) if found.losses else "",
         unknown=found.left_out,
         by_fua=by_fua(case.armed, workload=plan.workload, sync=plan.sync, direct=plan.direct),
     )
@@ -82,6 +83,13 @@ def known_of_run(case: Case) -> KnownDrive | None:
         is_campaign=False,
         unanswered=unanswered,
     )
+
+
+def _lost_in(run: str, outcomes: Sequence[PastVerdict]) -> str:
+    """Which run lost data, in words: `run`, of which the first outcome is, else the oldest of its series."""
+    own, *series = outcomes
+    lost = run if own.verdict == "loss" else next((one.run for one in series if one.verdict == "loss"), "")
+    return f"run {lost}" if lost else ""
 
 
 def unanswered_run(run: str, facts: Facts) -> KnownDrive:
@@ -186,7 +194,11 @@ def known_of_campaign(state: CampaignState, drive: str, facts: Mapping[str, Fact
         proof = campaign_proof(state.plan.name, state.plan.cut_class, result)
         if proof is not None:
             proof = replace(proof, by_fua=_are_by_fua(state, drive, cut, own))
-            known.append(KnownDrive(facts=cut, proof=proof, runs=runs, is_campaign=True))
+            known.append(
+                KnownDrive(
+                    facts=cut, proof=proof, runs=runs, is_campaign=True, machine=state.machine_of(drive)
+                )
+            )
     return known
 
 
@@ -219,7 +231,7 @@ def beside_campaigns(runs: Iterable[KnownDrive], told: Collection[str]) -> list[
         elif others:
             unknown = one.proof.unknown - len(open_runs) + len(others)
             proof = replace(one.proof, unknown=unknown, source=f"run {others[-1]}")
-            found.append(replace(one, proof=proof))
+            found.append(replace(one, proof=proof, unanswered=tuple(others)))
     return found
 
 
@@ -227,16 +239,16 @@ def clean_series(runs: Iterable[KnownDrive], measured: Sequence[Result]) -> list
     """Of single runs beside the results `measured`, the series without a loss that criteria need.
 
     Of each class of cuts the first series with unanswered cuts: it voids the bound of that class and of
-    weaker ones. Of each class and stack the longest other one: a durable run ends a series of earlier ones,
-    so shorter ones count the same cuts."""
-    void: dict[str, KnownDrive] = {}
+    weaker ones, but not if it got no flush, so it is told beside one that did. Of each class and stack the
+    longest other one: a durable run ends a series of earlier ones, so shorter ones count the same cuts."""
+    void: dict[tuple[str, bool], KnownDrive] = {}
     longest: dict[tuple[str, str], KnownDrive] = {}
     for one in runs:
         proof = held_against(one.proof, one.facts, measured)
         if proof.losses:
             continue
         if proof.bound is None:
-            void.setdefault(proof.cut_class, one)
+            void.setdefault((proof.cut_class, proof.withheld), one)
             continue
         kind = (proof.cut_class, proof.but)
         if kind not in longest or proof.cuts > longest[kind].proof.cuts:
@@ -259,13 +271,25 @@ def unsearchable(facts: Facts) -> str:
     return f"{why}, so its cuts cannot be found on the server"
 
 
-def proof_beside(result: Result, known: Iterable[KnownDrive], *, named: bool) -> Proof | None:
-    """What of `known` counts beside `result`. Of the same drive in another stack only a loss does."""
+def proof_beside(
+    result: Result, known: Iterable[KnownDrive], *, named: bool, disputed: str = ""
+) -> Proof | None:
+    """What of `known` counts beside `result`. Of the same drive in another stack a loss does, and a cut
+    without an outcome. `disputed`: what those say against the drive whose runs do not count: nobody knows
+    that it is not of this drive, so it keeps the drive from being proven."""
     mine = [one for one in known if same_drives(one.facts, result.facts, named=named)]
     campaigns = [one for one in mine if one.is_campaign]
     told = frozenset[str]().union(*(one.runs for one in campaigns))
     counting = [*campaigns, *beside_campaigns((one for one in mine if not one.is_campaign), told)]
-    return weightiest_proof([held_against(one.proof, one.facts, [result]) for one in counting])
+    proof = weightiest_proof([held_against(one.proof, one.facts, [result]) for one in counting])
+    return replace(proof, disputed=disputed) if proof is not None and proof.word == "proven" else proof
+
+
+def machines_of(known: Iterable[KnownDrive], facts: Facts) -> frozenset[str]:
+    """The names of the clients whose drive with these facts the campaigns among `known` cut."""
+    return frozenset(
+        one.machine for one in known if one.machine and same_drives(one.facts, facts, named=False)
+    )
 
 
 def held_against(proof: Proof, cut: Facts, measured: Sequence[Result]) -> Proof:

@@ -13,31 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from durability.bench.catalogue import COMMIT_CONTROL, HEADLINE, WRITE_CONTROL
 from durability.bench.cells import Cell, differing
-from durability.bench.decision.answer import (
-    SUSPICIONS,
-    Candidate,
-    HeldLoad,
-    Speeds,
-    answer,
-    caveat,
-    choice,
-    fading,
-)
-from durability.bench.decision.bottom_line import (
-    fallen,
-    has_rate_of_commits,
-    held_commits,
-    seconds_of,
-    suspected,
-    writers_of,
-)
+from durability.bench.decision.answer import SUSPICIONS, Candidate, answer, caveat, choice
+from durability.bench.decision.bottom_line import fallen, has_rate_of_commits, held_commits, suspected
 from durability.bench.decision.cause import cause
+from durability.bench.decision.pair_speeds import Key, pair_speeds
 from durability.bench.decision.proof import Proof, outweighs
+from durability.bench.decision.speeds import Speeds, fading
 from durability.bench.hashed_serials import are_of_one_drive, hash_serials, in_lasting_order
 from durability.bench.intervals import ROUNDS_MIN, Ratio, Spread, ratio, spread
 from durability.bench.measurement import Engine, Round
@@ -53,7 +40,6 @@ Basis: TypeAlias = Literal["rate", "sync", "pace"]
 
 KEEPS_UP = 0.95  # of the pace, in the median round: what is below cannot keep up
 LENGTH_ALIKE = 1.5  # times: of how long the shared cells were measured
-Key: TypeAlias = tuple[str, Engine]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +80,8 @@ class Comparison:
     `proofs`: what cuts said of the drive of each, None if there are none. `answers`: one for each result but
     the first, and `causes`, "" where the controls carry none. `choice`: the answer over all of three results
     or more, "" for two, and without `rows`. `steadiness`: whose rate did not last, and which lead did not, in
-    sentences. `caveat`: what keeps ratios from being a ranking, "" for nothing.
+    sentences. `caveat`: what keeps ratios from being a ranking, "" for nothing; `short_caveat`: the same
+    without the plausibilities.
     `refusals`: why they are not comparable, in sentences; then there are no `rows`. `subject`: differences of
     the target. `surroundings`: differences that may explain a ratio. `warnings`: what weakens the comparison.
     `left_out`: cells that some results lack, or define otherwise.
@@ -108,6 +95,7 @@ class Comparison:
     causes: tuple[str, ...]
     steadiness: tuple[str, ...]
     caveat: str
+    short_caveat: str
     refusals: tuple[str, ...]
     subject: tuple[Difference, ...]
     surroundings: tuple[Difference, ...]
@@ -154,14 +142,11 @@ def compare(results: Sequence[tuple[str, Result]], proofs: Sequence[Proof | None
     rows = tuple(_row(labels, [table[key] for table in tables]) for key in shared)
     named = list(zip(labels, every, proofs, strict=True))
     row = deciding_row(rows)
-    rates = [_rates(table, row) for table in tables]
-    held = _held_rows(rows)
 
+    @cache
     def between(one: int, other: int) -> Speeds:
         """How fast the result `other` commits compared with `one`, by their numbers."""
-        loads = tuple(_held_load(each.summaries[one], each.summaries[other]) for each in held)
-        short = None if row in held else ratio(rates[other], rates[one])
-        return Speeds(short=short, held=loads)
+        return pair_speeds(tables[one], tables[other])
 
     candidates = _candidates(named)
     first, *others = candidates
@@ -179,14 +164,18 @@ def compare(results: Sequence[tuple[str, Result]], proofs: Sequence[Proof | None
         ),
         choice=choice(candidates, between) if rows else "",
         causes=tuple(
-            cause(named[0], one, found.short) if has_controls else ""
+            cause(named[0], one, found.short) if has_controls and found.short is not None else ""
             for one, found in zip(named[1:], speeds, strict=True)
         ),
         steadiness=(
             *_unsteady(labels, every, row),
-            *filter(None, (fading(first, one, found) for one, found in zip(others, speeds, strict=True))),
+            *filter(
+                None,
+                (fading(first.label, one.label, found) for one, found in zip(others, speeds, strict=True)),
+            ),
         ),
         caveat=caveat(candidates, [one.headline for one in verdicts]),
+        short_caveat=caveat(candidates, ()),
         refusals=refusals,
         subject=tuple(_differences(_SUBJECT, every)),
         surroundings=tuple(_differences(_SURROUNDINGS, every)),
@@ -221,11 +210,6 @@ def _drive_numbers(results: Sequence[Result]) -> list[int | None]:
     ]
 
 
-def _rates(table: Mapping[Key, CellRounds], row: Row | None) -> list[float]:
-    """The rates of a result's rounds in the row that decides; [] without one."""
-    return [] if row is None else _values(row.basis, table[row.cell.name, row.engine].rounds)
-
-
 def _suspicion(result: Result, proof: Proof | None) -> str:
     """What the commits of `result` did that they must not, "" for nothing, or if its cuts outweigh it."""
     code = suspected(result, plausibility(result))
@@ -256,12 +240,6 @@ def _held_rows(rows: Sequence[Row]) -> list[Row]:
         for row in _commit_rows(rows)
         if row.cell.group == "sustained" and all(one.series for one in row.summaries)
     ]
-
-
-def _held_load(one: CellSummary, other: CellSummary) -> HeldLoad:
-    shorter = min(one, other, key=lambda each: len(each.series) * each.bin_s)
-    text = f"{seconds_of(shorter)} of load by {writers_of(one.cell)}"
-    return HeldLoad(text=text, rates=(one.end_rate, other.end_rate))
 
 
 def _unsteady(labels: Sequence[str], results: Sequence[Result], row: Row | None) -> Iterator[str]:

@@ -73,12 +73,28 @@ class CellSummary:
     series: tuple[float, ...]
 
     @property
+    def series_s(self) -> float:
+        """How long the series is in seconds."""
+        return len(self.series) * self.bin_s
+
+    @property
     def end_rate(self) -> float:
         """Operations per second in the last third of a long series, of a shorter one over all rounds."""
         if len(self.series) < BINS_MIN:
             return 0.0 if self.rate is None else self.rate.median
-        last = self.series[-(len(self.series) // 3) :]
-        return sum(last) / len(last)
+        return _at_end(self.series)
+
+    def rate_before(self, length_s: float) -> float:
+        """The rate at its end if the series had ended after so many seconds."""
+        if length_s >= self.series_s:
+            return self.end_rate
+        return _at_end(self.series[: max(1, round(length_s / self.bin_s))])
+
+
+def _at_end(series: Sequence[float]) -> float:
+    """The mean of the last third of a long series, and of all of a shorter one."""
+    last = series[-(len(series) // 3) :] if len(series) >= BINS_MIN else series
+    return sum(last) / len(last)
 
 
 def summarise(measured: CellRounds) -> CellSummary:

@@ -160,8 +160,8 @@ def show_kept(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareOptions:
     """What the command line asks for. `verdicts_of`: runs and campaigns whose clean cuts count, () for those
-    that the server has of the drives. `clients`: whose runs count, by id or name, () if only one client has
-    any. `endpoint`: the server, None if this machine has none."""
+    that the server has of the drives. `clients`: whose runs count, by id or name, () for those of machines
+    that campaigns cut, or if only one client has any. `endpoint`: the server, None if there is none."""
 
     paths: tuple[Path, ...]
     verdicts_of: tuple[str, ...] = ()
@@ -206,7 +206,7 @@ def _proofs(
         return (), ()
     loaded = [result for _, result in labelled]
     if options.verdicts_of:
-        named = cut_verdicts.named_verdicts(options.endpoint, options.verdicts_of, loaded)
+        named = cut_verdicts.named_verdicts(options.endpoint, options.verdicts_of, loaded, options.clients)
         return _told(asyncio.run(named), err)
     for label, result in labelled:
         if why := unsearchable(result.facts):

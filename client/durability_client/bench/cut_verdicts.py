@@ -1,8 +1,9 @@
 """What the server knows of the drives that were measured: verdicts of its campaigns and runs, by serial.
 
 Asks only; begins nothing and ends no run. Refuses a named run or campaign of other drives, runs of a client
-that nobody named where several have runs on the drive, and to hide what is known against a drive behind what
-was named.
+that nobody named where several have runs on the drive and none of its campaigns is of that client, to hide
+what is known against a drive behind what was named, and to call a drive proven of which a client whose runs
+do not count has a loss or a cut without an outcome, unless the user chose whose runs count.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from durability import plain_text
 from durability.acceptance.cut_search import Search, in_campaign, in_runs, is_of, newest_campaigns, unread
 from durability.acceptance.known_cuts import (
     KnownDrive,
+    beside_campaigns,
     known_of_run,
+    machines_of,
     proof_beside,
     same_drives,
     unsearchable,
@@ -49,11 +52,26 @@ class FoundVerdicts:
     notes: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Searched:
+    """What a search found. `notes`: what was left out, in sentences; `disputed`: for drives, what those say
+    against them whose runs do not count, in words."""
+
+    known: list[KnownDrive]
+    notes: tuple[str, ...]
+    disputed: tuple[tuple[Facts, str], ...]
+
+    def against(self, result: Result) -> str:
+        """What is said against the drive of `result`, in words; "" for nothing."""
+        mine = (text for facts, text in self.disputed if same_drives(facts, result.facts, named=False))
+        return next(mine, "")
+
+
 async def named_verdicts(
-    endpoint: Endpoint, names: Sequence[str], measured: Sequence[Result]
+    endpoint: Endpoint, names: Sequence[str], measured: Sequence[Result], clients: Collection[str] = ()
 ) -> FoundVerdicts:
     """What the runs and campaigns `names` say of the drives of `measured`, and what else the server knows
-    against these: losses, and cuts without an outcome.
+    against these, of the newest campaigns and the runs of `clients`: losses, and cuts without an outcome.
 
     Raises UsageError for a run or campaign without cuts, or of none of these drives; RefusedError, PeerError.
     """
@@ -70,57 +88,91 @@ async def named_verdicts(
                 ours = ", ".join(dict.fromkeys(_drives(result.facts) for result in measured))
                 raise UsageError(f"--verdict-of {name} is of {theirs}; the results are of {ours}")
             found += known
-        searched, notes = await _searched(questions, measured, (), "name its run with --verdict-of too")
-    more = [one for one in _against(searched) if one not in found]
-    return FoundVerdicts(proofs=tuple(_with(result, found, more) for result in measured), notes=notes)
+        searched = await _searched(questions, measured, clients, found)
+    found = _as_campaigns_know(found, searched.known)
+    named = {(one.runs, one.is_campaign) for one in found}
+    more = [one for one in _against(searched.known) if (one.runs, one.is_campaign) not in named]
+    proofs = tuple(_with(result, found, more, searched.against(result)) for result in measured)
+    return FoundVerdicts(proofs=proofs, notes=searched.notes)
 
 
-def _with(result: Result, named: Sequence[KnownDrive], more: Sequence[KnownDrive]) -> Proof | None:
+def _with(
+    result: Result, named: Sequence[KnownDrive], more: Sequence[KnownDrive], disputed: str
+) -> Proof | None:
     """What is `named` beside `result`, and what `more` says against it unless it lost data already."""
     proof = proof_beside(result, named, named=True)
-    return proof if proof and proof.word == "lost data" else proof_beside(result, [*named, *more], named=True)
+    if proof is not None and proof.word == "lost data":
+        return proof
+    return proof_beside(result, [*named, *more], named=True, disputed=disputed)
+
+
+def _as_campaigns_know(named: Sequence[KnownDrive], known: Sequence[KnownDrive]) -> list[KnownDrive]:
+    """What is `named`, without the cuts of its series of which a campaign knows why it left them out; those
+    stay if no other is without an outcome."""
+    told = _told_by_campaigns(known)
+    found = []
+    for one in named:
+        left = tuple(run for run in one.unanswered if run not in told or run in one.runs)
+        if left and not one.proof.losses:
+            unknown = one.proof.unknown - len(one.unanswered) + len(left)
+            found.append(replace(one, proof=replace(one.proof, unknown=unknown), unanswered=left))
+        else:
+            found.append(one)
+    return found
+
+
+def _told_by_campaigns(known: Sequence[KnownDrive]) -> frozenset[str]:
+    """The runs of the campaigns among `known`."""
+    return frozenset[str]().union(*(one.runs for one in known if one.is_campaign))
 
 
 def _against(known: Sequence[KnownDrive]) -> list[KnownDrive]:
     """What of `known` speaks against a drive: losses, and cuts without an outcome but those of which a
     campaign knows why it left them out."""
-    told = frozenset[str]().union(*(one.runs for one in known if one.is_campaign))
-    against = []
-    for one in known:
-        left = tuple(run for run in one.unanswered if run not in told)
-        if one.proof.losses or (one.proof.bound is None and (one.is_campaign or left)):
-            against.append(replace(one, unanswered=left))
-    return against
+    campaigns = [one for one in known if one.is_campaign]
+    runs = (one for one in known if not one.is_campaign)
+    every = [*campaigns, *beside_campaigns(runs, _told_by_campaigns(campaigns))]
+    return [one for one in every if one.proof.losses or one.proof.bound is None]
 
 
 async def found_verdicts(
     endpoint: Endpoint, measured: Sequence[Result], clients: Collection[str] = ()
 ) -> FoundVerdicts:
     """What the newest campaigns of the server, and the runs of `clients`, say of the drives of `measured`;
-    without `clients` those of the only client that has any. Raises PeerError, also where that takes too long:
-    a search that was broken off may have missed a loss."""
+    without `clients` those of the machines that the campaigns cut, or of the only client that has any. Raises
+    PeerError, also where that takes too long: a search that was broken off may have missed a loss."""
     try:
         async with asyncio.timeout(SEARCH_S):
             with closing(Questions(endpoint)) as questions:
-                known, notes = await _searched(questions, measured, clients, _CHOOSE)
+                searched = await _searched(questions, measured, clients)
     except TimeoutError as error:
         raise PeerError(f"the server at {endpoint} did not answer within {SEARCH_S:.0f} s") from error
-    proofs = tuple(proof_beside(result, known, named=False) for result in measured)
-    return FoundVerdicts(proofs=proofs, notes=notes)
+    proofs = tuple(
+        proof_beside(result, searched.known, named=False, disputed=searched.against(result))
+        for result in measured
+    )
+    return FoundVerdicts(proofs=proofs, notes=searched.notes)
 
 
 async def _searched(
-    questions: Questions, measured: Sequence[Result], clients: Collection[str], remedy: str
-) -> tuple[list[KnownDrive], tuple[str, ...]]:
-    """What the newest campaigns and the runs of `clients` say, and what was left out, in sentences. `remedy`:
-    how to choose one of several clients."""
+    questions: Questions,
+    measured: Sequence[Result],
+    clients: Collection[str],
+    named: Sequence[KnownDrive] = (),
+) -> _Searched:
+    """What the newest campaigns and the runs of `clients` say; without `clients` the runs of the machines
+    that these campaigns and the `named` ones cut."""
     known: list[KnownDrive] = []
     notes = dict.fromkeys(await _look_at_campaigns(questions, measured, known))
+    disputed = []
     for facts in _distinct(measured):
-        of_runs = await verdicts_of_runs(questions, facts, clients, remedy=remedy)
+        machines = () if clients else machines_of([*named, *known], facts)
+        of_runs = await verdicts_of_runs(questions, facts, clients, machines=machines)
         known += of_runs.known
         notes |= dict.fromkeys((*of_runs.left_out, *of_runs.unread))
-    return known, tuple(notes)
+        if of_runs.against and not clients:  # else the user chose whose count
+            disputed.append((facts, of_runs.against))
+    return _Searched(known=known, notes=tuple(notes), disputed=tuple(disputed))
 
 
 def _distinct(measured: Sequence[Result]) -> list[Facts]:
@@ -166,12 +218,14 @@ async def _look_at_campaigns(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictsOfRuns:
-    """What single runs say of a drive. `left_out`: in a sentence which other clients' do not count; `unread`:
-    which cannot be read, a sentence each."""
+    """What single runs say of a drive. `left_out`: in a sentence which other clients' do not count, and
+    `against`: what one of those says against the drive, in words, "" for nothing; `unread`: which cannot be
+    read, a sentence each."""
 
     known: list[KnownDrive]
     left_out: tuple[str, ...]
     unread: tuple[str, ...]
+    against: str = ""
 
 
 async def verdicts_of_runs(
@@ -180,20 +234,21 @@ async def verdicts_of_runs(
     clients: Collection[str],
     told: Collection[str] = (),
     *,
-    remedy: str = _CHOOSE,
+    machines: Collection[str] = (),
 ) -> VerdictsOfRuns:
     """A loss on the drives of `facts`, since one is enough if its stack sent flushes, and of each series and
     class of cuts the newest run that lost nothing or has no outcome; of `clients`, or of the only client that
-    has runs on them. `told`: runs whose losses are known already; `remedy`: how to choose one of several
-    clients. Nothing of drives that are `unsearchable`."""
+    has runs on them, or if there are several those that are called as one of `machines`. `told`: runs whose
+    losses are known already. Nothing of drives that are `unsearchable`."""
     if unsearchable(facts):
         return VerdictsOfRuns(known=[], left_out=(), unread=())
     marks = tuple(sorted(marks_of(facts)))
     rows = (await questions.request(ListClaims(drives=marks), Listing)).rows
-    choice = choose([claim_from_row(row) for row in rows], clients, plain_text.as_line(_drives(facts)))
+    claims = [claim_from_row(row) for row in rows]
+    choice = choose(claims, clients, plain_text.as_line(_drives(facts)), machines)
     known, unread_runs = await looked_up(questions, in_runs(choice.taken, facts, told))
-    left_out = (f"{choice.note}; {remedy}",) if choice.note else ()
-    return VerdictsOfRuns(known=known, left_out=left_out, unread=unread_runs)
+    left_out = (f"{choice.note}; {_CHOOSE}",) if choice.note else ()
+    return VerdictsOfRuns(known=known, left_out=left_out, unread=unread_runs, against=choice.against)
 
 
 async def looked_up(questions: Questions, search: Search[_Found]) -> _Found:

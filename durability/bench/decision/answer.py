@@ -2,31 +2,25 @@
 
 Speed never decides alone: a drive that ignores flushes always wins. So a drive that lost data is not to be
 taken, nor a set-up whose commits are suspicious, one whose measurement was broken off or that no cuts have
-proven is not to be taken yet, and only then the faster one is, if it is faster by more than two runs of one
-drive have differed by. Short rounds show what a burst gets, a load that was held what is left once a fast
-cache is full: neither decides against the other. Refuses a ratio without its caveat unless both drives are
-proven, to say that there is no difference where there were too few rounds to see one, and to advise on two
-results of one drive.
+proven is not to be taken yet, and only then the faster one is (see `speeds`). Refuses a ratio without its
+caveat unless both drives are proven, to say that there is no difference where there were too few rounds to
+see one, to recommend a drive of a pair in which a round had no commit, and to advise on two results of one
+drive.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from types import MappingProxyType
 
 from durability.bench.decision.proof import Proof
-from durability.bench.intervals import Ratio
+from durability.bench.decision.speeds import Speeds, speed_text, without_a_commit
 from durability.bench.plausibility import Code
 from durability.bench.result_warnings import BrokenOff
-from durability.units import counted, multiple, ratio_text
+from durability.units import counted
 
-# Of the one rate to the other, from which on a drive is taken for it. Two runs of one drive have differed by
-# 14 and by 34 % on a machine that shares its host (docs/explanation/bench-on-drives.md), and no result says
-# how much its machine changes between two runs. So less may be the other way round in the next two.
-TIMES_MIN = 1.35
 # What commits did that are suspicious.
 SUSPICIONS: Mapping[Code, str] = MappingProxyType(
     {
@@ -38,9 +32,9 @@ SUSPICIONS: Mapping[Code, str] = MappingProxyType(
 _FIND_OUT = "find out why they have none"
 _ONCE_MORE = "Measure once more to be sure"
 _AGAIN = "Measure both again without --quick"
-_NOT_IN_BOTH = "no cell that commits was measured in both"
+_HOLD_BOTH = "Measure both with the same --accept"
+_CHOOSE_CLIENT = "with `compare --client`"
 _NOT_IN_ALL = "no cell that commits was measured in all of them"
-_IN_SHORT_ROUNDS = "in short rounds"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +74,7 @@ class Candidate:
             return "has no known cut"
         if self.is_proven:
             return f"is {self.proof.text}"
-        if self.proof.but or self.proof.waits_for_answers:
+        if self.proof.but or self.proof.waits_for_answers or self.proof.disputed:
             return f"has {self.proof.text}"
         return f"has only {counted(self.proof.cuts, 'cut')} of class {self.proof.cut_class} without a loss"
 
@@ -95,88 +89,9 @@ class Candidate:
             return "cut it as you measured it before you take it"
         if self.proof is not None and self.proof.waits_for_answers:
             return f"verify its cuts without an outcome, or {_FIND_OUT}, before you take it"
+        if self.proof is not None and self.proof.disputed:
+            return f"choose whose runs of it count {_CHOOSE_CLIENT} before you take it"
         return "cut its power before you take it"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldLoad:
-    """A load that two results held: `text` says whose and for how long, `rates` are their commits per second
-    at its end."""
-
-    text: str
-    rates: tuple[float, float]
-
-    @property
-    def has_lead(self) -> bool:
-        """Whether one rate is so much higher that it counts."""
-        slow, fast = sorted(self.rates)
-        return fast > 0 and fast >= TIMES_MIN * slow
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Lead:
-    """Where one result commits so much faster that it is taken for it: whether that is the second, how many
-    times as fast it is (infinity if the slower one did not commit), and in which load."""
-
-    is_of_second: bool
-    times: float
-    where: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Speeds:
-    """How fast a second result commits compared with a first. `short`: its rate in short rounds as a share of
-    the first's, None if no cell that commits was measured so in both. `held`: loads that both held."""
-
-    short: Ratio | None
-    held: tuple[HeldLoad, ...] = ()
-
-    @property
-    def leads(self) -> tuple[_Lead, ...]:
-        """Where one is faster by so much that it counts: in short rounds first."""
-        return tuple(self._leads())
-
-    def _leads(self) -> Iterator[_Lead]:
-        short = self.short
-        if short is not None and short.is_shown and _times(short) >= TIMES_MIN:
-            yield _Lead(is_of_second=short.value > 1, times=_times(short), where=_IN_SHORT_ROUNDS)
-        for load in self.held:
-            if load.has_lead:
-                slow, fast = sorted(load.rates)
-                times = fast / slow if slow else math.inf
-                where = f"at the end of {load.text}"
-                yield _Lead(is_of_second=load.rates[1] == fast, times=times, where=where)
-
-    @property
-    def is_known(self) -> bool:
-        """Whether any cell that commits was measured in both."""
-        return self.short is not None or bool(self.held)
-
-    @property
-    def depends_on_load(self) -> bool:
-        """Whether the first is the faster one in some load, and the second in another."""
-        return len({lead.is_of_second for lead in self.leads}) > 1
-
-    @property
-    def decides(self) -> bool:
-        """Whether one of them is to be taken for its speed."""
-        return bool(self.leads) and not self.depends_on_load
-
-    @property
-    def is_for_second(self) -> bool:
-        """Whether that one is the second."""
-        return self.decides and self.leads[0].is_of_second
-
-    @property
-    def is_open(self) -> bool:
-        """Whether there were too few rounds to say if there is a difference."""
-        short = self.short
-        return short is not None and not (short.has_interval or short.apart or self.leads)
-
-    @property
-    def has_few_rounds(self) -> bool:
-        """Whether there were too few rounds for an interval."""
-        return self.short is not None and not self.short.has_interval
 
 
 def answer(first: Candidate, other: Candidate, speeds: Speeds) -> str:
@@ -185,8 +100,8 @@ def answer(first: Candidate, other: Candidate, speeds: Speeds) -> str:
         return _of_one_drive(first, other, speeds)
     if first.is_out or other.is_out:
         return _with_a_loser(first, other)
-    if broken := _on_broken_off([first, other]):
-        return _sentences(f"Do not choose yet: {broken[0]}", *broken[1:])
+    if faulty := _on_broken_off([first, other]) or _on_silence(_silent(first, other, speeds)):
+        return _sentences(f"Do not choose yet: {faulty[0]}", *faulty[1:])
     if first.is_proven and other.is_proven:
         return _with_both(first, other, speeds)
     if first.is_proven or other.is_proven:
@@ -196,9 +111,9 @@ def answer(first: Candidate, other: Candidate, speeds: Speeds) -> str:
 
 def _with_none(first: Candidate, other: Candidate, speeds: Speeds) -> str:
     """Neither of them is proven: what is missing."""
-    but = "and" if speeds.is_open or speeds.depends_on_load else "but"
+    but = "and" if speeds.is_open or speeds.depends_on_load or speeds.doubt else "but"
     head = f"Do not choose yet: {_speed(first, other, speeds)}, {but} neither is proven"
-    again = [_AGAIN] if speeds.is_open else []
+    again = _again(speeds)
     if first.proof is None and other.proof is None:
         return _sentences(head, "Cut the power of both", *again)
     unlike = [one.label for one in (first, other) if one.proof is not None and one.proof.but]
@@ -206,6 +121,9 @@ def _with_none(first: Candidate, other: Candidate, speeds: Speeds) -> str:
     waiting = [one.label for one in (first, other) if one.proof is not None and one.proof.waits_for_answers]
     if waiting:
         advice.append(f"Verify the cuts of {_listed(waiting, 'and')} without an outcome, or {_FIND_OUT}")
+    disputed = [one.label for one in (first, other) if one.proof is not None and one.proof.disputed]
+    if disputed:
+        advice.append(f"Choose whose runs of {_listed(disputed, 'and')} count {_CHOOSE_CLIENT}")
     states = f"{first.label} {first.state}, {other.label} {other.state}"
     return _sentences(f"{head}: {states}", *advice, *again)
 
@@ -219,6 +137,8 @@ def choice(candidates: Sequence[Candidate], between: Callable[[int, int], Speeds
         return _sentences(f"All {len(candidates)} results are of {_one_drive(candidates[0])}")
     if broken := _on_broken_off([one for one in candidates if not one.is_out]):
         said, *advice = f"do not choose yet: {broken[0]}", *broken[1:]
+    elif silent := _on_silence(_silent_of_all(candidates, between)):
+        said, *advice = f"do not choose yet: {silent[0]}", *silent[1:]
     else:
         said, *advice = _chosen(candidates, between)
     return _sentences(f"Of all {len(candidates)}, {said}", *_of_shared_drives(candidates), *advice)
@@ -246,6 +166,8 @@ def _chosen(candidates: Sequence[Candidate], between: Callable[[int, int], Speed
         advice.append("Some had too few rounds to tell their speeds apart: measure again without --quick")
     elif any(pair.has_few_rounds for pair in pairs):
         advice.append(_ONCE_MORE)
+    if any(pair.doubt for pair in pairs):
+        advice.append("A leader's rate fell in a load that not all held: measure all with the same --accept")
     if faster:
         verb = "commits" if len(faster) == 1 else "commit"
         return [f"take {labels(best)} unless cuts prove {labels(faster)}, which {verb} faster", *advice]
@@ -258,6 +180,8 @@ def _chosen(candidates: Sequence[Candidate], between: Callable[[int, int], Speed
     why = ", and no difference in speed decides between them"
     if any(pair.depends_on_load for pair in rivals):
         why = ", and which of them is faster depends on the load"
+    elif any(pair.doubt for pair in rivals):
+        why = ", and whether a lead in speed lasts is not known"
     elif any(pair.is_open for pair in pairs):
         why = ""
     return [f"take {labels(best)}: they are proven{why}", *advice]
@@ -273,8 +197,8 @@ def _of_shared_drives(candidates: Sequence[Candidate]) -> list[str]:
 
 
 def caveat(candidates: Sequence[Candidate], headlines: Sequence[str]) -> str:
-    """What keeps the ratios from being a ranking, "" if every candidate is proven; `headlines`: the verdict
-    on the plausibility of each."""
+    """What keeps the ratios from being a ranking, "" if every candidate is proven and none was broken off;
+    `headlines`: the verdict on the plausibility of each, () to leave that out."""
     out = [one for one in candidates if one.is_out]
     unproven = [one.label for one in candidates if not one.is_proven and not one.is_out]
     parts = [f"The rate of {one.label} is worth nothing, since it {one.fault}" for one in out]
@@ -288,6 +212,8 @@ def caveat(candidates: Sequence[Candidate], headlines: Sequence[str]) -> str:
         if len(set(headlines)) > 1:
             each = (f"{one.label}: {word}" for one, word in zip(candidates, headlines, strict=True))
             parts.append(f"The plausibilities differ ({'; '.join(each)})")
+    if broken := [one.label for one in candidates if one.broken_off is not None and not one.is_out]:
+        parts.append(f"The measurement of {_listed(broken, 'and')} was broken off, so cells may be missing")
     return _sentences(*parts)
 
 
@@ -308,6 +234,31 @@ def _on_broken_off(candidates: Sequence[Candidate]) -> list[str]:
     return [f"the measurement of {label} was broken off {found.how}{more}", *advice]
 
 
+def _silent(first: Candidate, other: Candidate, speeds: Speeds) -> list[str]:
+    """The labels of those that have a round without a commit."""
+    return [one.label for one, hung in zip((first, other), speeds.silent, strict=True) if hung]
+
+
+def _silent_of_all(candidates: Sequence[Candidate], between: Callable[[int, int], Speeds]) -> list[str]:
+    """The same of all that are not out."""
+    left = [number for number, one in enumerate(candidates) if not one.is_out]
+    pairs = combinations(left, 2)
+    found = {
+        label
+        for one, other in pairs
+        for label in _silent(candidates[one], candidates[other], between(one, other))
+    }
+    return [one.label for one in candidates if one.label in found]
+
+
+def _on_silence(labels: list[str]) -> list[str]:
+    """That these had a round without a commit, and what to do about it, in sentences; [] for none."""
+    if not labels:
+        return []
+    again = f"Measure {_listed(labels, 'and')} again"
+    return [without_a_commit(labels), again, "If it happens again, find out what stopped the commits"]
+
+
 def _of_one_drive(first: Candidate, other: Candidate, speeds: Speeds) -> str:
     """What two runs, or two set-ups, of one drive show. There is nothing to choose between."""
     head = f"Both results are of {_one_drive(first)}"
@@ -318,8 +269,8 @@ def _of_one_drive(first: Candidate, other: Candidate, speeds: Speeds) -> str:
         return _sentences(
             head, *parts, *(f"{one.label} {one.state}" for one in (first, other) if not one.is_out)
         )
-    if broken := _on_broken_off([first, other]):
-        return _sentences(f"{head}, and {broken[0]}", *broken[1:])
+    if faulty := _on_broken_off([first, other]) or _on_silence(_silent(first, other, speeds)):
+        return _sentences(f"{head}, and {faulty[0]}", *faulty[1:])
     if first.state == other.state:
         known = f"It {first.state}"
     else:
@@ -328,7 +279,7 @@ def _of_one_drive(first: Candidate, other: Candidate, speeds: Speeds) -> str:
         f"{head}: {_speed(first, other, speeds)}",
         *(["The ratio is between two runs or set-ups of it"] if speeds.is_known else []),
         known,
-        *([_AGAIN] if speeds.is_open else []),
+        *_again(speeds),
     )
 
 
@@ -348,6 +299,8 @@ def _with_both(first: Candidate, other: Candidate, speeds: Speeds) -> str:
         return _sentences(f"Both are proven, {cuts}, but {speed}", _AGAIN)
     if speeds.depends_on_load:
         return _sentences(f"Choose by your load: {speed}", f"Both are proven, {cuts}")
+    if speeds.doubt:
+        return _sentences(f"Do not choose yet: {speed}", _HOLD_BOTH, f"Both are proven, {cuts}")
     if not speeds.decides:
         return _sentences(f"Take either: {speed}, and both are proven, {cuts}")
     fast = other if speeds.is_for_second else first
@@ -359,17 +312,30 @@ def _with_one(first: Candidate, other: Candidate, speeds: Speeds) -> str:
     """One of them is proven: it is taken unless the other one is faster."""
     proven, left = (first, other) if first.is_proven else (other, first)
     speed, state = _speed(first, other, speeds), f"{left.label} {left.state}"
-    if speeds.is_open:
-        return _sentences(f"Take {proven.label}: it {proven.state}, but {speed}", state, _AGAIN)
     only = f"Only {proven.label} is proven, in {counted(_cuts(proven), 'cut')}"
     if speeds.depends_on_load:
-        return _sentences(only, speed, f"{state}: {left.advice}")
+        return _sentences(
+            f"Take {proven.label} (only it is proven) unless {left.label} is faster in your load: {speed}",
+            f"{state}: {left.advice}",
+        )
+    if speeds.doubt:
+        leads = speeds.leads[0].is_of_second == (proven is other)
+        head = only if leads else f"Take {proven.label}: it {proven.state}"
+        return _sentences(head, speed, _HOLD_BOTH, f"{state}: {left.advice}" if leads else state)
     if not speeds.decides:
-        return _sentences(f"Take {proven.label}: it {proven.state}, and {speed}", state)
+        word = "but" if speeds.is_open else "and"
+        return _sentences(f"Take {proven.label}: it {proven.state}, {word} {speed}", state, *_again(speeds))
     if speeds.is_for_second == (proven is other):
         faster = _speed(first, other, speeds, "it")
         return _sentences(f"Take {proven.label}: {faster}, and {proven.state}", state, *_once_more(speeds))
     return _sentences(only, f"{speed}, but {state}: {left.advice}")
+
+
+def _again(speeds: Speeds) -> list[str]:
+    """How both are to be measured if their speeds tell too little, in a sentence."""
+    if speeds.is_open:
+        return [_AGAIN]
+    return [_HOLD_BOTH] if speeds.doubt else []
 
 
 def _once_more(speeds: Speeds) -> list[str]:
@@ -391,59 +357,7 @@ def _with_a_loser(first: Candidate, other: Candidate) -> str:
 
 def _speed(first: Candidate, other: Candidate, speeds: Speeds, subject: str = "") -> str:
     """How fast one commits compared with the other; `subject`: in the place of the faster one's label."""
-    if not speeds.is_known:
-        return _NOT_IN_BOTH
-    if speeds.is_open:
-        return f"{first.label} and {other.label} had too few rounds to tell their speeds apart"
-    if not speeds.leads:
-        return _without_a_lead(first, other, speeds)
-    lead = speeds.leads[0]
-    if speeds.depends_on_load:
-        against = next(one for one in speeds.leads if one.is_of_second != lead.is_of_second)
-        return f"{_led(first, other, lead)} {lead.where}, but {_led(first, other, against)} {against.where}"
-    said = _led(first, other, lead, subject)
-    if lead.where != _IN_SHORT_ROUNDS:
-        return f"{said} {lead.where}"
-    return f"{said} (in too few rounds to be sure)" if speeds.has_few_rounds else said
-
-
-def _led(first: Candidate, other: Candidate, lead: _Lead, subject: str = "") -> str:
-    """Who leads, and by how much."""
-    fast, slow = (other, first) if lead.is_of_second else (first, other)
-    if math.isinf(lead.times):
-        return f"{subject or fast.label} commits and {slow.label} does not"
-    return f"{subject or fast.label} commits {multiple(lead.times)} times as fast as {slow.label}"
-
-
-def _without_a_lead(first: Candidate, other: Candidate, speeds: Speeds) -> str:
-    pair, ratio = f"between {first.label} and {other.label}", speeds.short
-    if ratio is None:
-        return f"no large difference in speed is shown {pair} at the end of {speeds.held[0].text}"
-    if not ratio.is_shown:
-        return f"no difference in speed is shown {pair}"
-    fast, slow = (other, first) if ratio.value > 1 else (first, other)
-    share = _times(ratio) - 1
-    words = f"{share:.0%}" if share >= 0.01 else "under 1%"
-    as_much = "and two runs of one drive have differed by as much"
-    return f"{fast.label} commits {words} faster than {slow.label}, {as_much}"
-
-
-def fading(first: Candidate, other: Candidate, speeds: Speeds) -> str:
-    """A sentence if the lead that one has in short rounds is none in a load that both held, else ""."""
-    load = next((one for one in speeds.held if all(one.rates) and not one.has_lead), None)
-    if load is None or not speeds.leads or speeds.leads[0].where != _IN_SHORT_ROUNDS:
-        return ""
-    second, slow, fast = speeds.leads[0].is_of_second, *load.rates
-    if not second:
-        slow, fast = fast, slow
-    leader, rival = (other, first) if second else (first, other)
-    times = f"{ratio_text(fast / slow)} times as fast as {rival.label}"
-    return f"at the end of {load.text}, {leader.label} commits only {times}"
-
-
-def _times(ratio: Ratio) -> float:
-    """The faster one's rate to the slower one's."""
-    return max(ratio.value, 1 / ratio.value)
+    return speed_text(first.label, other.label, speeds, subject)
 
 
 def _cuts(one: Candidate) -> int:

@@ -217,12 +217,12 @@ def seconds_of(held: CellSummary) -> str:
     return f"{len(held.series) * held.bin_s:,.0f} s"
 
 
-def fallen(label: str, held: Sequence[CellSummary]) -> str:
-    """A sentence on that of the loads that the result `label` held whose rate lasted the least, "" if the
-    rates of all of them lasted."""
+def fall(held: Sequence[CellSummary]) -> tuple[str, str] | None:
+    """Of that of the loads whose rate lasted the least: for how long and by whom it was held, and what its
+    rate did, both as parts of a sentence; None if the rates of all of them lasted."""
     unsteady = [one for one in held if one.steady.word == "NOT STEADY"]
     if not unsteady:
-        return ""
+        return None
     one = min(unsteady, key=lambda one: 1.0 if one.steady.last_third is None else one.steady.last_third)
     by = "" if (who := writers_of(one.cell)) == "1 writer" else f" by {who}"
     share = one.steady.last_third
@@ -230,7 +230,14 @@ def fallen(label: str, held: Sequence[CellSummary]) -> str:
         fell = f"fell to {beyond(share, THIRD_MIN).replace('%', ' %')}"
     else:
         fell = f"was not steady: {one.steady.reason.partition(';')[0]}"
-    return f"held for {seconds_of(one)}{by}, {label}'s rate {fell}"
+    return f"held for {seconds_of(one)}{by}", fell
+
+
+def fallen(label: str, held: Sequence[CellSummary]) -> str:
+    """A sentence on that of the loads that the result `label` held whose rate lasted the least, "" if the
+    rates of all of them lasted."""
+    found = fall(held)
+    return "" if found is None else f"{found[0]}, {label}'s rate {found[1]}"
 
 
 def writers_of(cell: Cell) -> str:

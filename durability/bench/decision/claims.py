@@ -1,8 +1,8 @@
 """Claims: whose runs count as evidence on a drive, where several clients of a server say something of it.
 
 A client names its drives itself, so each can give its own the serial of another's. So runs count only of the
-client that is named or that kept the result, or where only one client has runs on the drive. Refuses to pool
-clients, and to leave a claim out without a sentence that says so.
+client that is named or that kept the result, of those whose drive a campaign cut, or where only one client
+has runs on the drive. Refuses to pool clients, and to leave a claim out without a sentence that says so.
 """
 
 from __future__ import annotations
@@ -55,13 +55,24 @@ class Claim:
         left = f", {counted(self.unknown, 'cut')} with unknown outcome" if self.unknown else ""
         return f"{self.label} ({counted(self.runs, 'run')}{lost}{left})"
 
+    @property
+    def against(self) -> str:
+        """What it says against the drive if it does not count, in words; "" for nothing."""
+        if not self.losses and not self.unknown:
+            return ""
+        lost = counted(self.losses, "loss", "losses")
+        what = lost if self.losses else f"{counted(self.unknown, 'cut')} with unknown outcome"
+        return f"{what} in runs of {self.label} that are left out"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The claims that count. `note`: one sentence if any was left out, else ""."""
+    """The claims that count. `note`: one sentence if any was left out, else "". `against`: what one that was
+    left out says against the drive, in words, "" if none does."""
 
     taken: tuple[Claim, ...]
     note: str
+    against: str = ""
 
 
 def is_named(client: str, name: str, wanted: Collection[str]) -> bool:
@@ -72,17 +83,21 @@ def is_named(client: str, name: str, wanted: Collection[str]) -> bool:
     return client in wanted or (name in wanted and name != OPERATOR)
 
 
-def choose(claims: Sequence[Claim], owners: Collection[str], what: str) -> Choice:
+def choose(
+    claims: Sequence[Claim], owners: Collection[str], what: str, machines: Collection[str] = ()
+) -> Choice:
     """Whose runs count. `owners`: ids or names of those whose result it is, or who were named; () if that is
-    not known. `what`: the drive, in words."""
-    taken = tuple(one for one in claims if is_named(one.client, one.name, owners))
-    if not owners and len(claims) == 1:
-        taken = tuple(claims)
+    not known. `machines`: names of those whose drive campaigns cut, which count too, but without owners do
+    not keep out an only client. `what`: the drive, in words."""
+    wanted = {*owners, *machines} if owners or len(claims) > 1 else set[str]()
+    taken = tuple(one for one in claims if is_named(one.client, one.name, wanted))
+    if not wanted:
+        taken = tuple(claims) if len(claims) == 1 else ()
     rest = [one for one in claims if one not in taken]
     if not rest:
         return Choice(taken=taken, note="")
     note = left_out(what, "runs", [one.label for one in taken], [one.text for one in rest])
-    return Choice(taken=taken, note=note)
+    return Choice(taken=taken, note=note, against=next(filter(None, (one.against for one in rest)), ""))
 
 
 def left_out(what: str, kind: str, taken: Sequence[str], others: Sequence[str]) -> str:

@@ -29,7 +29,8 @@ class Proof:
     that the commits of all cuts were writes with FUA, which no flush followed. `but`: in what the cuts were
     of something else than the result beside which they stand, "" for nothing. `unanswered`: the cuts with
     unknown outcome of another series on the drive, in words, "" for none. `withheld`: that the cut stack sent
-    no flush and the measured one does, so that a loss says nothing of it."""
+    no flush and the measured one does, so that a loss says nothing of it. `disputed`: what clients whose runs
+    do not count say against the drive, in words, "" for nothing."""
 
     cuts: int
     losses: int
@@ -42,6 +43,7 @@ class Proof:
     but: str = ""
     unanswered: str = ""
     withheld: bool = False
+    disputed: str = ""
 
     @property
     def word(self) -> ProofWord:
@@ -49,12 +51,19 @@ class Proof:
         if self.losses and not self.withheld:
             return "lost data"
         enough = self.bound is not None and self.bound <= BOUND_MAX and self.cut_class == "power"
-        return "proven" if enough and not self.but and not self.unanswered else "too few cuts"
+        lacks = self.but or self.unanswered or self.disputed
+        return "proven" if enough and not lacks else "too few cuts"
 
     @property
     def waits_for_answers(self) -> bool:
         """Whether cuts of the stack that was measured have no outcome, and none is known to have lost."""
         return not self.losses and not self.but and (self.bound is None or bool(self.unanswered))
+
+    @property
+    def voids(self) -> bool:
+        """Whether its cuts, some of which have no outcome, keep others of the drive from proving it, of
+        whatever stack they were: any of them may have lost data. Not if that would say nothing either."""
+        return self.bound is None and not self.losses and not self.withheld and self.cut_class == "power"
 
     @property
     def text(self) -> str:
@@ -73,7 +82,7 @@ class Proof:
 
     @property
     def _why_too_few(self) -> str:
-        if lacks := self.but or self.unanswered:
+        if lacks := self.but or self.unanswered or self.disputed:
             return f", but {lacks}"
         if self.bound is None:
             return f", {counted(self.unknown, 'other')} with unknown outcome"
@@ -101,7 +110,7 @@ def weightiest_proof(proofs: list[Proof]) -> Proof | None:
         default=None,
     )
     # Of a weaker class they may have left the drive its power.
-    void = next((one for one in proofs if one.waits_for_answers and one.cut_class == "power"), None)
+    void = next((one for one in proofs if one.voids), None)
     if heaviest is None:
         return None
     if heaviest.word == "too few cuts" and heaviest.bound is not None and not heaviest.but:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, case, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, case, func, or_, select
 
 from durability.errors import FormatError
 from durability.formats.documents import from_value
@@ -50,8 +50,8 @@ def unverified_run(db: Connection, new: Registration) -> str | None:
         return None
     return (
         f"is on another file system than {_named(other)}, and both have one place of the drive: if nobody"
-        " made this one since, or gave it another UUID, the drive has lost that run, so leave it as it is. Else"
-        " add --force"
+        " made this one since, or gave it another UUID, the drive has lost that run, so leave it as it is."
+        " Else add --force"
     )
 
 
@@ -71,7 +71,7 @@ def _newest_on_another(
     """The newest run of which `where` holds on another file system at the same place of the same drives."""
     others = (_begins(place.any), ~_begins(place.this), ~_begins(place.nameless))
     facts = case((func.length(_RUNS.armed) <= _FACTS_BYTES_MAX, _RUNS.armed)).label("facts")
-    newest = (
+    newest: Select[Any] = (
         select(_RUNS.run, _RUNS.number, _RUNS.registered_wall, facts)
         .where(*others, *where)
         .order_by(_RUNS.number.desc())

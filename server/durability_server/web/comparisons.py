@@ -1,18 +1,19 @@
 """Kept results of the benchmark, compared on a page as `durability compare` compares them.
 
 The core compares; what cuts said of a drive comes from the newest campaigns of this store, and from the
-runs of the client that kept the result, else of the only client that has any. Refuses more than
-`COMPARED_MAX` results at a time.
+runs of the client that kept the result and of those whose drive the campaigns cut, else of the only client
+that has any. Refuses more than `COMPARED_MAX` results at a time, and to call a drive proven of which a client
+whose runs do not count has a loss or a cut without an outcome.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from durability.acceptance.cut_search import Search, in_campaign, in_runs, is_of, newest_campaigns, unread
-from durability.acceptance.known_cuts import KnownDrive, proof_beside, unsearchable
+from durability.acceptance.known_cuts import KnownDrive, machines_of, proof_beside, unsearchable
 from durability.bench import figures
 from durability.bench.compare import Comparison, Row, compare
 from durability.bench.decision.claims import choose, claim_from_row
@@ -67,9 +68,10 @@ def comparison_view(store: Store, watch: CampaignWatch, names: Sequence[str]) ->
     proofs: list[Proof | None] = []
     notes = dict.fromkeys(left_out)
     for (row, _), (label, result) in zip(kept, found, strict=True):
-        of_runs, said = _known_of_runs(store, row, label, result)
-        proofs.append(proof_beside(result, [*known, *of_runs], named=False))
-        notes |= dict.fromkeys(said)
+        of_runs = _known_of_runs(store, row, label, result, machines_of(known, result.facts))
+        every = [*known, *of_runs.known]
+        proofs.append(proof_beside(result, every, named=False, disputed=of_runs.against))
+        notes |= dict.fromkeys(of_runs.notes)
     compared = compare(found, tuple(proofs))
     return ComparisonView(
         compared=compared,
@@ -97,17 +99,28 @@ def _known_of_campaigns(
     return known, (*left_out, *older)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OfRuns:
+    """What runs on a drive say. `notes`: a sentence if another client's were left out, if none can be found,
+    and for each that cannot be read; `against`: what one that was left out says against the drive, in words,
+    "" for nothing."""
+
+    known: list[KnownDrive]
+    notes: tuple[str, ...]
+    against: str = ""
+
+
 def _known_of_runs(
-    store: Store, row: Mapping[str, Any], label: str, result: Result
-) -> tuple[list[KnownDrive], tuple[str, ...]]:
-    """What runs on the drives of a kept result say. A sentence if another client's were left out, if none can
-    be found, and for each that cannot be read."""
+    store: Store, row: Mapping[str, Any], label: str, result: Result, machines: Collection[str]
+) -> _OfRuns:
+    """What runs on the drives of a kept result say; `machines`: those that campaigns cut."""
     if why := unsearchable(result.facts):
-        return [], (f"{label}: {why}",)
+        return _OfRuns(known=[], notes=(f"{label}: {why}",))
     claims = [claim_from_row(one) for one in store.claims(tuple(marks_of(result.facts)), client=None)]
-    choice = choose(claims, [row["client"]] if row["client"] else (), label)
+    choice = choose(claims, [row["client"]] if row["client"] else (), label, machines)
     known, unread_runs = _looked_up(store, in_runs(choice.taken, result.facts))
-    return known, (*filter(None, (choice.note,)), *unread_runs)
+    notes = (*filter(None, (choice.note,)), *unread_runs)
+    return _OfRuns(known=known, notes=notes, against=choice.against)
 
 
 def _looked_up(store: Store, search: Search[_Found]) -> _Found:

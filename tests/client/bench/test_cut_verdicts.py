@@ -61,11 +61,13 @@ def _result(drive: Drive, machine: str = "shelf") -> Result:
 class Cut:
     """A server that has runs on drives. `cuts`: each drive, or target, with its verdict, behind it the codes
     of its reasons, "" if nobody verified it; run 1 is on the first. `planned`: what their plans have;
-    `classes`: of the runs' cuts, where they left the drive its power."""
+    `classes`: of the runs' cuts, where they left the drive its power; `clients`: ids of others than the one
+    that joined, by the runs that they made."""
 
     def __init__(self, directory: Path) -> None:
         self.planned: dict[str, Any] = {}
         self.classes: dict[int, str] = {}
+        self.clients: dict[int, str] = {}
         self.database = directory / "store.sqlite"
         self._directory = directory
         self._url = f"sqlite:///{self.database}"
@@ -94,7 +96,8 @@ class Cut:
         fixture = StoreFixture(store, Lab(self._directory))
         for run, (target, verdict) in enumerate(cuts, 1):
             facts = target if isinstance(target, Facts) else _facts(target)
-            fixture.register(run, facts=facts, force=True, client=client, **self.planned)
+            owner = self.clients.get(run, client)
+            fixture.register(run, facts=facts, force=True, client=owner, **self.planned)
             fixture.arm(run, facts=facts)
             fixture.save(run, session_end="silence")
             if verdict:

@@ -186,7 +186,7 @@ NO_CUT = (verdict("inconclusive", "none", "no-cut"),)
             [verdict("durable"), verdict("durable", "os")],
             "no loss in 1 cut, 1 other with unknown outcome",
         ),
-        ((), [verdict("loss", "os")], f"lost data in run {1:016x}"),
+        ((), [verdict("loss", "os")], f"lost data in run {0:016x}"),
         (NO_CUT, [verdict("durable", "os")], "no loss in 1 cut of class os: the drive kept its power"),
         (NO_CUT, [verdict("durable", "os"), UNVERIFIED], "1 cut with unknown outcome"),
     ],
@@ -194,8 +194,8 @@ NO_CUT = (verdict("inconclusive", "none", "no-cut"),)
 def test_a_run_without_an_outcome_may_have_met_a_power_cut(
     make_plan: MakePlan, given: tuple[PastVerdict, ...], series: list[PastVerdict], text: str
 ) -> None:
-    """What weaker cuts of its series kept does not count with it, but for a loss; one without a cut says what
-    the others say."""
+    """What weaker cuts of its series kept does not count with it, but for a loss, in the run that has it; one
+    without a cut says what the others say."""
     case = make_case(small(make_plan, run=1), (10,), verdicts=given, series=apart(*series))
     known = known_of_run(case)
     assert known is not None and known.proof.text == text
@@ -225,6 +225,17 @@ def test_a_campaign_answers_for_its_own_runs_of_a_series_alone(
     proof = proof_beside(measured(one.facts), [*campaign([one.facts] * CUTS), one], named=False)
     void = f"no loss in 59 cuts, but 1 cut of run {unknown} with unknown outcome"
     assert proof is not None and proof.text == (void if unknown else PROVEN)
+
+
+def test_the_run_that_lost_data_is_named_and_not_the_one_that_was_asked_for(make_plan: MakePlan) -> None:
+    """The series of a durable run has a loss in another one."""
+    lost = replace(verdict("loss"), run=f"{8:016x}")
+    for given, series, number in (
+        ((verdict("durable"),), [verdict("durable"), lost], 8),
+        ((verdict("loss"),), [verdict("durable")], 9),
+    ):
+        known = known_of_run(make_case(small(make_plan, run=9), (10,), verdicts=given, series=apart(*series)))
+        assert known is not None and known.proof.text == f"lost data in run {number:016x}"
 
 
 def test_a_cycle_whose_run_nobody_knows_counts_against_each_stack() -> None:

@@ -26,7 +26,7 @@ from durability.bench.decision.proof import Proof
 from durability.bench.hashed_serials import hash_serials
 from durability.bench.json_documents import comparison_document
 from durability.bench.measurement import NO_LATENCIES
-from durability.bench.result import Medium, Result
+from durability.bench.result import CellRounds, Medium, Result
 from durability.errors import UsageError
 from durability.formats.documents import to_json
 from durability.units import multiple
@@ -458,7 +458,9 @@ def test_a_drive_that_collapses_under_load_is_not_taken() -> None:
     found = decided(STEADY, held(9000.0, 6000.0, falls_to=1 / 60, number=2))
     assert found.answers == (
         "Choose by your load: B commits 16 times as fast as A in short rounds, but A commits 13 times as fast"
-        " as B at the end of 30 s of load by 1 writer. Both are proven, in 59 and 59 cuts.",
+        " as B at the end of 30 s of load by 1 writer (2,000 against 150 commits/s) and 9 times as fast at"
+        " the end of 30 s of load by 16 writers of 64 KiB (900 against 100 commits/s). Both are proven, in 59"
+        " and 59 cuts.",
     )
     assert found.steadiness == ("held for 30 s, B's rate fell to 2 %",)
     assert comparison_document(found)["steadiness"] == list(found.steadiness)
@@ -469,14 +471,16 @@ def test_a_drive_that_collapses_under_load_is_not_taken() -> None:
 @pytest.mark.slow
 def test_a_held_load_that_agrees_or_ties_leaves_the_faster_drive() -> None:
     """It is taken; where its lead is gone at the end, or its rate fell, one line says so."""
+    in_short = "Take B: it commits 16 times as fast as A in short rounds, and both are proven"
     ahead = decided(STEADY, held(30_000.0, 9000.0, number=2))
-    assert ahead.answers[0].startswith("Take B: it commits 16 times as fast as A, and both are proven")
+    assert ahead.answers[0].startswith(in_short)
     assert ahead.steadiness == ()
     level = decided(STEADY, held(8000.0, 3600.0, falls_to=0.25, number=2))
-    assert level.answers[0].startswith("Take B: it commits 16 times as fast as A, and both are proven")
+    assert level.answers[0].startswith(in_short)
     assert level.steadiness == (
         "held for 30 s, B's rate fell to 25 %",
-        "at the end of 30 s of load by 1 writer, B commits only 1.00 times as fast as A",
+        "at the end of 30 s of load by 1 writer, B commits only 1.00 times as fast as A (2,000 against"
+        " 2,000 commits/s)",
     )
 
 
@@ -499,13 +503,111 @@ def test_two_results_of_held_loads_alone_are_compared_by_their_end() -> None:
     row = deciding_row(found.rows)
     assert row is not None and row.cell.name == HELD_COMMIT.name
     assert found.answers == (
-        "Take A: it commits 13 times as fast as B at the end of 30 s of load by 1 writer, and both are"
-        " proven, in 59 and 59 cuts.",
+        "Take A: it commits 13 times as fast as B at the end of 30 s of load by 1 writer (2,000 against 150"
+        " commits/s), and both are proven, in 59 and 59 cuts.",
     )
     alike = decided(only_held(STEADY), only_held(held(2100.0, 900.0, number=2)))
     assert alike.answers[0].startswith(
         "Take either: no large difference in speed is shown between A and B at"
     )
+
+
+FASTER = Device(write_ns=20_000, flush_ns=15_000, dirty_ns=300_000, dirty_bytes_per_s=400e6)  # 1.6 times
+COLLAPSED = held(3500.0, 1500.0, falls_to=0.05, device=FASTER, number=2)
+
+
+@pytest.mark.slow
+def test_a_third_result_changes_no_answer_about_two() -> None:
+    """It held no load. Those that the other two held still decide between them."""
+    (alone,) = compare([("a", STEADY), ("b", COLLAPSED)], [PROVEN] * 2).answers
+    assert alone.startswith("Choose by your load: b commits 1.6 times as fast as a in short rounds, but a")
+    slow = other_drive(Device(write_ns=30_000, dirty_ns=1.5e6, dirty_bytes_per_s=4e8), number=3)
+    three = compare([("a", STEADY), ("b", COLLAPSED), ("c", slow)], [PROVEN] * 3)
+    assert three.answers[0] == f"a or b? {alone}"
+    assert three.choice.startswith(
+        "Of all 3, take a or b: they are proven, and which of them is faster depends on the load."
+    )
+
+
+def of_length(result: Result, seconds: int) -> Result:
+    """The same with loads that were planned, and held, for so many seconds, their ends repeated or cut."""
+
+    def longer(one: CellRounds) -> CellRounds:
+        (each,) = one.rounds
+        bins = (*each.bins, *each.bins[-1:] * seconds)[:seconds]
+        silent = replace(each, commit_ns=NO_LATENCIES)
+        held_for = replace(silent, seconds=float(seconds), bins=bins, commits=sum(bins), writes=sum(bins))
+        return replace(one, cell=replace(one.cell, seconds=float(seconds)), rounds=(held_for,))
+
+    cells = (longer(one) if one.cell.group == "sustained" else one for one in result.cells)
+    return replace(result, cells=tuple(cells))
+
+
+@pytest.mark.slow
+def test_held_loads_of_unlike_lengths_are_compared_at_the_end_of_the_shorter_one() -> None:
+    """The collapse came before that, so it counts, whichever was longer."""
+    for pair in ((of_length(STEADY, 120), COLLAPSED), (STEADY, of_length(COLLAPSED, 120))):
+        (said,) = decided(*pair).answers
+        assert said.startswith("Choose by your load: B commits 1.6 times as fast as A in short rounds, but A")
+        assert "at the end of 30 s of load by 1 writer (2,000 against 175 commits/s)" in said
+    # Of what came after the end of the shorter one nobody knows how the other had done.
+    (said,) = decided(of_length(STEADY, 20), of_length(COLLAPSED, 120)).answers
+    assert said.startswith("Choose by your load")
+    (said,) = decided(of_length(STEADY, 6), of_length(COLLAPSED, 120)).answers
+    assert said.startswith(
+        "Do not choose yet: B commits 1.6 times as fast as A in short rounds, but held for"
+    )
+    assert "120 s, its rate fell to 17 %. Measure both with the same --accept. Both are proven" in said
+
+
+@pytest.mark.slow
+def test_a_lead_in_short_rounds_is_not_taken_if_the_rate_fell_where_the_other_was_not_held() -> None:
+    """Only the faster one has a result of --accept."""
+    standard = run(HONEST)
+    for pair, fast, slow in (((standard, COLLAPSED), "B", "A"), ((COLLAPSED, standard), "A", "B")):
+        (said,) = decided(*pair).answers
+        assert said == (
+            f"Do not choose yet: {fast} commits 1.6 times as fast as {slow} in short rounds, but held for"
+            " 30 s, its rate fell to 5 %. Measure both with the same --accept. Both are proven, in 59 and 59"
+            " cuts."
+        )
+    (said,) = decided(standard, held(3500.0, 1500.0, device=FASTER, number=2)).answers
+    assert said.startswith("Take B: it commits 1.6 times as fast as A in short rounds, and both")
+
+
+@pytest.mark.slow
+def test_the_line_on_a_lost_lead_is_of_the_load_that_decides() -> None:
+    """One writer is as far ahead at the end as in short rounds; of 16 writers nothing was said."""
+    ahead = held(29_000.0, 950.0, number=2)
+    found = decided(STEADY, ahead)
+    assert found.answers[0].startswith("Take B: ") and found.steadiness == ()
+    # Held by 16 writers alone, on a drive that is as far ahead in short rounds.
+    first = accept_result(HONEST, without=HELD[:1])
+    other = accept_result(Device(), without=HELD[:1], rates={HELD[1].name: 950.0}, facts=ahead.facts)
+    found = decided(first, other)
+    assert found.answers[0].startswith("Take B: ") and found.steadiness == ()
+
+
+def hung(result: Result) -> Result:
+    """The same, with a round of the cell that decides in which nothing was committed."""
+
+    def silenced(one: CellRounds) -> CellRounds:
+        silent = replace(one.rounds[2], commits=0, writes=0, commit_ns=NO_LATENCIES, sync_ns=NO_LATENCIES)
+        return replace(one, rounds=(*one.rounds[:2], silent, *one.rounds[3:]))
+
+    cells = (silenced(one) if one.cell.name == HEADLINE.name else one for one in result.cells)
+    return replace(result, cells=tuple(cells))
+
+
+@pytest.mark.slow
+def test_a_round_without_a_commit_is_said_and_has_no_cause() -> None:
+    """The cell was measured in both. Without a ratio there is nothing to explain."""
+    found = decided(run(HONEST), hung(other_drive()))
+    assert found.answers == (
+        "Do not choose yet: a round of B had no commit. Measure B again. If it happens again, find out what"
+        " stopped the commits.",
+    )
+    assert found.causes == ("",) and decided(run(HONEST), other_drive()).causes != ("",)
 
 
 def test_short_rounds_decide_before_a_load_that_was_held() -> None:

@@ -6,6 +6,7 @@ The tables have every cell (`--full`); this has those that decide. Rendering onl
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -25,18 +26,18 @@ from durability.bench.catalogue import (
 from durability.bench.compare import Comparison, Row, deciding_row
 from durability.bench.decision.proof import ProofWord
 from durability.units import counted
-from durability_client.bench.report.one_screen import bar, said
+from durability_client.bench.report.one_screen import bar, said, wrapped
 from durability_client.system.terminal import SCREEN_HEIGHT_MAX, SCREEN_WIDTH_MAX, cut_to
 
 _STYLES: dict[ProofWord, str] = {"proven": "green", "too few cuts": "bold yellow", "lost data": "bold red"}
 _LABEL_MAX = 24  # of a result's name in a table
 _NAMES = {  # the cells that decide, in plain words
     HEADLINE.name: "1 writer",
-    HELD_COMMIT.name: "1 writer, held",
+    HELD_COMMIT.name: "1 writer, at the end of the held load",
     "4k-random-fdatasync-16jobs-overwritten": "16 writers",
     FSYNC.name: "1 writer, fsync",
     "64k-random-fsync-16jobs-overwritten": "16 writers of 64 KiB",
-    HELD_WRITERS.name: "16 writers of 64 KiB, held",
+    HELD_WRITERS.name: "16 writers of 64 KiB, at the end of the held load",
     WRITE_CONTROL.name: "writes without a sync (W)",
     COMMIT_CONTROL.name: "write and sync (C)",
 }
@@ -44,27 +45,48 @@ _NAMES = {  # the cells that decide, in plain words
 
 def show_comparison_screen(comparison: Comparison, console: Console) -> None:
     """The answer, under which other conditions it was measured, refusals, a row for each result, the cells
-    that decide with bars, and where the rest is."""
+    that decide with bars, and where the rest is. What has no room is left out and named: the cause first,
+    then the plausibilities, then whole words on cuts."""
     width = min(console.width, SCREEN_WIDTH_MAX)
-    answered = [*_answer(comparison, width, conditions=True)]
-    for line in answered:
+    above, left_out, below = _fitted(comparison, width)
+    for line in above:
         console.print(line, soft_wrap=True)
-    for refusal in comparison.refusals:
-        for line in said("", "", f"not comparable: {refusal}", width):
-            console.print(line, soft_wrap=True)
-    below = [Text(), *_results(comparison, width)]
     warnings = [cut_to(f"warning {one}", width) for one in comparison.warnings]
-    room = SCREEN_HEIGHT_MAX - len(answered) - len(below) - 2
+    room = SCREEN_HEIGHT_MAX - len(above) - len(below) - 2
     lines_each = 1 + len(comparison.labels)
     cells = [*_cells(comparison, width)][: max(0, room - bool(warnings)) // lines_each * lines_each]
-    told = warnings[: max(1, room - len(cells))]
-    hidden = f"; {counted(len(warnings) - len(told), 'more warning')}" if len(told) < len(warnings) else ""
-    last = f"Whole table ({counted(len(comparison.rows), 'cell')}): add --full{hidden}"
+    told = warnings[: max(0, room + 1 if not cells else room - len(cells))]
+    more = len(warnings) - len(told)
+    hidden = f"; {counted(more, 'more warning' if told else 'warning')}" if more else ""
+    whole = ", ".join((f"Whole table ({counted(len(comparison.rows), 'cell')})", *left_out))
     for line in (*below, *([Text(), *cells] if cells else [])):
         console.print(line, soft_wrap=True)
     for warning in told:
         console.print(Text(warning, style="yellow"), soft_wrap=True)
-    console.print(Text(last, style="dim"), soft_wrap=True)
+    console.print(Text(f"{whole}: add --full{hidden}", style="dim"), soft_wrap=True)
+
+
+def _fitted(comparison: Comparison, width: int) -> tuple[list[Text], list[str], list[Text]]:
+    """The lines above the rows of the results, what they leave out, in words, and from the rows on: the first
+    way that has room for a warning and a last line, else the shortest."""
+    refused = [
+        line for refusal in comparison.refusals for line in said("", "", f"not comparable: {refusal}", width)
+    ]
+    shown, left_out, whole = comparison, list[str](), True
+    while True:
+        above = [*_answer(shown, width, conditions=True), *refused]
+        below = [Text(), *_results(comparison, width, whole=whole)]
+        if len(above) + len(below) + 1 + bool(comparison.warnings) <= SCREEN_HEIGHT_MAX:
+            break
+        if any(shown.causes):
+            shown, left_out = replace(shown, causes=()), ["cause"]
+        elif shown.caveat != shown.short_caveat:
+            shown, left_out = replace(shown, caveat=shown.short_caveat), [*left_out, "plausibilities"]
+        elif whole:
+            whole = False
+        else:
+            break
+    return above, left_out, below
 
 
 def show_answer(comparison: Comparison, console: Console) -> None:
@@ -97,8 +119,9 @@ def _answer(comparison: Comparison, width: int, *, conditions: bool = False) -> 
         yield from said("cause", "", text, width)
 
 
-def _results(comparison: Comparison, width: int) -> Iterator[Text]:
-    """Each result with the figures of the cell that decides, and what cuts said of its drive."""
+def _results(comparison: Comparison, width: int, *, whole: bool) -> Iterator[Text]:
+    """Each result with the figures of the cell that decides, and what cuts said of its drive; `whole`: on
+    lines of its own where the row has no room for it, else cut."""
     row = deciding_row(comparison.rows)
     head = ("", "commits/s", "MB/s", "p99", "ratio", "cuts")
     table = [head]
@@ -112,11 +135,15 @@ def _results(comparison: Comparison, width: int) -> Iterator[Text]:
             set_cell_size(word, size) if not place else word.rjust(size)
             for place, (word, size) in enumerate(zip(cells, widths, strict=False))
         )
-        line = Text(cut_to(f"{start}  {cuts}", width), style="dim" if not number else "")
         proof = comparison.proofs[number - 1] if number else None
-        if number:
-            line.stylize(_STYLES[proof.word] if proof is not None else "bold yellow", len(start) + 2)
+        style = "dim" if not number else _STYLES[proof.word] if proof is not None else "bold yellow"
+        has_room = cell_len(f"{start}  {cuts}") <= width
+        line = Text(start if whole and not has_room else cut_to(f"{start}  {cuts}", width))
+        line.stylize(style, len(start) + 2 if number else 0)
         yield line
+        if whole and not has_room:
+            for part in wrapped(cuts, width, first="  ", then="  "):
+                yield Text(part, style=style)
     if comparison.other_cell:
         yield Text(cut_to(f"({comparison.other_cell})", width))
 
@@ -140,10 +167,12 @@ def _cells(comparison: Comparison, width: int) -> Iterator[Text]:
     shown = [cut_to(label, _LABEL_MAX) for label in comparison.labels]
     label_width = max(map(cell_len, shown), default=0)
     for name, row in named:
-        rates = [one.rate.median if one.rate else 0.0 for one in row.summaries]
+        held = row.cell.name in (HELD_COMMIT.name, HELD_WRITERS.name)
+        rates = [one.end_rate if held else one.rate.median if one.rate else 0.0 for one in row.summaries]
         yield Text(name, style="bold")
         for label, rate, summary in zip(shown, rates, row.summaries, strict=True):
-            words = f"{figures.count(rate)}/s, {figures.megabytes(summary)} MB/s"
+            moved = figures.count(rate * row.cell.block_bytes / 1e6) if held else figures.megabytes(summary)
+            words = f"{figures.count(rate)}/s, {moved} MB/s"
             room = width - label_width - len(words) - 6
             drawn = bar(rate / max(rates), min(room, 30)) if max(rates) else ""
             start = f"  {set_cell_size(label, label_width)}  "

@@ -102,6 +102,47 @@ def test_what_a_held_load_did_stands_below_the_answer() -> None:
         assert len(lines) <= SCREEN_HEIGHT_MAX and max(map(len, lines)) <= width
 
 
+def test_a_full_screen_leaves_out_the_cause_and_then_the_plausibilities() -> None:
+    """The answer, whose rates fell, the caveat and each row stay: two labels that are long, two machines,
+    rates that fell. The last line names what `--full` has beside the table."""
+    host = replace(OTHER.host, hostname="cloud-1", kernel="Linux 5.4", virtualisation="kvm")
+    where = replace(OTHER, host=host, file_system=sample_facts.file_system(type="btrfs", options="rw"))
+    rates = {cell.name: rate for cell, rate in zip(HELD, (2200.0, 950.0), strict=False)}
+    first = accept_result(HONEST, falls_to=0.8)
+    second = accept_result(Device(), rates=rates, falls_to=0.2, facts=where, size_bytes=1 << 30)
+    pair = [("samsung-990-pro-2tb-first", first), ("kioxia-cd8-3840-second", second)]
+    few = replace(PROVEN, cuts=5, bound=0.45)
+    open_cuts = replace(PROVEN, unanswered="6 cuts of campaign shelf-3-long-name with unknown outcome")
+    for proofs, left_out in (
+        ((None, None), "cause"),
+        ((few, few), "cause, plausibilities"),
+        ((few, open_cuts), "cause, plausibilities"),
+    ):
+        lines = _shown(compare(pair, proofs), 80)
+        assert len(lines) <= SCREEN_HEIGHT_MAX and max(map(len, lines)) <= 80
+        assert lines[-1].startswith(f"Whole table (25 cells), {left_out}: add --full")
+        assert not any(line.startswith("cause") for line in lines)
+        text = " ".join(" ".join(lines).split())
+        assert "always wins." in text and ("plausibilities differ" in text) == (left_out == "cause")
+        assert sum(
+            line.startswith(("samsung-990-pro-2tb-fir…  ", "kioxia-cd8-3840-second  ")) for line in lines
+        )
+    alike = [pair[0], (pair[1][0], replace(second, facts=OTHER, size_bytes=first.size_bytes))]
+    lines = _shown(compare(alike, (PROVEN, few)), 80)
+    assert "  no loss in 5 cuts; up to 45 % may lose" in lines, "the column is not cut while there is room"
+
+
+def test_the_rates_that_decide_at_the_end_of_a_held_load_have_bars() -> None:
+    """The mean of the load would show another drive ahead than the answer does."""
+    rates = {cell.name: rate for cell, rate in zip(HELD, (9000.0, 900.0), strict=False)}
+    falls = accept_result(HONEST, rates=rates, falls_to=1 / 60, facts=OTHER)
+    lines = _shown(compare([("ssd1", accept_result(HONEST)), ("ssd2", falls)], (PROVEN, PROVEN)), 80)
+    at = lines.index("1 writer, at the end of the held load")
+    assert lines[at + 1].endswith(" 2,000/s, 8.19 MB/s") and lines[at + 2].endswith(" 150/s, 0.614 MB/s")
+    assert lines[at + 1].count("█") > lines[at + 2].count("█")
+    assert "(2,000 against 150 commits/s)" in " ".join(" ".join(lines).split())
+
+
 WIDE = "三星固态硬盘九百九十专业版测试结果一二三四五六七八"
 
 
@@ -112,11 +153,12 @@ def test_a_name_of_wide_characters_fits(width: int) -> None:
     lines = _shown(compare([(WIDE, CONSUMER), (f"{WIDE[::-1]}二", PROTECTED)], (PROVEN, LOST)), width)
     assert [line for line in lines if cell_len(line) > width] == []
     (head,) = (line for line in lines if line.endswith("ratio  cuts"))
-    rows = lines[lines.index(head) + 1 :][:2]
-    cuts = [
-        cell_len(line[: line.rindex(words)]) for line, words in zip(rows, ("proven", "lost"), strict=True)
-    ]
-    assert cuts == [head.index("cuts")] * 2
+    at = lines.index(head) + 1
+    if width > 80:
+        ends = zip(lines[at : at + 2], ("proven", "lost"), strict=True)
+        assert [cell_len(line[: line.rindex(words)]) for line, words in ends] == [head.index("cuts")] * 2
+    else:  # what has no room in its row is whole below it
+        assert lines[at + 2 : at + 3] == ["  lost data in cycle 3 of campaign x"]
     bars = [cell_len(line[: line.index("█")]) for line in lines if "█" in line]
     assert bool(bars) == (width > 80) and len(set(bars)) <= 1
 

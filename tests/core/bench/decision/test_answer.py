@@ -6,17 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from durability.bench.decision.answer import (
-    SUSPICIONS,
-    Candidate,
-    HeldLoad,
-    Speeds,
-    answer,
-    caveat,
-    choice,
-    fading,
-)
+from durability.bench.decision.answer import SUSPICIONS, Candidate, answer, caveat, choice
 from durability.bench.decision.proof import Proof, weightiest_proof
+from durability.bench.decision.speeds import HeldLoad, Speeds, fading
 from durability.bench.intervals import Ratio
 from durability.bench.result_warnings import BrokenOff
 
@@ -257,13 +249,18 @@ def test_what_a_row_says() -> None:
 
 
 def test_a_series_without_answers_keeps_a_drive_from_being_proven() -> None:
-    """59 clean cuts do not hide the 59 whose outcome nobody knows; of another stack they say nothing."""
+    """59 clean cuts do not hide the 59 whose outcome nobody knows, of whatever stack: a loss there would
+    count. Where it would not, since no flush was sent, they say nothing."""
     hung = replace(PROVEN, cuts=0, bound=None, unknown=59, source="campaign hung")
     for order in ([hung, PROVEN], [PROVEN, hung]):
         counts = weightiest_proof(order)
         assert counts is not None and counts.word == "too few cuts"
         assert counts.text == "no loss in 59 cuts, but 59 cuts of campaign hung with unknown outcome"
-    assert weightiest_proof([PROVEN, replace(hung, but="of firmware 1, not 2")]) is PROVEN
+    for but in ("of firmware 1, not 2", "on xfs, not on ext4"):
+        counts = weightiest_proof([PROVEN, replace(hung, but=but)])
+        assert counts is not None and counts.word == "too few cuts"
+        assert counts.text == "no loss in 59 cuts, but 59 cuts of campaign hung with unknown outcome"
+    assert weightiest_proof([PROVEN, replace(hung, but="with nobarrier", withheld=True)]) is PROVEN
     assert weightiest_proof([PROVEN, replace(hung, cut_class="os")]) is PROVEN
 
 
@@ -408,10 +405,10 @@ def _held(first: float, other: float, text: str = HELD) -> HeldLoad:
 
 
 SIXTEEN = Ratio(value=16.0, low=15.0, high=17.0)
-COLLAPSES = Speeds(short=SIXTEEN, held=(_held(2000.0, 150.0),))
+COLLAPSES = Speeds(short=SIXTEEN, held=(_held(2000.0, 150.0),), has_held=True)
+IN_SHORT = "b commits 16 times as fast as a in short rounds"
 BOTH_WAYS = (
-    "b commits 16 times as fast as a in short rounds, but a commits 13 times as fast as b at the end of"
-    f" {HELD}"
+    f"{IN_SHORT}, but a commits 13 times as fast as b at the end of {HELD} (2,000 against 150 commits/s)"
 )
 
 
@@ -422,28 +419,58 @@ def test_a_lead_that_turns_round_under_load_decides_nothing() -> None:
     )
     for first, other, proven, left in ((PROVEN, None, "a", "b"), (None, PROVEN, "b", "a")):
         assert _compared(first, other, COLLAPSES) == (
-            f"Only {proven} is proven, in 59 cuts. {BOTH_WAYS}. {left} has no known cut: cut its power before"
-            " you take it."
+            f"Take {proven} (only it is proven) unless {left} is faster in your load: {BOTH_WAYS}. {left} has"
+            " no known cut: cut its power before you take it."
         )
     assert _compared(None, None, COLLAPSES) == (
         f"Do not choose yet: {BOTH_WAYS}, and neither is proven. Cut the power of both."
     )
-    # One load that turns round is enough, whatever the other does.
-    more = replace(COLLAPSES, held=(_held(2000.0, 4000.0, "30 s of load by 16 writers"), *COLLAPSES.held))
-    assert _compared(PROVEN, PROVEN, more).startswith(f"Choose by your load: {BOTH_WAYS}.")
+
+
+def test_every_lead_in_a_held_load_is_named() -> None:
+    """One load that turns round is enough to leave the choice to the reader. He hears of all that do not."""
+    wide = "30 s of load by 16 writers of 64 KiB"
+    for held, words in (
+        (
+            (_held(2000.0, 6000.0), _held(900.0, 300.0, wide)),
+            f"{IN_SHORT} and 3 times as fast at the end of {HELD} (6,000 against 2,000 commits/s), but a"
+            f" commits 3 times as fast as b at the end of {wide} (900 against 300 commits/s)",
+        ),
+        (
+            (_held(2000.0, 150.0), _held(900.0, 0.0, wide)),
+            f"{BOTH_WAYS} and alone at the end of {wide} (900 against 0 commits/s)",
+        ),
+    ):
+        said = _compared(PROVEN, PROVEN, replace(COLLAPSES, held=held))
+        assert said == f"Choose by your load: {words}. Both are proven, in 59 and 59 cuts."
 
 
 def test_a_lead_that_is_lost_under_load_is_told() -> None:
     """Then nothing speaks for the other one: it is still taken, and one line says how much is left."""
-    for rates, left in (((100.0, 102.0), "1.02"), ((100.0, 90.0), "0.90")):
-        faded = Speeds(short=SIXTEEN, held=(_held(*rates),))
-        assert answer(*PAIR, faded).startswith("Take b: it commits 16 times as fast as a, and both")
-        assert fading(*PAIR, faded) == f"at the end of {HELD}, b commits only {left} times as fast as a"
+    for rates, left, figures in (
+        ((100.0, 102.0), "1.02", "(102 against 100 commits/s)"),
+        ((200.0, 180.0), "0.90", "(200 against 180 commits/s)"),
+    ):
+        faded = Speeds(short=SIXTEEN, held=(_held(*rates),), has_held=True)
+        said = "Take b: it commits 16 times as fast as a in short rounds, and both"
+        assert answer(*PAIR, faded).startswith(said)
+        words = f"times as fast as a {figures}"
+        assert fading("a", "b", faded) == f"at the end of {HELD}, b commits only {left} {words}"
         swapped = Speeds(short=SIXTEEN.inverse(), held=(_held(rates[1], rates[0]),))
-        assert fading(*PAIR, swapped) == f"at the end of {HELD}, a commits only {left} times as fast as b"
+        words = f"times as fast as b {figures}"
+        assert fading("a", "b", swapped) == f"at the end of {HELD}, a commits only {left} {words}"
     for kept in (COLLAPSES, Speeds(short=SIXTEEN, held=(_held(100.0, 300.0),)), Speeds(short=SIXTEEN)):
-        assert fading(*PAIR, kept) == ""
-    assert fading(*PAIR, Speeds(short=ALIKE, held=(_held(100.0, 102.0),))) == ""
+        assert fading("a", "b", kept) == ""
+    assert fading("a", "b", Speeds(short=ALIKE, held=(_held(100.0, 102.0),))) == ""
+
+
+def test_a_lead_that_lasted_is_not_denied() -> None:
+    """Another load says nothing of the one that decides, and a lead in any held load did last."""
+    tie = _held(900.0, 950.0, "30 s of load by 16 writers of 64 KiB")
+    other_load = replace(tie, is_alike=False)
+    assert fading("a", "b", Speeds(short=SIXTEEN, held=(other_load,), has_held=True)) == ""
+    for held in ((_held(2000.0, 29_000.0), other_load), (tie, _held(2000.0, 29_000.0))):
+        assert fading("a", "b", Speeds(short=SIXTEEN, held=held, has_held=True)) == ""
 
 
 def test_a_held_load_decides_where_short_rounds_do_not() -> None:
@@ -452,22 +479,103 @@ def test_a_held_load_decides_where_short_rounds_do_not() -> None:
     for short, more in ((ALIKE, ""), (None, ""), (few, " Measure once more to be sure.")):
         speeds = Speeds(short=short, held=(_held(400.0, 100.0),))
         assert _compared(PROVEN, PROVEN, speeds) == (
-            f"Take a: it commits 4 times as fast as b at the end of {HELD}, and both are proven, in 59 and 59"
-            f" cuts.{more}"
+            f"Take a: it commits 4 times as fast as b at the end of {HELD} (400 against 100 commits/s), and"
+            f" both are proven, in 59 and 59 cuts.{more}"
         )
     assert _compared(PROVEN, PROVEN, Speeds(short=None, held=(_held(100.0, 110.0),))) == (
-        f"Take either: no large difference in speed is shown between a and b at the end of {HELD}, and both"
-        " are proven, in 59 and 59 cuts."
+        f"Take either: no large difference in speed is shown between a and b at the end of {HELD} (110"
+        " against 100 commits/s), and both are proven, in 59 and 59 cuts."
+    )
+
+
+FELL = "held for 30 s, its rate fell to 5 %"
+
+
+def test_a_lead_that_may_not_last_takes_no_drive() -> None:
+    """The rate of the faster drive fell in a load that the other did not hold: nobody knows what the other
+    would have done. The proven one is taken if it is not the faster one."""
+    unsure = Speeds(short=SIXTEEN, has_held=True, fell=("", FELL))
+    same = "Measure both with the same --accept."
+    assert _compared(PROVEN, PROVEN, unsure) == (
+        f"Do not choose yet: {IN_SHORT}, but {FELL}. {same} Both are proven, in 59 and 59 cuts."
+    )
+    assert _compared(None, PROVEN, unsure) == (
+        f"Only b is proven, in 59 cuts. {IN_SHORT}, but {FELL}. {same} a has no known cut: cut its power"
+        " before you take it."
+    )
+    assert _compared(PROVEN, None, unsure) == (
+        f"Take a: it is proven in 59 cuts. {IN_SHORT}, but {FELL}. {same} b has no known cut."
+    )
+    assert _compared(None, None, unsure) == (
+        f"Do not choose yet: {IN_SHORT}, but {FELL}, and neither is proven. Cut the power of both. {same}"
+    )
+    slower_fell = replace(unsure, fell=(FELL, ""))
+    assert _compared(PROVEN, PROVEN, slower_fell) == (
+        "Take b: it commits 16 times as fast as a in short rounds, and both are proven, in 59 and 59 cuts."
+    )
+    three = [Candidate(label=label, proof=PROVEN) for label in "abc"]
+    slow = Speeds(short=SIXTEEN.inverse())
+
+    def between(one: int, other: int) -> Speeds:
+        if {one, other} == {0, 1}:
+            return unsure if one == 0 else replace(unsure, short=SIXTEEN.inverse(), fell=(FELL, ""))
+        if one == other:
+            return Speeds(short=ALIKE)
+        return slow if other == 2 else Speeds(short=SIXTEEN)
+
+    assert choice(three, between) == (
+        "Of all 3, take a or b: they are proven, and whether a lead in speed lasts is not known. A leader's"
+        " rate fell in a load that not all held: measure all with the same --accept."
+    )
+
+
+def test_a_round_without_a_commit_recommends_neither() -> None:
+    """It was measured in both, and there is no ratio. What stopped the commits may stop them again."""
+    hung = Speeds(short=None, silent=(False, True))
+    again = "Measure b again. If it happens again, find out what stopped the commits."
+    for first in (None, FEW, PROVEN):
+        for other in (None, FEW, PROVEN):
+            said = _compared(first, other, hung)
+            assert said == f"Do not choose yet: a round of b had no commit. {again}"
+    assert _compared(PROVEN, PROVEN, replace(hung, silent=(True, True))).startswith(
+        "Do not choose yet: a round of a and a round of b had no commit. Measure a and b again."
+    )
+    assert _compared(PROVEN, LOST, hung).startswith("Do not take b: it lost data")
+    same = [Candidate(label=label, proof=PROVEN, drive=0, serials=("S1",)) for label in ("a", "b")]
+    assert answer(same[0], same[1], hung) == (
+        f"Both results are of one drive (serial S1), and a round of b had no commit. {again}"
+    )
+    three = [Candidate(label=label, proof=PROVEN) for label in "abc"]
+
+    def between(one: int, other: int) -> Speeds:
+        return replace(hung, silent=(one == 1, other == 1)) if 1 in (one, other) else Speeds(short=TWICE)
+
+    assert choice(three, between) == f"Of all 3, do not choose yet: a round of b had no commit. {again}"
+
+
+def test_what_other_clients_say_keeps_a_drive_from_being_proven() -> None:
+    """The loss may be this drive's: the user is asked whose runs count."""
+    doubtful = replace(PROVEN, disputed="1 loss in runs of lab that are left out")
+    assert doubtful.word == "too few cuts"
+    assert doubtful.text == "no loss in 59 cuts, but 1 loss in runs of lab that are left out"
+    assert _answer(PROVEN, doubtful).endswith(
+        f"but b has {doubtful.text}: choose whose runs of it count with `compare --client` before you take"
+        " it."
+    )
+    assert _answer(FEW, doubtful).endswith(
+        f", b has {doubtful.text}. Choose whose runs of b count with `compare --client`."
     )
 
 
 def test_a_drive_that_stops_under_load_is_no_division_by_zero() -> None:
     """It commits nothing in the last third: the other one does, and that is said without a figure."""
     stops = Speeds(short=SIXTEEN, held=(_held(2000.0, 0.0),))
-    assert f"but a commits and b does not at the end of {HELD}." in _compared(PROVEN, PROVEN, stops)
+    assert f"but a commits and b does not at the end of {HELD} (2,000 against 0 commits/s)." in _compared(
+        PROVEN, PROVEN, stops
+    )
     both = Speeds(short=SIXTEEN, held=(_held(0.0, 0.0),))
     assert _compared(PROVEN, PROVEN, both).startswith("Take b: ")
-    assert fading(*PAIR, both) == ""
+    assert fading("a", "b", both) == ""
 
 
 def test_of_three_a_lead_that_turns_round_chooses_none() -> None:
@@ -502,6 +610,9 @@ def test_a_measurement_that_was_broken_off_chooses_no_drive() -> None:
         " log first."
     )
     twice = Speeds(short=TWICE)
+    assert caveat([good, broken], ["x", "x"]) == (
+        "The measurement of b was broken off, so cells may be missing."
+    )
     for first in (good, replace(good, proof=None)):
         assert answer(first, broken, twice) == (
             "Do not choose yet: the measurement of b was broken off by Ctrl-C. Measure b again."

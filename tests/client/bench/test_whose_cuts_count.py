@@ -1,0 +1,184 @@
+"""Whose runs say something of a drive, in `compare`, on its page and beside what is named."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from durability.acceptance.criteria import KINDS
+from durability.acceptance.profile import Criterion
+from durability.bench.decision.proof import Proof
+from durability.bench.hashed_serials import hash_serials
+from durability.bench.result import Result, encode
+from durability.errors import EXIT_OK
+from durability.formats.facts import Drive, Facts
+from durability_client.acceptance.gather import EvidenceWanted, gather
+from durability_client.bench.bench_command import CompareOptions, compare_files
+from durability_client.bench.cut_verdicts import found_verdicts, named_verdicts
+from tests import sample_facts
+from tests.client.bench.test_cut_verdicts import Cut
+from tests.core.bench.results import JUDGED, Device, simulate
+from tests.core.campaign.written_log import said, written_log
+
+pytestmark = pytest.mark.slow
+
+OTHER = "aa" * 8  # the id of a client that nobody gave a name
+CLEAN = Criterion(kind="clean-cuts", limit=59, cut_class="power", required=True, reason="Because.")
+LOG = written_log("c", [[said("durable", run)] for run in range(1, 60)])
+
+
+@pytest.fixture
+async def cut(tmp_path: Path) -> AsyncIterator[Cut]:
+    """A server that is stopped at the end."""
+    server = Cut(tmp_path)
+    yield server
+    await server.end()
+
+
+def _drive(serial: str = "S1", **changes: object) -> Drive:
+    return sample_facts.drive(serial=serial, **changes)
+
+
+def _facts(drive: Drive) -> Facts:
+    facts = sample_facts.facts()
+    return replace(facts, drives=(drive,), host=replace(facts.host, machine_id="shelf"))
+
+
+def _result(serial: str = "S1") -> Result:
+    return hash_serials(simulate(Device(), cells=JUDGED[:4], facts=_facts(_drive(serial))))
+
+
+def _text(proof: Proof | None) -> str:
+    return "" if proof is None else proof.text
+
+
+@pytest.mark.parametrize(("verdict", "what"), [("loss", "1 loss"), ("", "1 cut with unknown outcome")])
+async def test_what_a_client_whose_runs_do_not_count_knows_keeps_a_drive_from_being_proven(
+    cut: Cut, tmp_path: Path, verdict: str, what: str
+) -> None:
+    """A campaign cut the drive 59 times. Its client has another run on it, and another client has one: nobody
+    knows whose is whose, so none counts, and the drive is not proven. The user may choose. `compare`, with
+    and without a name, and the page say the same."""
+    cut.clients = {61: OTHER}
+    drives = [*[(_drive(), "durable")] * 59, (_drive(wwid="naa.1"), verdict), (_drive(), "durable")]
+    endpoint = await cut.begin(drives, LOG)
+    cut.change("UPDATE clients SET name = 'lab'")
+    text = f"no loss in 59 cuts, but {what} in runs of lab that are left out"
+    for found in (
+        await found_verdicts(endpoint, [_result()]),
+        await named_verdicts(endpoint, ["c"], [_result()]),
+    ):
+        assert _text(found.proofs[0]) == text
+        (note,) = found.notes
+        assert note.endswith("and none of them count; choose with --client NAME")
+    for client, told in (
+        ("lab", "lost data" if verdict else "no loss in 59 cuts, but 1 cut of run"),
+        (OTHER, "proven"),
+    ):
+        for found in (
+            await found_verdicts(endpoint, [_result()], [client]),
+            await named_verdicts(endpoint, ["c"], [_result()], [client]),
+        ):
+            assert _text(found.proofs[0]).startswith(told)
+    await cut.end()
+    assert cut.page_of(_result(), _result("S2")).tiles[0].cuts == text
+
+
+async def test_the_runs_of_the_machine_that_a_campaign_cut_count(cut: Cut, tmp_path: Path) -> None:
+    """Another client has a run on the drive. The loss of the machine's own run counts all the same, as for
+    `accept`, on the screen, by name and on the page."""
+    cut.clients = {61: OTHER}
+    drives = [*[(_drive(), "durable")] * 59, (_drive(wwid="naa.1"), "loss"), (_drive(), "durable")]
+    endpoint = await cut.begin(drives, LOG)
+    cut.change("UPDATE clients SET name = 'b'")  # the machine of the campaign
+    lost = f"lost data in run {60:016x}"
+    for found in (
+        await found_verdicts(endpoint, [_result()]),
+        await named_verdicts(endpoint, ["c"], [_result()]),
+    ):
+        assert _text(found.proofs[0]) == lost
+        assert found.notes[0].endswith("are left out; choose with --client NAME")
+    path = tmp_path / "a.json"
+    path.write_bytes(encode(_result()))
+    (evidence,) = await gather(
+        endpoint, EvidenceWanted(campaigns=("c",), results=(str(path),), drive=""), lambda _: None
+    )
+    assert KINDS["clean-cuts"].look(evidence, CLEAN).word == "refuse"
+    await cut.end()
+    assert cut.page_of(_result(), _result("S2")).tiles[0].cuts == lost
+
+
+async def test_an_only_client_counts_whatever_machine_a_campaign_cut(cut: Cut) -> None:
+    """Nobody else claims the drive."""
+    endpoint = await cut.begin([*[(_drive(), "durable")] * 59, (_drive(wwid="naa.1"), "loss")], LOG)
+    cut.change("UPDATE clients SET name = 'lab'")
+    for found in (
+        await found_verdicts(endpoint, [_result()]),
+        await named_verdicts(endpoint, ["c"], [_result()]),
+    ):
+        assert _text(found.proofs[0]) == f"lost data in run {60:016x}" and found.notes == ()
+
+
+async def test_compare_takes_a_client_beside_what_is_named(cut: Cut, tmp_path: Path) -> None:
+    """The answer takes no drive until the user says whose runs count."""
+    cut.clients = {61: OTHER}
+    drives = [*[(_drive(), "durable")] * 59, (_drive(wwid="naa.1"), "loss"), (_drive(), "durable")]
+    endpoint = await cut.begin(drives, LOG)
+    cut.change("UPDATE clients SET name = 'lab'")
+    paths = (tmp_path / "a.json", tmp_path / "b.json")
+    for path, serial in zip(paths, ("S1", "S2"), strict=True):
+        path.write_bytes(encode(_result(serial)))
+    for clients, answer in (
+        ((), "answer Do not choose yet: "),
+        (("lab",), "answer Do not take a: it lost data in run"),
+        ((OTHER,), "answer Take a: it is proven in 59 cuts"),
+    ):
+        options = CompareOptions(paths=paths, verdicts_of=("c",), clients=clients, endpoint=endpoint)
+        out = io.StringIO()
+        assert await asyncio.to_thread(compare_files, options, out, io.StringIO()) == EXIT_OK
+        assert " ".join(out.getvalue().split()).startswith(answer)
+
+
+async def test_a_campaign_reduces_the_count_of_what_is_named(cut: Cut) -> None:
+    """Its agent was gone before cut 60, so that run speaks against nothing: one cut of another run is left,
+    whether the campaign is named, or is found, or a run of its series is named."""
+    stopped = replace(said("nothing", 60), cause="agent", text="its run ended before the cut")
+    log = written_log("c", [*[[said("durable", run)] for run in range(1, 60)], [stopped]])
+    endpoint = await cut.begin([*[(_drive(), "durable")] * 59, (_drive(), ""), (_drive(), "")], log)
+    text = f"no loss in 59 cuts, but 1 cut of run {61:016x} with unknown outcome"
+    assert _text((await found_verdicts(endpoint, [_result()])).proofs[0]) == text
+    assert _text((await named_verdicts(endpoint, ["c"], [_result()])).proofs[0]) == text
+    named = await named_verdicts(endpoint, [f"{61:016x}"], [_result()])
+    assert _text(named.proofs[0]) == "no loss in 1 cut, 1 other with unknown outcome"
+
+
+@pytest.mark.parametrize("changes", [{"type": "xfs", "options": "rw"}, {"options": "rw,nobarrier"}])
+async def test_an_unverified_run_on_another_file_system_voids_the_proof(
+    cut: Cut, tmp_path: Path, changes: dict[str, str]
+) -> None:
+    """It may have lost data, which would count. `compare` and `accept` agree. Where no flush was sent, its
+    loss would say nothing, and neither does it."""
+    other = replace(_facts(_drive()), file_system=sample_facts.file_system(**changes))
+    endpoint = await cut.begin([*[(_drive(), "durable")] * 59, (other, "")], LOG)
+    cut.change("UPDATE clients SET name = 'b'")  # the machine of the campaign, for `accept`
+    counts = "type" in changes
+    unknown = f"1 cut of run {60:016x} with unknown outcome"
+    text = f"no loss in 59 cuts, but {unknown}" if counts else "proven in 59 cuts"
+    for found in (
+        await found_verdicts(endpoint, [_result()]),
+        await named_verdicts(endpoint, ["c"], [_result()]),
+    ):
+        assert _text(found.proofs[0]) == text
+    path = tmp_path / "a.json"
+    path.write_bytes(encode(_result()))
+    for campaigns in ((), ("c",)):
+        wanted = EvidenceWanted(campaigns=campaigns, results=(str(path),), drive="")
+        (evidence,) = await gather(endpoint, wanted, lambda _: None)
+        assert KINDS["clean-cuts"].look(evidence, CLEAN).word == ("not shown" if counts else "pass")
+    await cut.end()
+    assert cut.page_of(_result(), _result("S2")).tiles[0].cuts == text
