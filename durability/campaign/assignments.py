@@ -142,10 +142,11 @@ def _task(state: CampaignState, machine: str, kind: TaskKind, number: int) -> Ta
 
 
 def _arm(state: CampaignState, drive: DriveUnderTest, kind: TaskKind) -> Arm | None:
-    """What runs on a drive. In the check of a file system of the user's an arm that it may not be fit for."""
+    """What runs on a drive. In the check of a file system of the user's an arm that it may not be fit for;
+    once a cut was made the settings stay, and such an arm's runs say themselves that they do not begin."""
     if kind == "run" and state.cycle is not None:
         return arm_of(state.plan, state.cycle.began.cycle)
-    if kind == "examine" and drive.target:
+    if kind == "examine" and drive.target and not state.has_cut:
         return next((arm for arm in state.plan.arms if WORKLOADS[arm.workload].needs_file), None)
     return None
 

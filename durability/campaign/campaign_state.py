@@ -115,8 +115,8 @@ class CampaignState:
         self.left: dict[str, str] = {}
         self.conditions: dict[str, Condition] = {}  # of each drive, as the check found it
         self.boots: dict[str, set[str]] = {}  # the boot ids of each machine, so far
-        self.unjudged: dict[str, UnjudgedRun] = {}  # by drive: its newest run, if that has no verdict
-        self.looked: frozenset[tuple[str, str]] = frozenset()  # drives of these, with their run at that time
+        self.unjudged: dict[str, UnjudgedRun] = {}  # by drive: its newest run, if a verdict on it is due
+        self.looked: frozenset[tuple[str, str]] = frozenset()  # drives of these, as `_with_run` had them then
         self.lost: dict[str, int] = {}  # by drive, the cycle of the loss that was known first
         self.stays_off = ""  # why the power did not come back in the last cycle
         self.resumed = 0  # how many cycles were over when it was resumed last
@@ -220,8 +220,9 @@ class CampaignState:
         return JudgedLate(cycle=known.cycle, judged=judged)
 
     def unjudged_to_look_up(self, drives: Iterable[str]) -> dict[str, str]:
-        """The unjudged runs of `drives`, by drive, that are to be looked up: once before the drive's run of
-        this cycle is heard of, and once after that, since agents have them verified first."""
+        """The unjudged runs of `drives`, by drive, that are to be looked up: once before the drive's part of
+        a cycle, since people may have verified them; once it is over without a run, and once its run is heard
+        of, since agents have them verified first."""
         return {
             drive: self.unjudged[drive].run
             for drive in drives
@@ -229,7 +230,12 @@ class CampaignState:
         }
 
     def _with_run(self, drive: str) -> tuple[str, str]:
-        return drive, self.cycle.runs.get(drive, "") if self.cycle is not None else ""
+        """A drive, and how far its part of this cycle is: its run, or "over" without one, or ""."""
+        if self.cycle is None:
+            return drive, ""
+        status = self.cycle.status(drive, self.cycle.number)
+        is_over = status is not None and status.state != "working"
+        return drive, self.cycle.runs.get(drive, "") or ("over" if is_over else "")
 
     def judged_cycles(self, drive: str) -> int:
         """How many cycles said something of a drive."""
@@ -298,7 +304,7 @@ class CampaignState:
     def _begin_cycle(self, entry: Entry, cycle: CycleBegan) -> None:
         if not cycle.cycle:
             self._begin_check()
-        self.looked = frozenset()
+        self.looked = frozenset(one for one in self.looked if not one[1])
         self.cycle = CycleState(
             began=cycle,
             number=entry.number,
@@ -336,7 +342,7 @@ class CampaignState:
                 began=cycle.began,
                 drives=over.drives,
                 judged=dict(cycle.judged),
-                statuses={**newest, **cycle.verified},
+                statuses=_with_repairs(cycle, {**newest, **cycle.verified}),
                 wall=entry.wall,
                 cut=cut,
                 back=frozenset(drive for drive in cycle.began.drives if self._is_back(cycle, drive)),
@@ -352,21 +358,21 @@ class CampaignState:
         self._keep_unjudged(cycle, over)
 
     def _keep_unjudged(self, cycle: CycleState, over: CycleEnded) -> None:
-        """A drive that was away for a cycle still has the run of the one before. Those of all that took part
-        were looked up just now."""
+        """A drive that was away for a cycle still has the run of the one before. No verdict can come of a run
+        that the server does not know as armed. Those of this cycle were looked up just now."""
         runs = {one.drive: one for one in over.drives if one.run}
         self.unjudged = {drive: known for drive, known in self.unjudged.items() if drive not in runs}
         for drive, one in runs.items():
             judged = cycle.judged.get(drive)
-            if one.word == "nothing" and not (judged is not None and judged.verdict):
+            if one.word == "nothing" and (judged is None or _is_due(judged)):
                 self.unjudged[drive] = UnjudgedRun(cycle=over.cycle, run=one.run)
-        self.looked = frozenset(self._with_run(one.drive) for one in over.drives)
+        self.looked = frozenset(self._with_run(drive) for drive in runs)
 
     def _judge_late(self, _: Entry, late: JudgedLate) -> None:
         """Other verdicts than a loss change nothing any more: the drive did not come back in time."""
         drive = late.judged.drive
         self.looked |= {self._with_run(drive)}
-        if late.judged.verdict:
+        if not _is_due(late.judged):
             self.unjudged = {other: known for other, known in self.unjudged.items() if other != drive}
         if late.judged.verdict == "loss":
             self.cycles = [
@@ -435,6 +441,10 @@ class CampaignState:
         self.state, self.reason, self.asked = "ended", ended.reason, None
 
     def _see(self, entry: Entry, seen: MachineSeen) -> None:
+        """An agent that begins anew may have had an earlier run verified before."""
+        if self.cycle is not None and self.cycle.phase == "run":
+            mine = {drive.name for drive in self.plan.drives_of(seen.machine)}
+            self.looked = frozenset(one for one in self.looked if one[0] not in mine)
         self.strangers.pop(seen.machine, None)
         self.machines[seen.machine] = seen
         self.seen[seen.machine] = entry
@@ -477,6 +487,18 @@ _CHANGES: dict[type, Callable[[CampaignState, Entry, Any], None]] = {
     PowerCameBack: CampaignState._come_back,
     DriveReported: CampaignState._report,
 }
+
+
+def _is_due(judged: Judged) -> bool:
+    """Whether a verdict may still come."""
+    return judged.armed and not judged.verdict
+
+
+def _with_repairs(cycle: CycleState, statuses: dict[str, DriveStatus]) -> dict[str, DriveStatus]:
+    """The statuses, with the repairs that were seen before the run of the cycle began."""
+    begun = ((drive, cycle.status(drive, cycle.number)) for drive in statuses)
+    repaired = [drive for drive, status in begun if status is not None and status.repaired]
+    return {**statuses, **{drive: replace(statuses[drive], repaired=True) for drive in repaired}}
 
 
 def _holds(since: str, wall: str) -> bool:

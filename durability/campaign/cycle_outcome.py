@@ -65,7 +65,7 @@ def _drive_cycle(state: CampaignState, cycle: CycleState, drive: str) -> DriveCy
     if why_not is not None:
         return says("nothing", *why_not)
     if judged is not None and judged.verdict:
-        word, cause, text = _ended_early(cycle, judged) or _pass(state, arm, judged)
+        word, cause, text = _ended_early(cycle, arm, judged) or _pass(state, arm, judged)
     elif arm.moment == "prefill" and status is not None and status.state == "done":
         word, cause, text = "kept", None, ""
     else:
@@ -165,14 +165,14 @@ def _counted(before: Condition | None, after: Condition | None) -> bool | None:
     return now > then
 
 
-def _ended_early(cycle: CycleState, judged: Judged) -> tuple[OutcomeWord, Cause, str] | None:
+def _ended_early(cycle: CycleState, arm: Arm, judged: Judged) -> tuple[OutcomeWord, Cause, str] | None:
     """Word, cause and text where the run was over before the power went, though other drives' were not; None
     where it was not, or where its verdict has other reasons too."""
     if not cycle.ended_before_cut(judged.drive):
         return None
     if judged.target_error:
         return "nothing", "drive", _failed_under_load(judged)
-    if not set(judged.reasons) <= _OF_THE_CUT:
+    if not set(judged.reasons) <= _of_the_cut(arm):
         return None
     status = cycle.status(judged.drive, cycle.number)
     why = f": {status.text}" if status is not None and status.text else ""
@@ -221,13 +221,18 @@ def _left_out(arm: Arm, judged: Judged, reasons: set[str], subject: CutSubject) 
         return "not-armed", "the target had been filled before the power went"
     if arm.moment == "load" and judged.other_clock and reasons == {"nothing-at-risk"}:
         return "agent", _AT_ANOTHER_SERVER
-    of_the_cut = _OF_THE_CUT | {"not-armed"} if arm.moment == "prefill" else _OF_THE_CUT
+    of_the_cut = _of_the_cut(arm)
     at_work = arm.moment != "shutdown" and subject == "machine"
     for code, text in _ENDED_BEFORE.items():
         of_this_cut = at_work or code == "session-server-down"
         if code in reasons and of_this_cut and reasons <= of_the_cut:
             return "agent", text
     return None
+
+
+def _of_the_cut(arm: Arm) -> frozenset[str]:
+    """Reasons that tell of the cut alone; a run that is cut in its prefill is never armed."""
+    return _OF_THE_CUT | {"not-armed"} if arm.moment == "prefill" else _OF_THE_CUT
 
 
 def _not_armed(cycle: CycleState, drive: str) -> tuple[Cause, str]:

@@ -441,7 +441,9 @@ class CycleState:
         self._begin_off(entry)
 
     def _judged(self, _: Entry, judged: Judged) -> None:
-        self.judged[judged.drive] = judged
+        """One on an earlier run of the drive, which came too late, says nothing of this cycle."""
+        if self.runs.get(judged.drive) == judged.run:
+            self.judged[judged.drive] = judged
 
 
 def _began_before(entry: Entry, seen: MachineSeen, off: Entry | None) -> bool:

@@ -198,7 +198,8 @@ class Judged:
     """The verdict on a drive's run, as the server has it, "" if it has none. `reasons`: its codes. Commit
     latencies in microseconds, None where the run said none. `target_error`: the I/O error that ended the run,
     "" for none. `other_clock`: the run's server had another clock than the log of the switches, so nothing is
-    known to be at risk."""
+    known to be at risk. `armed`: whether the server knows the run as armed, also where it cannot tell; of one
+    that was not, nothing was acknowledged, so nothing can be lost."""
 
     drive: Text
     run: Text
@@ -210,6 +211,7 @@ class Judged:
     commit_p99_us: Finite | None
     target_error: Text = ""
     other_clock: Flag = False
+    armed: Flag = True
     kind: Literal["judged"] = "judged"
 
 

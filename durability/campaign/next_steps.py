@@ -25,6 +25,7 @@ from durability.campaign.log_entries import (
     Cause,
     Checked,
     CutDue,
+    CycleBegan,
     CycleEnded,
     DriveLeft,
     Ended,
@@ -123,11 +124,18 @@ def next_steps(state: CampaignState, moment: ServerTime) -> list[Step]:
 
 
 def _between(state: CampaignState) -> list[Step]:
-    """A drive leaves, and a campaign ends, only after another look for the verdict on a last run without."""
-    happening = between_cycles(state)
-    over = list(state.unjudged) if isinstance(happening, Ended) else []
-    leaving = [happening.drive] if isinstance(happening, DriveLeft) else over
-    return _late_look_ups(state, leaving) or [Note(happening)]
+    """A cycle begins, a drive leaves, and a campaign ends, only after another look for the verdict on a last
+    run without: people may have verified it, and erased the drive after that."""
+    match happening := between_cycles(state):
+        case CycleBegan(drives=drives):
+            named = list(drives)
+        case DriveLeft(drive=drive):
+            named = [drive]
+        case Ended():
+            named = list(state.unjudged)
+        case _:
+            named = []
+    return _late_look_ups(state, named) or [Note(happening)]
 
 
 # The phases.
@@ -152,9 +160,9 @@ def _examine(state: CampaignState, cycle: CycleState, moment: ServerTime) -> lis
 
 
 def _run(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
-    statuses = _statuses(cycle, cycle.number)
-    if look_ups := _late_look_ups(state, statuses):  # agents have such runs verified before the next ones
+    if look_ups := _late_look_ups(state, cycle.began.drives):  # agents, or people in a pause, may verify them
         return look_ups
+    statuses = _statuses(cycle, cycle.number)
     late = _late(state, cycle, moment)
     if (no_cut := _no_cut(state, cycle, late)) is not None:
         return _give_up(*no_cut)

@@ -66,13 +66,14 @@ class Task:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveTask:
     """A drive's part of a task. `arm`: what to run, None where nothing runs; in `examine` of a `drive.target`
-    one that needs a file system which keeps names, None where none does. `run`: the run to verify, 16 hex
-    digits, "" for none; in `run` an earlier one that has no verdict, which the new one would overwrite; in
-    `release` that whose files on `drive.target` are to be removed, which is for the server to say, since it
-    has the verdict. `serial`: of the drive as it was examined first, "" before
-    that or if it has none. `fresh`: what the drive holds may go: a file system is to be made before the run,
-    or else its signatures are erased and the run begins with --force. `cut_class`: what `verify` is to
-    require. `label`: of the run. `examined`: what the drive was when it was examined first, None before that.
+    one that needs a file system which keeps names, None where none does, and in a check after a cut. `run`:
+    the run to verify, 16 hex digits, "" for none; in `run` an earlier one that has no verdict as far as the
+    log tells, which the new one would overwrite; in `release` that whose files on `drive.target` are to be
+    removed, which is for the server to say, since it has the verdict. `serial`: of the drive as it was
+    examined first, "" before that or if it has none. `fresh`: what the drive holds may go: a file system is
+    to be made before the run, or else its signatures are erased and the run begins with --force. `cut_class`:
+    what `verify` is to require. `label`: of the run. `examined`: what the drive was when it was examined
+    first, None before that.
     `again`: an earlier run of the campaign was begun on it, so it carries what that left."""
 
     drive: DriveUnderTest

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
@@ -160,24 +161,22 @@ class DriveWork:
         await self._leave(work)
         found = await self._find(work, hold=True)
         drives.check_size(found, drive)
-        contents = await self._erasable(found)
+        await self._erasable(found)  # whoever looks at a new device is waited for
         work.condition = await in_thread(partial(condition_of, found, ready_s=None))
         work.say()
-        await in_thread(partial(same_drive.check_before_writing, task, mine, found, work.condition, contents))
-        if earlier := await self._verify_earlier(work, found):
-            contents = await self._erasable(found)  # that may have taken hours
-            await in_thread(
-                partial(same_drive.check_before_writing, task, mine, found, work.condition, contents)
-            )
+        await self._check_writable(work, found)
+        earlier = await self._verify_earlier(work, found)
+        if mine.run or mine.fresh:  # to ask the server alone may have taken hours
+            await self._check_writable(work, found)
         target = await self._make_target(work, found)
         if drive.is_raw and mine.fresh:
-            mine = same_drive.erased(mine, await self._erasable(found))
+            work.mine = mine = same_drive.erased(mine, await self._erasable(found))
         work.say(text=earlier)
         write_mark(mark, {"before": await self._last_run(work)})
         command = own_command("run", str(target), *self._setting.options, *run_options(mine))
         self._run_on = found
         tries_left = {True: STORE_TRIES, False: TRIES}  # by whether the server could not store
-        verified = bool(earlier)
+        verified = False
         while True:
             self._run = run = await RunChild.start(self._children, *command)
             if await self._watch_run(work, run, mark):
@@ -188,16 +187,13 @@ class DriveWork:
                 break
             work.say(text=run.said)
             if run.has_said(_UNVERIFIED) and not verified:
-                await self._verify_refused(work)
+                await self._verify_refused(work, found)
                 verified = True
             else:
                 await asyncio.sleep(BETWEEN_TRIES_S)
                 await self._setting.online.wait()
             if drive.is_raw:  # the server may have been away for a week, and the drive be put to use since
-                contents = await self._erasable(found)
-                await in_thread(
-                    partial(same_drive.check_before_writing, task, mine, found, work.condition, contents)
-                )
+                await self._check_writable(work, found)
         # A cut of the other drives may be this one's too: a mount would keep it from coming back.
         await self._dismount(self._setting.places.mount_point(task, mine))
         raise DriveError(_not_begun(run), run.said or f"run ended with exit code {run.exit_code}")
@@ -402,6 +398,14 @@ class DriveWork:
                     raise
             await asyncio.sleep(1.0)
 
+    async def _check_writable(self, work: TaskPart, found: FoundDrive) -> None:
+        """Look at what the drive holds now, before it is written to. Raises DriveError."""
+        contents, condition = await self._erasable(found), work.condition
+        assert condition is not None
+        await in_thread(
+            partial(same_drive.check_before_writing, work.task, work.mine, found, condition, contents)
+        )
+
     async def _last_run(self, work: TaskPart) -> str:
         """The run that was begun on the target last, "" for none and for a drive that does not answer."""
         with suppress(TimeoutError):
@@ -465,7 +469,7 @@ class DriveWork:
         with closing(await opening) as log:
             write_mark(mark, known := {"damage": "", **known, "log": log.first})
             work.say(text="mounting")
-            took_s = await self._mount_or_judge(work, found)
+            took_s = await self._mount_or_judge(work, found, work.mine.run)
             if took_s is None:
                 return
             self._unpin()
@@ -481,58 +485,85 @@ class DriveWork:
 
     async def _verify_earlier(self, work: TaskPart, found: FoundDrive) -> str:
         """Have the campaign's last run on the drive verified if it has no verdict, since the next one would
-        overwrite its evidence. The server names that run. One of which it has not heard from this agent is
-        found where all is to be made anew; else the server refuses another one over it. What was verified,
-        in words, "" for nothing. Raises DriveError without a verdict."""
+        overwrite its evidence. The server names that run; people may have verified it since, and erased the
+        drive. One of which it has not heard from this agent is looked for where all is to be made anew; else
+        the server refuses another one over it. What was verified, in words, "" for nothing. Raises DriveError
+        without a verdict."""
         task, mine, device = work.task, work.mine, found.device
-        if not (mine.run or mine.fresh):
+        named = mine.run if mine.run and await self._verify_child.is_due(work, mine.run) else ""
+        if not (named or mine.fresh):
             return ""
         if device is None or not work.drive.file_system:
-            return await self._verify_last(work)
-        if not await in_thread(partial(same_drive.holds_own, task, mine, device)):
-            if not mine.run:
-                return ""
-            command = verify_device_line(work.drive.device, mine.run)
-            raise DriveError(  # to judge that is for people, who may have erased the drive
-                "not-verified",
-                f"run {mine.run} has no verdict, and no file system of this campaign is recognised on"
-                f" {device}. If nobody erased that, type {command}; else begin another campaign",
-            )
-        try:
-            if not mine.run:
-                await self._mount(work, found)
-            elif await self._mount_or_judge(work, found) is None:
-                raise DriveError("unmountable", f"{device} does not mount; run {mine.run} has its verdict")
-            return await self._verify_last(work)
-        except NotMountedError:  # so nothing tells of a run
+            return await self._verify_last(work, found, named)
+        if await in_thread(partial(same_drive.holds_own, task, mine, device)):
+            return await self._verify_earlier_mounted(work, found, named)
+        if not named:
             return ""
-        finally:
-            await self._dismount(self._setting.places.mount_point(task, mine))
+        command = verify_device_line(work.drive.device, named)
+        raise _not_there(named, f"no file system of this campaign is recognised on {device}", command)
 
-    async def _verify_refused(self, work: TaskPart) -> None:
+    async def _verify_earlier_mounted(self, work: TaskPart, found: FoundDrive, named: str) -> str:
+        """`_verify_earlier` of a file system that this campaign made."""
+        kind, run = work.drive.file_system, named
+        assert kind
+        try:
+            with closing(await in_thread(KernelLog, discard=KernelLog.close)) as log:
+                if not run:
+                    try:
+                        await self._mount(work, found)
+                    except NotMountedError:  # nothing on it tells of a run, but the server may
+                        run = await self._verify_child.due_on(work, self._target(work))
+                        if not run:
+                            return ""
+                if run and await self._mount_or_judge(work, found, run) is None:
+                    if not work.mine.fresh:
+                        raise DriveError(
+                            "unmountable", f"{found.device} does not mount; run {run} has its verdict"
+                        )
+                    exit_code = work.status.exit_code
+                    work.say(exit_code=None, trouble="")
+                    return _verified_first(run, exit_code)
+                said = await self._verify_last(work, found, run)
+                counted = file_systems.error_count(kind, found.name)
+                damage = await _damage(log, found) or (f"it counts {counted} errors" if counted else "")
+                if not damage or work.mine.fresh:
+                    return said
+                work.say(repaired=True)
+                return f"{said}; its file system had to be repaired: {shortened(damage)}"
+        finally:
+            await self._dismount(self._setting.places.mount_point(work.task, work.mine))
+
+    async def _verify_refused(self, work: TaskPart, found: FoundDrive) -> None:
         """Have the run verified over which the server lets no other one begin: the machine restarted before
         the server had heard of it from this agent. Raises DriveError without a verdict."""
         try:
-            work.say(text=await self._verify_last(work))
+            work.say(text=await self._verify_last(work, found))
         except (DriveError, ProgramError):  # a mount would keep a drive that is cut from coming back
             await self._dismount(self._setting.places.mount_point(work.task, work.mine))
             raise
 
-    async def _verify_last(self, work: TaskPart) -> str:
-        """Have the run verified that the task names, or else that on the target if it is the campaign's and
-        has no verdict. One that somebody began by hand is left to them, who may attest a cut. What was
-        verified, in words. Raises DriveError without a verdict."""
-        run = work.mine.run or await self._last_run(work)
-        if not run or not (work.mine.run or await self._verify_child.is_due(work, run)):
+    async def _verify_last(self, work: TaskPart, found: FoundDrive, named: str = "") -> str:
+        """Have the run `named` verified, which is due, or else that on the target if it is. One that somebody
+        began by hand is left to them, who may attest a cut. What was verified, in words. Raises DriveError
+        without a verdict."""
+        run = named or await self._last_run(work)
+        if not run or not (named or await self._verify_child.is_due(work, run)):
             return ""
-        exit_code = await self._verify_child.judge(work, self._target(work), run)
+        target = self._target(work)
+        if not work.drive.file_system:  # the owner may have put it to use, and the server been away for hours
+            await self._check_writable(work, found)
+            if await self._last_run(work) != run:
+                weaker = f" --require-cut {work.mine.cut_class}" if work.mine.cut_class != "power" else ""
+                command = f"`durability verify {shlex.quote(str(target))} --run {run}{weaker}`"
+                raise _not_there(run, f"it is not recognised on {target}", command)
+        exit_code = await self._verify_child.judge(work, target, run)
         work.say(exit_code=None)
-        return f"first verified run {run}, which had no verdict: {VERDICTS[exit_code]}"
+        return _verified_first(run, exit_code)
 
-    async def _mount_or_judge(self, work: TaskPart, found: FoundDrive) -> float | None:
+    async def _mount_or_judge(self, work: TaskPart, found: FoundDrive, run: str) -> float | None:
         """How long the mount took; None if the file system does not mount and the run was judged without.
         If verify can mount it, it is tried again. Raises DriveError."""
-        run, why, said = work.mine.run, "", ""
+        why, said = "", ""
         for _ in range(TRIES):
             try:
                 return await self._mount(work, found)
@@ -547,6 +578,8 @@ class DriveWork:
             if exit_code in VERDICTS:
                 work.say(trouble="unmountable")
                 return None
+            if not await self._verify_child.is_due(work, run):  # as of one that was never armed
+                raise DriveError("unmountable", f"{why}; no verdict on run {run} is due")
             await asyncio.sleep(BETWEEN_TRIES_S)
             await self._setting.online.wait()
         # Not "unmountable": that would have the file system made anew, and the run is not judged yet.
@@ -564,6 +597,19 @@ def _check_names(mine: DriveTask) -> None:
             f" So arm {mine.arm.name} (workload {mine.arm.workload}) proves nothing there: use another file"
             ' system, or give only [[arm]] tables with workload = "overwrite"',
         )
+
+
+def _not_there(run: str, why: str, command: str) -> DriveError:
+    """What is for people to judge: the drive has lost the run, or they have erased it."""
+    return DriveError(
+        "not-verified",
+        f"run {run} has no verdict, and {why}. If nobody erased that, type {command}; else begin another"
+        " campaign",
+    )
+
+
+def _verified_first(run: str, exit_code: int | None) -> str:
+    return f"first verified run {run}, which had no verdict: {VERDICTS[exit_code or 0]}"
 
 
 def _not_begun(run: RunChild) -> Trouble:

@@ -33,6 +33,7 @@ BETWEEN_TRIES_S = 3.0
 STORE_TRIES = 600  # of what the server does not store, since its disk is full for a while
 _BY_SIGNAL = 128  # the exit code of a program that a signal ended is greater
 _SHOW_S = 30.0
+_LISTED_MAX = 1000  # of the newest runs, among which one of this machine's last boot is
 _VERIFY_S = 7 * 86_400.0
 _NO_SUCH_RUN = "knows of no run"  # in the server's words
 _NO_VERDICT_LEFT = f"{NOT_STORED} (quota)"  # which no other try changes
@@ -200,15 +201,38 @@ class Verify:
             done = await self._children.run(*command, timeout_s=_SHOW_S)
             with suppress(ValueError, KeyError):
                 case = json.loads(done.output)["case"]
-                campaign = str(case["label"]).rpartition(" ")[0]
-                is_ours = campaign == work.mine.label.rpartition(" ")[0]
-                return is_ours and case["armed"] is not None and not case["verdicts"]
-            if _NO_SUCH_RUN in done.errors:  # it is of another server
-                return False
+                return _is_ours(work, case["label"]) and case["armed"] is not None and not case["verdicts"]
+            if _NO_SUCH_RUN in done.errors:  # it is of another server; verify says that of one that is named
+                return run == work.mine.run
             work.say(text=done.said)
             await self._wait()
         raise DriveError("agent", f"the server does not say whether run {run} has a verdict: {done.said}")
 
+    async def due_on(self, work: TaskPart, target: Path) -> str:
+        """The campaign's run that was armed last on `target`, by its path, if that is due; "" if not. Raises
+        DriveError if the server does not say."""
+        command = own_command("runs", "--all", "--limit", str(_LISTED_MAX), *self._options, "--json")
+        for _ in range(TRIES):
+            done = await self._children.run(*command, timeout_s=_SHOW_S)
+            with suppress(ValueError, KeyError):
+                rows = [
+                    (str(row["run"]), bool(row["verdict"]))
+                    for row in json.loads(done.output)["runs"]
+                    if row["path"] == str(target) and _is_ours(work, row["label"])
+                ]
+                for run, is_judged in rows:
+                    if is_judged or await self.is_due(work, run):
+                        return "" if is_judged else run
+                return ""
+            work.say(text=done.said)
+            await self._wait()
+        raise DriveError("agent", f"the server does not say which runs it has: {done.said}")
+
     async def _wait(self) -> None:
         await asyncio.sleep(BETWEEN_TRIES_S)
         await self._online.wait()
+
+
+def _is_ours(work: TaskPart, label: object) -> bool:
+    """Whether a run is of the task's campaign: its label is the campaign's name and the number of a cycle."""
+    return str(label).rpartition(" ")[0] == work.mine.label.rpartition(" ")[0]

@@ -255,6 +255,8 @@ class PlayedMachine:
         self.tell()
 
     def _arm(self, drive: str, run: str) -> None:
+        if self._statuses[drive].state != "working":  # the drive went meanwhile, and the run with it
+            return
         condition = self._drives.condition(drive)
         if condition is None:
             self._say(drive, "failed", trouble="not-begun", text="the drive is gone")

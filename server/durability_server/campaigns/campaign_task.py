@@ -151,8 +151,9 @@ class CampaignTask:
                     await self._note(happening, state, state.number)
                     return
                 case LookUp(drive=drive, run=run):
+                    after = state.number  # what comes meanwhile may make it the verdict of another cycle
                     judged = await self._judged(drive, run)
-                    await self._note(state.verdict_entry(judged), state, state.number)
+                    await self._note(state.verdict_entry(judged), state, after)
                     return
                 case WhenStill(runs=runs, happening=happening):
                     if await self._are_still(runs):
@@ -241,6 +242,7 @@ class CampaignTask:
             at_risk_ms1000=past.at_risk_ms1000 if past is not None else 0,
             target_error=case.target_error.text if case is not None and case.target_error is not None else "",
             other_clock=case is not None and case.off_by_another_clock,
+            armed=case is None or case.armed is not None,
             commit_p50_us=percentile_us(statistics, 50),
             commit_p99_us=percentile_us(statistics, 99),
         )

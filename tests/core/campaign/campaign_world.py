@@ -599,10 +599,11 @@ class World:
         known = cycle.runs.get(drive) if cycle is not None else None
         assert last is None or last != known, "an armed run was overwritten before its verdict"
         assert not self.must_check, f"a run began before the check: {self.story()}"
-        if part.fresh and last in self.reported:
-            assert self.runs[last].verified, f"run {last} was erased without a verdict: {self.story()}"
-        if last in self.reported and last not in self.verdicts:  # what the agent does before the next run
-            self.verified(replace(part, run=last))
+        if last is not None and last in self.reported and self.runs[last].moment != "prefill":
+            verified = self.runs[last].verified
+            assert verified or not part.fresh, f"run {last} was erased without a verdict: {self.story()}"
+            if last not in self.verdicts:  # what the agent does before the next run
+                self.verified(replace(part, run=last))
         run = f"{len(self.runs) + 1:016x}"
         self.runs[run] = RunTruth(drive, moment="load" if part.arm is None else part.arm.moment)
         self.on_drive[drive] = self.going[drive] = run
@@ -620,6 +621,18 @@ class World:
         run = self.going.pop(drive, None)
         if run is not None:
             self.runs[run].lost_power = self.runs[run].is_armed
+
+    def vanish(self, drive: str) -> None:
+        """It is gone, with its power on, and its run sees that. What vanishes while a switch is asked to go
+        off looks as if it was cut."""
+        self.gone.add(drive)
+        run = self.going.pop(drive, None)
+        if run is None:
+            return
+        cycle = self.server.state.cycle
+        is_at_off = cycle is not None and cycle.phase == "off"
+        self.runs[run].lost_power = is_at_off and self.runs[run].is_armed
+        self.machines[self.account.machine[drive]].drive_lost(drive)
 
     def stop(self, drive: str) -> None:
         """The run is ended in order."""
@@ -655,12 +668,13 @@ class World:
                 at_risk_ms1000=0 if word in ("not-armed", "still") else 9,
                 commit_p50_us=100.0,
                 commit_p99_us=200.0,
+                armed=truth.moment != "prefill",
             ),
         )
         return 0
 
     def nothing(self, drive: str, run: str) -> Judged:
-        """What the server knows of a run without a verdict."""
+        """What the server knows of a run without a verdict. None is armed in its prefill."""
         return Judged(
             drive=drive,
             run=run,
@@ -670,6 +684,7 @@ class World:
             at_risk_ms1000=0,
             commit_p50_us=None,
             commit_p99_us=None,
+            armed=run not in self.runs or self.runs[run].moment != "prefill",
         )
 
     def _look_up(self, drive: str, run: str) -> Judged:

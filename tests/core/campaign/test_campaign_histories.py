@@ -154,8 +154,7 @@ class Interruptions(RuleBasedStateMachine):
         drives = self.world.settings.drives
         name = drives[number % len(drives)].name
         if gone:
-            self.world.gone.add(name)
-            self.world.going.pop(name, None)
+            self.world.vanish(name)
         else:
             self.world.gone.discard(name)
 

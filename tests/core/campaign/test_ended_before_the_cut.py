@@ -82,6 +82,41 @@ def test_run_on_a_drive_that_is_cut_alone_may_end_in_order(moment: str, code: st
     assert said.word == "kept"
 
 
+def test_run_in_its_prefill_that_had_ended_before_the_switch_was_asked_is_not_kept() -> None:
+    """Its drive is cut alone, so an end in order alone tells nothing; its agent said it before."""
+    told = ToldCampaign()
+    told.begin(replace(told_settings(moment="prefill", subject="drive"), cut_class="vm"))
+    told.add(Checked(problems=()))
+    told.note()
+    told.say()
+    told.say(part("armed", run=RUN, found=condition(unsafe=None)))
+    told.note()
+    told.say(part("ended", run=RUN, text="it was killed"))
+    told.cut()
+    told.say(part("done", run=RUN, found=condition(unsafe=None, diskseq=2)))
+    codes = ("session-closed", "not-armed", "nothing-at-risk")
+    told.add(replace(judged("d0", RUN, "inconclusive", reasons=codes), cut_class="vm"))
+    (said,) = told.ended().drives
+    assert (said.word, said.cause, said.text) == (
+        "nothing",
+        "agent",
+        "its run ended before the cut: it was killed",
+    )
+
+
+def test_drive_that_vanishes_in_its_prefill_was_not_cut() -> None:
+    """It is there again before it is cut alone, with no run on it. Found by a random campaign."""
+    alone = settings_of(drives=("b", "b"), switches=1, subject="drive", arms=("prefill",), cuts=1)
+    world = World(replace(alone, stop_at="loss"))
+    until_phase(world, "run")
+    for drive in ("d0", "d1"):
+        world.vanish(drive)
+        world.advance(5.0)
+        world.gone.discard(drive)
+    assert world.finish() == "complete"
+    assert words(world)[0][1] == "nothing"
+
+
 def test_machine_that_restarts_before_its_drive_is_cut_alone_ended_the_run() -> None:
     """The drive counted the power loss, but no run was under way by then. Found by a random campaign."""
     alone = settings_of(drives=("b",), switches=1, subject="drive", arms=("prefill",), cuts=1)

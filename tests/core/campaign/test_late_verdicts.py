@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from durability.acceptance.drive_evidence import campaign_evidence
+from durability.campaign.health import health_rows
 from durability.campaign.log_entries import (
     Checked,
     CutDue,
@@ -22,7 +23,7 @@ from durability.campaign.log_entries import (
 )
 from durability.campaign.next_steps import LookUp
 from durability.campaign.results import results, sentence
-from durability.campaign.tasks import DriveStatus
+from durability.campaign.tasks import DriveStatus, Trouble
 from durability_client.campaigns.campaign_junit import suites
 from durability_client.campaigns.entry_lines import entry_line
 from durability_server.campaigns.notifications import news_of
@@ -127,6 +128,7 @@ def test_drive_that_is_away_for_a_cycle_keeps_its_run() -> None:
     left = told.note()
     assert isinstance(left, Paused), left
     told.add(Resumed())
+    told.judge(verdict="")
     assert isinstance(told.note(), CycleBegan)
     told.say(boot="boot-2")
     begins_again(told, "loss")
@@ -189,6 +191,125 @@ def test_a_campaign_finds_the_loss_of_a_drive_that_came_back_late() -> None:
     assert results(world.server.state)[0].tally.losses == 1
 
 
+# What people judged, and what nobody can.
+
+
+@pytest.mark.parametrize("pause", [False, True])
+def test_verdict_that_people_made_is_known_before_the_next_cycle(pause: bool) -> None:
+    """The drive may be erased by then: a task that named the run would have it judged once more. Without a
+    pause too, since a cycle that is lost for want of a verdict looks before they type."""
+    told = back_too_late()
+    begins_again(told, "", part("failed", trouble="not-verified", text="no run is on it"))
+    told.note()
+    told.ended()
+    if pause:
+        told.add(Paused(reason="by hand"), Resumed())
+    assert told.steps() == [LookUp("d0", RUN)]
+    told.judge(verdict="durable")
+    assert isinstance(told.note(), CycleBegan)
+    assert [(mine.run, mine.fresh) for mine in told.say(boot="boot-2").drives] == [("", False)]
+    assert not any(isinstance(step, LookUp) for step in told.steps())
+    assert results(told.state)[0].tally.losses == 0
+
+
+def test_verdict_that_people_made_in_the_pause_of_a_cycle_is_looked_up_at_once() -> None:
+    """The task of the cycle goes on after it, with another number."""
+    told = back_too_late()
+    assert told.task().drives[0].run == RUN
+    told.say(part("working"), boot="boot-2")
+    told.add(Paused(reason="machine c is not heard"), Resumed())
+    assert told.steps() == [LookUp("d0", RUN)]
+    told.judge(verdict="durable")
+    assert told.task().drives[0].run == ""
+
+
+def test_verdict_before_a_restart_of_the_machine_is_looked_up_after_it() -> None:
+    """Its agent had the earlier run verified, and began the next one, which the log does not tell of: named
+    again, the earlier run would be looked for on a drive that carries the next one."""
+    told = back_too_late()
+    told.say(part("working", text="verifying"), boot="boot-2")
+    assert not any(isinstance(step, LookUp) for step in told.steps())
+    told.say(boot="boot-3")
+    assert told.steps() == [LookUp("d0", RUN)]
+    told.judge(verdict="durable")
+    assert told.task().drives[0].run == ""
+
+
+@pytest.mark.parametrize("trouble", ["not-verified", "unmountable"])
+def test_run_that_was_never_armed_does_not_keep_its_drive(trouble: Trouble) -> None:
+    """Its power went in its prefill, and verify came to no verdict: nothing was acknowledged. A file system
+    that does not mount is made anew."""
+    told = ToldCampaign()
+    told.begin(told_settings(moment="prefill"))
+    told.checked()
+    told.note()
+    told.say(boot="boot-2")
+    told.say(part("armed", run=RUN), boot="boot-2")
+    told.note()
+    told.cut()
+    told.say(boot="boot-3")
+    told.say(part("failed", trouble=trouble, text="no facts", run=RUN), boot="boot-3")
+    told.add(replace(judged("d0", RUN, ""), armed=False))
+    told.ended()
+    assert told.state.unjudged == {}
+    assert isinstance(told.note(), CycleBegan)
+    (mine,) = told.say(boot="boot-3").drives
+    assert (mine.run, mine.fresh) == ("", trouble == "unmountable")
+
+
+def test_run_that_an_earlier_release_waited_for_is_let_go() -> None:
+    """Its log does not say that the run was never armed; the next look does."""
+    told = back_too_late()
+    told.add(Paused(reason=""), Resumed())
+    told.add(JudgedLate(cycle=1, judged=replace(judged("d0", RUN, ""), armed=False)))
+    assert told.state.unjudged == {}
+    assert told.task().drives[0].run == ""
+
+
+def test_verdict_on_an_earlier_run_is_none_of_the_cycle_under_way() -> None:
+    """Two servers looked it up at once, and the second one added it when it was no longer late."""
+    told = back_too_late()
+    begins_again(told, "durable")
+    told.add(judged("d0", RUN, "durable"))
+    told.note()
+    told.cut()
+    told.say(boot="boot-3")
+    told.say(part("failed", trouble="agent", text="a defect", run=OTHER_RUN), boot="boot-3")
+    assert told.steps() == [LookUp("d0", OTHER_RUN)]
+    told.judge(verdict="loss")
+    assert told.ended().drives[0].word == "loss"
+
+
+def test_repair_that_is_seen_before_the_next_run_counts() -> None:
+    """In the cycle in which it was seen: the mount for the earlier run made it. After that the file system is
+    made anew."""
+    told = ToldCampaign()
+    told.begin(told_settings())
+    told.checked()
+    told.note()
+    told.say(boot="boot-2")
+    told.say(part("armed", run=RUN), boot="boot-2")
+    told.note()
+    told.cut()
+    told.say(boot="boot-3")
+    told.say(replace(GONE, run=RUN), boot="boot-3")
+    told.judge(verdict="")
+    told.ended()
+    told.note()
+    told.say(boot="boot-3")
+    told.say(replace(part("armed", run=OTHER_RUN), repaired=True), boot="boot-3")
+    told.judge(verdict="durable")
+    told.note()
+    told.cut()
+    told.say(boot="boot-4")
+    told.say(part("done", run=OTHER_RUN), boot="boot-4")
+    told.judge(verdict="durable")
+    told.ended()
+    assert [row.repaired for row in health_rows(told.state, "d0")] == [False, False, True]
+    told.note()
+    assert told.say(boot="boot-4").drives[0].fresh
+
+
 # What has no verdict at the end.
 
 
@@ -221,8 +342,8 @@ def test_run_without_a_verdict_is_named_at_the_end(changes: dict[str, str], line
     back_too_late(told)
     told.add(PauseAsked(stop=True))
     told.note()
-    told.judge(verdict="")
     told.ended()
+    told.judge(verdict="")
     assert told.note() == Ended(reason=f"stopped; {line} --require-cut vm`")
 
 
@@ -241,6 +362,8 @@ def test_run_without_a_verdict_is_named_as_its_drive_leaves() -> None:
         for drive, looked_up in (("d0", first.run), ("d1", run)):
             told.add(*([judged(drive, looked_up, "durable" if drive == "d1" else "")] if looked_up else ()))
         told.ended()
+        if cycle == 2:
+            told.judge(verdict="")
         left = told.note()
         told.say(boot=f"boot-{cycle + 1}")
     reason = f"it is not there, for 120 s{UNJUDGED}"

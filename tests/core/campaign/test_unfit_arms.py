@@ -7,7 +7,15 @@ from dataclasses import replace
 import pytest
 
 from durability.campaign.definition.settings import Settings
-from durability.campaign.log_entries import Abandoned, Checked, CycleBegan, CycleEnded, DriveLeft, Paused
+from durability.campaign.log_entries import (
+    Abandoned,
+    Checked,
+    CycleBegan,
+    CycleEnded,
+    DriveLeft,
+    Paused,
+    Resumed,
+)
 from durability.campaign.tasks import Trouble
 from tests.core.campaign.told_campaign import ToldCampaign, part, told_settings
 
@@ -109,6 +117,22 @@ def test_check_is_told_of_an_arm_that_needs_names(workloads: tuple[str, ...], na
     told.answers_to_check()
     found = told.note()
     assert found == Checked(problems=(f"drive d0: {WHY}",))
+
+
+def test_check_after_a_cut_is_told_of_no_arm() -> None:
+    """An earlier release began the campaign on such a file system, and its file cannot be changed any more:
+    the check must not fail for ever. The runs of that arm say why they do not begin."""
+    told = ToldCampaign()
+    told.begin(on_file_systems("/mnt/a/t", workloads=("overwrite", "append")))
+    told.add(Checked(problems=()))
+    cycle(told, 1)
+    told.add(Paused(reason=""))
+    told.wall = "2027-03-01T00:00:00Z"
+    told.add(Resumed())
+    began = told.note()
+    assert isinstance(began, CycleBegan) and began.cycle == 0
+    task = told.say(boot="boot-2")
+    assert (task.kind, task.drives[0].arm) == ("examine", None)
 
 
 def test_a_run_is_told_of_its_own_arm() -> None:

@@ -336,6 +336,25 @@ async def test_a_drive_that_is_put_to_use_while_the_server_is_away_is_not_erased
         assert device.read_bytes() == before
 
 
+async def test_what_was_erased_and_put_back_while_the_server_is_away_is_not_erased(
+    tmp_path: Path, make_loop: MakeLoop
+) -> None:
+    """The check found it there, but once it was erased for the run it is its owner's anew."""
+    device = make_loop(64 << 20)
+    await asyncio.to_thread(subprocess.run, ("mkfs.ext4", "-q", device), check=True)
+    before = device.read_bytes()
+    async with with_both_servers(tmp_path) as (server, _, lab):
+        await lab.server.stop()
+        tasks = Tasks((drive_on(device, "", size="16MiB"),))
+        tasks.examined = (await server.do(tasks.make("examine"))).condition
+        server.task = tasks.make("run", fresh=True)
+        await server.until(lambda status: any("cannot connect to" in one.text for one in status.drives))
+        device.write_bytes(before)
+        status = await server.drive("armed failed ended")
+        assert (status.state, status.trouble) == ("failed", "in-use"), status
+        assert device.read_bytes() == before
+
+
 async def test_a_raw_drive_that_carried_a_partition_table_is_tested_again(
     tmp_path: Path, make_loop: MakeLoop
 ) -> None:

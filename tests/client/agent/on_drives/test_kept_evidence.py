@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from durability.campaign.definition.settings import DriveUnderTest
 from durability.errors import EXIT_LOSS
-from durability.units import parse_run
+from durability.units import parse_address, parse_run
 from durability_client import queries
 from durability_client.agent import drive_work, file_systems
 from durability_client.agent.agent_loop import agent_loop
@@ -21,20 +22,25 @@ from durability_client.agent.agent_paths import AgentPaths
 from durability_client.agent.drive_work import Setting
 from durability_client.agent.task_work import TaskWork
 from durability_client.link.endpoint import Endpoint
+from durability_client.system.processes import own_command
 from durability_client.target.discovery import host_now
 from durability_lab.support.local_server import LocalServer, local_server
+from durability_server.server import Server
 from tests.client.agent.on_drives.test_wrong_drives import refused, tool
 from tests.client.agent.task_server import (
+    ARM,
     AgentProcess,
     Tasks,
     TaskServer,
     drive_on,
+    file_on,
     options_of,
     task_server,
     with_both_servers,
 )
 
 MakeLoop = Callable[..., Path]
+MakeMount = Callable[..., tuple[Path, Path]]
 SIZE_BYTES = 64 << 20
 
 
@@ -201,4 +207,188 @@ async def test_what_does_not_mount_for_another_reason_than_damage_is_not_made_an
         tasks.drives = (drive,)
         later = await server.do(tasks.make("run", run=armed.run), "armed failed ended")
         assert later.state == "armed" and later.text.startswith(f"first verified run {armed.run}"), later
+        await server.do(tasks.make("release"))
+
+
+def place_of(kind: str, make_loop: MakeLoop, make_mount: MakeMount) -> tuple[DriveUnderTest, Path]:
+    """A drive without a file system of its own, a raw device or a target on one; and the path of its runs."""
+    if kind == "raw":
+        device = make_loop(SIZE_BYTES)
+        return drive_on(device, ""), device
+    target = make_mount()[1] / "t"
+    return file_on(target), target
+
+
+async def by_hand(lab: LocalServer, target: Path, run: str) -> None:
+    """Somebody has the run verified."""
+    await tool_of(own_command("verify", str(target), *options_of(lab), "--run", run))
+
+
+async def tool_of(command: Sequence[str]) -> None:
+    """Run a command, whatever its exit code."""
+    process = await asyncio.create_subprocess_exec(*command)
+    await process.wait()
+
+
+def erase(target: Path) -> None:
+    """Remove the files of a target, or write zeros to the beginning of a device."""
+    if target.is_block_device():
+        with target.open("r+b") as device:
+            device.write(bytes(1 << 20))
+        return
+    for file in target.parent.glob(f"{target.name}*"):
+        file.unlink()
+
+
+@pytest.mark.parametrize("kind", ["raw", "target"])
+async def test_a_run_that_people_judged_is_not_judged_again(
+    tmp_path: Path, make_loop: MakeLoop, make_mount: MakeMount, kind: str
+) -> None:
+    """They erased the drive after that. The task still names the run, as the server has not looked it up
+    since: another verdict would be a loss."""
+    drive, target = place_of(kind, make_loop, make_mount)
+    async with with_both_servers(tmp_path) as (server, agent, lab):
+        tasks = Tasks((drive,))
+        tasks.examined = (await server.do(tasks.make("examine"))).condition
+        run = await cut(server, agent, tasks, fresh=kind == "raw")
+        tasks.again = True
+        await by_hand(lab, target, run)
+        erase(target)
+        status = await server.do(tasks.make("run", run=run), "armed failed ended")
+        assert (status.state, status.text) == ("armed", ""), status
+        assert await verdicts(lab, run) == ["inconclusive"]
+        await server.do(tasks.make("release"))
+
+
+@pytest.mark.parametrize("kind", ["raw", "target"])
+async def test_a_run_that_is_gone_is_not_judged_later_without_people(
+    tmp_path: Path, make_loop: MakeLoop, make_mount: MakeMount, kind: str
+) -> None:
+    """The drive has lost it, or somebody erased it: the agent says what to type, and that judges a drive that
+    lies. After that the next run begins."""
+    drive, target = place_of(kind, make_loop, make_mount)
+    async with with_both_servers(tmp_path) as (server, agent, lab):
+        tasks = Tasks((drive,))
+        tasks.examined = (await server.do(tasks.make("examine"))).condition
+        run = await cut(server, agent, tasks, fresh=kind == "raw")
+        tasks.again = True
+        erase(target)
+        for _ in range(2):
+            status = await server.do(tasks.make("run", run=run), "armed failed ended")
+            refused(status, "not-verified", f"`durability verify {target} --run {run}`")
+            assert f"run {run} has no verdict, and it is not recognised on {target}" in status.text
+            assert await verdicts(lab, run) == []
+        await by_hand(lab, target, run)
+        assert await verdicts(lab, run) == ["loss"]
+        status = await server.do(tasks.make("run", run=run), "armed failed ended")
+        assert status.state == "armed", status
+        await server.do(tasks.make("release"))
+
+
+async def test_a_drive_that_is_put_to_use_while_its_last_run_is_asked_for_is_not_erased(
+    tmp_path: Path, make_loop: MakeLoop
+) -> None:
+    """Before a raw drive is erased, the server is asked for the run on it, which may take hours. That run is
+    somebody's own, so nothing is verified."""
+    device = make_loop(SIZE_BYTES)
+    async with with_both_servers(tmp_path) as (server, _, lab):
+        host, port = parse_address(lab.address)
+        tasks = Tasks((drive_on(device, ""),))
+        tasks.examined = (await server.do(tasks.make("examine"))).condition
+        first = tasks.make("run", fresh=True)
+        run = await server.do(
+            replace(first, drives=(replace(first.drives[0], label="by hand"),)), "armed failed"
+        )
+        assert run.state == "armed", run
+        await server.do(tasks.make("examine"))
+        await lab.server.stop()
+        server.task = tasks.make("run", fresh=True)
+        await server.until(lambda status: any("cannot connect to" in one.text for one in status.drives))
+        with device.open("r+b") as file:
+            file.seek(1 << 10)
+            file.write(bytes(4 << 10))
+        await tool("mkfs.ext4", "-q", device)
+        before = device.read_bytes()
+        again = Server(store_url=f"sqlite:///{lab.credential.parent}/store.sqlite")
+        await again.start(host, port, directory=None)
+        status = await server.drive("armed failed ended")
+        refused(status, "in-use", "was not touched")
+        assert device.read_bytes() == before
+        await again.stop()
+
+
+async def test_a_run_that_was_never_armed_keeps_no_file_system(tmp_path: Path, make_loop: MakeLoop) -> None:
+    """Its power went in its prefill, and its file system was damaged: nothing was acknowledged, so there is
+    nothing to verify, and the next cycle makes it anew."""
+    device = make_loop(SIZE_BYTES)
+    prefill = replace(ARM, moment="prefill")
+    async with with_both_servers(tmp_path) as (server, agent, _):
+        tasks = Tasks((drive_on(device, size="32MiB"),), ready_within_s=1.0, arm=prefill)
+        tasks.examined = (await server.do(tasks.make("examine"))).condition
+        run = await cut(server, agent, tasks, fresh=True)
+        tasks.again = True
+        with device.open("r+b") as file:
+            file.seek(4096)
+            file.write(b"\xff" * 4096)  # where its groups are
+        later = await server.do(tasks.make("run", run=run), "armed failed ended")
+        refused(later, "unmountable", "does not mount")
+        status = await server.do(tasks.make("verify", run=run))
+        assert (status.state, status.trouble) in (("done", "unmountable"), ("failed", "unmountable")), status
+        again = await server.do(tasks.make("run", fresh=True), "armed failed ended")
+        assert again.state == "armed", again
+        await server.do(tasks.make("release"))
+
+
+async def test_an_unheard_run_on_a_damaged_file_system_is_judged_before_it_is_made_anew(
+    tmp_path: Path, make_loop: MakeLoop
+) -> None:
+    """Nothing on the drive tells of it, and no task names it, but the server has it."""
+    device = make_loop(SIZE_BYTES)
+    async with with_both_servers(tmp_path) as (server, agent, lab):
+        tasks = Tasks((drive_on(device),), ready_within_s=1.0)
+        tasks.examined = (await server.do(tasks.make("examine"))).condition
+        run = await cut(server, agent, tasks, fresh=True)
+        with device.open("r+b") as file:
+            file.seek(4096)
+            file.write(b"\xff" * 4096)  # where its groups are
+        again = await server.do(tasks.make("run", fresh=True), "armed failed ended")
+        assert again.state == "armed" and again.run != run, again
+        assert again.text == f"first verified run {run}, which had no verdict: loss"
+        assert (await verdicts(lab, run), again.trouble, again.exit_code) == (["loss"], "", None)
+        await server.do(tasks.make("release"))
+
+
+async def test_a_repair_that_is_seen_before_the_next_run_is_said(tmp_path: Path, make_loop: MakeLoop) -> None:
+    """The mount for the earlier run is the one that finds the damage."""
+    device = make_loop(SIZE_BYTES)
+    async with with_both_servers(tmp_path) as (server, agent, _):
+        tasks = Tasks((drive_on(device),), ready_within_s=1.0)
+        tasks.examined = (await server.do(tasks.make("examine"))).condition
+        run = await cut(server, agent, tasks, fresh=True)
+        tasks.again = True
+        await tool("debugfs", "-w", "-R", "set_super_value error_count 3", device)
+        again = await server.do(tasks.make("run", run=run), "armed failed ended")
+        assert (again.state, again.repaired) == ("armed", True), again
+        assert "its file system had to be repaired: " in again.text
+        await server.do(tasks.make("release"))
+
+
+async def test_a_run_over_one_that_was_judged_is_verified_too(tmp_path: Path, make_loop: MakeLoop) -> None:
+    """The machine restarted after the earlier run was verified and the next one was armed, of which the log
+    tells nothing: the task names the earlier one again, and the server refuses another one over the next."""
+    async with with_both_servers(tmp_path) as (server, agent, lab):
+        tasks = Tasks((drive_on(make_loop(SIZE_BYTES), ""),))
+        tasks.examined = (await server.do(tasks.make("examine"))).condition
+        first = await cut(server, agent, tasks, fresh=True)
+        tasks.again = True
+        armed = await server.do(tasks.make("run", run=first), "armed failed ended")
+        assert armed.text.startswith(f"first verified run {first}"), armed
+        await agent.kill()
+        (agent.directory / "runs" / f"nightly+d1+{tasks.number}").unlink()  # as a boot does
+        server.status = None
+        await agent.start()
+        third = await server.do(tasks.make("run", run=first), "armed failed ended")
+        assert third.state == "armed" and third.run not in (first, armed.run), third
+        assert third.text == f"first verified run {armed.run}, which had no verdict: inconclusive"
+        assert [len(await verdicts(lab, run)) for run in (first, armed.run)] == [1, 1]
         await server.do(tasks.make("release"))

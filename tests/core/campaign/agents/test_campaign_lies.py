@@ -8,7 +8,7 @@ code with the fold, knows what was said before it was heard.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -26,6 +26,7 @@ from durability.campaign.log_entries import (
     DriveReported,
     Entry,
     Happening,
+    JudgedLate,
     MachineSeen,
     PauseAsked,
     PowerAnswered,
@@ -87,6 +88,8 @@ class Heard(ToldCampaign):
             assert self.state.last is not None
             self.log.append(self.state.last)
             self._take(self.state.last.number, happening)
+            if isinstance(happening, JudgedLate) and happening.judged.verdict == "loss":
+                self._lost_late(happening.cycle, happening.judged.drive)
 
     def _take(self, number: int, happening: Happening) -> None:
         match happening:
@@ -130,6 +133,12 @@ class Heard(ToldCampaign):
             if mine.word in ("durable", "kept"):
                 self._deserves(mine.drive)
         self.ended_cycles.append(over)
+
+    def _lost_late(self, cycle: int, drive: str) -> None:
+        over = self.ended_cycles[cycle - 1]
+        assert all(mine.word == "nothing" for mine in over.drives if mine.drive == drive), "it had a verdict"
+        drives = (replace(mine, word="loss") if mine.drive == drive else mine for mine in over.drives)
+        self.ended_cycles[cycle - 1] = replace(over, drives=tuple(drives))
 
     def _deserves(self, drive: str) -> None:
         truth, machine = self.truth, self.state.machine_of(drive)
@@ -287,7 +296,8 @@ class Lies(RuleBasedStateMachine):
                     told.add(self._answer(switch, operation))
                 case LookUp(drive=drive, run=run):
                     verdict, reasons = self.verdicts.pop() if self.verdicts else USUAL[self.moment]
-                    told.add(judged(drive, run, verdict, reasons=reasons))
+                    found = judged(drive, run, verdict, reasons=reasons)
+                    told.add(told.state.verdict_entry(found))
                 case WaitFor(seconds=seconds):
                     told.now_ns += int(min(seconds, 400.0) * 1e9)
             if told.state.number > number + 2:
