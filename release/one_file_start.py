@@ -1,9 +1,11 @@
 """The start of the one file: unpacks it once for this user and this Python, and runs the command from there.
 
 The machine's power will be cut, and its drive may lie. So what was unpacked is compared with the checksums of
-the one file after each boot, and unpacked anew if a byte differs. What other versions unpacked is removed a
-month after their last start. It removes only what it wrote, never from under a command that runs, and refuses
-a directory that another user could have filled. It imports nothing but the standard library.
+the one file after each boot, and unpacked anew if a byte differs. Something else may remove files meanwhile,
+such as a cleaner of old ones: each start looks at the sizes of all, and writes what is missing. What other
+versions unpacked is removed a month after their last start. It removes only what it wrote, never from under a
+command that runs, and refuses a directory that another user could have filled. It imports nothing but the
+standard library.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ _GLIBC_MIN = (2, 28)
 LIBRARIES = ("libstdc++.so.6", "libgcc_s.so.1")  # of the system, which packages within need beside glibc
 _PROCESSORS = Path("/proc/cpuinfo")
 _PROCESSOR = ("cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3")  # x86-64-v2, as numpy needs
+_PYTHON = "bin/python"  # within the tree
 _BLOCK_BYTES = 4096
 _KEPT_S = 30 * 86_400  # how long the tree of another version is kept after its last start
 _SPARE = 1.1  # what directories and the file system's own needs add
@@ -94,13 +97,16 @@ def main(archive: Path, build: str, versions: Sequence[str]) -> NoReturn:
             with _locked(place):
                 if not _is_checked(place, boot):
                     _prepare(archive, place, boot)
+        elif _lacking(archive, place):
+            with _locked(place):
+                _mend(archive, place)
     except _StartError as error:
         _end(str(error), EXIT_ENVIRONMENT)
     except KeyboardInterrupt:
         _end("stopped", 130)
     _tidy(place)
     os.environ[VARIABLE] = str(archive)
-    python = str(place.tree / "bin/python")
+    python = str(place.tree / _PYTHON)
     os.execv(python, [python, str(place.tree / "bin/durability"), *sys.argv[1:]])
 
 
@@ -303,10 +309,65 @@ def _remove(other: _Place) -> None:
         os.close(descriptor)
 
 
-def _prepare(archive: Path, place: _Place, boot: str) -> None:
-    """Have a whole tree in its place: the one that is there, or a new one."""
+@contextmanager
+def _writing(archive: Path, place: _Place) -> Iterator[None]:
+    """What is written in the block is this user's alone. Raises _StartError for what goes wrong there."""
     before = os.umask(0o077)
     try:
+        yield
+    except (BadZipFile, EOFError, zlib.error) as error:
+        raise _StartError(
+            f"{archive} is damaged ({error}): copy it again, and compare its checksum"
+        ) from error
+    except OSError as error:
+        raise _unusable(place.tree.parent, error.strerror) from error
+    finally:
+        os.umask(before)
+
+
+def _lacking(archive: Path, place: _Place) -> list[Path]:
+    """What is not in the tree, or not in its size, by its path there: files of the archive and of this
+    program."""
+    packages = _packages(place.tree).relative_to(place.tree)
+    with _writing(archive, place), ZipFile(archive) as opened:
+        sizes_bytes = {packages / path: info.file_size for path, info in _entries(opened).items()}
+    sizes_bytes |= {Path(name): len(content) for name, content in _own_files().items()}
+    found = [path for path, size in sizes_bytes.items() if not _has_size(place.tree / path, size)]
+    return found if os.path.lexists(place.tree / _PYTHON) else [*found, Path(_PYTHON)]
+
+
+def _has_size(file: Path, size_bytes: int) -> bool:
+    try:
+        status = file.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_size == size_bytes
+
+
+def _mend(archive: Path, place: _Place) -> None:
+    """Write what is missing in the tree, and leave the rest as it is: commands may run from it."""
+    lacking = _lacking(archive, place)
+    if lacking:
+        print(f"durability: {place.tree / lacking[0]} is gone or damaged, writing it again", file=sys.stderr)
+    packages = _packages(place.tree)
+    own = {place.tree / name: content for name, content in _own_files().items()}
+    with _writing(archive, place), ZipFile(archive) as opened:
+        entries = {packages / path: info for path, info in _entries(opened).items()}
+        for file in (place.tree / path for path in lacking):
+            new = file.with_name(f".{file.name}.new")
+            new.unlink(missing_ok=True)
+            if file in entries or file in own:
+                _write(new, opened.read(entries[file]) if file in entries else own[file])
+            else:
+                new.parent.mkdir(parents=True, exist_ok=True)
+                new.symlink_to(_base_python())
+            new.replace(file)
+        _sync_file_system(place.tree)
+
+
+def _prepare(archive: Path, place: _Place, boot: str) -> None:
+    """Have a whole tree in its place: the one that is there, or a new one."""
+    with _writing(archive, place):
         place.checked.unlink(missing_ok=True)
         for left in (place.new, place.old):
             shutil.rmtree(left, ignore_errors=True)
@@ -323,14 +384,6 @@ def _prepare(archive: Path, place: _Place, boot: str) -> None:
         for compiled in place.tree.rglob("__pycache__"):
             shutil.rmtree(compiled, ignore_errors=True)
         place.checked.write_text(boot, "ascii")
-    except (BadZipFile, EOFError, zlib.error) as error:
-        raise _StartError(
-            f"{archive} is damaged ({error}): copy it again, and compare its checksum"
-        ) from error
-    except OSError as error:
-        raise _unusable(place.tree.parent, error.strerror) from error
-    finally:
-        os.umask(before)
 
 
 def _entries(opened: ZipFile) -> Mapping[Path, ZipInfo]:
@@ -361,7 +414,7 @@ def _difference(tree: Path, entries: Mapping[Path, ZipInfo]) -> Path | str:
     for name, content in _own_files().items():
         if not _is(tree / name, len(content), zlib.crc32(content)):
             return tree / name
-    python = tree / "bin/python"
+    python = tree / _PYTHON
     if not python.is_symlink() or str(python.readlink()) != _base_python():
         return python
     packages = _packages(tree)
@@ -400,7 +453,7 @@ def _unpack(opened: ZipFile, entries: Mapping[Path, ZipInfo], place: _Place) -> 
             _write(packages / path, opened.read(info))
         for name, content in _own_files().items():
             _write(place.new / name, content)
-        (place.new / "bin/python").symlink_to(_base_python())
+        (place.new / _PYTHON).symlink_to(_base_python())
         _sync_file_system(packages)
         place.new.rename(place.tree)
         _sync(place.tree.parent)

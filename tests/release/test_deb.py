@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from durability.errors import EXIT_USAGE
 from durability_client.agent import service
 from release import deb, gzipped
 from release.deb import Debian
@@ -323,13 +324,24 @@ def test_a_unit_that_cannot_be_loaded(name: str, words: tuple[str, ...], tmp_pat
     assert "systemctl stop" in told or "daemon-reload" in told
 
 
-@pytest.mark.parametrize("runs", [True, False])
-def test_a_service_that_does_not_stop_is_named(runs: bool, tmp_path: Path) -> None:
-    """The package is removed all the same, and whoever does it is told what still runs."""
+@pytest.mark.parametrize(
+    ("is_active", "populated", "runs"),
+    [(True, "", True), (False, "1", True), (False, "0", False), (False, "", False)],
+)
+def test_a_service_that_does_not_stop_is_named(
+    is_active: bool, populated: str, runs: bool, tmp_path: Path
+) -> None:
+    """The package is removed all the same, and whoever does it is told what still runs: also a process of a
+    unit that systemd gave up, and calls failed. The kernel says of a unit whether it has processes."""
     script = deb.script(ROOT, deb.RELEASES[0], "prerm").replace("/run/systemd/system", str(tmp_path))
     script = script.replace("/usr/lib/durability", str(tmp_path / "none"))
-    is_active = f'case "$*" in *is-active*{UNIT}) exit {0 if runs else 3};; esac; exit 1'
-    (tmp_path / "systemctl").write_text(f"#!/bin/sh\n{is_active}\n")
+    script = script.replace("/sys/fs/cgroup", str(tmp_path / "cgroup"))
+    if populated:
+        events = tmp_path / "cgroup/system.slice" / UNIT / "cgroup.events"
+        events.parent.mkdir(parents=True)
+        events.write_text(f"populated {populated}\nfrozen 0\n")
+    says = f'case "$*" in *is-active*{UNIT}) exit {0 if is_active else 3};; esac; exit 1'
+    (tmp_path / "systemctl").write_text(f"#!/bin/sh\n{says}\n")
     (tmp_path / "systemctl").chmod(0o755)
     done = subprocess.run(
         ["sh", "-c", script, "prerm", "remove"],
@@ -341,33 +353,55 @@ def test_a_service_that_does_not_stop_is_named(runs: bool, tmp_path: Path) -> No
     assert (f"{UNIT} still runs" in done.stderr) == runs and f"{service.NAME} still runs" not in done.stderr
 
 
-@pytest.mark.parametrize("mounted", ["", "durability", "durability/backup"])
+@pytest.mark.parametrize("mounted", ["", "durability", "durability/backup", "etc"])
 def test_a_purge_of_a_store_on_a_drive_of_its_own(mounted: str, root: None, tmp_path: Path) -> None:
     """A mount point cannot be removed: it stays, and all that lies there goes. What is mounted below the
-    store stays with its files."""
+    store stays with its files. The credential's directory may be a mount point too."""
     require("unshare")
     store, etc = tmp_path / "durability", tmp_path / "etc"
     for directory in (store / "backup", etc):
         directory.mkdir(parents=True)
-    (etc / "credential.json").write_text("{}")
     script = deb.script(ROOT, deb.RELEASES[0], "postrm").replace(
         "/run/systemd/system", str(tmp_path / "none")
     )
     script = script.replace("/var/lib/durability", str(store)).replace("/etc/durability", str(etc))
     mount = f"mount -t tmpfs none {tmp_path / mounted}; mkdir -p {store}/backup" if mounted else "true"
-    fill = f"touch {store}/server.sqlite {store}/.hidden {store}/backup/copy"
+    fill = f"touch {store}/server.sqlite {store}/.hidden {store}/backup/copy {etc}/credential.json"
     (tmp_path / "postrm").write_text(script)
-    purge = f"{mount}; {fill}; sh {tmp_path}/postrm purge >&2; find {store} || true"
+    purge = f"{mount}; {fill}; sh {tmp_path}/postrm purge >&2; find {store} {etc} || true"
     done = subprocess.run(
         ["unshare", "--mount", "sh", "-ec", purge], check=True, capture_output=True, text=True
     )
     left = {
         "": [],
+        "etc": [etc],
         "durability": [store],
         "durability/backup": [store, store / "backup", store / "backup/copy"],
     }
     assert done.stdout.split() == [*map(str, left[mounted])], done.stderr
-    assert not etc.exists()
+    assert not (etc / "credential.json").exists()
+
+
+@pytest.mark.parametrize(("word", "goes"), [("remove", True), ("upgrade", False), ("purge", False)])
+def test_what_python_compiled_meanwhile_is_removed(word: str, goes: bool, tmp_path: Path) -> None:
+    """A service that did not stop may compile a module after prerm removed such files, which dpkg does not
+    know. An upgrade has its new files there by then."""
+    compiled = tmp_path / "durability/lib/__pycache__/module.pyc"
+    compiled.parent.mkdir(parents=True)
+    compiled.touch()
+    script = deb.script(ROOT, deb.RELEASES[0], "postrm").replace(
+        "/usr/lib/durability", str(tmp_path / "durability")
+    )
+    for place in ("/run/systemd/system", "/var/lib/durability", "/etc/durability"):
+        script = script.replace(place, str(tmp_path / "none"))
+    _told(script, word, programs=tmp_path)
+    assert (tmp_path / "durability").exists() == (not goes)
+
+
+def test_a_mistake_in_the_servers_options_is_not_tried_again() -> None:
+    """systemd starts a server that crashed again, but not one that waits for somebody to edit them."""
+    text = (ROOT / deb.FILES / UNIT).read_text()
+    assert "\nRestart=on-failure\n" in text and f"\nRestartPreventExitStatus={EXIT_USAGE}\n" in text
 
 
 def _told(script: str, *words: str, programs: Path, systemctl: int = 0) -> str:

@@ -13,13 +13,17 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 
 from durability.errors import EXIT_OK
+from durability.protocol.local_address import socket_name
+from durability.protocol.messages import Invited, InviteMachines
+from durability_client.link.endpoint import Endpoint
+from durability_client.link.server_connection import connect
 from durability_client.live import live_command, stick
 from durability_client.live.join_request import JoinRequest, from_file
 from durability_client.live.this_machine import ThisMachine
@@ -328,7 +332,7 @@ async def test_a_boot_leaves_a_drive_as_it_was(iso: Path, firmware: Firmware, tm
     drive, console = tmp_path / "drive", tmp_path / "console"
     server = Server(store_url=f"sqlite:///{tmp_path}/store", announce=silence)
     _, port = await server.start("127.0.0.1", 0, directory=tmp_path)
-    code = (await server.invite()).line.split()[-1]
+    code = await _code_for_machines(tmp_path / socket_name(port))
     tempting_drive.make(drive, elsewhere=f"192.0.2.99:7420 {code}")
     before = hashlib.sha256(drive.read_bytes()).digest()
     machine = boot_command(LiveImage(iso=iso, firmware=firmware), memory_mib=1536)
@@ -360,6 +364,13 @@ async def test_a_boot_leaves_a_drive_as_it_was(iso: Path, firmware: Firmware, tm
     assert counts["rd_operations"] > 0
     assert (counts["wr_operations"], counts["flush_operations"], counts["unmap_operations"]) == (0, 0, 0)
     assert hashlib.sha256(drive.read_bytes()).digest() == before
+
+
+async def _code_for_machines(socket: Path) -> str:
+    """A code of the server at this socket: the live image joins by no other."""
+    with closing(await connect(Endpoint(local=socket), "operate")) as connection:
+        asked = InviteMachines(name="", machines=1, valid_s=3600)
+        return (await connection.request(asked, Invited)).line.split()[-1]
 
 
 async def _connected(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -144,9 +144,23 @@ def _remove(path: Path) -> None:
 def _program() -> tuple[str, ...]:
     """The `durability` of this installation, or what starts its Python with it."""
     if one_file := os.environ.get(ONE_FILE_VARIABLE):
-        return (one_file,)
+        return (one_file,) if _is_program(Path(one_file)) else (_python_of_one_file(), one_file)
     script = Path(sys.executable).with_name("durability")
     return (str(script),) if os.access(script, os.X_OK) else own_command()
+
+
+def _is_program(file: Path) -> bool:
+    """Whether systemd can start it: it has the right, and no `noexec` takes it away."""
+    try:
+        return os.access(file, os.X_OK) and not os.statvfs(file).f_flag & os.ST_NOEXEC
+    except OSError:
+        return False
+
+
+def _python_of_one_file() -> str:
+    """The Python that somebody started the one file with: that of what it unpacked is a link to it."""
+    own = Path(sys.executable)
+    return str(own.parent / own.readlink()) if own.is_symlink() else str(own)
 
 
 def _environment() -> str:
@@ -160,7 +174,8 @@ def _environment() -> str:
 def _writable_by_others() -> list[Path]:
     """What the agent runs as root and another user may change."""
     found = []
-    for path in dict.fromkeys((Path(sys.executable), Path(_program()[0]), Path(durability.__file__).parent)):
+    program = (Path(word) for word in _program() if word.startswith("/"))
+    for path in dict.fromkeys((Path(sys.executable), *program, Path(durability.__file__).parent)):
         for part in (path, *path.resolve().parents):
             with suppress(OSError):
                 status = part.stat()

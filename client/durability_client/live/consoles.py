@@ -155,11 +155,15 @@ def open_console(name: str, typed: Callable[[str], None], *, devices: Path = Pat
     """The console `name`, whose lines go to `typed`; None if it cannot be opened. Raises nothing."""
     try:
         descriptor = os.open(devices / name, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
         tty.setcbreak(descriptor)
         settings = termios.tcgetattr(descriptor)
         settings[3] &= ~termios.ECHO
         termios.tcsetattr(descriptor, termios.TCSANOW, settings)
-    except (OSError, termios.error):
+    except (OSError, termios.error):  # such as a serial line without a port
+        os.close(descriptor)
         return None
     console = Console(descriptor, bool(_SCREEN.fullmatch(name)), typed)
     asyncio.get_running_loop().add_reader(descriptor, console.read)

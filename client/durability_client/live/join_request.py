@@ -7,7 +7,7 @@ Said on the kernel's command line, in a file on a stick, or at a console:
     HOST:PORT CODE                                                                  typed
 
 In the file and at the console the whole line that `durability clients invite` prints will do as well. Refuses
-what it does not understand, with the line.
+what it does not understand, with the line: a part left out of `machine` would make two machines one.
 """
 
 from __future__ import annotations
@@ -24,15 +24,21 @@ from durability.units import parse_address
 FILE_BYTES_MAX = 64 << 10
 _COMMAND = ("durability", "join")
 _KEYS = ("join", "name", "machine", "address", "gateway", "dns", "card")
+_TEXTS = ("name", "machine")
+_QUOTES = 'a value may stand between two ", and can have none in it'
 _CARD = re.compile("[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}")
-_OF_KERNEL = re.compile(r"durability\.(join|name|machine)=(.*)")
+_OF_KERNEL = "durability."
+_KERNEL_KEYS = ("join", "name", "machine")
+_WORD = re.compile(r'(?:[^\s"]|"[^"]*(?:"|\Z))+')  # as the kernel parts them; a quote may lack its end
+_COMMENT = re.compile(r"(?:^|\s)#")  # where one begins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRequest:
     """What was said; "" is nothing. `server`: HOST or HOST:PORT. `machine`: in the place of what tells this
     machine from others. `address`, with its prefix, `gateway` and `dns` are for networks without DHCP; of the
-    card with the MAC address `card`, or of all wired cards."""
+    card with the MAC address `card`, or of all wired cards. `mistake`: what is wrong with the kernel's
+    command line, the rest of which is here."""
 
     server: str = ""
     code: str = ""
@@ -42,22 +48,57 @@ class JoinRequest:
     gateway: str = ""
     dns: str = ""
     card: str = ""
+    mistake: str = ""
 
 
 def from_kernel(command_line: str) -> JoinRequest:
-    """What the kernel's command line says. Raises UsageError."""
-    said = {match[1]: match[2] for word in command_line.split() if (match := _OF_KERNEL.fullmatch(word))}
+    """What the kernel's command line says, read as the kernel reads it: blanks between quotes are of the
+    value. Raises nothing: a mistake in one word is told, and the others count."""
+    said: dict[str, str] = {}
+    mistakes = []
+    for word in _WORD.findall(command_line):
+        plain = word[1:].removesuffix('"') if word.startswith('"') else word
+        if plain.startswith(_OF_KERNEL):
+            try:
+                key, value = _of_kernel(plain, word)
+                said[key] = value
+            except UsageError as error:
+                mistakes.append(str(error))
     server, _, code = said.get("join", "").partition(",")
-    if "join" in said:
-        _check(server, code, f"durability.join={said['join']}")
-    return JoinRequest(server=server, code=code, name=said.get("name", ""), machine=said.get("machine", ""))
+    return JoinRequest(
+        server=server,
+        code=code,
+        name=said.get("name", ""),
+        machine=said.get("machine", ""),
+        mistake="; ".join(mistakes),
+    )
+
+
+def _of_kernel(plain: str, word: str) -> tuple[str, str]:
+    """Key and value of a word of ours, which is `word` on the line. Raises UsageError."""
+    key, equals, value = plain.removeprefix(_OF_KERNEL).partition("=")
+    if not equals or key not in _KERNEL_KEYS:
+        expected = ", ".join(f"{_OF_KERNEL}{one}=" for one in _KERNEL_KEYS)
+        raise UsageError(f"{word!r}: expected one of {expected} and a value")
+    if value.startswith('"'):
+        value = value[1:].removesuffix('"')
+    if '"' in value or word.count('"') % 2:
+        raise UsageError(f"{word!r}: {_QUOTES}")
+    if key == "join":
+        server, _, code = value.partition(",")
+        try:
+            _check(server, code, value)
+        except UsageError as error:
+            raise UsageError(f"{_OF_KERNEL}{key}: {error}") from error
+    return key, value
 
 
 def from_file(text: str) -> JoinRequest:
     """What the file says. Raises UsageError."""
     said: dict[str, str] = {}
     for number, line in enumerate(text.lstrip("\ufeff").splitlines(), start=1):
-        plain = line.partition("#")[0].strip()
+        comment = _COMMENT.search(line)
+        plain = line[: comment.start() if comment else None].strip()
         if not plain:
             continue
         key, equals, value = plain.partition("=")
@@ -66,12 +107,31 @@ def from_file(text: str) -> JoinRequest:
         key = key.strip().lower()
         if not equals or key not in _KEYS:
             raise UsageError(f"line {number}, {plain!r}: expected one of {', '.join(_KEYS)}, =, and a value")
-        said[key] = value.strip().strip('"')
+        if key in _TEXTS:
+            _require_no_mark(f"line {number}, {line.strip()!r}", key, line)
+        said[key] = _unquoted(value.strip(), f"line {number}, {plain!r}")
     server, code = _typed(said.pop("join")) if said.get("join") else ("", "")
     said.pop("join", None)
     request = JoinRequest(server=server, code=code, **said)
     _check_network(request)
     return request
+
+
+def _require_no_mark(where: str, key: str, line: str) -> None:
+    """Raises UsageError for a `#` that may be meant as a part of the text: shelf #3 and shelf #4 would be one
+    machine. Behind a name, which tells no machine from others, a comment may stand apart."""
+    kept = line if key == "machine" else re.sub(r"\s#(?:\s.*)?$", "", line)
+    if "#" in kept:
+        raise UsageError(f"{where}: `#` cannot stand in or behind `{key}`: write another text, without it")
+
+
+def _unquoted(value: str, where: str) -> str:
+    """`value` without the quotes around it. Raises UsageError for others."""
+    if len(value) > 1 and value.startswith('"') and value.endswith('"'):
+        value = value[1:-1]
+    if '"' in value:
+        raise UsageError(f"{where}: {_QUOTES}")
+    return value
 
 
 def from_console(line: str) -> JoinRequest:

@@ -2,8 +2,8 @@
 
 It learns how to join (a console, the kernel's command line, sticks), joins, has systemd start the agent, and
 shows on the consoles what happens. All that it writes lies in memory. Refuses to work on any other system,
-because it gives the machine a number of its own; and to join by a stick another server than the kernel's
-command line names.
+because it gives the machine a number of its own; to join if nothing tells the machine from others; and to
+join by a stick another server than the kernel's command line names, or may name where it has a mistake.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from durability.campaign.definition.settings import DRIVES_MAX
-from durability.errors import DurabilityError, RefusedError, SetupError, TargetError, UsageError
+from durability.errors import DurabilityError, RefusedError, SetupError, TargetError
 from durability.protocol.join_code import parse_join_code
 from durability.protocol.messages import List, Listing
 from durability_client.join_command import join
-from durability_client.link.credential import credential_path, load_credential
+from durability_client.link.credential import Credential, credential_path, load_credential
 from durability_client.link.endpoint import endpoint
 from durability_client.link.server_connection import connect
 from durability_client.live import stick, this_machine
@@ -52,16 +52,24 @@ _HOST_NAME_MAX = 63
 _VERDICTS = 5
 _ROWS = DRIVES_MAX + _VERDICTS  # in a cycle each drive's newest run has no verdict yet
 _ASK_S = 10.0
-_OVER = frozenset({"code-expired", "code-used", "code-unknown"})  # why another code may do better
+# Why another code may do better; "bad-request" is said of one that joins once.
+_OVER = frozenset({"code-expired", "code-used", "code-unknown", "machine-revoked", "bad-request"})
+_NO_KEY = (
+    "nothing tells this machine from others: set `machine = TEXT` on a stick, or `durability.machine=TEXT` on"
+    " the kernel's command line"
+)
 
 
 class Live:
-    """The state of one boot."""
+    """The state of one boot. `machine`: without a key until that is known, which `sys` tells."""
 
-    def __init__(self, machine: ThisMachine, kernel: JoinRequest) -> None:
+    def __init__(self, machine: ThisMachine, kernel: JoinRequest, *, sys: Path = SYS) -> None:
         self._machine = machine
         self._kernel = kernel
+        self._sys = sys
+        self._has_waited = False  # for network cards
         self._typed: asyncio.Queue[str] = asyncio.Queue()
+        self._request: JoinRequest | None = None  # the last that was typed, unless its code is over
         self._consoles: dict[str, Console] = {}
         self._said: deque[str] = deque(maxlen=_SAID_MAX)
         self._said_count = 0
@@ -71,10 +79,6 @@ class Live:
         self._over: set[str] = set()  # codes that the server refused
         self._network = ""  # what systemd-networkd was told
         self._verdicts: list[dict[str, str]] = []
-
-    def note(self, trouble: str) -> None:
-        """Show this until something else happens."""
-        self._trouble = trouble
 
     async def run(self) -> None:
         """Until the power is cut."""
@@ -87,19 +91,8 @@ class Live:
     # Joining.
 
     async def _join(self) -> None:
-        credential = None
-        while credential is None:
-            try:
-                credential = load_credential(credential_path())
-                if credential is None and (request := await self._join_request()) is not None:
-                    self._trouble = f"joining {request.server} ..."
-                    async with asyncio.timeout(_JOIN_MAX_S):
-                        await self._try(request)
-            except TimeoutError:
-                self._trouble = f"the server has not answered for {_JOIN_MAX_S:.0f} s"
-            except (DurabilityError, OSError, ValueError) as error:
-                self._trouble = str(error)
-                await asyncio.sleep(_LOOK_S)
+        while (credential := await self._attempt()) is None:
+            pass
         self._trouble = ""
         self._unread = []
         for console in self._consoles.values():
@@ -107,26 +100,61 @@ class Live:
         self._joined = f"{', '.join(credential.servers)}, as {credential.name}"
         with suppress(OSError):
             socket.sethostname(re.sub(r"[^A-Za-z0-9-]+", "-", credential.name)[:_HOST_NAME_MAX])
-        await asyncio.to_thread(run_tool, "systemctl", "start", "--no-block", AGENT)
+        while why := await asyncio.to_thread(_start_agent):
+            self._trouble = why
+            await asyncio.sleep(_LOOK_S)
+        self._trouble = ""
+
+    async def _attempt(self) -> Credential | None:
+        """Join if somebody has said how; the credential, once it is there. Keeps why it is not."""
+        try:
+            if (credential := load_credential(credential_path())) is not None:
+                return credential
+            if (request := await self._join_request()) is not None:
+                self._trouble = f"joining {request.server} ..."
+                async with asyncio.timeout(_JOIN_MAX_S):
+                    await self._try(request)
+        except TimeoutError:
+            self._trouble = f"the server has not answered for {_JOIN_MAX_S:.0f} s"
+        except (DurabilityError, OSError, ValueError) as error:
+            self._trouble = str(error)
+            await asyncio.sleep(_LOOK_S)
+        return None
 
     async def _join_request(self) -> JoinRequest | None:
-        """How to join, by the console's line if somebody types one; None if nobody has said so yet. Name and
-        machine that it does not name may be named by the kernel's line, or else by a stick."""
+        """How to join, by the console's last line if somebody typed one; None if nobody has said so yet. Name
+        and machine that it does not name may be named by the kernel's line, or else by a stick."""
+        await self._identify()
         pause_s = _JOIN_S if self._trouble or self._unread else _LOOK_S
         said = [self._kernel, *await self._sticks()]
         if machine := next((one.machine for one in said if one.machine), ""):
-            self._machine = this_machine.this_machine(given_key=machine)
-        request = self._untried(said)
+            self._machine = this_machine.this_machine(given_key=machine, sys=self._sys)
+        untried = self._untried(said)
         with suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
-                request = from_console(await self._typed.get())
+                line = await self._typed.get()
+                self._request = None
+                self._request = from_console(line)
+        request = self._request or untried
         if request is None or request.name:
             return request
         return replace(request, name=next((one.name for one in said if one.name), ""))
 
+    async def _identify(self) -> None:
+        """Learn what tells this machine from others, if that is not known: a card may come after the wait."""
+        if self._machine.key or (self._has_waited and not this_machine.cards(sys=self._sys)):
+            return
+        self._trouble = "waiting for network cards"
+        self._machine = await identified(self._kernel.machine, sys=self._sys)
+        self._has_waited = True
+        self._trouble = ""
+        _write_id(self._machine)
+
     def _untried(self, said: Sequence[JoinRequest]) -> JoinRequest | None:
         """The first that names a server, and whose code was not refused; after the last, the first again. If
-        the kernel's line names a server, only codes of that server count."""
+        the kernel's line names a server, only codes of that server count, and none if it has a mistake."""
+        if self._kernel.mistake:
+            return None
         naming = [one for one in said if one.server]
         if self._kernel.server:
             own = parse_join_code(self._kernel.code).fingerprint
@@ -153,7 +181,9 @@ class Live:
         return found
 
     async def _try(self, request: JoinRequest) -> None:
-        """Join. Raises as `join` does."""
+        """Join. Raises as `join` does, and SetupError."""
+        if not self._machine.key:
+            raise SetupError(_NO_KEY)
         _write_id(self._machine)
         try:
             await join(
@@ -168,6 +198,8 @@ class Live:
         except RefusedError as error:
             if error.code in _OVER:
                 self._over.add(request.code)
+                if self._request is not None and self._request.code == request.code:
+                    self._request = None
             raise
 
     def _set_network(self, request: JoinRequest) -> None:
@@ -236,6 +268,7 @@ class Live:
 
     async def _show(self) -> None:
         while True:
+            _require_descriptors()
             with suppress(DurabilityError, OSError, ValueError):  # such as a drive that just went away
                 view = await asyncio.to_thread(self._view)
                 for console in self._open():
@@ -253,12 +286,15 @@ class Live:
         return tuple(self._consoles.values())
 
     def _view(self) -> View:
+        mistake = "" if self._joined else self._kernel.mistake
+        if mistake:
+            mistake = f"the kernel's command line has a mistake, so only a line typed here joins: {mistake}"
         return View(
             machine=self._machine,
             drives=this_machine.drives(),
             network=", ".join(addresses(output_of("ip", "-brief", "address"))),
             joined=self._joined,
-            troubles=[*filter(None, (self._trouble,)), *self._unread],
+            troubles=[*filter(None, (self._trouble, mistake)), *self._unread],
             said=tuple(self._said),
             verdicts=tuple(self._verdicts),
         )
@@ -270,17 +306,30 @@ async def live() -> None:
         raise SetupError(
             "`durability agent live` is the live image's own program; here type `durability agent`"
         )
-    trouble = ""
+    kernel = from_kernel(_COMMAND_LINE.read_text(errors="replace"))  # noqa: ASYNC240 - in memory
+    machine = replace(this_machine.this_machine(), key="", id="")  # the consoles do not wait for more
     try:
-        kernel = from_kernel(_COMMAND_LINE.read_text())  # noqa: ASYNC240 - in memory
-    except UsageError as error:
-        kernel, trouble = JoinRequest(), f"the kernel's command line: {error}"
-    machine = await identified(kernel.machine)
-    if not credential_path().exists():  # started again after it joined, which may be by a stick that is gone
-        _write_id(machine)
-    one = Live(machine, kernel)
-    one.note(trouble)
-    await one.run()
+        await Live(machine, kernel).run()
+    except ExceptionGroup as failed:
+        if (found := failed.subgroup(OSError)) is None:
+            raise
+        raise SetupError(f"`durability agent live` must be started again: {found.exceptions[0]}") from failed
+
+
+def _require_descriptors() -> None:
+    """Raises OSError once this process has no descriptor left, which what needs one here may not tell: what
+    tries again for ever would do so in vain, and systemd starts this program again."""
+    os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+
+def _start_agent() -> str:
+    """Have systemd start the agent; why it does not, "" if it does."""
+    try:
+        done = run_tool("systemctl", "start", "--no-block", AGENT)
+    except TargetError as error:
+        return str(error)
+    why = done.stderr.strip() or done.returncode
+    return f"systemctl start {AGENT}: {why}" if done.returncode else ""
 
 
 async def identified(given_key: str, *, sys: Path = SYS) -> ThisMachine:
@@ -300,7 +349,8 @@ async def identified(given_key: str, *, sys: Path = SYS) -> ThisMachine:
 
 
 def _write_id(machine: ThisMachine) -> None:
-    _MACHINE_ID.write_text(f"{machine.id}\n", "ascii")
+    if machine.id:  # else that of this boot stays
+        _MACHINE_ID.write_text(f"{machine.id}\n", "ascii")
 
 
 def network_file(request: JoinRequest) -> str:

@@ -5,6 +5,7 @@ Text only, and a function of its arguments. Whatever comes from hardware or a se
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ from durability_client.text_tables import table
 HOW_TO_JOIN = "Type HOST:PORT CODE, as `durability clients invite --machines 1` prints them on the server:"
 _DRIVE_COLUMNS = ("device", "model", "serial", "size", "writes")
 VERDICT_COLUMNS = ("verdict", "run", "registered", "path")
+_BELOW = " " * 9  # what is shown below "Server"
+_TROUBLE_LINES_MAX = 5
 _LINES_MIN = 3  # of the agent
 _CUT = ".."  # a console in text mode has few characters
 
@@ -46,9 +49,23 @@ def head(view: View, *, width: int) -> list[str]:
         f"Network  {view.network or 'no address yet'}",
         f"Server   {view.joined or 'not joined yet'}",
     ]
-    lines += [f"         {trouble}" for trouble in view.troubles]
+    for trouble in view.troubles:
+        lines += _wrapped(trouble, width)
     lines += ["", *_drives(view, width)]
     return _fitted(lines, width)
+
+
+def _wrapped(trouble: str, width: int) -> list[str]:
+    """Its end may say what to do."""
+    return textwrap.wrap(
+        plain_text.as_line(trouble),
+        width,
+        initial_indent=_BELOW,
+        subsequent_indent=_BELOW,
+        break_on_hyphens=False,
+        max_lines=_TROUBLE_LINES_MAX,
+        placeholder=f" {_CUT}",
+    )
 
 
 def verdicts(view: View, *, width: int) -> list[str]:

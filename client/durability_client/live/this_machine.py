@@ -2,7 +2,8 @@
 
 Nothing of the machine lies on a disk, so its number comes from the hardware: the UUID that the firmware has,
 or if other boards may have the same one, the lowest number of a network card. Nobody can list all UUIDs that
-boards share. So a UUID counts if it is made as the standard says, or if there is a serial number beside it.
+boards share. So a UUID counts if it is made as the standard says, or if there is a serial number beside it. A
+machine with none of these has no number, until somebody gives it one.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ _DMI = "class/dmi/id"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThisMachine:
-    """`key` tells it from others; `id` is of the form of /etc/machine-id. `description` is for people."""
+    """`key` tells it from others; `id` is of the form of /etc/machine-id; both are "" if nothing does.
+    `description` is for people."""
 
     key: str
     id: str
@@ -76,7 +78,7 @@ def this_machine(*, given_key: str = "", sys: Path = block_devices.SYS) -> ThisM
     }
     serial = "" if _NO_SERIAL.fullmatch(dmi["product_serial"]) else dmi["product_serial"]
     key = given_key or _firmware_key(sys) or _card_key(sys)
-    number = hashlib.sha256(f"{_LABEL}\0{key}".encode()).hexdigest()[:32]
+    number = hashlib.sha256(f"{_LABEL}\0{key}".encode()).hexdigest()[:32] if key else ""
     words = [dmi["sys_vendor"], dmi["product_name"]]
     parts = [" ".join(filter(None, words)) or "a machine without a name"]
     if serial:
@@ -84,7 +86,8 @@ def this_machine(*, given_key: str = "", sys: Path = block_devices.SYS) -> ThisM
     parts.append(counted(os.cpu_count() or 1, "processor"))
     parts.append(f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB")
     tail = re.sub(r"[^A-Za-z0-9-]+", "-", serial).strip("-") or number[:8]
-    return ThisMachine(key=number, id=number, name=f"live-{tail[:40]}", description=", ".join(parts))
+    name = f"live-{tail[:40]}" if tail else "live"
+    return ThisMachine(key=number, id=number, name=name, description=", ".join(parts))
 
 
 def is_known_by_cards(*, sys: Path = block_devices.SYS) -> bool:
@@ -136,5 +139,6 @@ def _firmware_key(sys: Path) -> str:
 
 
 def _card_key(sys: Path) -> str:
+    """The card that comes first; "" without any: a word in its place would be many machines' key."""
     found = cards(sys=sys)
-    return f"card {found[0].address if found else 'none'}"
+    return f"card {found[0].address}" if found else ""

@@ -150,6 +150,11 @@ class ClientRequests:
         return messages.Revoked(campaigns=tuple(dict.fromkeys(campaigns)))
 
     async def _join(self, caller: Caller, name: str, *, machine: str) -> messages.Joined:
+        if machine and not caller.of_machines:  # which would have no way to join after its next boot
+            raise RefusedError(
+                "bad-request",
+                "this code joins once; for the live image: `durability clients invite --machines N`",
+            )
         secret = secrets.token_bytes(auth.SECRET_BYTES)
         client = Client(
             id=secrets.token_hex(_ID_BYTES),

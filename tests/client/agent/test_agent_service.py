@@ -95,6 +95,27 @@ def test_the_one_file_unpacks_to_the_same_place_after_a_boot(
     assert "Environment=" not in service.unit([])
 
 
+@pytest.mark.parametrize("mode", [0o755, 0o644])
+def test_a_one_file_that_cannot_be_started_has_its_python_in_front(
+    mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`python3.13 durability.pyz agent install` works without the right to start the file, and so does its
+    unit, with the Python that it was started with."""
+    tree, one_file = tmp_path / "tree", tmp_path / "durability.pyz"
+    tree.mkdir()
+    (tree / "python").symlink_to("/usr/bin/python3.13")
+    one_file.write_text("#!/usr/bin/env python3\n")
+    one_file.chmod(mode)
+    monkeypatch.setattr(sys, "executable", str(tree / "python"))
+    monkeypatch.setenv(service.ONE_FILE_VARIABLE, str(one_file))
+    python = "" if mode == 0o755 else "/usr/bin/python3.13 "
+    assert exec_start(service.unit([])) == f"{python}{one_file} agent"
+    assert one_file in service._writable_by_others() or os.geteuid() == 0
+    if os.geteuid() == 0:
+        os.chown(one_file, 65534, 65534)
+        assert one_file in service._writable_by_others()
+
+
 def test_another_installation_has_a_unit_of_its_own() -> None:
     """A package names its own command and says that the unit is its own."""
     unit = service.unit(["--server", "a"], program=("/usr/bin/durability",), origin="Of a package.")

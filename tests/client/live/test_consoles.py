@@ -54,6 +54,15 @@ def test_a_page_fits_its_screen(width: int, height: int) -> None:
     assert any("cycle 299" in line or "task 299" in line for line in lines)
 
 
+def test_a_trouble_is_shown_to_its_end() -> None:
+    """It may say there what to do: a narrow screen has it on several lines, and not a page of them."""
+    what_to_do = "this code joins once; for the live image: `durability clients invite --machines N`"
+    lines = screen.head(view(trouble=what_to_do), width=60)
+    at = lines.index("Server   not joined yet") + 1
+    assert " ".join(line.strip() for line in lines[at : at + 2]) == what_to_do
+    assert len(screen.head(view(trouble="why " * 1000), width=60)) < 15
+
+
 def test_a_page_without_a_question() -> None:
     """Once it has joined, nothing is asked, and the verdicts are below the agent's words."""
     page = screen.page(
@@ -132,6 +141,15 @@ async def test_a_terminal_that_hangs_up_is_left_alone() -> None:
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
     console.show(view(), 0)
+
+
+async def test_what_is_no_terminal_is_closed(tmp_path: Path) -> None:
+    """A serial line without a port opens, and cannot be used: it is tried again each second of the boot."""
+    (tmp_path / "ttyS0").symlink_to("/dev/null")
+    before = os.listdir("/proc/self/fd")  # noqa: PTH208 - names are all that is wanted
+    for _ in range(3):
+        assert consoles.open_console("ttyS0", print, devices=tmp_path) is None
+    assert os.listdir("/proc/self/fd") == before  # noqa: PTH208
 
 
 async def test_a_terminal_that_is_there_again_is_opened_again(

@@ -21,6 +21,43 @@ def test_the_kernels_command_line() -> None:
     assert from_kernel("quiet") == JoinRequest()
 
 
+@pytest.mark.parametrize(
+    ("words", "machine", "name"),
+    [
+        ('durability.machine="shelf 3" quiet', "shelf 3", ""),
+        ('"durability.machine=shelf 3" quiet', "shelf 3", ""),
+        ('durability.name="rack 3" durability.machine="shelf  4"', "shelf  4", "rack 3"),
+        ('dyndbg="file a.c +p; file b.c +p" durability.machine=u7', "u7", ""),
+        ('note="durability.machine=u8" durability.machine=u#7', "u#7", ""),
+        ("durability.machine= quiet", "", ""),
+    ],
+)
+def test_quotes_keep_a_value_together(words: str, machine: str, name: str) -> None:
+    """As the kernel reads them, and as GRUB writes them: else shelf 3 and shelf 4 were one machine."""
+    assert from_kernel(f"console=tty0 {words}\n") == JoinRequest(machine=machine, name=name)
+
+
+@pytest.mark.parametrize(
+    ("word", "complaint"),
+    [
+        (
+            "durability.machin=u7",
+            "'durability.machin=u7': expected one of durability.join=, durability.name=",
+        ),
+        ("durability.machine", "'durability.machine': expected one of"),
+        ('durability.machine="shelf 3', "a value may stand between two"),
+        ('durability.machine=shelf"3"', "a value may stand between two"),
+        (f"durability.join={SERVER}", "expected HOST:PORT and a code"),
+        (f"durability.join={SERVER},{CODE[:-1]}", "40 letters and digits, this one has 39"),
+    ],
+)
+def test_a_mistake_in_the_kernels_line_is_told(word: str, complaint: str) -> None:
+    """What else the line says counts."""
+    request = from_kernel(f"durability.name=rack-3 {word}")
+    assert request.name == "rack-3" and complaint in request.mistake
+    assert (request.server, request.code, request.machine) == ("", "", "")
+
+
 @pytest.mark.parametrize("join", [f"join = {SERVER} {CODE}", f"durability join {SERVER} {CODE}"])
 def test_the_file(join: str) -> None:
     """Comments, empty lines, and the ends of lines of other systems are taken; so is the printed line."""
@@ -36,6 +73,8 @@ def test_the_file(join: str) -> None:
         card="02:00:5E:10:00:01",
     )
     assert from_file("# nothing is filled in\n") == JoinRequest()
+    assert from_file('machine = "shelf 3"\n  #machine = shelf 4\n').machine == "shelf 3"
+    assert from_file(f"join = {SERVER} {CODE} #of the lab\n").code == CODE
 
 
 def test_what_is_typed() -> None:
@@ -60,6 +99,12 @@ def test_what_is_typed() -> None:
         ("address = 192.0.2.7", "add the length of the network's prefix"),
         ("gateway = router", "gateway = router: "),
         ("card = eno1", "card = eno1: expected the card's MAC address"),
+        ("machine = shelf #3", "line 1, 'machine = shelf #3': `#` cannot stand in or behind `machine`"),
+        ("machine = shelf # 3", "`#` cannot stand in or behind `machine`"),
+        ("machine = #3", "`#` cannot stand in or behind `machine`"),
+        ("name = rack#3", "`#` cannot stand in or behind `name`"),
+        ("name = rack #3", "`#` cannot stand in or behind `name`"),
+        ('machine = "shelf" 3"', "a value may stand between two"),
     ],
 )
 def test_a_mistake_is_named(text: str, complaint: str) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import pty
 import shutil
 import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
@@ -12,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from durability.errors import RefusedError
+from durability.errors import PeerError, RefusedError, SetupError, UsageError
 from durability.formats.packing import Value
 from durability.program_places import PROGRAM_PLACES
 from durability.protocol import messages
@@ -26,6 +29,7 @@ from durability_client.live.join_request import JoinRequest, from_kernel
 from durability_client.live.live_command import Live
 from durability_client.live.this_machine import ThisMachine, this_machine
 from tests import waiting
+from tests.joined import credential_of_nobody
 from tests.server.access.test_machines_that_join_again import invited
 from tests.server.conftest import Lab
 
@@ -37,6 +41,7 @@ DURABLE: dict[str, Value] = {
     "at_risk": {"ms1000": 5},
     "reasons": [],
 }
+OF_THIS_BOOT = "b" * 32  # the number that the boot made up
 DRIVES = 30  # of the machine, each with a run that has no verdict yet
 
 
@@ -56,6 +61,11 @@ def made_stick(path: Path, text: str) -> Path:
     content.write_text(text)
     subprocess.run(["mcopy", "-i", path, content, f"::{stick.NAME}"], check=True)
     return path
+
+
+def test_the_credential_of_this_machine_is_left_alone(tmp_path: Path) -> None:
+    """Also where root tests: every test here has a place of its own."""
+    assert credential_path().is_relative_to(tmp_path)
 
 
 async def test_a_stick_that_cannot_be_read_hides_no_other(
@@ -81,9 +91,9 @@ def boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     is waited for that does not happen."""
     if shutil.which("mformat") is None:
         pytest.skip("mtools is not installed")
-    monkeypatch.setenv("DURABILITY_CREDENTIAL", str(tmp_path / "credential.json"))
     places = f"{tmp_path}:{PROGRAM_PLACES}"
     monkeypatch.setattr("durability_client.system.programs.PROGRAM_PLACES", places)
+    (tmp_path / "machine-id").write_text(f"{OF_THIS_BOOT}\n")
     monkeypatch.setattr(live_command, "_MACHINE_ID", tmp_path / "machine-id")
     monkeypatch.setattr(live_command, "NETWORK", tmp_path / "run/join.network")
     for name in ("_LOOK_S", "_JOIN_S"):
@@ -173,6 +183,102 @@ async def test_a_stick_has_a_fresh_code(lab: Lab, boot: Path, monkeypatch: pytes
     assert (await joined(live)).servers == (server,)
 
 
+async def test_a_machine_that_was_revoked_takes_another_code(
+    lab: Lab, boot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the code of the kernel's command line it cannot join again, so the stick's is tried."""
+    running = await lab.start(f"sqlite:///{boot}/store.sqlite")
+    server = format_address(*running.address)
+    first, fresh = [(await invited(lab, running)).split()[-1] for _ in range(2)]
+    live = Live(MACHINE, from_kernel(f"durability.join={server},{first}"))
+    plug(monkeypatch)
+    lost = await joined(live)
+    operator = await lab.connect(running.address, "operate", local=True)
+    await operator.ask(messages.Revoke(client=lost.client), messages.Revoked)
+    plug(monkeypatch, made_stick(boot / "1", f"join = {server} {fresh}\n"))
+    with pytest.raises(RefusedError, match="was revoked at"):
+        await joined(live)
+    assert (await joined(live)).client != lost.client
+
+
+async def test_a_code_that_joins_once_makes_way(
+    lab: Lab, boot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server refuses it, because the machine could not join by it after its next boot."""
+    running = await lab.start(f"sqlite:///{boot}/store.sqlite")
+    server = format_address(*running.address)
+    plug(monkeypatch)
+    live = Live(MACHINE, from_kernel(f"durability.join={server},{(await invited(lab, running)).split()[-1]}"))
+    type_line(live, f"{server} {(await running.server.invite()).line.split()[-1]}")
+    with pytest.raises(RefusedError, match="--machines N"):
+        await joined(live)
+    assert (await joined(live)).name == MACHINE.name
+
+
+def type_line(live: Live, line: str) -> None:
+    """Somebody types this at a console."""
+    live._typed.put_nowait(line)
+
+
+async def next_server(live: Live) -> str:
+    """Which server the machine would join now."""
+    request = await live._join_request()
+    return request.server if request is not None else ""
+
+
+async def test_what_was_typed_is_tried_again(lab: Lab, boot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The network, or the server, may come later. Another line takes its place, and a mistake leaves none."""
+    running = await lab.start(f"sqlite:///{boot}/store.sqlite")
+    server, code = format_address(*running.address), (await invited(lab, running)).split()[-1]
+    plug(monkeypatch)
+    live = Live(MACHINE, from_kernel(f"durability.join=192.0.2.9:7420,{CODE}"))
+    assert await next_server(live) == "192.0.2.9:7420"
+    type_line(live, f"127.0.0.1:1 {code}")
+    with pytest.raises(PeerError):
+        await joined(live)
+    assert [await next_server(live) for _ in range(2)] == ["127.0.0.1:1"] * 2
+    type_line(live, f"{server} {code}")
+    assert [await next_server(live) for _ in range(2)] == [server] * 2
+    type_line(live, server)
+    with pytest.raises(UsageError):
+        await live._join_request()
+    assert await next_server(live) == "192.0.2.9:7420"
+
+
+async def test_a_typed_code_that_is_over_is_tried_once(
+    lab: Lab, boot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then the kernel's command line has its turn."""
+    running = await lab.start(f"sqlite:///{boot}/store.sqlite")
+    server = format_address(*running.address)
+    used, fresh = [(await invited(lab, running)).split()[-1] for _ in range(2)]
+    plug(monkeypatch)
+    await joined(Live(replace(MACHINE, key="other"), from_kernel(f"durability.join={server},{used}")))
+    live = Live(MACHINE, from_kernel(f"durability.join={server},{fresh}"))
+    type_line(live, f"{server} {used}")
+    with pytest.raises(RefusedError, match="1 machines have joined"):
+        await joined(live)
+    await joined(live)
+
+
+@pytest.mark.parametrize("mistake", [f"join=192.0.2.7:7420,{CODE[:-1]}", "jion=192.0.2.7:7420", 'name="a'])
+async def test_a_mistake_in_the_kernels_line_leads_to_no_other_server(
+    mistake: str, boot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stick cannot take the place of a server that the line may name, and what the line says rightly
+    counts. The console names the mistake, and somebody there can type how to join."""
+    plug(monkeypatch, made_stick(boot / "1", f"join = 192.0.2.1:7420 {CODE}\nname = rack-4\n"))
+    kernel = from_kernel(f"durability.machine=shelf-3 durability.name=rack-3 durability.{mistake}")
+    live = Live(MACHINE, kernel)
+    assert await live._join_request() is None
+    (shown,) = live._view().troubles
+    assert "only a line typed here joins" in shown and f"durability.{mistake}"[:15] in shown
+    type_line(live, f"192.0.2.9:7420 {CODE}")
+    request = await live._join_request()
+    assert request is not None and (request.server, request.name) == ("192.0.2.9:7420", "rack-3")
+    assert live._machine.key == this_machine(given_key="shelf-3").key
+
+
 @pytest.fixture
 def shared_board(boot: Path) -> Path:
     """A tree as /sys of a board with a UUID that others have, and one card whose driver is there."""
@@ -215,6 +321,111 @@ async def test_only_cards_are_waited_for_and_not_for_ever(
     monkeypatch.setattr(live_command, "_CARDS_S", 0.1)
     await live_command.identified("shelf 3" if known_by == "text" else "", sys=shared_board)
     assert (boot / "told").exists() == (known_by == "nothing")
+
+
+async def test_a_machine_that_nothing_tells_from_others_does_not_join(
+    lab: Lab, shared_board: Path, boot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of them would be one client. The number of this boot stays, until a card comes late."""
+    running = await lab.start(f"sqlite:///{boot}/store.sqlite")
+    server, code = format_address(*running.address), (await invited(lab, running)).split()[-1]
+    plug(monkeypatch)
+    program(boot / "udevadm", "true")
+    for name, value in (("_CARDS_S", 0.1), ("_SETTLED_S", 0.02)):
+        monkeypatch.setattr(live_command, name, value)
+    address = shared_board / "class/net/eth0/addr_assign_type"
+    address.write_text("1\n")  # the kernel made its address up
+    nobody = this_machine(sys=shared_board)
+    live = Live(nobody, from_kernel(f"durability.join={server},{code}"), sys=shared_board)
+    for _ in range(2):
+        with pytest.raises(SetupError, match="nothing tells this machine from others: set `machine = TEXT`"):
+            await joined(live)
+    assert (nobody.key, nobody.name) == ("", "live")
+    assert (boot / "machine-id").read_text().strip() == OF_THIS_BOOT
+    address.write_text("0\n")
+    assert (await joined(live)).servers == (server,)
+    expected = this_machine(given_key="card 52:54:00:00:00:09").id
+    assert (boot / "machine-id").read_text().strip() == expected
+
+
+async def test_the_consoles_do_not_wait_for_cards(
+    shared_board: Path, boot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are opened first, and say what the machine waits for."""
+    plug(monkeypatch)
+    program(boot / "udevadm", f"until [ -e {boot}/settled ]; do sleep 0.05; done")
+    monkeypatch.setattr(live_command, "_CARDS_S", 0.1)
+    ours, its = pty.openpty()
+    monkeypatch.setattr(live_command, "names", lambda: [os.ttyname(its).removeprefix("/dev/")])
+    live = Live(this_machine(sys=boot / "none"), JoinRequest(), sys=shared_board)
+    running = asyncio.create_task(live.run())
+    try:
+        said = await asyncio.to_thread(heard, ours, "waiting for network cards")
+        assert "Machine  a machine without a name" in said
+        (boot / "settled").touch()
+        await waiting.until(lambda: bool(live._machine.key))
+    finally:
+        (boot / "settled").touch()
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        os.close(ours)
+        os.close(its)
+
+
+def heard(descriptor: int, words: str) -> str:
+    """What a terminal says, up to these words."""
+    said = ""
+    while words not in said:
+        said += os.read(descriptor, 65536).decode()
+    return said
+
+
+async def test_the_agent_is_started_until_systemd_does(boot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """systemd may be busy, or be read anew: the console says why the agent does not run yet."""
+    credential_of_nobody(credential_path())
+    count = f'echo "$*" >>{boot}/told; [ $(wc -l <{boot}/told) = 3 ] || {{ echo later >&2; exit 1; }}'
+    program(boot / "systemctl", count)
+    monkeypatch.setattr("socket.sethostname", lambda _: None)
+    troubles: list[str] = []
+    live = Live(MACHINE, JoinRequest())
+    starting = asyncio.create_task(live._join())
+    while not starting.done():
+        troubles += live._view().troubles
+        await asyncio.sleep(0)
+    await starting
+    assert (boot / "told").read_text() == f"start --no-block {live_command.AGENT}\n" * 3
+    assert set(troubles) == {f"systemctl start {live_command.AGENT}: later"} and live._view().troubles == []
+
+
+_WITHOUT_DESCRIPTORS = """
+import asyncio, resource, sys
+from pathlib import Path
+from durability.errors import SetupError
+from durability_client.live import live_command
+
+live_command._MARK = live_command._COMMAND_LINE = Path("/dev/null")
+live_command._LOOK_S = 0.01
+opened = []
+live_command.names = lambda: opened.append(open("/dev/null")) or ["null"]  # whatever keeps them
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+try:
+    asyncio.run(live_command.live())
+except SetupError as error:
+    opened.clear()
+    sys.exit(str(error))
+"""
+
+
+@pytest.mark.slow
+def test_a_program_without_descriptors_ends(boot: Path) -> None:
+    """It could neither join nor show anything for the rest of the boot; systemd starts it again."""
+    if os.geteuid() != 0:
+        pytest.skip("only root runs the live image's program")
+    command = [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{_WITHOUT_DESCRIPTORS}"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, cwd=boot)
+    assert done.returncode == 1, done.stderr
+    assert "must be started again: [Errno 24] Too many open files: '/dev/null'" in done.stderr
 
 
 async def test_a_verdict_is_asked_for_until_it_is_heard(

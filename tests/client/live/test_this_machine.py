@@ -128,6 +128,15 @@ def test_a_number_that_changes_with_each_boot_is_not_taken(tmp_path: Path) -> No
     assert [card.address for card in this_machine.cards(sys=root)] == ["02:00:00:00:00:07"]
 
 
+def test_a_machine_without_any_number_has_no_key(tmp_path: Path) -> None:
+    """A word in its place would be the key of all such machines."""
+    root = tree(tmp_path, uuid="", cards=CARD, serial="")
+    (root / "class/net/eth0/addr_assign_type").write_text("1\n")
+    found = this_machine.this_machine(sys=root)
+    assert (found.key, found.id, found.name) == ("", "", "live") and "Example Inc." in found.description
+    assert this_machine.this_machine(sys=root, given_key="shelf 3").key
+
+
 def test_drives_are_shown_with_their_writes(tmp_path: Path) -> None:
     """Loop devices, optical drives and partitions are not drives to be tested."""
     root = tree(tmp_path, uuid=UUID, cards={})
