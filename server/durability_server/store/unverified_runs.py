@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, case, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, or_, select
 
 from durability.errors import FormatError
 from durability.formats.documents import from_value
@@ -20,10 +20,10 @@ from durability_server.store.records import Registration
 from durability_server.store.run_rows import newest_on, of_client
 from durability_server.store.target_keys import FileSystemPlace, file_system_place, may_share_drives
 
-# So many runs on other file systems of one place are looked at: drives that share a serial are few. Longer
-# facts are not read: whatever they say, the drives of that run have the serial of this one's.
-_LOOKED_AT_MAX = 4
-_FACTS_BYTES_MAX = 1 << 16
+# So many runs on other file systems of one place are looked at, and so many bytes of their facts: the newest
+# may be on other drives that an adapter gives this one's serial. What is left unread counts as on this drive.
+_LOOKED_AT_MAX = 64
+_FACTS_BYTES_MAX = 1 << 17
 _RUNS = tables.runs.c
 
 
@@ -32,14 +32,15 @@ def unverified_run(db: Connection, new: Registration) -> str | None:
     newest run that was armed there, which has overwritten those before it, unless it was stopped or verified.
     It may lie on another file system that had this one's place: a drive that has lost that shows it so."""
     armed = (_RUNS.armed.is_not(None), of_client(new.client))
-    place = file_system_place(new.keys)
+    here = newest_on(db, new.keys, *armed)
+    place = file_system_place(new.keys) if new.facts.offset_bytes is not None else None
     other = _newest_on_another(db, new, place, *armed) if place is not None else None
-    if place is None or other is None:
-        return _held(db, newest_on(db, new.keys, *armed))
+    if place is None or other is None or _is_newer(db, here, other):
+        return _held(db, here)
     on_this = select(func.max(_RUNS.number)).where(_begins(place.this), *armed)
     newest_on_this = db.execute(on_this).scalar_one()
     if newest_on_this is not None and newest_on_this > other.number:
-        return _held(db, newest_on(db, new.keys, *armed))  # somebody has begun a run on this one since
+        return _held(db, here)  # somebody has begun a run on this one since
     if newest_on_this is not None:
         return (
             f"is on a file system that another one had replaced, that of run {other.run} of"
@@ -70,18 +71,27 @@ def _newest_on_another(
 ) -> Row[Any] | None:
     """The newest run of which `where` holds on another file system at the same place of the same drives."""
     others = (_begins(place.any), ~_begins(place.this), ~_begins(place.nameless))
-    facts = case((func.length(_RUNS.armed) <= _FACTS_BYTES_MAX, _RUNS.armed)).label("facts")
     newest: Select[Any] = (
-        select(_RUNS.run, _RUNS.number, _RUNS.registered_wall, facts)
+        select(_RUNS.run, _RUNS.number, _RUNS.registered_wall, func.length(_RUNS.armed).label("bytes"))
         .where(*others, *where)
         .order_by(_RUNS.number.desc())
         .limit(_LOOKED_AT_MAX)
     )
+    room = _FACTS_BYTES_MAX
     for row in db.execute(newest).all():
+        room -= row.bytes
+        if room < 0:
+            return row
+        armed = db.execute(select(_RUNS.armed).where(_RUNS.number == row.number)).scalar_one()
         with suppress(FormatError):  # of a release whose facts this one does not read
-            if row.facts is None or may_share_drives(from_value(Facts, unpack(row.facts)), new.facts):
+            if may_share_drives(from_value(Facts, unpack(armed)), new.facts):
                 return row
     return None
+
+
+def _is_newer(db: Connection, run: Row[Any] | None, other: Row[Any]) -> bool:
+    number = select(_RUNS.number).where(_RUNS.run == run.run) if run is not None else None
+    return number is not None and db.execute(number).scalar_one() > other.number
 
 
 def _begins(prefix: str) -> ColumnElement[bool]:

@@ -190,6 +190,55 @@ def test_two_drives_that_an_adapter_gives_one_serial_do_not_guard_each_other(
         store_fixture.register(3, facts=replace(second, drives=(replace(drive, wwid="naa.1"),)))
 
 
+def test_volumes_of_one_drive_do_not_guard_each_other(store_fixture: StoreFixture) -> None:
+    """Where a logical volume lies on its drive is not known, so two of them have no place in common."""
+    volumes = [
+        replace(store_fixture.lab.facts(uuid=f"uuid-{name}"), offset_bytes=None, volume=name)
+        for name in ("vg/one", "vg/two")
+    ]
+    for run in (1, 2, 3):
+        store_fixture.register(run, facts=volumes[run % 2])
+        store_fixture.arm(run, facts=volumes[run % 2])
+        store_fixture.judge(run, "durable")
+    store_fixture.register(4, facts=volumes[0])
+    store_fixture.arm(4, facts=volumes[0])
+    store_fixture.register(5, facts=volumes[1])
+
+
+def test_a_run_behind_an_adapter_that_hides_the_serial_guards_its_target(store_fixture: StoreFixture) -> None:
+    """It is known by its file system, and is newer than what had its place."""
+    before, facts = store_fixture.lab.facts(uuid="uuid-before"), store_fixture.lab.facts()
+    store_fixture.register(1, facts=before)
+    store_fixture.arm(1, facts=before)
+    store_fixture.judge(1, "durable")
+    (drive,) = facts.drives
+    hidden = replace(facts, drives=(replace(drive, serial="", wwid=""),))
+    store_fixture.register(2, facts=hidden)
+    store_fixture.arm(2, facts=hidden)
+    with pytest.raises(RefusedError, match=f"holds run {2:016x}"):
+        store_fixture.register(3, facts=facts)
+
+
+def test_many_runs_on_another_drive_with_its_serial_hide_no_unverified_one(
+    store_fixture: StoreFixture,
+) -> None:
+    """Another disk in the same dock, of another model."""
+    older, newer = store_fixture.lab.facts(uuid="uuid-older"), store_fixture.lab.facts()
+    (drive,) = older.drives
+    other = replace(store_fixture.lab.facts(uuid="uuid-other"), drives=(replace(drive, model="Other"),))
+    store_fixture.register(1, facts=older)
+    store_fixture.arm(1, facts=older)
+    store_fixture.judge(1, "durable")
+    store_fixture.register(2, facts=newer)
+    store_fixture.arm(2, facts=newer)
+    for run in range(3, 9):
+        store_fixture.register(run, facts=other)
+        store_fixture.arm(run, facts=other)
+        store_fixture.judge(run, "durable")
+    with pytest.raises(RefusedError, match=f"had replaced, that of run {2:016x}"):
+        store_fixture.register(9, facts=older)
+
+
 def test_a_verified_run_does_not_guard_the_place_of_its_file_system(store_fixture: StoreFixture) -> None:
     """What was made anew after a verdict is tested as any other file system."""
     store_fixture.register(1)
