@@ -17,11 +17,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Copy:
-    """The store as it was once: its files, and what it had then of `known` and `stored`."""
+    """The store as it was once: its files, and what it had then of `known` and `stored`. `unseen`: runs whose
+    client was frozen by then, and not for long enough that the server saw it."""
 
     path: Path
     known: frozenset[int]
     stored: Mapping[int, Sequence[StoredVerdict]]
+    unseen: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """What the server had of a run once, as a file. `unseen`: as of a copy."""
+
+    path: Path
+    unseen: frozenset[int]
 
 
 class StoreCopies:
@@ -36,22 +46,22 @@ class StoreCopies:
         self.cut: set[int] = set()
         self._directory = directory
         self._copies: list[_Copy] = []
-        self._exports: list[Path] = []
+        self._exports: list[Export] = []
 
-    def add_copy(self) -> Path:
+    def add_copy(self, unseen: frozenset[int] = frozenset()) -> Path:
         """Where a copy of the store as it is now is to be put: a directory to make."""
         path = self._directory / f"copy-{len(self._copies)}"
         stored = {run: tuple(given) for run, given in self.stored.items()}
-        self._copies.append(_Copy(path=path, known=frozenset(self.known), stored=stored))
+        self._copies.append(_Copy(path=path, known=frozenset(self.known), stored=stored, unseen=unseen))
         return path
 
-    def add_export(self, case: Any) -> None:
+    def add_export(self, case: Any, unseen: frozenset[int] = frozenset()) -> None:
         """Keep a case, as a document."""
         path = self._directory / f"export-{len(self._exports)}.json"
         path.write_text(to_json(case))
-        self._exports.append(path)
+        self._exports.append(Export(path=path, unseen=unseen))
 
-    def restore(self, step: Step) -> Path | None:
+    def restore(self, step: Step) -> _Copy | None:
         """The copy on which a `server` step starts it; from here on it knows what it knew then. None: the
         store stays as it is."""
         if step["how"] not in ("newest", "oldest") or not self._copies:
@@ -59,9 +69,9 @@ class StoreCopies:
         copy = of_age(self._copies, step) if step["how"] == "newest" else self._copies[0]
         self.known, self.cut = set(copy.known), set()
         self.stored = {run: list(given) for run, given in copy.stored.items()}
-        return copy.path
+        return copy
 
-    def export_for(self, step: Step) -> Path | None:
+    def export_for(self, step: Step) -> Export | None:
         """The export that a `verify` step judges by; None if it asks the server."""
         return of_age(self._exports, step) if step["log"] == "export" and self._exports else None
 

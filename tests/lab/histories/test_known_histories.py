@@ -278,6 +278,15 @@ RIGHT = {
         "run; freeze; pass ms=1500; network; pass ms=4000",
         "durable",
     ),
+    # Found by the search: the log is as if the server had ended when the copy was made.
+    "a client frozen shortly before its log was copied": (
+        "run; freeze; pass ms=1500; copy; pass ms=1500; cut; server how=newest",
+        "durable",
+    ),
+    "a client frozen shortly before its run was exported": (
+        "run; freeze; pass ms=1500; copy; pass ms=4000; cut; boot; verify log=export",
+        "durable; inconclusive (nothing-at-risk)",
+    ),
     "a mount after a client was killed in a commit": (
         "target file; run workload=unlink; kill; unmount; run workload=unlink",
         "durable",

@@ -342,7 +342,7 @@ class KernelWorld:
         if how != "start":
             await self.server.kill()
         if copy := self.store.restore(step):
-            self.server.restore(copy)
+            self.server.restore(copy.path)
         if how in ("restarted", "moved"):
             self.server.machine_changes(moved=how == "moved")
         if not self.server.runs and how != "kill":
@@ -389,7 +389,7 @@ class KernelWorld:
         run = self.truth.armed[-2] if older else self.truth.armed[-1] if unmounted and export is None else 0
         attested = attests(step, self.truth.cuts, self.truth.armed[-2 if older else -1 :][:1])
         options = (
-            *(("--from-export", str(export)) if export is not None else self._common),
+            *(("--from-export", str(export.path)) if export is not None else self._common),
             *(("--run", format_run(run)) if run else ()),
             *(("--device", self.rig.loop) if unmounted else ()),
             *(("--attest-cut", ATTESTATION, "--cut-class", step["cut_class"]) if attested else ()),
@@ -406,7 +406,7 @@ class KernelWorld:
             await self.truth.note_cut("drive", time.monotonic_ns())
         case = None
         if document is not None and export is not None:
-            case = case_from_value(json.loads(export.read_text()))
+            case = case_from_value(json.loads(export.path.read_text()))
         elif document is not None:
             case = await self._case(parse_run(document["run"]))
         return VerifyAnswer(

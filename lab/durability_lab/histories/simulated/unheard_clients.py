@@ -90,10 +90,19 @@ class UnheardClients:
 
     def note_end_of_sight(self) -> None:
         """The machine or the server goes: whether the server had no time to see that the client is frozen."""
+        self.assumed.frozen_shortly.update(self.frozen_shortly)
+
+    @property
+    def frozen_shortly(self) -> frozenset[int]:
+        """The run whose client is frozen, and not for long enough that the server has seen it."""
         run = self._machine.client_run
         frozen_ns = self._loop.now_ns - self._frozen_ns.get(run, 0)
-        if self._machine.client_alive and frozen_ns <= _UNSHOWN_NS:
-            self.assumed.frozen_shortly.add(run)
+        return frozenset({run} if self._machine.client_alive and frozen_ns <= _UNSHOWN_NS else ())
+
+    def note_older_log(self, unseen: frozenset[int]) -> None:
+        """Verdicts come from a log of a time at which these runs were frozen shortly: it is as if the server
+        had ended then. An export counts for all verdicts from then on, so some are not graded strictly."""
+        self.assumed.frozen_shortly.update(unseen)
 
     def note_restart(self) -> bool:
         """The machine was shut down in order. Whether a series may count that as a cut."""

@@ -289,7 +289,8 @@ class World:
             self._kill_server()
             await asyncio.sleep(_LOOK_S)
         if copy := self.store.restore(step):
-            server.restore(copy)
+            server.restore(copy.path)
+            self._unheard.note_older_log(copy.unseen)
         if how in ("restarted", "moved"):
             await asyncio.sleep(_BOOT_S)
             server.machine_changes(moved=how == "moved")
@@ -305,11 +306,12 @@ class World:
             self._unheard.note_change()
 
     async def _do_copy(self, step: Step) -> None:
-        self._server.copy(self.store.add_copy())
+        unseen = self._unheard.frozen_shortly
+        self._server.copy(self.store.add_copy(unseen))
         newest = self._machine.newest_run
         case = await self._server.case_value(newest) if newest else None
         if case is not None:
-            self.store.add_export(case)
+            self.store.add_export(case, unseen)
 
     # The operator.
 
@@ -331,15 +333,17 @@ class World:
             cut_class=_LESSER.get(step["cut_class"]) if attested else None,
             require_cut="os" if step["require"] == "os" else "power",
             min_cuts=int(step["min_cuts"]),
-            from_export=export,
+            from_export=export.path if export else None,
             json=True,
         )
+        if export is not None:
+            self._unheard.note_older_log(export.unseen)
         smaller = frozenset(one for one in runs if self.truth.smaller(one))
 
         async def answered(output: VerifyOutput) -> VerifyAnswer:
             case = None
             if output.document is not None and export is not None:
-                case = case_from_value(json.loads(export.read_text()))
+                case = case_from_value(json.loads(export.path.read_text()))
             elif output.document is not None:
                 case = await self._server.case(parse_run(output.document["run"]))
             return VerifyAnswer(
