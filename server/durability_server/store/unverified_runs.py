@@ -37,7 +37,8 @@ def unverified_run(db: Connection, new: Registration) -> str | None:
     other = _newest_on_another(db, new, place, *armed) if place is not None else None
     if place is None or other is None or _is_newer(db, here, other):
         return _held(db, here)
-    on_this = select(func.max(_RUNS.number)).where(_begins(place.this), *armed)
+    # One that was not armed was let in all the same, by force or before the other file system was made.
+    on_this = select(func.max(_RUNS.number)).where(_begins(place.this), of_client(new.client))
     newest_on_this = db.execute(on_this).scalar_one()
     if newest_on_this is not None and newest_on_this > other.number:
         return _held(db, here)  # somebody has begun a run on this one since

@@ -16,7 +16,7 @@ from durability.acceptance.cut_search import Search, in_campaign, in_runs, is_of
 from durability.acceptance.known_cuts import KnownDrive, machines_of, proof_beside, unsearchable
 from durability.bench import figures
 from durability.bench.compare import Comparison, Row, compare
-from durability.bench.decision.claims import choose, claim_from_row
+from durability.bench.decision.claims import Machine, choose, claim_from_row
 from durability.bench.decision.proof import Proof
 from durability.bench.hashed_serials import marks_of
 from durability.bench.kept_result import is_result_id, unpack_body
@@ -111,7 +111,7 @@ class _OfRuns:
 
 
 def _known_of_runs(
-    store: Store, row: Mapping[str, Any], label: str, result: Result, machines: Collection[str]
+    store: Store, row: Mapping[str, Any], label: str, result: Result, machines: Collection[Machine]
 ) -> _OfRuns:
     """What runs on the drives of a kept result say; `machines`: those that campaigns cut."""
     if why := unsearchable(result.facts):
