@@ -15,6 +15,7 @@ from itertools import zip_longest
 from durability import limits, plain_text
 from durability.acceptance.cycle_under_way import with_cycle_under_way
 from durability.acceptance.drive_evidence import campaign_proof
+from durability.bench.decision.claims import Machine
 from durability.bench.decision.proof import Proof, weightiest_proof
 from durability.bench.decision.same_stack import BY_FUA, by_fua, measures_flush, unlike, withheld_flushes
 from durability.bench.hashed_serials import HASHED, hashed, marks_of
@@ -36,14 +37,14 @@ _WEAKER = frozenset(PROVABLE_CUT_CLASSES) - {"power"}
 class KnownDrive:
     """A drive that was cut in one stack: `facts` of a run on it, and what its cuts said. `runs`: all of a
     campaign, or the one run. `unanswered`: which runs of that one's series have no outcome, the newest last;
-    () for no other than itself. `machine`: whose drive a campaign cut, by the client's name."""
+    () for no other than itself. `machine`: whose drive a campaign cut, None for a run."""
 
     facts: Facts
     proof: Proof
     runs: frozenset[str]
     is_campaign: bool
     unanswered: tuple[str, ...] = ()
-    machine: str = ""
+    machine: Machine | None = None
 
 
 def known_of_run(case: Case) -> KnownDrive | None:
@@ -187,19 +188,22 @@ def known_of_campaign(state: CampaignState, drive: str, facts: Mapping[str, Fact
             cycles.add(past.began.cycle)
         else:
             stacks.append((cut, {past.began.cycle}))
-    runs = frozenset(runs_of(state, drive))
+    runs, machine = frozenset(runs_of(state, drive)), _machine_that_was_cut(state, drive)
     known = []
     for cut, own in stacks:
         result = result_of_cycles(state, drive, own | of_any)
         proof = campaign_proof(state.plan.name, state.plan.cut_class, result)
         if proof is not None:
             proof = replace(proof, by_fua=_are_by_fua(state, drive, cut, own))
-            known.append(
-                KnownDrive(
-                    facts=cut, proof=proof, runs=runs, is_campaign=True, machine=state.machine_of(drive)
-                )
-            )
+            known.append(KnownDrive(facts=cut, proof=proof, runs=runs, is_campaign=True, machine=machine))
     return known
+
+
+def _machine_that_was_cut(state: CampaignState, drive: str) -> Machine:
+    """The machine of a drive, as the client that the check found: a campaign goes on with no other."""
+    name = state.machine_of(drive)
+    seen = state.checked_machines.get(name)
+    return Machine(name=name, client="" if seen is None else seen.client)
 
 
 def _are_by_fua(state: CampaignState, drive: str, cut: Facts, cycles: Collection[int]) -> bool:
@@ -285,8 +289,8 @@ def proof_beside(
     return replace(proof, disputed=disputed) if proof is not None and proof.word == "proven" else proof
 
 
-def machines_of(known: Iterable[KnownDrive], facts: Facts) -> frozenset[str]:
-    """The names of the clients whose drive with these facts the campaigns among `known` cut."""
+def machines_of(known: Iterable[KnownDrive], facts: Facts) -> frozenset[Machine]:
+    """The machines whose drive with these facts the campaigns among `known` cut."""
     return frozenset(
         one.machine for one in known if one.machine and same_drives(one.facts, facts, named=False)
     )

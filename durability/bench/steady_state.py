@@ -4,12 +4,13 @@ The windows are SNIA's (Solid State Storage Performance Test Specification): of 
 most 20 % of their mean, and the line fitted through them rises or falls by at most 10 % of it. A long round
 is cut into five; else five rounds or more, spread over the run, are the windows. In a long round the last
 third is also compared with the first, which shows a fast cache that filled, credits that ran out, and
-throttling. Refuses to speak of what was too short, or was paced by this tool itself, and never says that what
-was steady here stays so.
+throttling. Refuses to speak of what was too short, or was paced by this tool itself, to excuse a rate that
+collapsed by the few operations that it left, and never says that what was steady here stays so.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -27,6 +28,8 @@ SLOPE_MAX = 0.1
 THIRD_MIN = 0.9  # the last third of the first
 BINS_MIN = 3 * WINDOWS  # a shorter round has no thirds worth comparing
 OPERATIONS_MIN = 400 * WINDOWS  # chance alone moves a window of fewer by more than 5 %
+_COLLAPSED = 0.5  # the last third of the first: less is no drive whose commits merely vary
+_BEYOND_CHANCE = 4.0  # standard deviations of the difference of two counts
 
 Steadiness: TypeAlias = Literal["steady", "NOT STEADY", "too short to say", "not judged"]
 Floats = NDArray[np.float64]
@@ -51,13 +54,22 @@ def steady(cell: Cell, rounds: Sequence[Round]) -> Steady:
     if cell.pace_us:
         return _silent("not judged", "the rate is the pace; see the latencies")
     operations = sum(one.operations for one in rounds)
-    if operations < OPERATIONS_MIN:
+    is_long = len(rounds) == 1 and len(rounds[0].bins) >= BINS_MIN and any(rounds[0].bins)
+    if operations < OPERATIONS_MIN and not (is_long and _has_collapsed(rounds[0].bins)):
         return _too_short(f"{operations:,} operations, {OPERATIONS_MIN:,} are needed")
-    if len(rounds) == 1 and len(rounds[0].bins) >= BINS_MIN and any(rounds[0].bins):
+    if is_long:
         return _judge_long(np.array(rounds[0].bins) / rounds[0].bin_s, rounds[0].bin_s)
     if len(rounds) >= WINDOWS:
         return _judge(np.array([one.rate for one in rounds]), "rounds", None, _no_step)
     return _too_short(f"{counted(len(rounds), 'round')}; {WINDOWS}, or a long one, are needed")
+
+
+def _has_collapsed(bins: Sequence[int]) -> bool:
+    """Whether the last third has so many fewer operations than the first that chance does not explain it,
+    however few they are."""
+    third = len(bins) // 3
+    first, last = sum(bins[:third]), sum(bins[-third:])
+    return last < _COLLAPSED * first and first - last > _BEYOND_CHANCE * math.sqrt(first + last)
 
 
 def _too_short(reason: str) -> Steady:

@@ -25,11 +25,12 @@ from durability.acceptance.known_cuts import (
     same_drives,
     unsearchable,
 )
-from durability.bench.decision.claims import choose, claim_from_row
+from durability.bench.decision.claims import Machine, choose, claim_from_row
 from durability.bench.decision.proof import Proof
 from durability.bench.hashed_serials import marks_of
 from durability.bench.result import Result
 from durability.errors import FormatError, PeerError, RefusedError, UsageError
+from durability.evidence.strength import upper_bound
 from durability.formats.case import Case, case_from_value
 from durability.formats.facts import Facts
 from durability.protocol.messages import CampaignNames, ListCampaigns, ListClaims, Listing, Show, Shown
@@ -107,17 +108,19 @@ def _with(
 
 
 def _as_campaigns_know(named: Sequence[KnownDrive], known: Sequence[KnownDrive]) -> list[KnownDrive]:
-    """What is `named`, without the cuts of its series of which a campaign knows why it left them out; those
-    stay if no other is without an outcome."""
+    """What is `named`, without the cuts of its series of which a campaign knows why it left them out. They
+    stay if no cut of the series has an outcome, since then nothing else is known, and so does a named run."""
     told = _told_by_campaigns(known)
     found = []
     for one in named:
         left = tuple(run for run in one.unanswered if run not in told or run in one.runs)
-        if left and not one.proof.losses:
-            unknown = one.proof.unknown - len(one.unanswered) + len(left)
-            found.append(replace(one, proof=replace(one.proof, unknown=unknown), unanswered=left))
-        else:
+        fewer, proof = len(one.unanswered) - len(left), one.proof
+        if not fewer or proof.losses or not (left or proof.cuts):
             found.append(one)
+            continue
+        bound = None if left else upper_bound(0, proof.cuts)
+        proof = replace(proof, unknown=proof.unknown - fewer, bound=bound)
+        found.append(replace(one, proof=proof, unanswered=left))
     return found
 
 
@@ -234,12 +237,12 @@ async def verdicts_of_runs(
     clients: Collection[str],
     told: Collection[str] = (),
     *,
-    machines: Collection[str] = (),
+    machines: Collection[Machine] = (),
 ) -> VerdictsOfRuns:
     """A loss on the drives of `facts`, since one is enough if its stack sent flushes, and of each series and
     class of cuts the newest run that lost nothing or has no outcome; of `clients`, or of the only client that
-    has runs on them, or if there are several those that are called as one of `machines`. `told`: runs whose
-    losses are known already. Nothing of drives that are `unsearchable`."""
+    has runs on them, or if there are several those of `machines`. `told`: runs whose losses are
+    known already. Nothing of drives that are `unsearchable`."""
     if unsearchable(facts):
         return VerdictsOfRuns(known=[], left_out=(), unread=())
     marks = tuple(sorted(marks_of(facts)))

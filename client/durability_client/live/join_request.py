@@ -7,7 +7,8 @@ Said on the kernel's command line, in a file on a stick, or at a console:
     HOST:PORT CODE                                                                  typed
 
 In the file and at the console the whole line that `durability clients invite` prints will do as well. Refuses
-what it does not understand, with the line: a part left out of `machine` would make two machines one.
+what it does not understand, with the line, and what another quote or a backslash was to keep together: a part
+left out of `machine` would make two machines one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from durability.errors import UsageError
 from durability.protocol.join_code import parse_join_code
@@ -26,10 +28,12 @@ _COMMAND = ("durability", "join")
 _KEYS = ("join", "name", "machine", "address", "gateway", "dns", "card")
 _TEXTS = ("name", "machine")
 _QUOTES = 'a value may stand between two ", and can have none in it'
+_ONLY_QUOTES = 'only two " keep a value with blanks together'
 _CARD = re.compile("[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}")
 _OF_KERNEL = "durability."
 _KERNEL_KEYS = ("join", "name", "machine")
 _WORD = re.compile(r'(?:[^\s"]|"[^"]*(?:"|\Z))+')  # as the kernel parts them; a quote may lack its end
+_NUMBER = re.compile(r"#?\d+")  # alone behind a machine's text it is a part of that
 _COMMENT = re.compile(r"(?:^|\s)#")  # where one begins
 
 
@@ -56,11 +60,14 @@ def from_kernel(command_line: str) -> JoinRequest:
     value. Raises nothing: a mistake in one word is told, and the others count."""
     said: dict[str, str] = {}
     mistakes = []
-    for word in _WORD.findall(command_line):
+    words = _WORD.findall(command_line)
+    for word, behind in zip_longest(words, words[1:], fillvalue=""):
         plain = word[1:].removesuffix('"') if word.startswith('"') else word
         if plain.startswith(_OF_KERNEL):
             try:
                 key, value = _of_kernel(plain, word)
+                if key == "machine" and value and '"' not in word and _NUMBER.fullmatch(behind):
+                    raise UsageError(f"'{word} {behind}': {_ONLY_QUOTES}")
                 said[key] = value
             except UsageError as error:
                 mistakes.append(str(error))
@@ -84,6 +91,8 @@ def _of_kernel(plain: str, word: str) -> tuple[str, str]:
         value = value[1:].removesuffix('"')
     if '"' in value or word.count('"') % 2:
         raise UsageError(f"{word!r}: {_QUOTES}")
+    if key in _TEXTS and (value.startswith("'") or value.endswith("\\")):
+        raise UsageError(f"{word!r}: {_ONLY_QUOTES}")
     if key == "join":
         server, _, code = value.partition(",")
         try:

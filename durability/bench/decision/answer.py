@@ -4,8 +4,8 @@ Speed never decides alone: a drive that ignores flushes always wins. So a drive 
 taken, nor a set-up whose commits are suspicious, one whose measurement was broken off or that no cuts have
 proven is not to be taken yet, and only then the faster one is (see `speeds`). Refuses a ratio without its
 caveat unless both drives are proven, to say that there is no difference where there were too few rounds to
-see one, to recommend a drive of a pair in which a round had no commit, and to advise on two results of one
-drive.
+see one, to recommend a drive of a pair in which a round, or the end of a held load, had no commit, or one
+that had none itself, and to advise on two results of one drive.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from itertools import combinations
 from types import MappingProxyType
 
 from durability.bench.decision.proof import Proof
-from durability.bench.decision.speeds import Speeds, speed_text, without_a_commit
+from durability.bench.decision.speeds import Speeds, silence_text, speed_text, without_a_commit
 from durability.bench.plausibility import Code
 from durability.bench.result_warnings import BrokenOff
 from durability.units import counted
@@ -99,7 +99,7 @@ def answer(first: Candidate, other: Candidate, speeds: Speeds) -> str:
     if first.is_of_the_drive_of(other):
         return _of_one_drive(first, other, speeds)
     if first.is_out or other.is_out:
-        return _with_a_loser(first, other)
+        return _with_a_loser(first, other, speeds)
     if faulty := _on_broken_off([first, other]) or _on_silence(_silent(first, other, speeds)):
         return _sentences(f"Do not choose yet: {faulty[0]}", *faulty[1:])
     if first.is_proven and other.is_proven:
@@ -168,12 +168,20 @@ def _chosen(candidates: Sequence[Candidate], between: Callable[[int, int], Speed
         advice.append(_ONCE_MORE)
     if any(pair.doubt for pair in pairs):
         advice.append("A leader's rate fell in a load that not all held: measure all with the same --accept")
+    varying = [
+        one
+        for one in left
+        if one not in (*best, *faster) and any(between(each, one).depends_on_load for each in best)
+    ]
+    in_load = f"{labels(varying)} is faster in your load" if varying else ""
     if faster:
         verb = "commits" if len(faster) == 1 else "commit"
-        return [f"take {labels(best)} unless cuts prove {labels(faster)}, which {verb} faster", *advice]
+        unless = f"unless cuts prove {labels(faster)}, which {verb} faster"
+        return [f"take {labels(best)} {unless}{f', or {in_load}' if in_load else ''}", *advice]
     if len(best) == 1:
         why = "only it is proven" if len(proven) == 1 else "it is the fastest that is proven"
-        return [f"take {labels(best)}: {why}", *advice]
+        taken = labels(best)
+        return [f"take {taken} ({why}) unless {in_load}" if in_load else f"take {taken}: {why}", *advice]
     rivals = [between(one, other) for one, other in combinations(best, 2)]
     if not any(pair.is_known for pair in rivals):
         return [f"speed chooses none: {_NOT_IN_ALL}", f"{labels(best, 'and')} are proven", *advice]
@@ -184,6 +192,8 @@ def _chosen(candidates: Sequence[Candidate], between: Callable[[int, int], Speed
         why = ", and whether a lead in speed lasts is not known"
     elif any(pair.is_open for pair in pairs):
         why = ""
+    if in_load:
+        return [f"take {labels(best)} unless {in_load}: {labels(best, 'and')} are proven{why}", *advice]
     return [f"take {labels(best)}: they are proven{why}", *advice]
 
 
@@ -234,29 +244,26 @@ def _on_broken_off(candidates: Sequence[Candidate]) -> list[str]:
     return [f"the measurement of {label} was broken off {found.how}{more}", *advice]
 
 
-def _silent(first: Candidate, other: Candidate, speeds: Speeds) -> list[str]:
-    """The labels of those that have a round without a commit."""
-    return [one.label for one, hung in zip((first, other), speeds.silent, strict=True) if hung]
+def _silent(first: Candidate, other: Candidate, speeds: Speeds) -> dict[str, str]:
+    """Where those that are not out had no commit, as `without_a_commit` has it."""
+    found = without_a_commit(first.label, other.label, speeds)
+    return {one.label: found[one.label] for one in (first, other) if one.label in found and not one.is_out}
 
 
-def _silent_of_all(candidates: Sequence[Candidate], between: Callable[[int, int], Speeds]) -> list[str]:
-    """The same of all that are not out."""
-    left = [number for number, one in enumerate(candidates) if not one.is_out]
-    pairs = combinations(left, 2)
-    found = {
-        label
-        for one, other in pairs
-        for label in _silent(candidates[one], candidates[other], between(one, other))
-    }
-    return [one.label for one in candidates if one.label in found]
+def _silent_of_all(candidates: Sequence[Candidate], between: Callable[[int, int], Speeds]) -> dict[str, str]:
+    """The same of all: each is held against all others, also against those that are out."""
+    found: dict[str, str] = {}
+    for one, other in combinations(range(len(candidates)), 2):
+        found = _silent(candidates[one], candidates[other], between(one, other)) | found
+    return {one.label: found[one.label] for one in candidates if one.label in found}
 
 
-def _on_silence(labels: list[str]) -> list[str]:
-    """That these had a round without a commit, and what to do about it, in sentences; [] for none."""
-    if not labels:
+def _on_silence(found: Mapping[str, str]) -> list[str]:
+    """Where these had no commit, and what to do about it, in sentences; [] for none."""
+    if not found:
         return []
-    again = f"Measure {_listed(labels, 'and')} again"
-    return [without_a_commit(labels), again, "If it happens again, find out what stopped the commits"]
+    again = f"Measure {_listed(list(found), 'and')} again"
+    return [silence_text(found), again, "If it happens again, find out what stopped the commits"]
 
 
 def _of_one_drive(first: Candidate, other: Candidate, speeds: Speeds) -> str:
@@ -343,13 +350,13 @@ def _once_more(speeds: Speeds) -> list[str]:
     return [_ONCE_MORE] if speeds.has_few_rounds else []
 
 
-def _with_a_loser(first: Candidate, other: Candidate) -> str:
+def _with_a_loser(first: Candidate, other: Candidate, speeds: Speeds) -> str:
     if first.is_out and other.is_out:
         return _sentences(f"Take neither: {first.label} {first.fault}, and {other.label} {other.fault}")
     out, left = (first, other) if first.is_out else (other, first)
     head = f"Do not take {out.label}: it {out.fault}"
-    if broken := _on_broken_off([left]):
-        return _sentences(head, f"But {broken[0]}", *broken[1:])
+    if faulty := _on_broken_off([left]) or _on_silence(_silent(first, other, speeds)):
+        return _sentences(head, f"But {faulty[0]}", *faulty[1:])
     if left.is_proven:
         return _sentences(head, f"Take {left.label}: it {left.state}")
     return _sentences(head, f"{left.label} {left.state}: {left.advice}")

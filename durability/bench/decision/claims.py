@@ -2,7 +2,8 @@
 
 A client names its drives itself, so each can give its own the serial of another's. So runs count only of the
 client that is named or that kept the result, of those whose drive a campaign cut, or where only one client
-has runs on the drive. Refuses to pool clients, and to leave a claim out without a sentence that says so.
+has runs on the drive. Refuses to pool clients, to take a client for the machine of a campaign because it has
+that one's name by now, and to leave a claim out without a sentence that says so.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from durability.plain_text import owner_label
 from durability.units import counted
 
 OPERATOR = "operator"  # names the runs of the operator on the server's own machine
+OPERATOR_MACHINE = "the operator on this machine"  # names that machine in a campaign; no client has this name
 _NAMED_MAX = 5  # in a sentence
 
 
@@ -57,12 +59,29 @@ class Claim:
 
     @property
     def against(self) -> str:
-        """What it says against the drive if it does not count, in words; "" for nothing."""
+        """What it says against the drive if it does not count, in words; "" for nothing. Nobody reads its
+        runs, so this is all that they say, also of stacks and classes of cuts that would not count."""
         if not self.losses and not self.unknown:
             return ""
         lost = counted(self.losses, "loss", "losses")
         what = lost if self.losses else f"{counted(self.unknown, 'cut')} with unknown outcome"
         return f"{what} in runs of {self.label} that are left out"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """The machine whose drive a campaign cut: the `name` that the campaign calls it by, and the id of the
+    `client` that it was, "" for the operator, and where the log, of release 0.1, does not say."""
+
+    name: str
+    client: str = ""
+
+    def is_of(self, client: str, name: str) -> bool:
+        """Whether it is the client with this id, which has this name now: another one may have its old
+        name. Without an id the name has to do."""
+        if self.client:
+            return client == self.client
+        return self.name == (name if client else OPERATOR_MACHINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,15 +103,18 @@ def is_named(client: str, name: str, wanted: Collection[str]) -> bool:
 
 
 def choose(
-    claims: Sequence[Claim], owners: Collection[str], what: str, machines: Collection[str] = ()
+    claims: Sequence[Claim], owners: Collection[str], what: str, machines: Collection[Machine] = ()
 ) -> Choice:
     """Whose runs count. `owners`: ids or names of those whose result it is, or who were named; () if that is
-    not known. `machines`: names of those whose drive campaigns cut, which count too, but without owners do
-    not keep out an only client. `what`: the drive, in words."""
-    wanted = {*owners, *machines} if owners or len(claims) > 1 else set[str]()
-    taken = tuple(one for one in claims if is_named(one.client, one.name, wanted))
-    if not wanted:
-        taken = tuple(claims) if len(claims) == 1 else ()
+    not known. `machines`: those whose drive campaigns cut, which count too, but without owners do not keep
+    out an only client. `what`: the drive, in words."""
+    taken = tuple(claims)
+    if owners or len(claims) > 1:
+        taken = tuple(
+            one
+            for one in claims
+            if is_named(one.client, one.name, owners) or any(m.is_of(one.client, one.name) for m in machines)
+        )
     rest = [one for one in claims if one not in taken]
     if not rest:
         return Choice(taken=taken, note="")

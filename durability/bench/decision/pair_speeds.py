@@ -1,8 +1,9 @@
 """Speeds of a pair: what two results of a comparison say of each other, by the cells that these two share.
 
 A third result takes nothing away from them. Loads that were held for unlike times are compared at the end of
-the shorter one. Refuses to compare cells of one name that are not one measurement, and to pass over a rate
-that fell in a load, or in a part of one, that the other result did not hold.
+the shorter one. Refuses to compare cells of one name that are not one measurement, to pass over a rate that
+fell in a load, or in a part of one, that the other result did not hold, and to pass over a load at whose end
+nothing was committed, whoever held it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def pair_speeds(first: Table, other: Table) -> Speeds:
         shorter = min(one, another, key=lambda each: each.series_s)
         loads.append(
             HeldLoad(
-                text=f"{seconds_of(shorter)} of load by {writers_of(one.cell)}",
+                text=_load_text(shorter),
                 rates=(one.rate_before(length_s), another.rate_before(length_s)),
                 is_alike=cell is not None
                 and (cell.jobs, cell.block_bytes) == (one.cell.jobs, one.cell.block_bytes),
@@ -49,7 +50,18 @@ def pair_speeds(first: Table, other: Table) -> Speeds:
         has_held=bool(ours or theirs),
         fell=(_fell(ours, pairs), _fell(theirs, [(another, one) for one, another in pairs])),
         silent=(0.0 in rates[0], 0.0 in rates[1]),
+        stopped=(_stopped(ours), _stopped(theirs)),
     )
+
+
+def _load_text(held: CellSummary) -> str:
+    return f"{seconds_of(held)} of load by {writers_of(held.cell)}"
+
+
+def _stopped(held: Mapping[Key, CellSummary]) -> str:
+    """The first of these loads at whose end nothing was committed, in words, "" for none. Few operations do
+    not excuse it: they are few since it stopped."""
+    return next((_load_text(one) for one in held.values() if not one.end_rate), "")
 
 
 def _held(table: Table) -> dict[Key, CellSummary]:

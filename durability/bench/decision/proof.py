@@ -95,8 +95,9 @@ class Proof:
 
 def outweighs(proof: Proof | None, code: Code) -> bool:
     """Whether cuts outweigh the verdict `code` on what times can show: a drive that is proven keeps what it
-    acknowledged, however fast it was. Not where no flush was sent, since then no drive was asked."""
-    return proof is not None and proof.word == "proven" and code != "no-flush-sent"
+    acknowledged, however fast it was. Not where no flush was sent, since then no drive was asked. What
+    clients say whose runs do not count makes no times suspicious, else any of them could."""
+    return proof is not None and replace(proof, disputed="").word == "proven" and code != "no-flush-sent"
 
 
 def weightiest_proof(proofs: list[Proof]) -> Proof | None:

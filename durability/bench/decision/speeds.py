@@ -8,7 +8,7 @@ for a lead of which nobody knows whether it lasts: its rate did not, in a load t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from durability.bench.intervals import Ratio
@@ -63,13 +63,15 @@ class Speeds:
     """How fast a second result commits compared with a first. `short`: its rate in short rounds as a share of
     the first's, None if there is none. `held`: loads that both held. `has_held`: whether any of them held
     one. `fell`: of each, what its rate did in a load that the other did not hold, as the end of a sentence,
-    "" if it was steady. `silent`: of each, whether a short round that would decide had no commit."""
+    "" if it was steady. `silent`: of each, whether a short round that would decide had no commit; `stopped`:
+    of each, the load that it held and at whose end it had none, in words, "" for none."""
 
     short: Ratio | None
     held: tuple[HeldLoad, ...] = ()
     has_held: bool = False
     fell: tuple[str, str] = ("", "")
     silent: tuple[bool, bool] = (False, False)
+    stopped: tuple[str, str] = ("", "")
 
     @property
     def leads(self) -> tuple[Lead, ...]:
@@ -129,8 +131,8 @@ class Speeds:
 def speed_text(first: str, other: str, speeds: Speeds, subject: str = "") -> str:
     """How fast the result of one label commits compared with that of the other; `subject`: in the place of
     the faster one's label."""
-    if silent := [label for label, hung in zip((first, other), speeds.silent, strict=True) if hung]:
-        return without_a_commit(silent)
+    if hung := without_a_commit(first, other, speeds):
+        return silence_text(hung)
     if not speeds.is_known:
         return _NOT_IN_BOTH
     if speeds.is_open:
@@ -151,9 +153,23 @@ def speed_text(first: str, other: str, speeds: Speeds, subject: str = "") -> str
     return f"{said}, but {speeds.doubt}" if speeds.doubt else said
 
 
-def without_a_commit(labels: list[str]) -> str:
-    """That a round of each of these results had no commit."""
-    return " and ".join(f"a round of {label}" for label in labels) + " had no commit"
+def without_a_commit(first: str, other: str, speeds: Speeds) -> dict[str, str]:
+    """At the end of which held load each of the results of these labels had no commit, "" for in a short
+    round; only of those that had none."""
+    each = zip((first, other), speeds.silent, speeds.stopped, strict=True)
+    return {label: "" if silent else stopped for label, silent, stopped in each if silent or stopped}
+
+
+def silence_text(found: Mapping[str, str]) -> str:
+    """Where these had no commit, as `without_a_commit` has it, in words."""
+    parts = []
+    for load in dict.fromkeys(found.values()):
+        labels = [label for label, where in found.items() if where == load]
+        if load:
+            parts.append(f"{' and '.join(labels)} had no commit at the end of {load}")
+        else:
+            parts.append(" and ".join(f"a round of {label}" for label in labels) + " had no commit")
+    return ", and ".join(parts)
 
 
 def _led(first: str, other: str, lead: Lead, *more: Lead, subject: str = "") -> str:

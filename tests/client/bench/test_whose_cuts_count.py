@@ -12,17 +12,22 @@ import pytest
 
 from durability.acceptance.criteria import KINDS
 from durability.acceptance.profile import Criterion
+from durability.bench.decision.claims import OPERATOR_MACHINE, Machine
 from durability.bench.decision.proof import Proof
 from durability.bench.hashed_serials import hash_serials
 from durability.bench.result import Result, encode
+from durability.campaign.log_entries import MachineSeen
 from durability.errors import EXIT_OK
+from durability.formats.documents import to_value
 from durability.formats.facts import Drive, Facts
 from durability_client.acceptance.gather import EvidenceWanted, gather
 from durability_client.bench.bench_command import CompareOptions, compare_files
 from durability_client.bench.cut_verdicts import found_verdicts, named_verdicts
+from durability_server.access.caller import OPERATOR_NAME
 from tests import sample_facts
 from tests.client.bench.test_cut_verdicts import Cut
 from tests.core.bench.results import JUDGED, Device, simulate
+from tests.core.campaign.told_campaign import condition
 from tests.core.campaign.written_log import said, written_log
 
 pytestmark = pytest.mark.slow
@@ -113,6 +118,40 @@ async def test_the_runs_of_the_machine_that_a_campaign_cut_count(cut: Cut, tmp_p
     assert cut.page_of(_result(), _result("S2")).tiles[0].cuts == lost
 
 
+@pytest.mark.parametrize("old_name", ["b", "other"])
+async def test_a_machine_that_was_renamed_counts_and_one_that_has_its_name_now_does_not(
+    cut: Cut, old_name: str
+) -> None:
+    """The campaign's log has the id of its machine. The loss is of that one, and of nobody else."""
+    cut.clients = {61: OTHER, 62: OTHER}
+    log = written_log("c", [[said("durable", run)] for run in range(1, 60)], {"d0": condition()})
+    drives = [*[(_drive(), "durable")] * 60, (_drive(wwid="naa.1"), "loss"), (_drive(), "durable")]
+    known = [
+        to_value(replace(one, happening=replace(one.happening, client=OTHER)))
+        if isinstance(one.happening, MachineSeen)
+        else one
+        for one in log
+    ]
+    endpoint = await cut.begin(drives, known)
+    cut.change(
+        f"UPDATE clients SET name = '{old_name}'",  # that of the machine, or not
+        f"INSERT INTO clients SELECT '{OTHER}', 'renamed', role, x'00', joined, revoked FROM clients",
+    )
+    for found in (
+        await found_verdicts(endpoint, [_result()]),
+        await named_verdicts(endpoint, ["c"], [_result()]),
+    ):
+        assert _text(found.proofs[0]) == f"lost data in run {61:016x}"
+    await cut.end()
+    assert cut.page_of(_result(), _result("S2")).tiles[0].cuts == f"lost data in run {61:016x}"
+
+
+def test_the_operators_own_machine_is_known_by_its_name_in_the_campaign() -> None:
+    """It has no id, and no client has this name."""
+    machine = Machine(name=OPERATOR_NAME)
+    assert OPERATOR_MACHINE == OPERATOR_NAME and machine.is_of("", "") and not machine.is_of(OTHER, "b")
+
+
 async def test_an_only_client_counts_whatever_machine_a_campaign_cut(cut: Cut) -> None:
     """Nobody else claims the drive."""
     endpoint = await cut.begin([*[(_drive(), "durable")] * 59, (_drive(wwid="naa.1"), "loss")], LOG)
@@ -155,6 +194,20 @@ async def test_a_campaign_reduces_the_count_of_what_is_named(cut: Cut) -> None:
     assert _text((await named_verdicts(endpoint, ["c"], [_result()])).proofs[0]) == text
     named = await named_verdicts(endpoint, [f"{61:016x}"], [_result()])
     assert _text(named.proofs[0]) == "no loss in 1 cut, 1 other with unknown outcome"
+
+
+async def test_a_campaign_answers_for_all_cuts_without_an_outcome_of_a_series(cut: Cut) -> None:
+    """A run by hand is of the series of the campaign's runs, of which one was left out: all others are clean,
+    also where the run is named. The one that was left out may be named: then it stays open."""
+    stopped = replace(said("nothing", 60), cause="agent", text="its run ended before the cut")
+    log = written_log("c", [*[[said("durable", run)] for run in range(1, 60)], [stopped]])
+    cuts = [_drive(diskseq=run) for run in range(1, 62)]
+    words = [*["durable"] * 59, "", "durable"]
+    endpoint = await cut.begin(list(zip(cuts, words, strict=True)), log)
+    named = await named_verdicts(endpoint, [f"{61:016x}"], [_result()])
+    assert _text(named.proofs[0]) == "proven in 60 cuts"
+    named = await named_verdicts(endpoint, [f"{60:016x}"], [_result()])
+    assert "with unknown outcome" in _text(named.proofs[0])
 
 
 @pytest.mark.parametrize("changes", [{"type": "xfs", "options": "rw"}, {"options": "rw,nobarrier"}])

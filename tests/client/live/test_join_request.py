@@ -18,7 +18,7 @@ def test_the_kernels_command_line() -> None:
         f"quiet durability.join={SERVER},{CODE} durability.name=rack-3 console=ttyS0 durability.machine=u7\n"
     )
     assert from_kernel(line) == JoinRequest(server=SERVER, code=CODE, name="rack-3", machine="u7")
-    assert from_kernel("quiet") == JoinRequest()
+    assert from_kernel("quiet") == from_kernel("") == from_kernel("\n") == JoinRequest()
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,10 @@ def test_the_kernels_command_line() -> None:
         ('dyndbg="file a.c +p; file b.c +p" durability.machine=u7', "u7", ""),
         ('note="durability.machine=u8" durability.machine=u#7', "u#7", ""),
         ("durability.machine= quiet", "", ""),
+        ("durability.machine=shelf console=ttyS0 3", "shelf", ""),
+        ('durability.machine="shelf 3" 3', "shelf 3", ""),
+        ("durability.machine= 3", "", ""),
+        ("durability.machine=o'neill", "o'neill", ""),
     ],
 )
 def test_quotes_keep_a_value_together(words: str, machine: str, name: str) -> None:
@@ -47,6 +51,12 @@ def test_quotes_keep_a_value_together(words: str, machine: str, name: str) -> No
         ("durability.machine", "'durability.machine': expected one of"),
         ('durability.machine="shelf 3', "a value may stand between two"),
         ('durability.machine=shelf"3"', "a value may stand between two"),
+        ("durability.machine=shelf\\ 3", 'only two " keep a value with blanks together'),
+        ("durability.machine='shelf 3'", '"durability.machine=\'shelf": only two'),
+        ("\"durability.machine='shelf 3'\"", "only two"),
+        ("durability.machine=shelf 3", "'durability.machine=shelf 3': only two"),
+        ("durability.machine=shelf #3 quiet", "'durability.machine=shelf #3': only two"),
+        ("durability.name='rack 3' durability.name=rack-3", '"durability.name=\'rack": only two'),
         (f"durability.join={SERVER}", "expected HOST:PORT and a code"),
         (f"durability.join={SERVER},{CODE[:-1]}", "40 letters and digits, this one has 39"),
     ],

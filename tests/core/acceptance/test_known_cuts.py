@@ -13,19 +13,21 @@ from durability.acceptance.known_cuts import (
     held_against,
     known_of_campaign,
     known_of_run,
+    machines_of,
     proof_beside,
 )
 from durability.acceptance.profile import Criterion
 from durability.bench.catalogue import STANDARD
 from durability.bench.result import Result
 from durability.campaign.definition.settings import Arm
-from durability.campaign.log_entries import DriveCycle
+from durability.campaign.log_entries import DriveCycle, MachineSeen
 from durability.formats.case import PastVerdict
 from durability.formats.facts import Facts
 from durability.formats.plan import SyncMethod
 from tests import sample_facts
 from tests.core.acceptance.samples import evidence
 from tests.core.bench.results import Device, drive, facts, simulate
+from tests.core.campaign.told_campaign import condition
 from tests.core.campaign.written_log import said, state_of, written_log
 from tests.core.evidence.memory_target import MakePlan, apart, make_case, small
 
@@ -73,6 +75,26 @@ def test_cuts_of_another_stack_are_not_counted() -> None:
     )
     every = proof_beside(measured(ON), campaign([ON] * CUTS), named=False)
     assert every is not None and every.text == "proven in 59 cuts"
+
+
+@pytest.mark.parametrize(("client", "of_release"), [("aa" * 8, "0.2"), ("", "0.1")])
+def test_a_campaign_knows_its_machine_by_the_clients_id(client: str, of_release: str) -> None:
+    """Names change, and others take them. A log of release 0.1 has no id, so there the name has to do."""
+    log = written_log("c", [[said("durable", 1)]], {"d0": condition()})
+    log = tuple(
+        replace(one, happening=replace(one.happening, client=client))
+        if isinstance(one.happening, MachineSeen)
+        else one
+        for one in log
+    )
+    known = known_of_campaign(state_of(log), "d0", {f"{1:016x}": ON})
+    (machine,) = machines_of(known, ON)
+    assert machine.is_of(client or "cc" * 8, "b")
+    assert machine.is_of("aa" * 8, "renamed") == (of_release == "0.2")
+    assert machine.is_of("bb" * 8, "b") == (of_release == "0.1")
+    assert not machine.is_of("bb" * 8, client or "other"), "an id is no name"
+    assert not machine.is_of("", ""), "nor is the operator a client"
+    assert machines_of(known, facts(drives=(drive(serial="S9"),))) == frozenset()
 
 
 CLEAN = Criterion(kind="clean-cuts", limit=CUTS, cut_class="power", required=True, reason="Because.")

@@ -383,6 +383,20 @@ def test_cuts_outweigh_times_that_no_platter_allows() -> None:
     assert said.startswith("Do not take b: it committed faster than its platter turns.")
 
 
+@pytest.mark.slow
+def test_what_another_client_says_makes_no_times_suspicious() -> None:
+    """Else any client could say that a protected cache is a lie: the drive is not proven, and not out."""
+    turning = (Medium(name="sda", rpm=7200, link_bytes_per_s=600_000_000, link=""),)
+    disk = run(facts=facts(drives=(drive(rotational=True),)), media=turning)
+    doubtful = replace(PROVEN, disputed="1 loss in runs of lab that are left out")
+    (said,) = compare([("a", other_drive(SLOW)), ("b", disk)], [PROVEN, doubtful]).answers
+    assert said == (
+        "Only a is proven, in 59 cuts. b commits 2 times as fast as a, but b has no loss in 59 cuts, but 1"
+        " loss in runs of lab that are left out: choose whose runs of it count with `compare --client`"
+        " before you take it."
+    )
+
+
 def test_two_runs_of_one_drive_are_answered_as_such() -> None:
     """Whether its serial is shown or hidden; another drive of the model is another drive."""
     proof = Proof(cuts=59, losses=0, bound=0.0495, cut_class="power", source="campaign x", lost_in="")
@@ -597,6 +611,45 @@ def hung(result: Result) -> Result:
 
     cells = (silenced(one) if one.cell.name == HEADLINE.name else one for one in result.cells)
     return replace(result, cells=tuple(cells))
+
+
+def stops(result: Result, *, after: int) -> Result:
+    """The same, whose held loads made so many commits in their first second, and none after it."""
+
+    def silenced(one: CellRounds) -> CellRounds:
+        (each,) = one.rounds
+        bins = (after, *(0 for _ in each.bins[1:]))
+        silent = replace(each, commit_ns=NO_LATENCIES, sync_ns=NO_LATENCIES, work=None)
+        return replace(one, rounds=(replace(silent, bins=bins, commits=after, writes=after),))
+
+    cells = (silenced(one) if one.cell.group == "sustained" else one for one in result.cells)
+    return replace(result, cells=tuple(cells))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [0, 1900, 2100])
+def test_commits_that_stop_in_a_held_load_take_no_drive(after: int) -> None:
+    """However few they were before, also where the other drive held no load, or stopped too."""
+    again = "again. If it happens again, find out what stopped the commits."
+    where = "had no commit at the end of 30 s of load by 1 writer"
+    stopped = stops(held(3500.0, 1500.0, device=FASTER, number=2), after=after)
+    for first in (run(HONEST), STEADY):
+        (said,) = decided(first, stopped).answers
+        assert said == f"Do not choose yet: B {where}. Measure B {again}"
+    for pair in ((stops(STEADY, after=after), stopped), (only_held(stops(STEADY, after=after)), stopped)):
+        (said,) = decided(*pair).answers
+        assert said == f"Do not choose yet: A and B {where}. Measure A and B {again}"
+
+
+@pytest.mark.slow
+def test_a_slow_drive_that_collapses_in_a_held_load_is_not_taken() -> None:
+    """It makes fewer commits than windows need, and too few at the end for chance to be why."""
+    slow = held(100.0, 50.0, falls_to=0.1, device=FASTER, number=2)
+    (said,) = decided(run(HONEST), slow).answers
+    assert said.startswith(
+        "Do not choose yet: B commits 1.6 times as fast as A in short rounds, but held for 30 s, its rate"
+        " fell to 10 %. Measure both with the same --accept."
+    )
 
 
 @pytest.mark.slow

@@ -96,6 +96,23 @@ def test_a_drive_that_stops_answering_is_not_steady() -> None:
     assert found.word == "NOT STEADY" and "the last third ran at" in found.reason
 
 
+@pytest.mark.parametrize(
+    ("rates", "word"),
+    [
+        ([1_900.0] + [0.0] * 29, "NOT STEADY"),
+        ([60.0] * 10 + [6.0] * 20, "NOT STEADY"),
+        ([60.0] * 10 + [35.0] * 20, "too short to say"),  # slower, and not by half
+        ([1.0] * 10 + [0.0] * 20, "too short to say"),  # ten commits: chance may be why
+        ([6.0] * 20 + [60.0] * 10, "too short to say"),
+        ([0.0] * 30, "too short to say"),
+        ([1_900.0] + [0.0] * 10, "too short to say"),
+    ],
+)
+def test_few_operations_do_not_excuse_a_rate_that_collapsed(rates: list[float], word: str) -> None:
+    """They are few since it did. What chance may explain is not judged."""
+    assert steady(HEADLINE, [long_round(rates)]).word == word
+
+
 def test_a_rate_that_rises_is_not_steady_either() -> None:
     """What gets faster was not measured at what it is in the end."""
     found = steady(HEADLINE, [long_round(np.linspace(5_000, 10_000, 60).tolist())])

@@ -553,6 +553,48 @@ def test_a_round_without_a_commit_recommends_neither() -> None:
     assert choice(three, between) == f"Of all 3, do not choose yet: a round of b had no commit. {again}"
 
 
+def test_a_drive_that_hung_is_not_taken_because_the_other_lost_data() -> None:
+    """It is not out, and there is nothing else to take: it is to be measured again all the same. Of three of
+    which two are out it has no rival that is left."""
+    again = "Measure b again. If it happens again, find out what stopped the commits."
+    lost = "it lost data in cycle 3 of campaign x"
+    for hung, where in (
+        (Speeds(short=None, silent=(False, True)), "a round of b had no commit"),
+        (Speeds(short=TWICE, stopped=("", HELD)), f"b had no commit at the end of {HELD}"),
+    ):
+        for other in (None, FEW, PROVEN):
+            assert _compared(LOST, other, hung) == f"Do not take a: {lost}. But {where}. {again}"
+        three = [Candidate(label=one, proof=LOST if one != "b" else PROVEN) for one in "abc"]
+        turned = replace(hung, silent=hung.silent[::-1], stopped=hung.stopped[::-1])
+        said = {(0, 1): hung, (1, 0): turned, (1, 2): turned, (2, 1): hung}
+        assert choice(three, lambda one, other, said=said: said.get((one, other), Speeds(short=TWICE))) == (  # type: ignore[misc]
+            f"Of all 3, do not choose yet: {where}. {again}"
+        )
+    out_hung = Speeds(short=None, silent=(True, False))
+    assert _compared(LOST, PROVEN, out_hung) == f"Do not take a: {lost}. Take b: it is proven in 59 cuts."
+
+
+def test_no_commit_at_the_end_of_a_held_load_recommends_neither() -> None:
+    """Whoever is the faster one, and whoever held it: what stopped the commits may stop them again."""
+    fast = Speeds(short=SIXTEEN, held=(_held(0.0, 0.0),), has_held=True)
+    find = "If it happens again, find out what stopped the commits."
+    for first in (None, PROVEN):
+        for other in (None, PROVEN):
+            for stopped, where, whose in (
+                (("", HELD), f"b had no commit at the end of {HELD}", "b"),
+                ((HELD, ""), f"a had no commit at the end of {HELD}", "a"),
+                ((HELD, HELD), f"a and b had no commit at the end of {HELD}", "a and b"),
+            ):
+                assert _compared(first, other, replace(fast, stopped=stopped)) == (
+                    f"Do not choose yet: {where}. Measure {whose} again. {find}"
+                )
+    mixed = replace(fast, silent=(True, False), stopped=("", HELD))
+    assert _compared(PROVEN, PROVEN, mixed).startswith(
+        f"Do not choose yet: a round of a had no commit, and b had no commit at the end of {HELD}. Measure a"
+        " and b again."
+    )
+
+
 def test_what_other_clients_say_keeps_a_drive_from_being_proven() -> None:
     """The loss may be this drive's: the user is asked whose runs count."""
     doubtful = replace(PROVEN, disputed="1 loss in runs of lab that are left out")
@@ -590,6 +632,59 @@ def test_of_three_a_lead_that_turns_round_chooses_none() -> None:
 
     assert choice(candidates, between) == (
         "Of all 3, take a or b: they are proven, and which of them is faster depends on the load."
+    )
+
+
+@pytest.mark.parametrize(
+    ("proofs", "faster", "varying", "words"),
+    [
+        ("pn-", "", "b", "take a (only it is proven) unless b is faster in your load"),
+        ("pnn", "", "bc", "take a (only it is proven) unless b or c is faster in your load"),
+        ("ppn", "", "c", "take a (it is the fastest that is proven) unless c is faster in your load"),
+        (
+            "pnn",
+            "c",
+            "b",
+            "take a unless cuts prove c, which commits faster, or b is faster in your load",
+        ),
+    ],
+)
+def test_of_three_one_that_may_be_faster_in_your_load_is_named(
+    proofs: str, faster: str, varying: str, words: str
+) -> None:
+    """As in the answer on the pair. `n` has no proof, `-` lost data, `p` is proven; all others are slower."""
+    known = {"p": PROVEN, "n": None, "-": LOST}
+    candidates = [Candidate(label=label, proof=known[one]) for label, one in zip("abc", proofs, strict=True)]
+
+    def seen(label: str) -> Speeds:
+        """Of that one compared with a."""
+        if label in varying:
+            return COLLAPSES
+        return Speeds(short=TWICE if label in faster else TWICE.inverse())
+
+    def between(one: int, other: int) -> Speeds:
+        if one == other or (one and other):
+            return Speeds(short=ALIKE)
+        found = seen("abc"[one or other])
+        if other:
+            return found
+        assert found.short is not None
+        held = tuple(replace(load, rates=(load.rates[1], load.rates[0])) for load in found.held)
+        return replace(found, short=found.short.inverse(), held=held)
+
+    assert choice(candidates, between) == f"Of all 3, {words}."
+
+
+def test_of_several_that_are_proven_another_may_be_faster_in_your_load() -> None:
+    """Neither of the two is faster than the other."""
+    candidates = [*PAIR, Candidate(label="c", proof=None)]
+
+    def between(one: int, other: int) -> Speeds:
+        return COLLAPSES if other == 2 else Speeds(short=ALIKE)
+
+    assert choice(candidates, between) == (
+        "Of all 3, take a or b unless c is faster in your load: a and b are proven, and no difference in"
+        " speed decides between them."
     )
 
 
