@@ -245,8 +245,9 @@ class CampaignState:
     def begins_afresh(self, drive: DriveUnderTest) -> bool:
         """Whether what a device holds may go before its next run, for which it is erased or its file system
         made anew: the check found that drive there, and this is the first run, or what the last one left did
-        not mount, was not made, or had to be repaired. A run without a verdict stays: it is verified before
-        the next one begins, and what does not mount may lack no more than a module of the kernel."""
+        not mount, was not made, or had to be repaired, also if no run came after that. A run without a
+        verdict stays: it is verified before the next one begins, and what does not mount may lack no more
+        than a module of the kernel."""
         if drive.target or drive.name not in self.conditions or drive.name in self.unjudged:
             return False
         if not self.has_run_on(drive):
@@ -256,7 +257,7 @@ class CampaignState:
             if not past.began.cycle or status is None:
                 continue
             is_done = status.state == "done"
-            if status.trouble in ("unmountable", "not-made") or (is_done and status.repaired):
+            if status.trouble in ("unmountable", "not-made") or status.repaired:
                 return True
             if is_done or (mine is not None and mine.run):
                 return False
@@ -495,10 +496,8 @@ def _is_due(judged: Judged) -> bool:
 
 
 def _with_repairs(cycle: CycleState, statuses: dict[str, DriveStatus]) -> dict[str, DriveStatus]:
-    """The statuses, with the repairs that were seen before the run of the cycle began."""
-    begun = ((drive, cycle.status(drive, cycle.number)) for drive in statuses)
-    repaired = [drive for drive, status in begun if status is not None and status.repaired]
-    return {**statuses, **{drive: replace(statuses[drive], repaired=True) for drive in repaired}}
+    """The statuses, with the repairs that others of the cycle told of, such as before its run began."""
+    return {**statuses, **{drive: replace(statuses[drive], repaired=True) for drive in cycle.repaired}}
 
 
 def _holds(since: str, wall: str) -> bool:

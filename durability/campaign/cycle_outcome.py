@@ -73,8 +73,8 @@ def _drive_cycle(state: CampaignState, cycle: CycleState, drive: str) -> DriveCy
     if arm.moment == "prefill" and word != "nothing" and (why := _not_cut_in_prefill(state, cycle, drive)):
         return says("nothing", "not-a-cut", why)
     machine = state.machine_of(drive)
-    if word == "kept" and state.plan.subject == "drive" and cycle.restarted_before_cut(machine, drive):
-        return says("nothing", "agent", f"machine {machine} restarted before the power of the drive went")
+    if word == "kept" and (why := _restarted(state, cycle, drive)):
+        return says("nothing", "agent", why)
     if word != "nothing" and (why := _not_cut_again(cycle, machine)):
         return says("nothing", "switch", why)
     return says(word, cause, text)
@@ -127,6 +127,19 @@ def _without_cut(cycle: CycleState, machine: str, judged: Judged | None) -> tupl
     if cycle.kept_power:  # else a later off failed, and the first was a cut
         return "switch", cycle.power_failed
     return None
+
+
+def _restarted(state: CampaignState, cycle: CycleState, drive: str) -> str:
+    """Why a run on a drive that is cut alone may have ended before that, by a restart of its machine, as a
+    sentence; "" if it did not."""
+    machine = state.machine_of(drive)
+    early = cycle.restarted_before_cut(machine, drive) if state.plan.subject == "drive" else False
+    if early is None:
+        return (
+            f"machine {machine} restarted, and it is not known whether before or after the power of the drive"
+            " went: perhaps its run met no cut"
+        )
+    return f"machine {machine} restarted before the power of the drive went" if early else ""
 
 
 def _not_cut_again(cycle: CycleState, machine: str) -> str:

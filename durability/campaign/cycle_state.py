@@ -75,9 +75,10 @@ class CycleState:
     `runs`: by drive, the one that was armed, or had ended when it was heard of first; `armed`: the number
     of the entry that said that it is armed; `over`: of the first one after that which said that it ended.
     `found`: what the drive said of itself when its run was armed, `examined`: when this check examined it
-    first.
-    `seen`: by machine, the entry of its newest boot in this cycle; `boots`: how many there were, since it
-    was let go on. `machines`: those that take part; `power`: all switches, as in the settings.
+    first. `repaired`: drives whose file system had to be repaired, as any of its statuses said.
+    `seen`: by machine, the entry of its newest boot in this cycle, `starts`: those of all; `boots`: how many
+    there were, since it was let go on. `machines`: those that take part; `power`: all switches, as in the
+    settings.
     `involved`: the switches that are asked now: those of all that take part, in the check of those that
     it cuts together, or of a machine that did not come back. `offs_by_switch`: the numbers of each one's
     confirmed offs. `asked_on`: the requests to go on. `still_there`: by machine, what contradicts an off
@@ -101,14 +102,15 @@ class CycleState:
     found: dict[str, Condition | None] = field(default_factory=dict)
     examined: dict[str, Condition] = field(default_factory=dict)
     over: dict[str, int] = field(default_factory=dict)
+    repaired: set[str] = field(default_factory=set)
     seen: dict[str, Entry] = field(default_factory=dict)
+    starts: dict[str, list[Entry]] = field(default_factory=dict)
     boots: Counter[str] = field(default_factory=Counter)
     judged: dict[str, Judged] = field(default_factory=dict)
     due_s: float = 0.0
     first_asked: Entry | None = None  # of the present off
-    touched: int = 0  # the number of the entry with which the power was touched first, 0 for not yet
+    touched_by: Entry | None = None  # the entry with which the power was touched first
     first_off: Entry | None = None  # the first confirmed off
-    early_boots: dict[str, int] = field(default_factory=dict)  # by machine, its last one that began before it
     went_off: Entry | None = None  # the last confirmed off
     offs: int = 0
     abandoned: Abandoned | None = None
@@ -130,6 +132,11 @@ class CycleState:
 
     def __post_init__(self) -> None:
         self.involved = self._to_go_off()
+
+    @property
+    def touched(self) -> int:
+        """The number of the entry with which the power was touched first, 0 for not yet."""
+        return self.touched_by.number if self.touched_by is not None else 0
 
     @property
     def is_check(self) -> bool:
@@ -170,10 +177,27 @@ class CycleState:
         """Whether the drive's run was armed when the power went."""
         return self.first_off is not None and 0 < self.armed.get(drive, 0) < self.first_off.number
 
-    def restarted_before_cut(self, machine: str, drive: str) -> bool:
+    def restarted_before_cut(self, machine: str, drive: str) -> bool | None:
         """Whether the machine of a drive has restarted since the drive's run was armed, and before its power
-        was off: then the run ended by that."""
-        return self.early_boots.get(machine, 0) > self.armed.get(drive, 0)
+        was off: then the run ended by that. None where nobody knows. It may restart just because its drive
+        went."""
+        armed = self.armed.get(drive, 0)
+        early = [self._is_early(entry) for entry in self.starts.get(machine, ()) if entry.number > armed]
+        return True if True in early else None if None in early else False
+
+    def _is_early(self, seen: Entry) -> bool | None:
+        """Whether the boot that an entry tells of began before the power went. None for one that began while
+        the switches were asked, and for one whose time is that of another boot of the server."""
+        boot, asked, off = seen.happening, self.touched_by, self.first_off
+        if asked is None or off is None or seen.number < asked.number:
+            return True
+        assert isinstance(boot, MachineSeen)
+        assert isinstance(off.happening, PowerWentOff)
+        began_ns = seen.at_ns - boot.uptime_s * 1e9
+        if seen.boot_id == asked.boot_id and began_ns < asked.at_ns:
+            return True
+        is_after = seen.boot_id == off.boot_id and began_ns >= off.happening.confirmed_ns
+        return False if is_after else None
 
     @property
     def kept_power(self) -> bool:
@@ -312,7 +336,7 @@ class CycleState:
     def _begin_off(self, entry: Entry) -> None:
         self._begin("off", entry)
         self.first_asked = entry
-        self.touched = self.touched or entry.number
+        self.touched_by = self.touched_by or entry
 
     def _spare(self, entry: Entry) -> None:
         """The power goes all the same, since a machine that was shut down needs it to start. One that is up
@@ -330,6 +354,8 @@ class CycleState:
     def _report(self, entry: Entry, report: DriveReported) -> None:
         status = report.status
         self.statuses[status.drive, report.task] = status
+        if status.repaired:  # said once: a later status tells only of a later mount
+            self.repaired.add(status.drive)
         if report.what == "run":
             self.number = report.task  # servers of earlier releases kept it after a pause
             self._run_reported(entry, status)
@@ -427,8 +453,7 @@ class CycleState:
 
     def _seen(self, entry: Entry, seen: MachineSeen) -> None:
         self.seen[seen.machine] = entry
-        if _began_before(entry, seen, self.first_off):
-            self.early_boots[seen.machine] = entry.number
+        self.starts.setdefault(seen.machine, []).append(entry)
         self.boots[seen.machine] += 1
 
     def _still(self, entry: Entry, still: StillThere) -> None:
@@ -444,16 +469,6 @@ class CycleState:
         """One on an earlier run of the drive, which came too late, says nothing of this cycle."""
         if self.runs.get(judged.drive) == judged.run:
             self.judged[judged.drive] = judged
-
-
-def _began_before(entry: Entry, seen: MachineSeen, off: Entry | None) -> bool:
-    """Whether a boot that `entry` tells of began before the power was confirmed to be off."""
-    if off is None:
-        return True
-    happening = off.happening
-    assert isinstance(happening, PowerWentOff)
-    began_ns = entry.at_ns - seen.uptime_s * 1e9
-    return entry.boot_id == off.boot_id and began_ns < happening.confirmed_ns
 
 
 _CHANGES: dict[type, Callable[[CycleState, Entry, Any], None]] = {

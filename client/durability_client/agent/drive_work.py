@@ -486,21 +486,23 @@ class DriveWork:
     async def _verify_earlier(self, work: TaskPart, found: FoundDrive) -> str:
         """Have the campaign's last run on the drive verified if it has no verdict, since the next one would
         overwrite its evidence. The server names that run; people may have verified it since, and erased the
-        drive. One of which it has not heard from this agent is looked for where all is to be made anew; else
-        the server refuses another one over it. What was verified, in words, "" for nothing. Raises DriveError
-        without a verdict."""
+        drive. One of which it has not heard from this agent is looked for where all is to be made anew, on
+        the drive and at the server; else the server refuses another one over it. What was verified, in words,
+        "" for nothing. Raises DriveError without a verdict."""
         task, mine, device = work.task, work.mine, found.device
         named = mine.run if mine.run and await self._verify_child.is_due(work, mine.run) else ""
         if not (named or mine.fresh):
             return ""
+        said, lost = "", named
         if device is None or not work.drive.file_system:
-            return await self._verify_last(work, found, named)
-        if await in_thread(partial(same_drive.holds_own, task, mine, device)):
-            return await self._verify_earlier_mounted(work, found, named)
-        if not named:
-            return ""
-        command = verify_device_line(work.drive.device, named)
-        raise _not_there(named, f"no file system of this campaign is recognised on {device}", command)
+            said, lost = await self._verify_last(work, found, named), ""
+        elif await in_thread(partial(same_drive.holds_own, task, mine, device)):
+            said, lost = await self._verify_earlier_mounted(work, found, named), ""
+        if mine.fresh and not lost:
+            lost = await self._verify_child.due_on(work, found, self._target(work), or_stopped=False)
+        if lost:
+            raise await self._not_there(work, found, lost)
+        return said
 
     async def _verify_earlier_mounted(self, work: TaskPart, found: FoundDrive, named: str) -> str:
         """`_verify_earlier` of a file system that this campaign made."""
@@ -512,7 +514,8 @@ class DriveWork:
                     try:
                         await self._mount(work, found)
                     except NotMountedError:  # nothing on it tells of a run, but the server may
-                        run = await self._verify_child.due_on(work, self._target(work))
+                        target = self._target(work)
+                        run = await self._verify_child.due_on(work, found, target, or_stopped=True)
                         if not run:
                             return ""
                 if run and await self._mount_or_judge(work, found, run) is None:
@@ -549,21 +552,51 @@ class DriveWork:
         run = named or await self._last_run(work)
         if not run or not (named or await self._verify_child.is_due(work, run)):
             return ""
-        target = self._target(work)
-        if not work.drive.file_system:  # the owner may have put it to use, and the server been away for hours
-            await self._check_writable(work, found)
-            if await self._last_run(work) != run:
-                weaker = f" --require-cut {work.mine.cut_class}" if work.mine.cut_class != "power" else ""
-                command = f"`durability verify {shlex.quote(str(target))} --run {run}{weaker}`"
-                raise _not_there(run, f"it is not recognised on {target}", command)
-        exit_code = await self._verify_child.judge(work, target, run)
+        check = partial(self._check_carries, work, found, run) if not work.drive.file_system else None
+        exit_code = await self._verify_child.judge(work, self._target(work), run, check=check)
         work.say(exit_code=None)
         return _verified_first(run, exit_code)
+
+    async def _check_carries(self, work: TaskPart, found: FoundDrive, run: str) -> None:
+        """The owner may have erased the drive, or put it to use, and the server been away for hours. Raises
+        DriveError if it does not carry the run, or its file system."""
+        if not work.drive.file_system:
+            await self._check_writable(work, found)
+            is_there = await self._last_run(work) == run
+        else:
+            assert found.device is not None
+            is_there = await in_thread(partial(same_drive.holds_own, work.task, work.mine, found.device))
+        if not is_there and found.device is not None and not found.is_still_there:
+            raise DriveError("missing", f"{found.device} went away")
+        if not is_there:
+            raise await self._not_there(work, found, run)
+
+    async def _not_there(self, work: TaskPart, found: FoundDrive, run: str) -> DriveError:
+        """What is for people to judge: the drive has lost the run, or they have erased it."""
+        device, target = found.device, self._target(work)
+        weaker = f" --require-cut {work.mine.cut_class}" if work.mine.cut_class != "power" else ""
+        if device is None or not work.drive.file_system:
+            why = f"it is not recognised on {target}"
+            remedy = f"type `durability verify {shlex.quote(str(target))} --run {run}{weaker}`"
+        elif await in_thread(partial(same_drive.holds_own, work.task, work.mine, device)):
+            why = f"it is not in the file system on {device}"
+            command = f"`durability verify DIRECTORY/{TARGET} --run {run}{weaker}`"
+            remedy = f"mount {device} at DIRECTORY and type {command}"
+        else:
+            why = f"no file system of this campaign is recognised on {device}"
+            remedy = f"type {verify_device_line(work.drive.device, run)}"
+        return DriveError(
+            "not-verified",
+            f"run {run} has no verdict, and {why}. If nobody erased that, {remedy}; else begin another"
+            " campaign",
+        )
 
     async def _mount_or_judge(self, work: TaskPart, found: FoundDrive, run: str) -> float | None:
         """How long the mount took; None if the file system does not mount and the run was judged without.
         If verify can mount it, it is tried again. Raises DriveError."""
         why, said = "", ""
+        # In the verify of its own cycle a drive that shows nothing has lost all.
+        check = partial(self._check_carries, work, found, run) if work.task.kind == "run" else None
         for _ in range(TRIES):
             try:
                 return await self._mount(work, found)
@@ -571,9 +604,8 @@ class DriveWork:
                 why = str(error)
             if not run:
                 raise DriveError("unmountable", why)
-            exit_code, said = await self._verify_child.verdict(
-                work, run, str(self._target(work)), "--device", str(found.device)
-            )
+            words = (str(self._target(work)), "--device", str(found.device))
+            exit_code, said = await self._verify_child.verdict(work, run, *words, check=check)
             work.say(exit_code=exit_code, text=why)
             if exit_code in VERDICTS:
                 work.say(trouble="unmountable")
@@ -597,15 +629,6 @@ def _check_names(mine: DriveTask) -> None:
             f" So arm {mine.arm.name} (workload {mine.arm.workload}) proves nothing there: use another file"
             ' system, or give only [[arm]] tables with workload = "overwrite"',
         )
-
-
-def _not_there(run: str, why: str, command: str) -> DriveError:
-    """What is for people to judge: the drive has lost the run, or they have erased it."""
-    return DriveError(
-        "not-verified",
-        f"run {run} has no verdict, and {why}. If nobody erased that, type {command}; else begin another"
-        " campaign",
-    )
 
 
 def _verified_first(run: str, exit_code: int | None) -> str:

@@ -12,17 +12,39 @@ import asyncio
 import json
 import signal
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from itertools import dropwhile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from durability.campaign.tasks import DriveTask
-from durability.errors import EXIT_ENVIRONMENT, EXIT_INCONCLUSIVE, EXIT_LOSS, EXIT_OK, NOT_STORED
+from durability.errors import (
+    EXIT_ENVIRONMENT,
+    EXIT_INCONCLUSIVE,
+    EXIT_LOSS,
+    EXIT_OK,
+    NOT_STORED,
+    DurabilityError,
+)
+from durability.evidence.cut import CUT_CLASSES
+from durability.evidence.strength import weightiest
+from durability.formats.case import PastVerdict
+from durability.formats.documents import from_value
+from durability.formats.facts import Facts
 from durability.formats.workloads.registry import WORKLOADS
-from durability_client.agent.abandonable_calls import Children, last_words, shell_code
+from durability_client.agent.abandonable_calls import (
+    Children,
+    Done,
+    ProgramError,
+    in_thread,
+    last_words,
+    shell_code,
+)
 from durability_client.agent.drive_status import TaskPart
-from durability_client.agent.drives import DriveError
+from durability_client.agent.drives import DriveError, FoundDrive
+from durability_client.agent.same_drive import is_on
 from durability_client.system.processes import own_command
 
 VERDICTS = {EXIT_OK: "durable", EXIT_LOSS: "loss", EXIT_INCONCLUSIVE: "inconclusive"}
@@ -42,6 +64,8 @@ _AGAIN_S = 15.0
 _LAST_WORDS_S = 2.0
 _LINES_KEPT = 12
 _WRITING = frozenset({"running", "waiting for credit", "reconnecting", "stopping", "stopped"})
+_OF_DATA = frozenset({"findings", "device-smaller"})  # the others only repeat an earlier loss
+Check: TypeAlias = Callable[[], Awaitable[None]]  # before each verify; raises DriveError
 
 
 class RunChild:
@@ -161,12 +185,14 @@ class Verify:
         self._options = options
         self._online = online
 
-    async def judge(self, work: TaskPart, target: Path | None, run: str) -> int:
+    async def judge(
+        self, work: TaskPart, target: Path | None, run: str, *, check: Check | None = None
+    ) -> int:
         """Have the run verified; while the server cannot be reached, that is waited for. A verify that was
         killed is tried again. Its exit code. Raises DriveError without a verdict."""
         assert target is not None
         for number in range(1, TRIES + 1):
-            exit_code, said = await self.verdict(work, run, str(target))
+            exit_code, said = await self.verdict(work, run, str(target), check=check)
             if exit_code in VERDICTS:
                 work.say(exit_code=exit_code, text="")
                 return exit_code
@@ -177,12 +203,19 @@ class Verify:
             await self._wait()
         raise DriveError("not-verified", said)
 
-    async def verdict(self, work: TaskPart, run: str, *words: str) -> tuple[int, str]:
+    async def verdict(
+        self, work: TaskPart, run: str, *words: str, check: Check | None = None
+    ) -> tuple[int, str]:
         """The exit code of `verify`, and what it said. A verdict that the server did not store counts
-        nowhere, so it is made again. Raises DriveError."""
+        nowhere, so it is made again. To wait for the server may take hours: `check` is asked before each
+        verify, and in a task to verify the server for a verdict that people had made. Raises DriveError."""
         options = ("--run", run, "--require-cut", work.mine.cut_class, "--json")
         command = own_command("verify", *words, *self._options, *options)
         for _ in range(STORE_TRIES):
+            if work.task.kind == "verify" and (known := await self._known(work, run)) is not None:
+                return known
+            if check is not None:
+                await check()
             work.say(text="verifying")
             done = await self._children.run(*command, timeout_s=_VERIFY_S)
             if NOT_STORED not in done.errors:
@@ -196,34 +229,74 @@ class Verify:
     async def is_due(self, work: TaskPart, run: str) -> bool:
         """Whether a run is of this campaign, by its label, was armed and has no verdict. Raises DriveError
         if the server does not say."""
-        command = own_command("show", run, *self._options, "--json")
+        case = await self._case(work, run)
+        # One that is not known is of another server; verify says that of one that is named.
+        return _is_due(work, case) if case is not None else run == work.mine.run
+
+    async def due_on(self, work: TaskPart, found: FoundDrive, target: Path, *, or_stopped: bool) -> str:
+        """The campaign's newest run on a drive, whose runs write to `target`, if that is due; "" if not: it
+        has overwritten those before it, also if it was never armed. On a raw drive only one that was armed
+        tells its drive. `or_stopped`: also one that was stopped in order, which no cut ended. Raises
+        DriveError if the server does not say."""
+        is_raw = work.drive.is_raw
+        for run, path in await self._ours(work):
+            # The kernel's name of a raw drive may be another one's by now.
+            if not (path.startswith("/dev/") if is_raw else path == str(target)):
+                continue
+            case = await self._case(work, run)
+            facts = case["armed"] if case is not None else None
+            if is_raw and (not facts or not await in_thread(partial(is_on, found, from_value(Facts, facts)))):
+                continue
+            if case is None or not _is_due(work, case):
+                return ""
+            return run if or_stopped or case["session_end"] != "stop" else ""
+        return ""
+
+    async def _known(self, work: TaskPart, run: str) -> tuple[int, str] | None:
+        """What `verdict` says without a verify: people have made one since the cut, and may have erased the
+        drive after that. None where there is none, or one that another verify may add to or withdraw. A
+        server that does not answer may have one."""
+        done = await self._ask("show", run)
+        with suppress(ValueError, KeyError, DurabilityError):
+            given = [from_value(PastVerdict, one) for one in json.loads(done.output)["case"]["verdicts"]]
+            stands = weightiest(given)
+            if stands is not None and _is_final(work, stands):
+                return (EXIT_LOSS if stands.verdict == "loss" else EXIT_OK), ""
+            return None
+        return None if _NO_SUCH_RUN in done.errors else (EXIT_ENVIRONMENT, done.said)
+
+    async def _case(self, work: TaskPart, run: str) -> Mapping[str, Any] | None:
+        """What the server has of a run, None if it does not know it. Raises DriveError if it does not say."""
         for _ in range(TRIES):
-            done = await self._children.run(*command, timeout_s=_SHOW_S)
+            done = await self._ask("show", run)
             with suppress(ValueError, KeyError):
-                case = json.loads(done.output)["case"]
-                return _is_ours(work, case["label"]) and case["armed"] is not None and not case["verdicts"]
-            if _NO_SUCH_RUN in done.errors:  # it is of another server; verify says that of one that is named
-                return run == work.mine.run
+                case: Mapping[str, Any] = json.loads(done.output)["case"]
+                return case
+            if _NO_SUCH_RUN in done.errors:
+                return None
             work.say(text=done.said)
             await self._wait()
         raise DriveError("agent", f"the server does not say whether run {run} has a verdict: {done.said}")
 
-    async def due_on(self, work: TaskPart, target: Path) -> str:
-        """The campaign's run that was armed last on `target`, by its path, if that is due; "" if not. Raises
-        DriveError if the server does not say."""
-        command = own_command("runs", "--all", "--limit", str(_LISTED_MAX), *self._options, "--json")
+    async def _ask(self, *words: str) -> Done:
+        """What the server answers to a command. One that is too slow has not answered."""
+        try:
+            command = own_command(*words, *self._options, "--json")
+            return await self._children.run(*command, timeout_s=_SHOW_S)
+        except ProgramError as error:
+            return Done(exit_code=EXIT_ENVIRONMENT, output="", errors=str(error))
+
+    async def _ours(self, work: TaskPart) -> list[tuple[str, str]]:
+        """The campaign's runs with their paths, newest first. Raises DriveError if the server does not
+        say."""
         for _ in range(TRIES):
-            done = await self._children.run(*command, timeout_s=_SHOW_S)
+            done = await self._ask("runs", "--all", "--limit", str(_LISTED_MAX))
             with suppress(ValueError, KeyError):
-                rows = [
-                    (str(row["run"]), bool(row["verdict"]))
+                return [
+                    (str(row["run"]), str(row["path"]))
                     for row in json.loads(done.output)["runs"]
-                    if row["path"] == str(target) and _is_ours(work, row["label"])
+                    if _is_ours(work, row["label"])
                 ]
-                for run, is_judged in rows:
-                    if is_judged or await self.is_due(work, run):
-                        return "" if is_judged else run
-                return ""
             work.say(text=done.said)
             await self._wait()
         raise DriveError("agent", f"the server does not say which runs it has: {done.said}")
@@ -231,6 +304,19 @@ class Verify:
     async def _wait(self) -> None:
         await asyncio.sleep(BETWEEN_TRIES_S)
         await self._online.wait()
+
+
+def _is_due(work: TaskPart, case: Mapping[str, Any]) -> bool:
+    return _is_ours(work, case["label"]) and case["armed"] is not None and not case["verdicts"]
+
+
+def _is_final(work: TaskPart, stands: PastVerdict) -> bool:
+    """Whether no other verify is wanted beside the verdict that stands. One that reads everything may
+    withdraw a loss that I/O errors alone showed, and people may have asked for a weaker class of cut."""
+    if stands.verdict == "loss":
+        return "unreadable-only" not in stands.reasons and not _OF_DATA.isdisjoint(stands.reasons)
+    enough = tuple(dropwhile(lambda one: one != work.mine.cut_class, CUT_CLASSES))
+    return stands.verdict == "durable" and stands.cut_class in enough
 
 
 def _is_ours(work: TaskPart, label: object) -> bool:

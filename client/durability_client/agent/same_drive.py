@@ -26,6 +26,7 @@ from durability.campaign.definition.settings import DriveUnderTest
 from durability.campaign.tasks import Condition, DriveTask, Task, in_one_order
 from durability.errors import DurabilityError, TargetError
 from durability.formats.drive_serials import is_nobodys
+from durability.formats.facts import Facts
 from durability.formats.plan import MAIN
 from durability.formats.record import read_superblock
 from durability.units import format_run
@@ -119,6 +120,18 @@ def check_before_writing(
 def is_certain(found: FoundDrive) -> bool:
     """Whether the drive's serial tells the device from all others: it is the whole drive, or a partition."""
     return not is_nobodys(found.serial) and found.leaves == (block_devices.whole_of(found.name),)
+
+
+def is_on(found: FoundDrive, facts: Facts) -> bool:
+    """Whether the facts of a run on a device are of this one: by its serial, if that is certain, else by the
+    name that it has on this machine."""
+    assert found.device is not None
+    if facts.kind != "device":
+        return False
+    if is_certain(found):
+        return [plain_text.as_line(one.serial) for one in facts.drives] == [found.serial]
+    place = Path(os.path.realpath(facts.named or facts.path))
+    return place == found.device and facts.host.machine_id == discovery.host_now().machine_id
 
 
 def contents_text(contents: Contents) -> str:

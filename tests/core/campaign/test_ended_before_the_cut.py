@@ -6,13 +6,35 @@ from dataclasses import replace
 
 import pytest
 
-from durability.campaign.log_entries import Checked, DriveCycle, WritersHeld
+from durability.campaign.log_entries import (
+    Checked,
+    CycleEnded,
+    DriveCycle,
+    Entry,
+    MachineSeen,
+    PowerAsked,
+    PowerCameBack,
+    PowerWentOff,
+    WritersHeld,
+)
 from durability.campaign.results import results
 from tests.core.campaign.campaign_world import World, settings_of, until_phase, words
-from tests.core.campaign.told_campaign import RUN, ToldCampaign, condition, judged, part, told_settings
+from tests.core.campaign.told_campaign import (
+    RUN,
+    S,
+    ToldCampaign,
+    condition,
+    judged,
+    part,
+    told_settings,
+)
 
 STOPPED = "the run had been stopped before the power went"
 CLOSED = "the run's client had ended before the power went"
+PERHAPS = (
+    "machine b restarted, and it is not known whether before or after the power of the drive went: perhaps"
+    " its run met no cut"
+)
 
 
 def said_of(
@@ -118,7 +140,8 @@ def test_drive_that_vanishes_in_its_prefill_was_not_cut() -> None:
 
 
 def test_machine_that_restarts_before_its_drive_is_cut_alone_ended_the_run() -> None:
-    """The drive counted the power loss, but no run was under way by then. Found by a random campaign."""
+    """The drive counted the power loss, but no run was under way by then: the machine crashes while the
+    switch is asked, before that has done it. Found by a random campaign."""
     alone = settings_of(drives=("b",), switches=1, subject="drive", arms=("prefill",), cuts=1)
     world = World(alone, counts=True)
     until_phase(world, "off")
@@ -126,4 +149,87 @@ def test_machine_that_restarts_before_its_drive_is_cut_alone_ended_the_run() -> 
     assert world.finish() == "complete"
     assert words(world) == [["nothing"], ["kept"]]
     (first, _) = (past for past in world.server.state.cycles if past.began.cycle)
-    assert first.drives[0].text == "machine b restarted before the power of the drive went"
+    assert first.drives[0].text == PERHAPS
+
+
+def restarted(*, up_s: float, server: str = "server") -> ToldCampaign:
+    """A campaign whose drive is cut alone: asked for at 100 s, off at 110 s. The machine starts anew, and is
+    heard at 130 s, after so long, in this boot of the server's machine."""
+    told = ToldCampaign()
+    told.begin(replace(told_settings(moment="idle", subject="drive"), cut_class="vm"))
+    told.add(Checked(problems=()))
+    told.note()
+    told.say()
+    told.say(part("armed", run=RUN, found=condition(unsafe=None)))
+    told.note()
+    told.now_ns = 99 * S
+    told.add(PowerAsked(switch=0, operation="off"))
+    told.now_ns = 110 * S
+    told.add(PowerWentOff(asked_ns=100 * S, confirmed_ns=110 * S, runs=(RUN,)))
+    told.add(PowerAsked(switch=0, operation="on"), PowerCameBack())
+    told.now_ns = 129 * S
+    seen = MachineSeen(
+        machine="b",
+        boot_id="boot-2",
+        machine_id="b",
+        uptime_s=up_s,
+        virtualisation="none",
+        software="",
+        client="client-b",
+    )
+    number = told.state.number + 1
+    told.state.apply(Entry(number=number, at_ns=130 * S, boot_id=server, wall=told.wall, happening=seen))
+    told.booted_ns["b", "boot-2"] = int((130 - up_s) * S)
+    told.say(part("done", run=RUN, found=condition(unsafe=None, diskseq=2)), boot="boot-2")
+    told.add(replace(judged("d0", RUN, "inconclusive", reasons=("nothing-at-risk",)), cut_class="vm"))
+    return told
+
+
+@pytest.mark.parametrize(
+    ("up_s", "server", "text"),
+    [
+        (31.0, "server", "machine b restarted before the power of the drive went"),
+        (29.0, "server", PERHAPS),
+        (21.0, "server", PERHAPS),
+        (19.0, "server", None),
+        (31.0, "its next boot", PERHAPS),
+        (1.0, "its next boot", PERHAPS),
+    ],
+)
+def test_restart_of_a_machine_is_not_blamed_before_the_switch_was_asked(
+    up_s: float, server: str, text: str | None
+) -> None:
+    """A machine may panic because its drive goes, so one that starts anew while the switch is asked is left
+    out with what is known. So is one whose time is that of another boot of the server. A later one shows
+    nothing. Many in a row pause the campaign for that reason."""
+    (said,) = restarted(up_s=up_s, server=server).ended().drives
+    expected = ("kept", None, "") if text is None else ("nothing", "agent", text)
+    assert (said.word, said.cause, said.text) == expected
+
+
+def test_machine_that_is_heard_again_before_its_run_is_known_to_be_cut_is_left_out() -> None:
+    """It was up again before the switch confirmed that it is off: it panicked, or restarted by itself."""
+    told = ToldCampaign()
+    told.begin(replace(told_settings(moment="idle", subject="drive"), cut_class="vm"))
+    told.add(Checked(problems=()))
+    told.note()
+    told.say()
+    told.say(part("armed", run=RUN, found=condition(unsafe=None)))
+    told.note()
+    told.add(PowerAsked(switch=0, operation="off"))
+    told.now_ns += 30 * S
+    told.say(boot="boot-2", up_s=10.0)
+    told.add(PowerWentOff(asked_ns=told.now_ns - 31 * S, confirmed_ns=told.now_ns, runs=(RUN,)))
+    told.add(PowerAsked(switch=0, operation="on"), PowerCameBack())
+    told.say(part("done", run=RUN, found=condition(unsafe=None, diskseq=2)), boot="boot-2")
+    told.add(replace(judged("d0", RUN, "inconclusive", reasons=("nothing-at-risk",)), cut_class="vm"))
+    (said,) = told.ended().drives
+    assert (said.word, said.cause, said.text) == ("nothing", "agent", PERHAPS)
+
+
+def test_cycle_that_an_earlier_release_ended_keeps_what_it_said() -> None:
+    """Its log has the word of each cycle, and is read as it stands."""
+    told = restarted(up_s=31.0, server="its next boot")
+    kept = DriveCycle(drive="d0", word="kept", cause=None, text="", run=RUN, cut=True)
+    told.add(CycleEnded(cycle=1, drives=(kept,)))
+    assert results(told.state)[0].kept == 1

@@ -16,6 +16,7 @@ from durability.campaign.log_entries import (
     DriveLeft,
     Ended,
     Entry,
+    Happening,
     JudgedLate,
     PauseAsked,
     Paused,
@@ -23,12 +24,13 @@ from durability.campaign.log_entries import (
 )
 from durability.campaign.next_steps import LookUp
 from durability.campaign.results import results, sentence
-from durability.campaign.tasks import DriveStatus, Trouble
+from durability.campaign.tasks import DriveStatus, DriveTask, Trouble
 from durability_client.campaigns.campaign_junit import suites
 from durability_client.campaigns.entry_lines import entry_line
 from durability_server.campaigns.notifications import news_of
 from tests.core.campaign.campaign_world import World, log_of, settings_of, until, until_phase
 from tests.core.campaign.test_late_offs import UNJUDGED
+from tests.core.campaign.test_long_pauses import after_first
 from tests.core.campaign.told_campaign import (
     OTHER_RUN,
     RUN,
@@ -107,6 +109,48 @@ def test_late_verdict_without_a_loss_changes_nothing(verdict: str) -> None:
     assert sentence(result) == "no cut with a verdict yet."
     assert (result.left_out[0][1], result.tally.unknown) == ("drive", 1)
     assert not told.state.unjudged
+
+
+def until_next_run(told: ToldCampaign) -> DriveTask:
+    """The cycle under way ends, and the next one begins, after a pause if there is one; the drive's part of
+    that."""
+    happening: Happening | None = None
+    while not isinstance(happening, CycleBegan):
+        if isinstance(happening, Paused):
+            told.add(Resumed())
+        if any(isinstance(step, LookUp) for step in told.steps()):
+            told.judge(verdict="durable")
+        happening = told.note()
+    return told.say(boot="boot-3").drives[0]
+
+
+NOT_BEGUN = part("failed", trouble="not-begun", text="cannot create target: Structure needs cleaning")
+
+
+def test_repair_before_a_run_that_does_not_begin_has_the_file_system_made_anew() -> None:
+    """The mount for the earlier run told of it; that run has its verdict, so nobody mounts for it again, and
+    no run ever begins on what is there."""
+    told = after_first(part("failed", trouble="missing", text="why"), verdict="")
+    assert (told.task().drives[0].run, told.task().drives[0].fresh) == (RUN, False)
+    told.say(replace(NOT_BEGUN, repaired=True), boot="boot-3")
+    told.judge(verdict="durable")
+    for _ in range(3):
+        assert until_next_run(told).fresh
+        told.say(NOT_BEGUN, boot="boot-3")
+
+
+def test_repair_that_is_said_before_a_pause_is_remembered() -> None:
+    """The pause gives the task of the run another number, under which nobody mounts for the earlier run."""
+    told = after_first(part("failed", trouble="missing", text="why"), verdict="")
+    told.say(replace(part("working", text="mounting"), repaired=True), boot="boot-3")
+    before = told.task().number
+    assert isinstance(told.note(later_s=121, silent_s=121), Paused)  # its machine is not heard
+    told.add(Resumed())
+    told.judge(verdict="durable")
+    assert told.task().kind == "run" and told.task().number > before
+    told.say(NOT_BEGUN, boot="boot-3")
+    assert until_next_run(told).fresh
+    assert [past.began.cycle for past in told.state.cycles if past.statuses["d0"].repaired] == [2]
 
 
 def test_run_is_looked_up_again_once_the_next_one_is_armed() -> None:

@@ -317,17 +317,22 @@ async def test_a_run_that_finds_no_server_is_begun_when_there_is_one(
         await again.stop()
 
 
-async def test_a_drive_that_is_put_to_use_while_the_server_is_away_is_not_erased(
-    tmp_path: Path, make_loop: MakeLoop
+def no_room(_: Database) -> tuple[int, int]:
+    """What a server's disk has left that takes no run any more."""
+    return 40 << 20, 100 << 30
+
+
+async def test_a_drive_that_is_put_to_use_while_the_server_takes_no_run_is_not_erased(
+    tmp_path: Path, make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A raw drive is looked at again before each try of its run: its owner may not know that one is due."""
     device = make_loop(64 << 20)
-    async with with_both_servers(tmp_path) as (server, _, lab):
-        await lab.server.stop()
+    monkeypatch.setattr(Database, "room", no_room)
+    async with with_both_servers(tmp_path) as (server, _, _):
         tasks = Tasks((drive_on(device, "", size="16MiB"),))
         tasks.examined = (await server.do(tasks.make("examine"))).condition
         server.task = tasks.make("run", fresh=True)
-        await server.until(lambda status: any("cannot connect to" in one.text for one in status.drives))
+        await server.until(lambda status: any("make room there" in one.text for one in status.drives))
         await asyncio.to_thread(subprocess.run, ("mkfs.ext4", "-q", device), check=True)
         before = device.read_bytes()
         status = await server.drive("armed failed ended")
@@ -336,19 +341,19 @@ async def test_a_drive_that_is_put_to_use_while_the_server_is_away_is_not_erased
         assert device.read_bytes() == before
 
 
-async def test_what_was_erased_and_put_back_while_the_server_is_away_is_not_erased(
-    tmp_path: Path, make_loop: MakeLoop
+async def test_what_was_erased_and_put_back_while_the_server_takes_no_run_is_not_erased(
+    tmp_path: Path, make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The check found it there, but once it was erased for the run it is its owner's anew."""
     device = make_loop(64 << 20)
     await asyncio.to_thread(subprocess.run, ("mkfs.ext4", "-q", device), check=True)
     before = device.read_bytes()
-    async with with_both_servers(tmp_path) as (server, _, lab):
-        await lab.server.stop()
+    monkeypatch.setattr(Database, "room", no_room)
+    async with with_both_servers(tmp_path) as (server, _, _):
         tasks = Tasks((drive_on(device, "", size="16MiB"),))
         tasks.examined = (await server.do(tasks.make("examine"))).condition
         server.task = tasks.make("run", fresh=True)
-        await server.until(lambda status: any("cannot connect to" in one.text for one in status.drives))
+        await server.until(lambda status: any("make room there" in one.text for one in status.drives))
         device.write_bytes(before)
         status = await server.drive("armed failed ended")
         assert (status.state, status.trouble) == ("failed", "in-use"), status
@@ -445,7 +450,7 @@ async def test_a_run_waits_for_room_on_the_servers_disk(
 
     def room(database: Database) -> tuple[int, int]:
         asked.append(database)
-        return 40 << 20, 100 << 30
+        return no_room(database)
 
     async with with_both_servers(tmp_path) as (server, _, _):
         tasks = Tasks((drive_on(make_loop(256 << 20), size="16MiB"),))

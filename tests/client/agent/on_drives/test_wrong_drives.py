@@ -14,13 +14,12 @@ from pathlib import Path
 import pytest
 
 from durability.campaign.tasks import Condition, DriveStatus
-from durability.units import parse_address
 from durability_client.agent import file_systems, same_drive
 from durability_client.agent.abandonable_calls import Children
 from durability_client.agent.drives import DriveError, FoundDrive, find
 from durability_client.target.signatures import Signature, signatures_of
 from durability_lab.kernel_rig.block_rig import without_loop_mounts
-from durability_server.server import Server
+from durability_server.store.database import Database
 from tests.client.agent.task_server import (
     Tasks,
     TaskServer,
@@ -184,21 +183,20 @@ async def test_a_drive_is_known_by_the_mark_that_it_got_before_it_was_erased(mak
 
 
 async def test_a_raw_drive_without_a_serial_is_known_after_a_run_that_did_not_begin(
-    tmp_path: Path, make_nameless: Callable[[], Path]
+    tmp_path: Path, make_nameless: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its signatures are erased, the server is away, and the machine restarts: the next task finds the drive
-    by its mark. Another one of that size is not written to, nor is this one once it is put to use."""
+    """Its signatures are erased, the server's disk is full, and the machine restarts: the next task finds the
+    drive by its mark. Another one of that size is not written to, nor is this one once it is put to use."""
     mine, other = make_nameless(), make_nameless()
     await tool("mkswap", mine)
-    async with with_both_servers(tmp_path) as (server, agent, lab):
-        host, port = parse_address(lab.address)
+    async with with_both_servers(tmp_path) as (server, agent, _):
         with by_name(mine) as link:
             tasks = Tasks((drive_on(link.path, ""),), ready_within_s=1.0)
             tasks.examined = (await server.do(tasks.make("examine"))).condition
             assert tasks.examined is not None and tasks.examined.holds.startswith("swap=")
-            await lab.server.stop()
+            monkeypatch.setattr(Database, "room", lambda _: (40 << 20, 100 << 30))
             server.task = tasks.make("run", fresh=True)
-            await server.until(lambda status: any("cannot connect to" in one.text for one in status.drives))
+            await server.until(lambda status: any("make room there" in one.text for one in status.drives))
             await agent.kill()
             shutil.rmtree(agent.directory)  # as a boot does
             assert signatures_of(mine) == ()
@@ -216,8 +214,7 @@ async def test_a_raw_drive_without_a_serial_is_known_after_a_run_that_did_not_be
             refused(run, "wrong-drive", "no serial")
             assert mine.read_bytes() == used
             mine.write_bytes(erased)
-            again = Server(store_url=f"sqlite:///{lab.credential.parent}/store.sqlite")
-            await again.start(host, port, directory=None)
+            monkeypatch.undo()
             run = await server.do(tasks.make("run", fresh=True), "armed failed ended")
             assert run.state == "armed", run
             await server.do(tasks.make("release"))
@@ -225,7 +222,6 @@ async def test_a_raw_drive_without_a_serial_is_known_after_a_run_that_did_not_be
             run = await server.do(tasks.make("run"), "armed failed ended")
             assert run.state == "armed", run
             await server.do(tasks.make("release"))
-            await again.stop()
 
 
 async def test_a_drive_without_a_serial_is_known_by_what_the_campaign_left_on_it(
