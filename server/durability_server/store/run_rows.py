@@ -161,11 +161,11 @@ def is_on(keys: TargetKeys) -> ColumnElement[bool]:
 def runs_on(
     db: Connection, targets: Iterable[TargetKeys], *where: Any, limit: int | None = None
 ) -> Sequence[Row[Any]]:
-    """The newest `limit` runs on any of the targets of which `where` holds, newest first; their names, and
-    when they were registered."""
+    """The newest `limit` runs on any of the targets of which `where` holds, newest first; their names and
+    numbers, and when they were registered."""
     columns = tables.runs.c
     there = or_(*map(_has_keys, targets))
-    runs: Select[Any] = select(columns.run, columns.registered_wall).where(there, *where)
+    runs: Select[Any] = select(columns.run, columns.number, columns.registered_wall).where(there, *where)
     return db.execute(runs.order_by(columns.number.desc()).limit(limit)).all()
 
 

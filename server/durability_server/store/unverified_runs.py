@@ -35,7 +35,7 @@ def unverified_run(db: Connection, new: Registration) -> str | None:
     here = newest_on(db, new.keys, *armed)
     place = file_system_place(new.keys) if new.facts.offset_bytes is not None else None
     other = _newest_on_another(db, new, place, *armed) if place is not None else None
-    if place is None or other is None or _is_newer(db, here, other):
+    if place is None or other is None or (here is not None and here.number > other.number):
         return _held(db, here)
     # One that was not armed was let in all the same, by force or before the other file system was made.
     on_this = select(func.max(_RUNS.number)).where(_begins(place.this), of_client(new.client))
@@ -88,11 +88,6 @@ def _newest_on_another(
             if may_share_drives(from_value(Facts, unpack(armed)), new.facts):
                 return row
     return None
-
-
-def _is_newer(db: Connection, run: Row[Any] | None, other: Row[Any]) -> bool:
-    number = select(_RUNS.number).where(_RUNS.run == run.run) if run is not None else None
-    return number is not None and db.execute(number).scalar_one() > other.number
 
 
 def _begins(prefix: str) -> ColumnElement[bool]:
