@@ -29,10 +29,10 @@ KEPT = max(
     (one for one in ARTEFACTS.iterdir() if one.is_dir()), key=lambda one: [*map(int, one.name.split("."))]
 )
 DURATION = "duration_s"
-# The drive of the kept runs in msgpack, and the same with serial and firmware exchanged.
+# The drive of the kept runs in msgpack and in JSON, and the same with serial and firmware exchanged.
 KEPT_DRIVE = (
-    b"\xa6serial\xaaoverlayblk\xa8firmware\xa0",
-    b"\xa6serial\xa0\xa8firmware\xaaoverlayblk",
+    (b"\xa6serial\xaaoverlayblk\xa8firmware\xa0", b"\xa6serial\xa0\xa8firmware\xaaoverlayblk"),
+    (b'"serial":"overlayblk","firmware":""', b'"serial":"","firmware":"overlayblk"'),
 )
 
 
@@ -82,7 +82,11 @@ def unpack(name: str, place: Path) -> Path:
     the runs get another: else the last release's verdict depends on the moment. Their drive, which is a
     guest's, gets no serial: on another machine the same one would be another drive's."""
     here = discovery.host_now().machine_id.encode()
-    data = lzma.decompress((KEPT / name).read_bytes()).replace(*KEPT_DRIVE)
+    data = (KEPT / name).read_bytes()
+    if name.endswith(".xz"):
+        data = lzma.decompress(data)
+    for kept, nameless in KEPT_DRIVE:
+        data = data.replace(kept, nameless)
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(data.replace(here, here[::-1]) if here else data)
     return place
@@ -186,7 +190,7 @@ def test_the_last_release_refuses_the_migrated_store(upgraded: Programs, last: P
 def test_an_exported_log_is_judged(this: Programs, last: Programs, runs: Any) -> None:
     """`verify --from-export` gives the verdict that the last release gives."""
     target = unpack("honest.target.xz", this.home / "honest")
-    words = ("verify", target, "--from-export", KEPT / "export.json")
+    words = ("verify", target, "--from-export", unpack("export.json", this.home / "export.json"))
     before, after = (judgement(machine.json(*words, ends=4)) for machine in (last, this))
     assert after == before and after["run"] == runs["honest"]["run"]
 
