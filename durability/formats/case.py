@@ -202,6 +202,10 @@ def case_from_value(value: object) -> Case:
             f"schema is {schema!r}, expected {CASE_SCHEMA!r}: not an export of a run, or from another release"
         )
     case = from_value(Case, value)
+    try:
+        bytes.fromhex(case.plan)
+    except ValueError:
+        raise FormatError("the plan is not of hexadecimal digits, as in an export that is whole") from None
     if case.statistics is not None:
         case.statistics.require_possible()
     return case

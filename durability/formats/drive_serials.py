@@ -19,13 +19,16 @@ _GIVEN_TO_ANY = re.compile(
     r"|152D00539000|5000000000000001|0?123456789(012|ABC(DEF?)?)?|(0x)?0+)(/\d+)?",
     re.DOTALL,
 )
+# No system has a longer serial. A client could name hundreds, each of which would cost the server as much
+# time as it is long.
+_CHARS_MAX = 256
 # Volumes of DigitalOcean and Linode, which have the name that a user gave them as their serial.
 _NAMED_BY_USERS = re.compile(r"\b(DO|Linode) Volume\b")
 
 
 def is_nobodys(serial: str) -> bool:
     """Whether a serial tells no drive from another: there is none, or it is given to any."""
-    return not serial or _GIVEN_TO_ANY.fullmatch(serial) is not None
+    return not serial or (len(serial) <= _CHARS_MAX and _GIVEN_TO_ANY.fullmatch(serial) is not None)
 
 
 def is_shared(drive: Drive) -> bool:

@@ -301,10 +301,16 @@ def _earlier_runs(case: Case, now: Facts) -> frozenset[int]:
 def _plan(case: Case | None, found: Found, run: int) -> Plan:
     """The plan of the run to judge: the server's, or where it has none, the superblock's."""
     if case is not None:
-        return Plan.decode(bytes.fromhex(case.plan))
-    for plan in found.superblocks:
-        if plan is not None and plan.run == run:
-            return plan
+        plan = Plan.decode(bytes.fromhex(case.plan))
+        if not len(case.frontiers) == len(case.grants) == plan.writers:
+            raise FormatError(
+                f"what is known of run {case.run} is not whole: it has frontiers of {len(case.frontiers)} and"
+                f" grants of {len(case.grants)} writers, expected {plan.writers}"
+            )
+        return plan
+    for known in found.superblocks:
+        if known is not None and known.run == run:
+            return known
     raise SetupError(
         f"the server does not know run {format_run(run)}, and the target does not hold its plan:"
         " `durability runs --all` lists the runs of the server"

@@ -30,18 +30,20 @@ def make_private(file: Path, *, beside: Iterable[Path]) -> None:
     """Closes the store `file` to others, and those `beside` it that there are. By their paths, since closing
     a file gives up SQLite's locks on it. Raises OSError, and StoreError where the system does not allow
     it."""
-    others = _OTHERS & ~_shared(file)
+    group, shared = file.stat().st_gid, _shared(file)
     for path in (file, *beside):
         with suppress(FileNotFoundError):
-            _close(path, others)
+            _close(path, _OTHERS & ~(shared if path.stat().st_gid == group else 0))
 
 
 def _shared(file: Path) -> int:
     """The part of the mode by which another user, to whom `file` belongs, shares it with a group; 0 if nobody
-    does."""
+    does, or if what SQLite makes beside it would be another group's."""
     status = file.stat()
     mode = stat.S_IMODE(status.st_mode)
     if status.st_uid == os.geteuid() or not mode & _OTHERS or mode & _STRANGERS:
+        return 0
+    if _group_of_new_files(file) != status.st_gid and os.geteuid() != 0:  # for root, SQLite gives them away
         return 0
     log.warning(
         "%s belongs to user %s, who lets its group have it (mode %04o). It has the server's private key: who"
@@ -52,6 +54,12 @@ def _shared(file: Path) -> int:
         _closing(file),
     )
     return mode & _OTHERS
+
+
+def _group_of_new_files(file: Path) -> int:
+    """The group that files get which this process makes beside `file`."""
+    directory = file.resolve().parent.stat()
+    return directory.st_gid if directory.st_mode & stat.S_ISGID else os.getegid()
 
 
 def _close(file: Path, others: int) -> None:

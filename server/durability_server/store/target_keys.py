@@ -10,7 +10,9 @@ is: that is `own_serial`, also for verdicts.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 
 from durability import limits, plain_text
 from durability.evidence.drive_identity import are_two, own_serial, own_serials
@@ -130,14 +132,22 @@ def file_system_place(keys: TargetKeys) -> FileSystemPlace | None:
     return FileSystemPlace(any=place, this=f"{place}{uuid} file=", nameless=f"{place} file=")
 
 
-def may_share_drives(one: Facts, later: Facts) -> bool:
-    """Whether a drive of `one` may be one of `later`. Of two that an adapter gives one serial, what else they
-    tell may set them apart."""
-    pairs = ((before, after) for before in one.drives for after in later.drives)
+def by_own_serial(facts: Facts) -> dict[str, list[Drive]]:
+    """The drives that have a serial of their own, by that."""
+    known: dict[str, list[Drive]] = {}
+    for drive in facts.drives:
+        if serial := own_serial(drive, facts.host.machine_id):
+            known.setdefault(serial, []).append(drive)
+    return known
+
+
+def may_share_drives(one: Facts, later: Mapping[str, Sequence[Drive]]) -> bool:
+    """Whether a drive of `one` may be one of `later`, by own serial. Of two that an adapter gives one serial,
+    what else they tell may set them apart."""
     return any(
-        own_serial(before, one.host.machine_id) == own_serial(after, later.host.machine_id) != ""
-        and not are_two(before, after)
-        for before, after in pairs
+        not are_two(before, after)
+        for serial, drives in by_own_serial(one).items()
+        for before, after in product(drives, later.get(serial, ()))
     )
 
 

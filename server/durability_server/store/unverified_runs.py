@@ -18,10 +18,16 @@ from durability.formats.packing import unpack
 from durability_server.store import tables
 from durability_server.store.records import Registration
 from durability_server.store.run_rows import newest_on, of_client
-from durability_server.store.target_keys import FileSystemPlace, file_system_place, may_share_drives
+from durability_server.store.target_keys import (
+    FileSystemPlace,
+    by_own_serial,
+    file_system_place,
+    may_share_drives,
+)
 
-# So many runs on other file systems of one place are looked at, and so many bytes of their facts: the newest
-# may be on other drives that an adapter gives this one's serial. What is left unread counts as on this drive.
+# Of so many targets on other file systems of one place the newest run is looked at, and so many bytes of
+# their facts: it may be on other drives that an adapter gives this one's serial. What is left unread counts
+# as on this drive.
 _LOOKED_AT_MAX = 64
 _FACTS_BYTES_MAX = 1 << 17
 _RUNS = tables.runs.c
@@ -72,20 +78,22 @@ def _newest_on_another(
 ) -> Row[Any] | None:
     """The newest run of which `where` holds on another file system at the same place of the same drives."""
     others = (_begins(place.any), ~_begins(place.this), ~_begins(place.nameless))
+    of_each = select(func.max(_RUNS.number)).where(*others, *where).group_by(_RUNS.drive_key)
     newest: Select[Any] = (
         select(_RUNS.run, _RUNS.number, _RUNS.registered_wall, func.length(_RUNS.armed).label("bytes"))
-        .where(*others, *where)
+        .where(_RUNS.number.in_(of_each))
         .order_by(_RUNS.number.desc())
-        .limit(_LOOKED_AT_MAX)
+        .limit(_LOOKED_AT_MAX + 1)
     )
+    drives = by_own_serial(new.facts)
     room = _FACTS_BYTES_MAX
-    for row in db.execute(newest).all():
+    for looked_at, row in enumerate(db.execute(newest).all()):
         room -= row.bytes
-        if room < 0:
+        if room < 0 or looked_at == _LOOKED_AT_MAX:
             return row
         armed = db.execute(select(_RUNS.armed).where(_RUNS.number == row.number)).scalar_one()
         with suppress(FormatError):  # of a release whose facts this one does not read
-            if may_share_drives(from_value(Facts, unpack(armed)), new.facts):
+            if may_share_drives(from_value(Facts, unpack(armed)), drives):
                 return row
     return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -200,6 +201,23 @@ async def test_export_of_something_else_is_refused(lab: Lab, make_plan: MakePlan
     path.write_text(to_json(case_to_value(make_case(lab.plan, (ACKED,)))))
     with pytest.raises(SetupError, match="was asked for"):
         await lab.verify(**options, run=42)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("plan", "zz", "plan is not of hexa"),
+        ("frontiers", [], "frontiers of 0"),
+        ("grants", [1, 2], "of 2 writ"),
+    ],
+)
+async def test_export_that_is_not_whole_is_refused(lab: Lab, key: str, value: object, says: str) -> None:
+    """Not taken for a defect of the tool."""
+    path = lab.directory / "export.json"
+    whole = case_to_value(make_case(lab.plan, (ACKED,)))
+    path.write_text(json.dumps({**whole, key: value}))
+    with pytest.raises(FormatError, match=says):
+        await lab.verify(from_export=path, endpoint=None)
 
 
 async def test_drive_that_never_answers_is_inconclusive(lab: Lab) -> None:

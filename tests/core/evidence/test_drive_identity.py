@@ -43,6 +43,12 @@ def test_what_any_drive_is_given_is_no_serial(serial: str) -> None:
     assert own_serial(drive(serial=serial, emulated=True), "machine") == ""
 
 
+def test_a_text_longer_than_any_serial_is_not_searched() -> None:
+    """A client could name hundreds of them; the server would search in each."""
+    assert own_serial(drive(serial="0" * 256), "machine") == ""
+    assert own_serial(drive(serial="0" * 257), "machine") == "0" * 257
+
+
 def test_a_serial_that_other_machines_have_is_one_machines() -> None:
     """With the model of the drive; on a machine without an id nothing tells it from others."""
     for shared in (LOOP, GUESTS):

@@ -18,7 +18,7 @@ from durability_server.store.database import Mode
 from durability_server.store.store import Store
 from tests.waiting import DEADLINE_S
 
-ALICE, BOB = 54321, 54322  # no user of this machine
+ALICE, BOB, TEAM = 54321, 54322, 54323  # no user or group of this machine
 
 
 def _modes(directory: Path) -> dict[str, str]:
@@ -55,13 +55,13 @@ import sqlalchemy.dialects.sqlite.pysqlite  # while it may be read
 from durability.errors import StoreError
 from durability_server.store.store import Store
 logging.basicConfig(stream=sys.stdout, format="warning: %(message)s")
-os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2])); os.umask(0o007)
+os.setgroups([int(sys.argv[3])]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2])); os.umask(0o007)
 try:
     store = Store(sys.argv[1])
     store.open()
     print("opened")
     store.identity(lambda: (b"key", b"certificate"))  # writes
-    if sys.argv[3:]:
+    if sys.argv[4:]:
         os._exit(0)  # leaves the log
     store.close()
 except StoreError as error:
@@ -77,9 +77,11 @@ def place() -> Iterator[Path]:
         yield Path(name) / "my store.sqlite"
 
 
-def _opened_as(user: int, file: Path, *, killed: bool = False) -> str:
-    """What a server of this user and the group of the same number says of the store `file`."""
-    command = [sys.executable, "-c", _OPEN, f"sqlite:///{file}", str(user), *(["killed"] if killed else [])]
+def _opened_as(user: int, file: Path, *, killed: bool = False, also_in: int | None = None) -> str:
+    """What a server of this user and the group of the same number says of the store `file`; the user is
+    `also_in` that group."""
+    words = [f"sqlite:///{file}", str(user), str(user if also_in is None else also_in)]
+    command = [sys.executable, "-c", _OPEN, *words, *(["killed"] if killed else [])]
     return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True).stdout
 
 
@@ -131,6 +133,24 @@ def test_a_store_that_another_user_shares_with_a_group_is_opened(place: Path, ow
     _opened_as(ALICE, place)
     subprocess.run(["sh", "-c", line], check=True)
     assert _opened_as(ALICE, place) == "opened\n"
+
+
+@as_root
+def test_a_shared_store_beside_which_files_would_be_another_groups_is_refused(place: Path) -> None:
+    """What SQLite makes beside it has the store's mode, and the group of the user who runs the server. Where
+    the directory gives them the store's, it opens; a file there that is another group's is closed to it."""
+    _put(place, owner=BOB, group=TEAM, mode=0o660)
+    said = _opened_as(ALICE, place, also_in=TEAM)
+    assert said.startswith(f"refused: {place} is open to others (mode 0660)")
+    assert _modes(place.parent) == {place.name: "660"}
+    os.chown(place.parent, -1, TEAM)
+    place.parent.chmod(0o2777)
+    assert "opened" in _opened_as(ALICE, place, killed=True, also_in=TEAM)
+    log = place.with_name(f"{place.name}-wal")
+    assert log.stat().st_gid == TEAM
+    os.chown(log, ALICE, ALICE)
+    said = _opened_as(ALICE, place, killed=True, also_in=TEAM)
+    assert f"{log} was open to others (mode 0660), and no longer is" in said and "opened" in said
 
 
 @pytest.mark.parametrize("number", [0, errno.EPERM, errno.ENOSYS])

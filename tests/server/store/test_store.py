@@ -14,13 +14,14 @@ from sqlalchemy import Engine, event, update
 
 from durability import limits
 from durability.errors import RefusedError, StoreError, UsageError
-from durability.evidence.drive_identity import enumerations
+from durability.evidence.drive_identity import enumerations, own_serial
 from durability.formats.case import DriveState, Event, TargetFailure
 from durability.formats.documents import to_value
-from durability.formats.facts import Facts
+from durability.formats.facts import Drive, Facts
 from durability.formats.packing import pack
 from durability_server.store import database, run_rows, tables
 from durability_server.store import store as store_module
+from durability_server.store import target_keys as target_keys_module
 from durability_server.store.records import EVENTS_MAX
 from durability_server.store.store import Store
 from durability_server.store.target_keys import target_keys
@@ -239,6 +240,53 @@ def test_many_runs_on_another_drive_with_its_serial_hide_no_unverified_one(
         store_fixture.judge(run, "durable")
     with pytest.raises(RefusedError, match=f"had replaced, that of run {2:016x}"):
         store_fixture.register(9, facts=older)
+
+
+@pytest.mark.parametrize(("targets", "named"), [(1, 1), (66, 3)])
+def test_more_targets_on_another_drive_with_its_serial_than_are_looked_at_open_no_place(
+    store_fixture: StoreFixture, targets: int, named: int
+) -> None:
+    """Many cycles on one target of the other drive count once. What is not looked at may be on this one."""
+    older = store_fixture.lab.facts(uuid="uuid-older")
+    (drive,) = older.drives
+    other = replace(drive, model="Other")
+    store_fixture.register(1, facts=older)
+    store_fixture.arm(1, facts=older)
+    for run in range(2, 68):
+        there = replace(store_fixture.lab.facts(uuid=f"uuid-{run % targets}"), drives=(other,))
+        store_fixture.register(run, facts=there, force=True)
+        store_fixture.arm(run, facts=there)
+    with pytest.raises(RefusedError, match=f"run {named:016x}"):
+        store_fixture.register(99, facts=store_fixture.lab.facts(uuid="uuid-newer"))
+
+
+def test_the_guard_of_unverified_runs_does_not_compare_each_drive_with_each(
+    store_fixture: StoreFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other clients wait for their commits meanwhile."""
+    main = drive(serial="main")
+    older, newer = (
+        store_fixture.lab.facts(
+            uuid=f"uuid-{model}",
+            drives=(
+                replace(main, model=model),
+                *(drive(name=f"sd{n}", serial=f"{model}{n}") for n in range(1, limits.FACTS_DRIVES_MAX)),
+            ),
+        )
+        for model in ("older", "newer")
+    )
+    store_fixture.register(1, facts=older)
+    store_fixture.arm(1, facts=older)
+    looks = 0
+
+    def counted(one: Drive, machine_id: str) -> str:
+        nonlocal looks
+        looks += 1
+        return own_serial(one, machine_id)
+
+    monkeypatch.setattr(target_keys_module, "own_serial", counted)
+    store_fixture.register(2, facts=newer)
+    assert 0 < looks < 10 * limits.FACTS_DRIVES_MAX
 
 
 def test_a_verified_run_does_not_guard_the_place_of_its_file_system(store_fixture: StoreFixture) -> None:
