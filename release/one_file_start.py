@@ -4,8 +4,8 @@ The machine's power will be cut, and its drive may lie. So what was unpacked is 
 the one file after each boot, and unpacked anew if a byte differs. Something else may remove files meanwhile,
 such as a cleaner of old ones: each start looks at the sizes of all, and writes what is missing. What other
 versions unpacked is removed a month after their last start. It removes only what it wrote, never from under a
-command that runs, and refuses a directory that another user could have filled. It imports nothing but the
-standard library.
+command that runs: there it writes anew, each in one step, only the files that differ. It refuses a directory
+that another user could have filled. It imports nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -91,12 +91,12 @@ def main(archive: Path, build: str, versions: Sequence[str]) -> NoReturn:
     try:
         _require_system(archive, versions)
         place = _place(build)
-        _hold(place)
+        held = _hold(place)
         boot = _boot_id()
         if not _is_checked(place, boot):
             with _locked(place):
                 if not _is_checked(place, boot):
-                    _prepare(archive, place, boot)
+                    _prepare(archive, place, boot, held)
         elif _lacking(archive, place):
             with _locked(place):
                 _mend(archive, place)
@@ -275,7 +275,7 @@ def _locked(place: _Place) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _hold(place: _Place) -> None:
+def _hold(place: _Place) -> int | None:
     """From now on no other version removes the tree, until this process and the command in its place are
     over: the kernel gives the lock free with the descriptor, which the command inherits."""
     with suppress(OSError):  # where this file cannot be written, nothing can be removed either
@@ -283,6 +283,22 @@ def _hold(place: _Place) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         os.utime(descriptor)
         os.set_inheritable(descriptor, True)
+        return descriptor
+    return None
+
+
+def _is_alone(held: int | None) -> bool:
+    """Whether no command runs from the tree. `held`: what `_hold` gave. What starts now finds the tree
+    unchecked, and waits for the process that asks this."""
+    if held is None:
+        return False
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        fcntl.flock(held, fcntl.LOCK_SH)  # which also the refusal took away
+    return True
 
 
 def _tidy(place: _Place) -> None:
@@ -346,36 +362,55 @@ def _has_size(file: Path, size_bytes: int) -> bool:
 
 def _mend(archive: Path, place: _Place) -> None:
     """Write what is missing in the tree, and leave the rest as it is: commands may run from it."""
-    lacking = _lacking(archive, place)
-    if lacking:
-        print(f"durability: {place.tree / lacking[0]} is gone or damaged, writing it again", file=sys.stderr)
-    packages = _packages(place.tree)
-    own = {place.tree / name: content for name, content in _own_files().items()}
+    lacking = [place.tree / path for path in _lacking(archive, place)]
     with _writing(archive, place), ZipFile(archive) as opened:
-        entries = {packages / path: info for path, info in _entries(opened).items()}
-        for file in (place.tree / path for path in lacking):
-            new = file.with_name(f".{file.name}.new")
-            new.unlink(missing_ok=True)
-            if file in entries or file in own:
-                _write(new, opened.read(entries[file]) if file in entries else own[file])
-            else:
-                new.parent.mkdir(parents=True, exist_ok=True)
-                new.symlink_to(_base_python())
-            new.replace(file)
-        _sync_file_system(place.tree)
+        _write_again(lacking, opened, _entries(opened), place)
 
 
-def _prepare(archive: Path, place: _Place, boot: str) -> None:
-    """Have a whole tree in its place: the one that is there, or a new one."""
+def _write_again(
+    files: Sequence[Path], opened: ZipFile, entries: Mapping[Path, ZipInfo], place: _Place
+) -> None:
+    """Each in one step, so that a command finds the old one or the new one. Raises OSError."""
+    if not files:
+        return
+    print(f"durability: {files[0]} is gone or damaged, writing it again", file=sys.stderr)
+    packages = _packages(place.tree)
+    packed = {packages / path: info for path, info in entries.items()}
+    own = {place.tree / name: content for name, content in _own_files().items()}
+    for file in files:
+        new = file.with_name(f".{file.name}.new")
+        new.unlink(missing_ok=True)
+        if file in packed or file in own:
+            _write(new, opened.read(packed[file]) if file in packed else own[file])
+        else:
+            new.parent.mkdir(parents=True, exist_ok=True)
+            new.symlink_to(_base_python())
+        new.replace(file)
+    _sync_file_system(place.tree)
+
+
+def _prepare(archive: Path, place: _Place, boot: str, held: int | None) -> None:
+    """Have a whole tree in its place: the one that is there, or a new one. Where a command may run from the
+    tree, only what differs is written. `held`: what `_hold` gave."""
     with _writing(archive, place):
+        was_checked = place.checked.exists()
         place.checked.unlink(missing_ok=True)
+        is_alone = _is_alone(held)
         for left in (place.new, place.old):
             shutil.rmtree(left, ignore_errors=True)
         with ZipFile(archive) as opened:
             entries = _entries(opened)
-            wrong = _difference(place.tree, entries) if place.tree.exists() else ""
+            wrong = list(_differing(place.tree, entries)) if place.tree.exists() else []
+            # What removed `checked` in a boot that had it may also have removed the file that commands lock.
+            if wrong and not (was_checked and is_alone):
+                try:
+                    _write_again(wrong, opened, entries, place)
+                    wrong = []
+                except OSError:  # such as of a directory in the place of a file
+                    if not is_alone:
+                        raise
             if wrong:
-                print(f"durability: {wrong} is damaged, unpacking again", file=sys.stderr)
+                print(f"durability: {wrong[0]} is damaged, unpacking again", file=sys.stderr)
                 place.tree.rename(place.old)
                 shutil.rmtree(place.old, ignore_errors=True)
             if not place.tree.exists():
@@ -409,22 +444,23 @@ def _packages(tree: Path) -> Path:
     return tree / "lib" / f"python{_version()}" / "site-packages"
 
 
-def _difference(tree: Path, entries: Mapping[Path, ZipInfo]) -> Path | str:
-    """The first file that is not as it was unpacked; empty if all are."""
+def _differing(tree: Path, entries: Mapping[Path, ZipInfo]) -> Iterator[Path]:
+    """The files that are not as they were unpacked."""
     for name, content in _own_files().items():
         if not _is(tree / name, len(content), zlib.crc32(content)):
-            return tree / name
+            yield tree / name
     python = tree / _PYTHON
     if not python.is_symlink() or str(python.readlink()) != _base_python():
-        return python
+        yield python
     packages = _packages(tree)
     for path, info in entries.items():
         if not _is(packages / path, info.file_size, info.CRC):
-            return packages / path
-    return ""
+            yield packages / path
 
 
 def _is(file: Path, size_bytes: int, checksum: int) -> bool:
+    if not _has_size(file, size_bytes):  # nor is a directory in its place
+        return False
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

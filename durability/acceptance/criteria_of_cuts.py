@@ -54,6 +54,9 @@ def _clean_cuts(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     if best is None:
         return _unbounded(evidence, criterion)
     assert best.bound is not None and criterion.limit is not None
+    if evidence.disputed:  # nobody knows that it is not of this drive
+        figure = f"{counted(best.cuts, 'cut')} without a loss, but {evidence.disputed}"
+        return Finding(word="not shown", figure=figure, source=best.source)
     bound = percent_at_most(best.bound)
     figure = f"{counted(best.cuts, 'cut')} without a loss: at most {bound} of cuts may lose"
     apart = of_other_stacks(best, evidence.proofs)

@@ -48,7 +48,8 @@ def _plausible(evidence: DriveEvidence, _: Criterion) -> Finding:
         code = suspected(one.result, verdict)
         if honest == "looks honest":
             found = Finding(word="pass", figure=honest, source=one.name)
-        elif proven is not None and (code is None or outweighs(proven, code)):
+        # Disputed cuts still clear suspicious times, as `outweighs` has it, but settle nothing else.
+        elif proven is not None and (outweighs(proven, code) if code else not evidence.disputed):
             times = f"suspicious by its times ({HEADLINES[code]})" if code else "times show nothing"
             figure = f"{times}; {counted(proven.cuts, 'clean cut')} settle it"
             found = Finding(word="pass", figure=figure, source=f"{one.name}, {proven.source}")

@@ -125,7 +125,8 @@ class DriveEvidence:
     """All that is known of one drive. `facts`: of each run and result on it, newest first; `proofs`: of its
     campaigns and single runs; `left_out`: what other clients say of it and does not count, in
     sentences; `unfinished`: what was not searched to its end, and may hold a loss; `to_verify`: single runs
-    without an outcome, and what may tell it, in sentences."""
+    without an outcome, and what may tell it, in sentences; `disputed`: what clients whose runs do not count
+    say against the drive, in words, "" for nothing."""
 
     subject: Subject
     facts: tuple[Facts, ...]
@@ -135,6 +136,7 @@ class DriveEvidence:
     left_out: tuple[str, ...] = ()
     unfinished: tuple[str, ...] = ()
     to_verify: tuple[str, ...] = ()
+    disputed: str = ""
 
     def unanswered(self, weakest: CutClass) -> tuple[str, str] | None:
         """The first series of cuts, of class `weakest` or stronger, that has cuts of unknown outcome: what is

@@ -188,7 +188,7 @@ def known_of_campaign(state: CampaignState, drive: str, facts: Mapping[str, Fact
             cycles.add(past.began.cycle)
         else:
             stacks.append((cut, {past.began.cycle}))
-    runs, machine = frozenset(runs_of(state, drive)), _machine_that_was_cut(state, drive)
+    runs, machine = frozenset(runs_of(state, drive)), machine_that_was_cut(state, drive)
     known = []
     for cut, own in stacks:
         result = result_of_cycles(state, drive, own | of_any)
@@ -199,7 +199,7 @@ def known_of_campaign(state: CampaignState, drive: str, facts: Mapping[str, Fact
     return known
 
 
-def _machine_that_was_cut(state: CampaignState, drive: str) -> Machine:
+def machine_that_was_cut(state: CampaignState, drive: str) -> Machine:
     """The machine of a drive, as the client that the check found: a campaign goes on with no other."""
     name = state.machine_of(drive)
     seen = state.checked_machines.get(name)

@@ -324,6 +324,8 @@ def _is_news(before: DriveStatus | None, now: DriveStatus) -> bool:
     """Whether a drive is further than before; what is said meanwhile is for people who look now."""
     if before is None or before.state != now.state:
         return True
+    if now.repaired and not before.repaired:  # said once: after a pause nothing tells of it any more
+        return True
     return now.state != "working" and before != now
 
 

@@ -37,13 +37,14 @@ from durability.campaign.log_entries import (
     Resumed,
     StrangerHeard,
 )
-from durability.campaign.tasks import Condition, DriveStatus
+from durability.campaign.tasks import Condition, DriveStatus, Trouble
 from durability.errors import FormatError, RefusedError
 from durability.formats.case import PowerOff
 
 State: TypeAlias = Literal["running", "paused", "ended"]
 CHECK_HOLDS_DAYS = 30  # then switches and drives may have been moved
 _OF_RELEASE_0_1 = "durability 0.1."
+_UNUSABLE: frozenset[Trouble] = frozenset({"unmountable", "not-made"})  # then it is made anew
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +118,10 @@ class CampaignState:
         self.boots: dict[str, set[str]] = {}  # the boot ids of each machine, so far
         self.unjudged: dict[str, UnjudgedRun] = {}  # by drive: its newest run, if a verdict on it is due
         self.looked: frozenset[tuple[str, str]] = frozenset()  # drives of these, as `_with_run` had them then
+        self.just_looked: frozenset[str] = frozenset()  # runs looked up since anything else happened
         self.lost: dict[str, int] = {}  # by drive, the cycle of the loss that was known first
+        self.damaged: frozenset[str] = frozenset()  # drives whose file system is to be made anew
+        self.afresh: frozenset[str] = frozenset()  # drives that were to begin afresh as this cycle began
         self.stays_off = ""  # why the power did not come back in the last cycle
         self.resumed = 0  # how many cycles were over when it was resumed last
         self.last: Entry | None = None
@@ -244,24 +248,13 @@ class CampaignState:
 
     def begins_afresh(self, drive: DriveUnderTest) -> bool:
         """Whether what a device holds may go before its next run, for which it is erased or its file system
-        made anew: the check found that drive there, and this is the first run, or what the last one left did
-        not mount, was not made, or had to be repaired, also if no run came after that. A run without a
+        made anew: the check found that drive there, and this is the first run, or its file system did not
+        mount, was not made, or had to be repaired, and no run has begun afresh since. A run without a
         verdict stays: it is verified before the next one begins, and what does not mount may lack no more
         than a module of the kernel."""
         if drive.target or drive.name not in self.conditions or drive.name in self.unjudged:
             return False
-        if not self.has_run_on(drive):
-            return True
-        for past in reversed(self.cycles):
-            status, mine = past.statuses.get(drive.name), past.of(drive.name)
-            if not past.began.cycle or status is None:
-                continue
-            is_done = status.state == "done"
-            if status.trouble in ("unmountable", "not-made") or status.repaired:
-                return True
-            if is_done or (mine is not None and mine.run):
-                return False
-        return False
+        return drive.name in self.damaged or not self.has_run_on(drive)
 
     def has_run_on(self, drive: DriveUnderTest) -> bool:
         """Whether a run of an earlier cycle was begun on the drive."""
@@ -280,8 +273,16 @@ class CampaignState:
                 change(self, entry, entry.happening)
             if self.cycle is not None:
                 self.cycle.apply(entry)
+            self._note_look(entry.happening)
         except (LookupError, AttributeError, AssertionError, ValueError) as error:
             raise FormatError(f"entry {entry.number} does not fit those before it: {error!r}") from error
+
+    def _note_look(self, happening: Happening) -> None:
+        match happening:
+            case Judged(run=run) | JudgedLate(judged=Judged(run=run)):
+                self.just_looked |= {run}
+            case _:
+                self.just_looked = frozenset()
 
     # What each happening changes.
 
@@ -320,6 +321,7 @@ class CampaignState:
             ),
             power=self.plan.power,
         )
+        self.afresh = frozenset(drive.name for drive in self.plan.drives if self.begins_afresh(drive))
 
     def _begin_check(self) -> None:
         """It says nothing of what one before it found, which may have been broken off: people may have
@@ -357,17 +359,30 @@ class CampaignState:
         self.stays_off = cycle.stays_off
         self.cycle = None
         self._keep_unjudged(cycle, over)
+        self._note_damage(cycle, over)
 
     def _keep_unjudged(self, cycle: CycleState, over: CycleEnded) -> None:
         """A drive that was away for a cycle still has the run of the one before. No verdict can come of a run
-        that the server does not know as armed. Those of this cycle were looked up just now."""
+        that the server does not know as armed. Those of this cycle were looked up just now, unless another
+        drive was verified after that, which may take hours."""
         runs = {one.drive: one for one in over.drives if one.run}
         self.unjudged = {drive: known for drive, known in self.unjudged.items() if drive not in runs}
         for drive, one in runs.items():
             judged = cycle.judged.get(drive)
             if one.word == "nothing" and (judged is None or _is_due(judged)):
                 self.unjudged[drive] = UnjudgedRun(cycle=over.cycle, run=one.run)
-        self.looked = frozenset(self._with_run(drive) for drive in runs)
+        self.looked = frozenset(
+            self._with_run(drive) for drive, one in runs.items() if one.run in self.just_looked
+        )
+
+    def _note_damage(self, cycle: CycleState, over: CycleEnded) -> None:
+        """Which file systems are to be made anew. One that a run began afresh was: for certain only if it was
+        to from the start of its cycle, since an agent does not see a task that changes under its number."""
+        if cycle.is_check:
+            return
+        anew = {one.drive for one in over.drives if one.run and one.drive in self.afresh}
+        unusable = {drive for (drive, _), said in cycle.statuses.items() if said.trouble in _UNUSABLE}
+        self.damaged = (self.damaged - anew) | unusable | cycle.repaired
 
     def _judge_late(self, _: Entry, late: JudgedLate) -> None:
         """Other verdicts than a loss change nothing any more: the drive did not come back in time."""

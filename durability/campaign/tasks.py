@@ -5,7 +5,7 @@ and the answer says what it is to do. So a message that is lost, or said twice, 
 the agent asks, and is told. Refuses to carry conclusions: the server keeps what the agent found and draws
 them.
 
-    wait       nothing is to be done
+    wait       nothing is to be done, and no drive is named: stop the runs, unmount
     examine    find each drive, and read what it says of itself
     run        verify the earlier run if one is named, make each drive's target ready and begin its run, which
                goes on until the task changes

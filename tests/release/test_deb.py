@@ -305,6 +305,18 @@ def test_a_removal_without_the_environment(word: str, tmp_path: Path) -> None:
     _told(script.replace("/usr/lib/durability", str(tmp_path / "none")), word, programs=tmp_path)
 
 
+def test_a_removal_ends_where_a_compiled_module_cannot_be_removed(tmp_path: Path) -> None:
+    """The services are stopped and disabled by then, and dpkg would leave it at that, with the package still
+    installed. What is left, postrm removes."""
+    compiled = tmp_path / "durability/lib/__pycache__"
+    compiled.mkdir(parents=True)
+    (tmp_path / "rm").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "rm").chmod(0o755)
+    script = deb.script(ROOT, deb.RELEASES[0], "prerm").replace("/usr/lib/durability", str(compiled.parent))
+    told = _told(script.replace("/run/systemd/system", str(tmp_path)), "remove", programs=tmp_path)
+    assert "systemctl stop" in told and "disable" in told and compiled.is_dir()
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -361,10 +373,7 @@ def test_a_purge_of_a_store_on_a_drive_of_its_own(mounted: str, root: None, tmp_
     store, etc = tmp_path / "durability", tmp_path / "etc"
     for directory in (store / "backup", etc):
         directory.mkdir(parents=True)
-    script = deb.script(ROOT, deb.RELEASES[0], "postrm").replace(
-        "/run/systemd/system", str(tmp_path / "none")
-    )
-    script = script.replace("/var/lib/durability", str(store)).replace("/etc/durability", str(etc))
+    script = _of_directories("postrm", tmp_path / "none", store, etc)
     mount = f"mount -t tmpfs none {tmp_path / mounted}; mkdir -p {store}/backup" if mounted else "true"
     fill = f"touch {store}/server.sqlite {store}/.hidden {store}/backup/copy {etc}/credential.json"
     (tmp_path / "postrm").write_text(script)
@@ -380,6 +389,56 @@ def test_a_purge_of_a_store_on_a_drive_of_its_own(mounted: str, root: None, tmp_
     }
     assert done.stdout.split() == [*map(str, left[mounted])], done.stderr
     assert not (etc / "credential.json").exists()
+
+
+def test_a_purge_leaves_what_is_mounted_from_the_same_file_system(root: None, tmp_path: Path) -> None:
+    """A directory of the same drive is mounted below the store, also by a name that the kernel escapes and
+    find takes for a pattern; a link leads to the store. All else goes, and what stays is named."""
+    require("unshare")
+    store, etc, odd = tmp_path / "var/durability", tmp_path / "etc", "deep/a b*[1]\\"
+    (tmp_path / "data disk/durability").mkdir(parents=True)
+    (tmp_path / "var").symlink_to("data disk")
+    for name in ("backup", "backup2", odd, "deep/other"):
+        (store / name).mkdir(parents=True)
+        (store / name / "file").touch()
+    for name in ("photos", "music"):
+        (tmp_path / name / "album").mkdir(parents=True)
+        (tmp_path / name / "album/1").touch()
+    script = _of_directories("postrm", tmp_path / "none", store, etc)
+    (tmp_path / "postrm").write_text(script)
+    purge = 'mount --bind photos var/durability/backup; mount --bind music "$1"; sh postrm purge'
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-ec", purge, "purge", store / odd],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert all((tmp_path / name / "album/1").is_file() for name in ("photos", "music")), done.stderr
+    left = {str(path.relative_to(store)) for path in store.rglob("*")}
+    assert left == {"backup", "backup/file", "deep", odd, f"{odd}/file"}, done.stderr
+    assert "data?disk/durability/backup is mounted, and stays with its files\n" in done.stderr
+
+
+@pytest.mark.parametrize("is_dangling", [False, True])
+def test_a_purge_of_a_link_says_what_stays(is_dangling: bool, tmp_path: Path) -> None:
+    """Only the link goes: whoever keeps the store elsewhere is told where the evidence still lies."""
+    store, kept = tmp_path / "durability", tmp_path / "srv/store"
+    if not is_dangling:
+        kept.mkdir(parents=True)
+        (kept / "server.sqlite").touch()
+    store.symlink_to("srv/store")
+    script = _of_directories("postrm", tmp_path / "none", store, tmp_path / "etc")
+    done = subprocess.run(["sh", "-c", script, "postrm", "purge"], check=True, capture_output=True, text=True)
+    assert not store.is_symlink()
+    assert f"durability: {store} was a link; what lies in {kept} stays\n" in done.stderr
+    assert (kept / "server.sqlite").exists() == (not is_dangling)
+
+
+def _of_directories(name: str, systemd: Path, store: Path, etc: Path) -> str:
+    """A script of the package, with these in the place of the system's directories."""
+    script = deb.script(ROOT, deb.RELEASES[0], name).replace("/run/systemd/system", str(systemd))
+    return script.replace("/var/lib/durability", str(store)).replace("/etc/durability", str(etc))
 
 
 @pytest.mark.parametrize(("word", "goes"), [("remove", True), ("upgrade", False), ("purge", False)])

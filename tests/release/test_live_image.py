@@ -181,6 +181,19 @@ def test_the_package_sources_are_debians(tmp_path: Path) -> None:
     )
 
 
+def test_no_number_of_a_machine_is_in_the_image() -> None:
+    """All live machines would be one to systemd, D-Bus and NVMe over networks, whose number may come from the
+    machine that builds."""
+    lines = re.findall(r"^rm -r?f ((?:.*\\\n)*.*)\n", (FILES / "customise").read_text(), re.MULTILINE)
+    removed = {word for line in lines for word in line.replace("\\", "").split()}
+    assert {
+        "/etc/machine-id",
+        "/var/lib/dbus/machine-id",
+        "/etc/nvme/hostnqn",
+        "/etc/nvme/hostid",
+    } <= removed
+
+
 @pytest.mark.parametrize("script", ["init", "customise"])
 def test_the_scripts_are_shells(script: str) -> None:
     """A shell reads them to their end."""

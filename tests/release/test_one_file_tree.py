@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from durability_client.agent import service
+from release.one_file_start import EXIT_ENVIRONMENT
 from tests.places import ROOT
 
 pytestmark = pytest.mark.slow
@@ -92,6 +94,62 @@ def test_a_directory_that_was_removed_is_there_again(archive: Path) -> None:
     data.rmdir()
     assert _started(archive).stdout == "works\n"
     assert (data / "word.txt").read_text() == "word"
+
+
+@pytest.mark.parametrize(
+    ("removed", "is_held", "stays"),
+    [
+        ((), False, False),  # only after a boot
+        ((), True, True),
+        (("checked",), True, True),
+        (("checked", "used"), True, True),
+        (("checked",), False, True),
+    ],
+)
+def test_a_tree_in_use_is_mended_in_its_place(
+    removed: tuple[str, ...], is_held: bool, stays: bool, archive: Path
+) -> None:
+    """A cleaner removed what says that the tree was compared in this boot, and perhaps what commands lock.
+    Each file that differs is written anew; the tree is not taken from under a command that runs from it."""
+    assert _started(archive).stdout == "works\n"
+    tree = _tree(archive)
+    checked, used = (tree.with_name(f"{tree.name}.{name}") for name in ("checked", "used"))
+    same_size, gone = tree / PACKAGES / "helper.py", tree / "bin/python"
+    content = same_size.read_bytes()
+    (tree / "mark").touch()
+    same_size.write_bytes(content.replace(b"works", b"wrong"))
+    gone.unlink()
+    checked.write_text("00000000-0000-0000-0000-000000000000")
+    with used.open() as locked:  # as by a command that runs from there
+        if is_held:
+            fcntl.flock(locked, fcntl.LOCK_SH)
+        for name in removed:
+            tree.with_name(f"{tree.name}.{name}").unlink()
+        again, third = _started(archive), _started(archive)
+    assert again.stdout == third.stdout == "works\n", again.stderr
+    assert same_size.read_bytes() == content and gone.is_symlink()
+    assert (tree / "mark").exists() == stays
+    says = "gone or damaged, writing it again" if stays else "damaged, unpacking again"
+    assert again.stderr.count(says) == 1 and third.stderr == ""
+    assert {path.suffix for path in tree.parent.iterdir()} == {tree.suffix, ".lock", ".used", ".checked"}
+
+
+def test_what_cannot_be_mended_in_its_place_is_unpacked_again(archive: Path) -> None:
+    """A directory lies in the place of a file, and nothing says when the tree was compared. While a command
+    runs from there, the start says what is wrong."""
+    assert _started(archive).stdout == "works\n"
+    tree = _tree(archive)
+    file = tree / PACKAGES / "helper.py"
+    file.unlink()
+    file.mkdir()
+    tree.with_name(f"{tree.name}.checked").unlink()
+    with tree.with_name(f"{tree.name}.used").open() as locked:
+        fcntl.flock(locked, fcntl.LOCK_SH)
+        refused = _started(archive)
+    assert refused.returncode == EXIT_ENVIRONMENT and "cannot unpack" in refused.stderr
+    assert file.is_dir()
+    again = _started(archive)
+    assert again.stdout == "works\n" and file.is_file(), again.stderr
 
 
 def test_a_one_file_on_a_file_system_without_programs(

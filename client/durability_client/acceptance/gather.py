@@ -1,15 +1,16 @@
 """Gathers the evidence on each drive: results from files and the server, campaigns and runs from the server.
 
 What is named is taken as it is. What is not named is looked for on the server by the drives' serials, as
-`compare` does, and only there. Refuses a campaign that says nothing, to join evidence of two drives, and what
-another client says of the drive of a campaign or of a kept result.
+`compare` does, and only there. Refuses a campaign that says nothing, to join evidence of two drives, to hide
+the loss of one campaign behind the name of another, and to count what another client says of the drive of a
+campaign or of a kept result.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,11 +33,12 @@ from durability.acceptance.known_cuts import (
     held_against,
     is_withheld,
     known_of_campaign,
+    machine_that_was_cut,
     runs_of,
     same_drives,
     unsearchable,
 )
-from durability.bench.decision.claims import is_named, left_out
+from durability.bench.decision.claims import Machine, is_named, left_out, named_among
 from durability.bench.decision.proof import Proof
 from durability.bench.hashed_serials import hashed, marks_of
 from durability.bench.kept_result import is_result_id
@@ -65,7 +67,8 @@ _Row = Mapping[str, Any]
 class EvidenceWanted:
     """What was asked for. `campaigns`: by name; `results`: files, or what the server calls a kept result;
     `drive`: a part of a drive's model, or its serial, "" for any. () is: look for them. `clients`: whose runs
-    and results count of what is looked for, by id or name; (): as the drive's campaigns and results tell."""
+    and results count of what is looked for, by id or name; (), and for runs where these have none on a drive:
+    as the drive's campaigns and results tell."""
 
     campaigns: tuple[str, ...]
     results: tuple[str, ...]
@@ -75,27 +78,27 @@ class EvidenceWanted:
 
 @dataclass(slots=True)
 class _Drive:
-    """What was found of one drive so far. `runs`: of its campaigns; `proofs`: of campaigns and single runs,
-    each with the facts of a run."""
+    """What was found of one drive so far. `runs`: of its campaigns, also of those that nobody named, and
+    `machines`: those that they cut; `proofs`: of campaigns and single runs, each with the facts of a run.
+    `disputed`: what clients say against it whose runs do not count; `heard`: those of the clients that the
+    user named that have runs or kept results of it."""
 
     facts: list[Facts] = field(default_factory=list)
     campaigns: list[CampaignEvidence] = field(default_factory=list)
     runs: set[str] = field(default_factory=set)
+    machines: set[Machine] = field(default_factory=set)
     proofs: list[tuple[Facts, Proof]] = field(default_factory=list)
     results: list[BenchEvidence] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
     to_verify: list[str] = field(default_factory=list)
-
-    @property
-    def machines(self) -> frozenset[str]:
-        """The names of the clients whose drive the campaigns cut."""
-        return frozenset(one.result.machine for one in self.campaigns)
+    disputed: str = ""
+    heard: frozenset[str] = frozenset()
 
     @property
     def owners(self) -> frozenset[str]:
-        """The clients whose drive it is, by id or name, as far as its evidence tells."""
-        return self.machines | {one.client for one in self.results if one.client}
+        """The ids of the clients that kept its results."""
+        return frozenset(one.client for one in self.results if one.client)
 
     @property
     def measured(self) -> list[Facts]:
@@ -126,12 +129,14 @@ class _Drive:
             left_out=tuple(dict.fromkeys(self.left_out)),
             unfinished=tuple(dict.fromkeys(self.unfinished)),
             to_verify=tuple(self.to_verify),
+            disputed=self.disputed,
         )
 
 
 async def gather(endpoint: Endpoint | None, wanted: EvidenceWanted, say: Say) -> tuple[DriveEvidence, ...]:
     """The evidence on each drive. `say`: for what could not be looked for. Raises UsageError where no drive
-    is found, SetupError, FormatError, and PeerError if the server was asked for something by name."""
+    is found, or nothing of a client that was named, SetupError, FormatError, and PeerError if the server was
+    asked for something by name."""
     drives: list[_Drive] = []
     for measured in await _results_of(endpoint, wanted.results):
         _join(drives, measured, named=True)
@@ -230,8 +235,12 @@ def _client(row: _Row) -> str:
     return str(row.get("client") or "")
 
 
+def _client_name(row: _Row) -> str:
+    return str(row.get("client_name") or "")
+
+
 def _owner(row: _Row) -> str:
-    return owner_label(_client(row), str(row.get("client_name") or ""))
+    return owner_label(_client(row), _client_name(row))
 
 
 def _join(drives: list[_Drive], measured: BenchEvidence, *, named: bool) -> None:
@@ -265,10 +274,17 @@ async def _named_campaigns(endpoint: Endpoint, names: Sequence[str], drives: lis
 
 
 async def _add_campaign(
-    questions: Questions, name: str, drives: list[_Drive], *, only_known: bool, named: bool
+    questions: Questions,
+    name: str,
+    drives: list[_Drive],
+    *,
+    only_known: bool,
+    named: bool,
+    only_against: bool = False,
 ) -> bool:
     """Whether the campaign says something of any of `drives`, to which its drives are added unless
-    `only_known`. `named`: the user named it, so a drive without a serial of its own may be one of them."""
+    `only_known`. `named`: the user named it, so a drive without a serial of its own may be one of them.
+    `only_against`: the user named others, so only what speaks against a drive is added."""
     state = (await fetch_log(questions, name)).state
     if state.settings is None:
         return False
@@ -289,9 +305,13 @@ async def _add_campaign(
             mine = _Drive()
             drives.append(mine)
         known = known_of_campaign(state, drive.name, by_run)
-        mine.facts += [one.facts for one in known] or [facts]
-        mine.campaigns.append(campaign_evidence(state, drive.name))
         mine.runs |= set(runs_of(state, drive.name))
+        mine.machines.add(machine_that_was_cut(state, drive.name))
+        if only_against:
+            known = [one for one in known if one.proof.losses or one.proof.bound is None]
+        else:
+            mine.facts += [one.facts for one in known] or [facts]
+            mine.campaigns.append(campaign_evidence(state, drive.name))
         mine.proofs += [(one.facts, one.proof) for one in known]
         found = True
     return found
@@ -309,8 +329,8 @@ async def _search(endpoint: Endpoint, wanted: EvidenceWanted, drives: list[_Driv
                 say(sentence)
     elif not drives:
         return
-    elif not wanted.campaigns:
-        unfinished = await _search_campaigns(endpoint, drives, only_known=True)
+    else:
+        unfinished = await _search_campaigns(endpoint, drives, only_known=True, besides=wanted.campaigns)
     for drive in drives:
         drive.unfinished += unfinished
     if not wanted.results:
@@ -319,6 +339,12 @@ async def _search(endpoint: Endpoint, wanted: EvidenceWanted, drives: list[_Driv
     with closing(Questions(endpoint)) as questions:
         for drive in drives:
             await _search_runs(questions, drive, wanted, say)
+    heard = frozenset[str]().union(*(drive.heard for drive in drives))
+    if strangers := [one for one in wanted.clients if one not in heard]:
+        raise UsageError(
+            f"--client {strangers[0]}: no run and no stored result found for these drives is of a client with"
+            " this id or name"
+        )
 
 
 async def _search_runs(questions: Questions, drive: _Drive, wanted: EvidenceWanted, say: Say) -> None:
@@ -328,16 +354,18 @@ async def _search_runs(questions: Questions, drive: _Drive, wanted: EvidenceWant
     if why := unsearchable(facts):
         say(f"{drive.words}: {why}; only what --campaign and --bench name counts")
         return
-    found = await verdicts_of_runs(questions, facts, wanted.clients or drive.owners, named)
+    found = await verdicts_of_runs(
+        questions, facts, wanted.clients, named, owners=drive.owners, machines=drive.machines
+    )
     told = _worth_telling(drive, found.known, named)
     drive.facts += [one.facts for one in found.known[:1]]
     drive.proofs += [(one.facts, one.proof) for one in told]
     drive.left_out += found.left_out
     drive.unfinished += found.unread
+    drive.disputed, drive.heard = found.against, drive.heard | found.heard
     for proof in (one.proof for one in told if unread(one.proof.source) not in found.unread):
         if proof.bound is None and not proof.losses:
-            more = "; if a campaign made it, name that with --campaign too" if wanted.campaigns else ""
-            drive.to_verify.append(f"{_to_verify(proof)}{more}")
+            drive.to_verify.append(_to_verify(proof))
 
 
 def _to_verify(proof: Proof) -> str:
@@ -352,27 +380,41 @@ def _worth_telling(drive: _Drive, runs: Sequence[KnownDrive], named: set[str]) -
     unknown outcome in other runs than its own."""
     losses = [one for one in runs if one.proof.losses and not one.runs & named]
     losses.sort(key=lambda one: is_withheld(one.facts, drive.measured))
+    if any(one.losses and not is_withheld(cut, drive.measured) for cut, one in drive.proofs):
+        return []
     if drive.campaigns:
-        if any(one.losses and not is_withheld(cut, drive.measured) for cut, one in drive.proofs):
-            return []
         runs = [one for one in runs if one.proof.bound is None]
     series = clean_series(beside_campaigns(runs, drive.runs), [one.result for one in drive.results])
     return [*losses[:1], *series]
 
 
 async def _search_campaigns(
-    endpoint: Endpoint, drives: list[_Drive], *, only_known: bool, wanted: str = ""
+    endpoint: Endpoint,
+    drives: list[_Drive],
+    *,
+    only_known: bool,
+    wanted: str = "",
+    besides: Collection[str] = (),
 ) -> list[str]:
-    """Add what campaigns say of `drives`, or with `wanted` the drives that campaigns have. What could not be
-    looked at, in sentences: it may be of each drive."""
+    """Add what campaigns say of `drives`, or with `wanted` the drives that campaigns have; `besides` those
+    that were named, only what others say against them. What could not be looked at, in sentences: it may be
+    of each drive."""
     found: list[_Drive] = drives if only_known else []
     unfinished: list[str] = []
     try:
         with closing(Questions(endpoint)) as questions:
             names = (await questions.request(ListCampaigns(), CampaignNames)).names
-            for name in names:  # all: an old one may have seen the drive vanish
+            # All: an old one may have seen the drive vanish, or lose data.
+            for name in (one for one in names if one not in besides):
                 try:
-                    await _add_campaign(questions, name, found, only_known=only_known, named=False)
+                    await _add_campaign(
+                        questions,
+                        name,
+                        found,
+                        only_known=only_known,
+                        named=False,
+                        only_against=bool(besides),
+                    )
                 except FormatError:  # others can be read
                     unfinished.append(unread(f"campaign {name}"))
     except RefusedError as error:
@@ -389,6 +431,7 @@ async def _search_campaigns(
             mine.facts += one.facts
             mine.campaigns += one.campaigns
             mine.runs |= one.runs
+            mine.machines |= one.machines
             mine.proofs += one.proofs
     return unfinished
 
@@ -421,17 +464,17 @@ async def _search_results(
 
 
 def _chosen_results(
-    rows: Sequence[_Row], clients: tuple[str, ...], what: str, machines: frozenset[str] = frozenset()
+    rows: Sequence[_Row], clients: tuple[str, ...], what: str, machines: Collection[Machine] = ()
 ) -> tuple[list[_Row], str]:
     """The rows of results of one drive that count, and a sentence if some do not. `clients`: whose count, by
     id or name; without them those of the only client that has any. `machines`: that campaigns cut, whose
     results count then, and the operator's."""
     owners = {_client(row): _owner(row) for row in rows}
-    names = {_client(row): str(row.get("client_name") or "") for row in rows}
+    names = {_client(row): _client_name(row) for row in rows}
     if clients:
         mine = {one for one in owners if is_named(one, names[one], clients)}
     elif machines:
-        mine = {one for one in owners if not one or names[one] in machines}
+        mine = {one for one in owners if not one or any(each.is_of(one, names[one]) for each in machines)}
     else:
         mine = set(owners) if len(owners) == 1 else set()
     others = [label for one, label in owners.items() if one not in mine]
@@ -451,6 +494,7 @@ async def _newest_result(endpoint: Endpoint, drive: _Drive, clients: tuple[str, 
     request = ListResults(limit=RESULTS_MAX, identity=hashed(drive.facts[0].drives[0].serial))
     with closing(await connect(endpoint, "query")) as connection:
         listed = [row for row in (await connection.request(request, Listing)).rows if row.get("complete")]
+        drive.heard |= named_among(clients, ((_client(row), _client_name(row)) for row in listed))
         rows, note = _chosen_results(listed, clients, drive.words, drive.machines)
         drive.left_out += [note] if note else []
         rows.sort(key=lambda row: row.get("mode") != "accept")  # stable: the newest stays first

@@ -89,7 +89,6 @@ class DriveWork:
         self._last = (task, mine)
         work = TaskPart(task, mine, report)
         steps: dict[str, Callable[[TaskPart], Any]] = {
-            "wait": self._wait,
             "examine": self._examine,
             "run": self._do_run,
             "verify": self._verify,
@@ -115,10 +114,6 @@ class DriveWork:
             await self.do(replace(task, kind="shutdown"), mine, lambda _: None)
 
     # The tasks.
-
-    async def _wait(self, work: TaskPart) -> None:
-        await self._stop_run(work)
-        work.say(state="done")
 
     async def _examine(self, work: TaskPart) -> None:
         await self._leave(work)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
 import sys
 from collections.abc import Sequence
@@ -28,6 +29,8 @@ NAME = "durability-agent.service"
 ONE_FILE_VARIABLE = "DURABILITY_ONE_FILE"  # what unpacked this installation, and checks it after each boot
 _CACHE_VARIABLE = "XDG_CACHE_HOME"  # to where it unpacks, if the home directory is not to have it
 _UNITS = Path("/etc/systemd/system")
+# Where systemd looks for programs, in this order, unless its own settings say otherwise.
+_SYSTEMD_PLACES = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PACKAGE = Path("/usr/lib/durability")  # where the Debian package installs its environment
 _WANTS = "multi-user.target.wants"
 _PLAIN = re.compile(r"[A-Za-z0-9@_=+./:,-]+")
@@ -144,7 +147,8 @@ def _remove(path: Path) -> None:
 def _program() -> tuple[str, ...]:
     """The `durability` of this installation, or what starts its Python with it."""
     if one_file := os.environ.get(ONE_FILE_VARIABLE):
-        return (one_file,) if _is_program(Path(one_file)) else (_python_of_one_file(), one_file)
+        python = _python_of_one_file()
+        return (one_file,) if _is_program(Path(one_file)) and _is_default(python) else (python, one_file)
     script = Path(sys.executable).with_name("durability")
     return (str(script),) if os.access(script, os.X_OK) else own_command()
 
@@ -161,6 +165,15 @@ def _python_of_one_file() -> str:
     """The Python that somebody started the one file with: that of what it unpacked is a link to it."""
     own = Path(sys.executable)
     return str(own.parent / own.readlink()) if own.is_symlink() else str(own)
+
+
+def _is_default(python: str) -> bool:
+    """Whether systemd starts this Python for a file that asks for `python3`."""
+    found = shutil.which("python3", path=_SYSTEMD_PLACES)
+    try:
+        return found is not None and Path(found).samefile(python)
+    except OSError:
+        return False
 
 
 def _environment() -> str:

@@ -2,8 +2,9 @@
 
 Asks only; begins nothing and ends no run. Refuses a named run or campaign of other drives, runs of a client
 that nobody named where several have runs on the drive and none of its campaigns is of that client, to hide
-what is known against a drive behind what was named, and to call a drive proven of which a client whose runs
-do not count has a loss or a cut without an outcome, unless the user chose whose runs count.
+what is known against a drive behind what was named, to let a client that was named decide on a drive on which
+it has no run, and to call a drive proven of which a client whose runs do not count has a loss or a cut
+without an outcome, unless the user chose whose runs on it count.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from durability.acceptance.known_cuts import (
     same_drives,
     unsearchable,
 )
-from durability.bench.decision.claims import Machine, choose, claim_from_row
+from durability.bench.decision.claims import Machine, choose, claim_from_row, named_among
 from durability.bench.decision.proof import Proof
+from durability.bench.decision.same_stack import unlike
 from durability.bench.hashed_serials import marks_of
 from durability.bench.result import Result
 from durability.errors import FormatError, PeerError, RefusedError, UsageError
@@ -74,7 +76,8 @@ async def named_verdicts(
     """What the runs and campaigns `names` say of the drives of `measured`, and what else the server knows
     against these, of the newest campaigns and the runs of `clients`: losses, and cuts without an outcome.
 
-    Raises UsageError for a run or campaign without cuts, or of none of these drives; RefusedError, PeerError.
+    Raises UsageError for a run or campaign without cuts, or of none of these drives, and for a client without
+    runs on any of them; RefusedError, PeerError.
     """
     found: list[KnownDrive] = []
     with closing(Questions(endpoint)) as questions:
@@ -142,8 +145,9 @@ async def found_verdicts(
     endpoint: Endpoint, measured: Sequence[Result], clients: Collection[str] = ()
 ) -> FoundVerdicts:
     """What the newest campaigns of the server, and the runs of `clients`, say of the drives of `measured`;
-    without `clients` those of the machines that the campaigns cut, or of the only client that has any. Raises
-    PeerError, also where that takes too long: a search that was broken off may have missed a loss."""
+    of a drive on which none of `clients` has any those of the machines that the campaigns cut, or of the only
+    client that has any. Raises UsageError for a client without runs on any of the drives, and PeerError, also
+    where that takes too long: a search that was broken off may have missed a loss."""
     try:
         async with asyncio.timeout(SEARCH_S):
             with closing(Questions(endpoint)) as questions:
@@ -163,28 +167,39 @@ async def _searched(
     clients: Collection[str],
     named: Sequence[KnownDrive] = (),
 ) -> _Searched:
-    """What the newest campaigns and the runs of `clients` say; without `clients` the runs of the machines
-    that these campaigns and the `named` ones cut."""
+    """What the newest campaigns and the runs of `clients` say; of a drive on which these have none the runs
+    of the machines that these campaigns and the `named` ones cut."""
     known: list[KnownDrive] = []
     notes = dict.fromkeys(await _look_at_campaigns(questions, measured, known))
-    disputed = []
+    disputed, heard = [], frozenset[str]()
     for facts in _distinct(measured):
-        machines = () if clients else machines_of([*named, *known], facts)
+        machines = machines_of([*named, *known], facts)
         of_runs = await verdicts_of_runs(questions, facts, clients, machines=machines)
         known += of_runs.known
         notes |= dict.fromkeys((*of_runs.left_out, *of_runs.unread))
-        if of_runs.against and not clients:  # else the user chose whose count
+        heard |= of_runs.heard
+        if of_runs.against:
             disputed.append((facts, of_runs.against))
+    if strangers := [one for one in clients if one not in heard]:
+        raise UsageError(
+            f"--client {strangers[0]}: no run found on these drives is of a client with this id or name"
+        )
     return _Searched(known=known, notes=tuple(notes), disputed=tuple(disputed))
 
 
 def _distinct(measured: Sequence[Result]) -> list[Facts]:
-    """The facts of each drive once."""
+    """The facts of each drive, once for each stack: what a run says that cannot be read, and which loss is
+    enough, depend on the stack that was measured."""
     found: list[Facts] = []
     for one in measured:
-        if not any(same_drives(known, one.facts, named=False) for known in found):
+        if not any(_are_alike(known, one.facts) for known in found):
             found.append(one.facts)
     return found
+
+
+def _are_alike(one: Facts, other: Facts) -> bool:
+    """Whether both are of one drive in one stack."""
+    return same_drives(one, other, named=False) and not unlike(one, other) and not unlike(other, one)
 
 
 async def _named(questions: Questions, name: str) -> list[KnownDrive]:
@@ -222,13 +237,15 @@ async def _look_at_campaigns(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictsOfRuns:
     """What single runs say of a drive. `left_out`: in a sentence which other clients' do not count, and
-    `against`: what one of those says against the drive, in words, "" for nothing; `unread`: which cannot be
-    read, a sentence each."""
+    `against`: what one of those says against the drive, in words, "" for nothing, and where the user chose
+    whose count; `unread`: which cannot be read, a sentence each; `heard`: those of the clients that the user
+    named that have runs on it."""
 
     known: list[KnownDrive]
     left_out: tuple[str, ...]
     unread: tuple[str, ...]
     against: str = ""
+    heard: frozenset[str] = frozenset()
 
 
 async def verdicts_of_runs(
@@ -237,21 +254,30 @@ async def verdicts_of_runs(
     clients: Collection[str],
     told: Collection[str] = (),
     *,
+    owners: Collection[str] = (),
     machines: Collection[Machine] = (),
 ) -> VerdictsOfRuns:
     """A loss on the drives of `facts`, since one is enough if its stack sent flushes, and of each series and
-    class of cuts the newest run that lost nothing or has no outcome; of `clients`, or of the only client that
-    has runs on them, or if there are several those of `machines`. `told`: runs whose losses are
-    known already. Nothing of drives that are `unsearchable`."""
+    class of cuts the newest run that lost nothing or has no outcome; of those of `clients`, which the user
+    named, that have runs on them. If none has, of `owners` and `machines`, as `choose` has them. `told`: runs
+    whose losses are known already. Nothing of drives that are `unsearchable`."""
     if unsearchable(facts):
         return VerdictsOfRuns(known=[], left_out=(), unread=())
     marks = tuple(sorted(marks_of(facts)))
     rows = (await questions.request(ListClaims(drives=marks), Listing)).rows
     claims = [claim_from_row(row) for row in rows]
-    choice = choose(claims, clients, plain_text.as_line(_drives(facts)), machines)
+    # On a drive of which they say nothing, clients that were named for another one must hide no loss.
+    heard = named_among(clients, ((one.client, one.name) for one in claims))
+    what = plain_text.as_line(_drives(facts))
+    choice = choose(claims, heard or owners, what, () if heard else machines)
     known, unread_runs = await looked_up(questions, in_runs(choice.taken, facts, told))
-    left_out = (f"{choice.note}; {_CHOOSE}",) if choice.note else ()
-    return VerdictsOfRuns(known=known, left_out=left_out, unread=unread_runs, against=choice.against)
+    return VerdictsOfRuns(
+        known=known,
+        left_out=(f"{choice.note}; {_CHOOSE}",) if choice.note else (),
+        unread=unread_runs,
+        against="" if heard else choice.against,
+        heard=heard,
+    )
 
 
 async def looked_up(questions: Questions, search: Search[_Found]) -> _Found:

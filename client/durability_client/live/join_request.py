@@ -33,8 +33,23 @@ _CARD = re.compile("[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}")
 _OF_KERNEL = "durability."
 _KERNEL_KEYS = ("join", "name", "machine")
 _WORD = re.compile(r'(?:[^\s"]|"[^"]*(?:"|\Z))+')  # as the kernel parts them; a quote may lack its end
-_NUMBER = re.compile(r"#?\d+")  # alone behind a machine's text it is a part of that
+_MARK = re.compile("['`\u00b4\u00ab\u00bb\u2018-\u201f\u2039\u203a]")  # what people also quote with
+_PART_MAX = 4  # characters of a word that may be a part of the text before it, if no digit is in it
+# Other programs' words that are as short, or have a digit: some by their name, more by their form.
+_FLAGS = frozenset({"S", "auto", "gpt", "hlt", "live", "mce", "rhgb", "ro", "rw", "s", "swap", "text"})
+_FLAG = re.compile(r"--+|-[a-z]|no\w+|[a-z]\w*_\w+|\w[\w-]*\.[A-Za-z_].*")
 _COMMENT = re.compile(r"(?:^|\s)#")  # where one begins
+_DASH = "[-_\u2010-\u2015\u2212]"
+_BLANK = r"(?:\s|\\t|\\xa0|\\u2\d{3})"  # also as repr() writes it
+_CODES = re.compile(
+    "(?<![0-9A-Za-z])(?:"
+    f"[0-9A-Za-z](?:{_DASH}*[0-9A-Za-z]){{32,47}}(?![0-9A-Za-z])"  # a few characters too few, or too many
+    f"|(?:[0-9A-Za-z]{{5}}{_DASH}){{3,}}[0-9A-Za-z]+"  # only its beginning: the first 16 are the secret
+    f"|[0-9A-Za-z]{{5}}(?:(?:{_DASH}|{_BLANK})+[0-9A-Za-z]{{5}}){{3,}}(?![0-9A-Za-z])"
+    ")"
+)
+_MIXED = re.compile("[0-9][A-Za-z]|[A-Za-z][0-9]")  # in a code, and in few words and numbers of a sentence
+_HIDDEN = "(code)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +81,7 @@ def from_kernel(command_line: str) -> JoinRequest:
         if plain.startswith(_OF_KERNEL):
             try:
                 key, value = _of_kernel(plain, word)
-                if key == "machine" and value and '"' not in word and _NUMBER.fullmatch(behind):
+                if key == "machine" and value and '"' not in word and _may_be_part(behind):
                     raise UsageError(f"'{word} {behind}': {_ONLY_QUOTES}")
                 said[key] = value
             except UsageError as error:
@@ -81,6 +96,14 @@ def from_kernel(command_line: str) -> JoinRequest:
     )
 
 
+def _may_be_part(word: str) -> bool:
+    """Whether a word behind a text without quotes may be a part of it, as in `shelf 3b`: it would be lost. In
+    doubt it is a word of another program."""
+    if "=" in word or word in _FLAGS or _FLAG.fullmatch(word):
+        return False
+    return 0 < len(word) <= _PART_MAX or any(character.isdigit() for character in word)
+
+
 def _of_kernel(plain: str, word: str) -> tuple[str, str]:
     """Key and value of a word of ours, which is `word` on the line. Raises UsageError."""
     key, equals, value = plain.removeprefix(_OF_KERNEL).partition("=")
@@ -91,7 +114,7 @@ def _of_kernel(plain: str, word: str) -> tuple[str, str]:
         value = value[1:].removesuffix('"')
     if '"' in value or word.count('"') % 2:
         raise UsageError(f"{word!r}: {_QUOTES}")
-    if key in _TEXTS and (value.startswith("'") or value.endswith("\\")):
+    if key in _TEXTS and (_MARK.match(value) or value.endswith("\\")):
         raise UsageError(f"{word!r}: {_ONLY_QUOTES}")
     if key == "join":
         server, _, code = value.partition(",")
@@ -147,6 +170,11 @@ def from_console(line: str) -> JoinRequest:
     """What somebody typed. Raises UsageError."""
     server, code = _typed(line)
     return JoinRequest(server=server, code=code)
+
+
+def without_codes(text: str) -> str:
+    """`text`, which all can read, without what may be a code or the part of one that is secret."""
+    return _CODES.sub(lambda found: _HIDDEN if _MIXED.search(found[0]) else found[0], text)
 
 
 def _typed(text: str) -> tuple[str, str]:

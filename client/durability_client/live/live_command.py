@@ -31,7 +31,7 @@ from durability_client.link.endpoint import endpoint
 from durability_client.link.server_connection import connect
 from durability_client.live import stick, this_machine
 from durability_client.live.consoles import Console, names, open_console
-from durability_client.live.join_request import JoinRequest, from_console, from_kernel
+from durability_client.live.join_request import JoinRequest, from_console, from_kernel, without_codes
 from durability_client.live.screen import VERDICT_COLUMNS, View
 from durability_client.live.this_machine import ThisMachine
 from durability_client.system.block_devices import SYS
@@ -289,12 +289,14 @@ class Live:
         mistake = "" if self._joined else self._kernel.mistake
         if mistake:
             mistake = f"the kernel's command line has a mistake, so only a line typed here joins: {mistake}"
+        # A screen is photographed, and a console server stores what a serial line shows.
+        troubles = map(without_codes, (*filter(None, (self._trouble, mistake)), *self._unread))
         return View(
             machine=self._machine,
             drives=this_machine.drives(),
             network=", ".join(addresses(output_of("ip", "-brief", "address"))),
             joined=self._joined,
-            troubles=[*filter(None, (self._trouble, mistake)), *self._unread],
+            troubles=[*troubles],
             said=tuple(self._said),
             verdicts=tuple(self._verdicts),
         )

@@ -158,6 +158,10 @@ def _chosen(candidates: Sequence[Candidate], between: Callable[[int, int], Speed
         """By so much that it is taken for it."""
         return between(other, one).is_for_second
 
+    def is_doubtful(one: int, other: int) -> bool:
+        """Whether the answer on these two is not to choose yet: two results of one drive are no choice."""
+        return bool(between(one, other).doubt) and not candidates[one].is_of_the_drive_of(candidates[other])
+
     best = [one for one in proven if not any(is_faster(other, one) for other in proven)] or proven
     faster = [one for one in left if one not in proven and all(is_faster(one, other) for other in best)]
     pairs = [between(one, other) for one in best for other in left if one != other]
@@ -174,6 +178,9 @@ def _chosen(candidates: Sequence[Candidate], between: Callable[[int, int], Speed
         if one not in (*best, *faster) and any(between(each, one).depends_on_load for each in best)
     ]
     in_load = f"{labels(varying)} is faster in your load" if varying else ""
+    if any(is_doubtful(one, other) for one, other in combinations(best, 2)):
+        why = f"{labels(best, 'and')} are proven, and whether a lead in speed lasts is not known"
+        return [f"do not choose yet: {why}", *advice]
     if faster:
         verb = "commits" if len(faster) == 1 else "commit"
         unless = f"unless cuts prove {labels(faster)}, which {verb} faster"
@@ -192,9 +199,8 @@ def _chosen(candidates: Sequence[Candidate], between: Callable[[int, int], Speed
         why = ", and whether a lead in speed lasts is not known"
     elif any(pair.is_open for pair in pairs):
         why = ""
-    if in_load:
-        return [f"take {labels(best)} unless {in_load}: {labels(best, 'and')} are proven{why}", *advice]
-    return [f"take {labels(best)}: they are proven{why}", *advice]
+    unless, they = (f" unless {in_load}", labels(best, "and")) if in_load else ("", "they")
+    return [f"take {labels(best)}{unless}: {they} are proven{why}", *advice]
 
 
 def _of_shared_drives(candidates: Sequence[Candidate]) -> list[str]:

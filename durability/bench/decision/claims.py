@@ -8,7 +8,7 @@ that one's name by now, and to leave a claim out without a sentence that says so
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,11 +83,17 @@ class Machine:
             return client == self.client
         return self.name == (name if client else OPERATOR_MACHINE)
 
+    def is_same(self, other: Machine) -> bool:
+        """Whether two campaigns mean one machine: by the ids, or by the names where a log lacks one."""
+        if self.client and other.client:
+            return self.client == other.client
+        return self.name == other.name
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """The claims that count. `note`: one sentence if any was left out, else "". `against`: what one that was
-    left out says against the drive, in words, "" if none does."""
+    left out says against the drive, in words, one with losses before others, "" if none does."""
 
     taken: tuple[Claim, ...]
     note: str
@@ -100,6 +106,11 @@ def is_named(client: str, name: str, wanted: Collection[str]) -> bool:
     if not client:
         return OPERATOR in wanted
     return client in wanted or (name in wanted and name != OPERATOR)
+
+
+def named_among(wanted: Collection[str], clients: Iterable[tuple[str, str]]) -> frozenset[str]:
+    """Those of `wanted`, ids or names, that one of `clients` has, each an id and a name."""
+    return frozenset(one for client, name in clients for one in wanted if is_named(client, name, (one,)))
 
 
 def choose(
@@ -119,7 +130,10 @@ def choose(
     if not rest:
         return Choice(taken=taken, note="")
     note = left_out(what, "runs", [one.label for one in taken], [one.text for one in rest])
-    return Choice(taken=taken, note=note, against=next(filter(None, (one.against for one in rest)), ""))
+    losses_first = sorted(rest, key=lambda one: not one.losses)
+    return Choice(
+        taken=taken, note=note, against=next(filter(None, (one.against for one in losses_first)), "")
+    )
 
 
 def left_out(what: str, kind: str, taken: Sequence[str], others: Sequence[str]) -> str:

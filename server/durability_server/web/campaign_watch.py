@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from durability.acceptance.known_cuts import machine_that_was_cut
+from durability.bench.decision.claims import Machine
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.log_entries import entry_from_value
 from durability.campaign.progress import Pace
@@ -92,24 +94,23 @@ class Missing:
     until: str
 
 
-def vanished(campaigns: tuple[WatchedCampaign, ...]) -> dict[tuple[str, str], Missing]:
+def vanished(campaigns: tuple[WatchedCampaign, ...]) -> dict[tuple[str, Machine], Missing]:
     """The drives, by serial and machine, that the newest campaign with them does not find any more."""
-    gone: dict[tuple[str, str], Missing] = {}
+    gone: dict[tuple[str, Machine], Missing] = {}
     for campaign in campaigns:
         state = campaign.state
-        machine_of = (
-            {one.name: one.machine for one in state.plan.drives} if state.settings is not None else {}
-        )
-        for name, condition in state.conditions.items():
-            if not condition.serial:
+        for drive in state.plan.drives if state.settings is not None else ():
+            serial = condition.serial if (condition := state.conditions.get(drive.name)) is not None else ""
+            trouble, text, until = _newest_trouble(state, drive.name)
+            if not serial or trouble is None:
                 continue
-            drive = condition.serial, machine_of.get(name, "")
-            trouble, text, until = _newest_trouble(state, name)
+            machine = machine_that_was_cut(state, drive.name)
+            # An older campaign may have it by another name, or without its id.
+            for known in [one for one in gone if one[0] == serial and one[1].is_same(machine)]:
+                del gone[known]
             if trouble in _MISSING:
                 text = text or f"campaign {campaign.name} does not find it"
-                gone[drive] = Missing(text=text, until=until)
-            elif trouble is not None:
-                gone.pop(drive, None)
+                gone[serial, machine] = Missing(text=text, until=until)
     return gone
 
 

@@ -1,9 +1,9 @@
 """Kept results of the benchmark, compared on a page as `durability compare` compares them.
 
 The core compares; what cuts said of a drive comes from the newest campaigns of this store, and from the
-runs of the client that kept the result and of those whose drive the campaigns cut, else of the only client
-that has any. Refuses more than `COMPARED_MAX` results at a time, and to call a drive proven of which a client
-whose runs do not count has a loss or a cut without an outcome.
+runs of the client that kept the result and of those whose drive the campaigns cut, and if no client kept it,
+of the only client that has any. Refuses more than `COMPARED_MAX` results at a time, and to call a drive
+proven of which a client whose runs do not count has a loss or a cut without an outcome.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, TypeAlias, get_args
 
+from durability.bench.decision.claims import Machine
 from durability.campaign.progress import cycles_left, doing, left_s
 from durability.campaign.results import DriveResult, results
 from durability.campaign.server_time import SILENT_AFTER_S
@@ -186,15 +187,16 @@ def unix_s(wall: str) -> float | None:
 
 
 def missing_text(
-    row: Mapping[str, Any], now: RunNow | None, gone: Mapping[tuple[str, str], Missing], *, alone: bool
+    row: Mapping[str, Any], now: RunNow | None, gone: Mapping[tuple[str, Machine], Missing], *, alone: bool
 ) -> str:
     """Why a campaign does not find the drive, "" if it does, or if a run was heard from it since. What the
     campaign of one client's machine says is of that client's drive; if the drive is `alone` with its serial,
     of this one."""
-    serial = str(row["serial"])
-    missing = gone.get((serial, str(row["client_name"])))
+    client, name = str(row["client"]), str(row["client_name"])
+    found = {machine: one for (serial, machine), one in gone.items() if serial == str(row["serial"])}
+    missing = next((one for machine, one in found.items() if machine.is_of(client, name)), None)
     if missing is None and alone:
-        missing = next((one for (known, _), one in gone.items() if known == serial), None)
+        missing = next(iter(found.values()), None)
     if missing is None or (missing.until and now is not None and now.last_receipt > missing.until):
         return ""
     return missing.text

@@ -165,7 +165,6 @@ async def test_an_unanswered_run_beside_a_campaign_passes_nothing(
         assert found.figure.startswith(f"59 cuts without a loss, but 1 cut of {hand} with unknown outcome")
         (note,) = told
         assert note.startswith(f"{hand} has no outcome; `durability verify TARGET --{hand}` may tell it")
-        assert ("name that with --campaign too" in note) == bool(campaigns)
         profile = Profile(name="p", title="P", about="", criteria=(asked,))
         assert f"What cuts with unknown outcome lost: {note}." in decide_on(profile, evidence).not_proven
     (proof,) = (await found_verdicts(endpoint, [result], ["lab"])).proofs

@@ -266,7 +266,7 @@ class Tasks:
                 examined=self.examined,
                 again=self.again,
             )
-            for drive in self.drives
+            for drive in (self.drives if kind != "wait" else ())
         )
         task = Task(
             kind=kind,

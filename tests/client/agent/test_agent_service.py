@@ -95,25 +95,52 @@ def test_the_one_file_unpacks_to_the_same_place_after_a_boot(
     assert "Environment=" not in service.unit([])
 
 
-@pytest.mark.parametrize("mode", [0o755, 0o644])
-def test_a_one_file_that_cannot_be_started_has_its_python_in_front(
-    mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("mode", "started_with", "is_named"),
+    [
+        (0o755, "bin/python3", False),
+        (0o755, "bin/python3.13", False),  # to which the former is a link
+        (0o755, "opt/python3", True),  # where systemd does not look
+        (0o755, "bin/python3.14", True),  # another one than systemd would start
+        (0o755, "bin/python3.12", True),  # which is gone
+        (0o644, "bin/python3", True),
+    ],
+)
+def test_a_one_file_that_systemd_cannot_start_has_its_python_in_front(
+    mode: int, started_with: str, is_named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`python3.13 durability.pyz agent install` works without the right to start the file, and so does its
-    unit, with the Python that it was started with."""
+    """`python3.14 durability.pyz agent install` works without the right to start the file, and where
+    `python3` is too old. So does its unit, with the Python that the file was started with."""
     tree, one_file = tmp_path / "tree", tmp_path / "durability.pyz"
-    tree.mkdir()
-    (tree / "python").symlink_to("/usr/bin/python3.13")
+    for directory in (tree, tmp_path / "bin", tmp_path / "opt"):
+        directory.mkdir()
+    for python in ("bin/python3.13", "bin/python3.14", "opt/python3"):
+        (tmp_path / python).write_text("#!/bin/sh\n")
+        (tmp_path / python).chmod(0o755)
+    (tmp_path / "bin/python3").symlink_to("python3.13")
+    (tree / "python").symlink_to(tmp_path / started_with)
     one_file.write_text("#!/usr/bin/env python3\n")
     one_file.chmod(mode)
+    monkeypatch.setattr(service, "_SYSTEMD_PLACES", f"{tmp_path}/sbin:{tmp_path}/bin")
     monkeypatch.setattr(sys, "executable", str(tree / "python"))
     monkeypatch.setenv(service.ONE_FILE_VARIABLE, str(one_file))
-    python = "" if mode == 0o755 else "/usr/bin/python3.13 "
-    assert exec_start(service.unit([])) == f"{python}{one_file} agent"
+    in_front = f"{tmp_path / started_with} " if is_named else ""
+    assert exec_start(service.unit([])) == f"{in_front}{one_file} agent"
     assert one_file in service._writable_by_others() or os.geteuid() == 0
     if os.geteuid() == 0:
         os.chown(one_file, 65534, 65534)
         assert one_file in service._writable_by_others()
+
+
+def test_where_systemd_looks_for_programs() -> None:
+    """As systemd itself says."""
+    command = ["systemd-path", "search-binaries-default"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("systemd-path is not installed")
+    said = [place for place in done.stdout.strip().split(":") if place]
+    assert [place for place in service._SYSTEMD_PLACES.split(":") if place in said] == said, done.stderr
 
 
 def test_another_installation_has_a_unit_of_its_own() -> None:

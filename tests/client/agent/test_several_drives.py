@@ -45,7 +45,7 @@ class Mounted:
         self.children = Told()
         self.work = DriveWork(Setting(places=self.places, options=(), boot_id="boot"))
         self.work._children = self.children
-        task = Tasks((drive_on(device),)).make("wait")
+        task = Tasks((drive_on(device),)).make("release")
         self.said: list[DriveStatus] = []
         self.part = TaskPart(task, task.drives[0], self.said.append)
         self.directory = self.places.mount_point(task, task.drives[0])

@@ -62,12 +62,14 @@ class Cut:
     """A server that has runs on drives. `cuts`: each drive, or target, with its verdict, behind it the codes
     of its reasons, "" if nobody verified it; run 1 is on the first. `planned`: what their plans have;
     `classes`: of the runs' cuts, where they left the drive its power; `clients`: ids of others than the one
-    that joined, by the runs that they made."""
+    that joined, by the runs that they made; `results`: that it keeps, each with the id of its client, None
+    for that one's."""
 
     def __init__(self, directory: Path) -> None:
         self.planned: dict[str, Any] = {}
         self.classes: dict[int, str] = {}
         self.clients: dict[int, str] = {}
+        self.results: list[tuple[Result, str | None]] = []
         self.database = directory / "store.sqlite"
         self._directory = directory
         self._url = f"sqlite:///{self.database}"
@@ -104,6 +106,8 @@ class Cut:
                 fixture.judge(run, *verdict.split(), cut_class=self.classes.get(run, "power"))
         for name, log in zip("cd", logs, strict=False):
             keep_log(store, log, name)
+        for result, keeper in self.results:
+            store.results.add(_kept(result, client if keeper is None else keeper))
         store.close()
 
     def change(self, *statements: str) -> None:
@@ -126,9 +130,9 @@ class Cut:
         await self._server.stop()
 
 
-def _kept(result: Result) -> NewResult:
+def _kept(result: Result, client: str = "") -> NewResult:
     body = pack_body(result)
-    return NewResult(client="", wall="", summary=summary_of(result), body=body, digest=digest_of(body))
+    return NewResult(client=client, wall="", summary=summary_of(result), body=body, digest=digest_of(body))
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from durability.bench.decision.proof import Proof
 from durability.bench.hashed_serials import hash_serials
 from durability.bench.result import Result, encode
 from durability.campaign.log_entries import MachineSeen
-from durability.errors import EXIT_OK
+from durability.errors import EXIT_OK, UsageError
 from durability.formats.documents import to_value
 from durability.formats.facts import Drive, Facts
 from durability_client.acceptance.gather import EvidenceWanted, gather
@@ -33,6 +33,7 @@ from tests.core.campaign.written_log import said, written_log
 pytestmark = pytest.mark.slow
 
 OTHER = "aa" * 8  # the id of a client that nobody gave a name
+THIRD = "cc" * 8  # of another one
 CLEAN = Criterion(kind="clean-cuts", limit=59, cut_class="power", required=True, reason="Because.")
 LOG = written_log("c", [[said("durable", run)] for run in range(1, 60)])
 
@@ -181,6 +182,101 @@ async def test_compare_takes_a_client_beside_what_is_named(cut: Cut, tmp_path: P
         out = io.StringIO()
         assert await asyncio.to_thread(compare_files, options, out, io.StringIO()) == EXIT_OK
         assert " ".join(out.getvalue().split()).startswith(answer)
+
+
+async def test_a_client_that_is_named_decides_only_on_drives_on_which_it_has_runs(
+    cut: Cut, tmp_path: Path
+) -> None:
+    """It is chosen for S1, of which two clients say something. S2 lost data in a run of its only client, and
+    that is a loss all the same."""
+    cut.clients = {60: OTHER, 61: THIRD}
+    endpoint = await cut.begin([*[(_drive(), "durable")] * 59, (_drive(), ""), (_drive("S2"), "loss")], LOG)
+    cut.change("UPDATE clients SET name = 'lab'")
+    measured, lost = [_result(), _result("S2")], f"lost data in run {61:016x}"
+    open_ = "no loss in 59 cuts, but 1 cut with unknown outcome in runs of aaaaaaaaaaaaaaaa that are left out"
+    proven = "proven in 59 cuts"
+    for clients, text in (((), open_), (("lab",), proven), ((THIRD, "lab"), proven), ((THIRD,), open_)):
+        for found in (
+            await found_verdicts(endpoint, measured, clients),
+            await named_verdicts(endpoint, ["c"], measured, clients),
+        ):
+            assert list(map(_text, found.proofs)) == [text, lost]
+    paths = [tmp_path / "a.json", tmp_path / "b.json"]
+    for path, result in zip(paths, measured, strict=True):
+        path.write_bytes(encode(result))
+    for campaigns in ((), ("c",)):
+        wanted = EvidenceWanted(
+            campaigns=campaigns, results=tuple(map(str, paths)), drive="", clients=("lab",)
+        )
+        evidence = await gather(endpoint, wanted, lambda _: None)
+        assert [KINDS["clean-cuts"].look(one, CLEAN).word for one in evidence] == ["pass", "refuse"]
+
+
+@pytest.mark.parametrize("clients", [("typo",), ("lab", "typo"), (THIRD,)])
+async def test_a_client_without_a_run_on_any_of_the_drives_is_refused(
+    cut: Cut, tmp_path: Path, clients: tuple[str, ...]
+) -> None:
+    """Its name is a typing error: nothing is decided without the client that was meant."""
+    cut.clients = {60: THIRD}
+    endpoint = await cut.begin([*[(_drive(), "durable")] * 59, (_drive("S9"), "durable")], LOG)
+    cut.change("UPDATE clients SET name = 'lab'")
+    path = tmp_path / "a.json"
+    path.write_bytes(encode(_result()))
+    said = f"--client {clients[-1]}: no run found on these drives is of a client with this id or name"
+    for asked in (
+        found_verdicts(endpoint, [_result()], clients),
+        named_verdicts(endpoint, ["c"], [_result()], clients),
+    ):
+        with pytest.raises(UsageError, match=said):
+            await asked
+    for campaigns in ((), ("c",)):
+        wanted = EvidenceWanted(campaigns=campaigns, results=(str(path),), drive="", clients=clients)
+        with pytest.raises(UsageError, match=f"--client {clients[-1]}: no run and no stored result found"):
+            await gather(endpoint, wanted, lambda _: None)
+
+
+def _on(options: str, wwid: str = "") -> Facts:
+    """The drive S1 below a file system with these options."""
+    return replace(_facts(_drive(wwid=wwid)), file_system=sample_facts.file_system(options=options))
+
+
+@pytest.mark.parametrize("barrier_first", [False, True])
+@pytest.mark.parametrize("unreadable", [False, True])
+async def test_each_set_up_of_a_drive_is_looked_for(cut: Cut, barrier_first: bool, unreadable: bool) -> None:
+    """A drive was measured with barriers and without. Its newest loss was without, and says nothing of the
+    other set-up, of which an older one is. Or the newest run cannot be read, and may be of either. The order
+    of the results changes nothing, and the page says the same."""
+    bare, whole = _on("rw,nobarrier"), _on("rw")
+    cuts = [(_on("rw", wwid="naa.1"), "loss"), (bare, "loss")]
+    endpoint = await cut.begin([*[(whole, "durable")] * 59, *([(bare, "")] if unreadable else cuts)], LOG)
+    if unreadable:
+        cut.change(f"UPDATE runs SET armed = x'c1' WHERE run = '{60:016x}'")
+        unknown = f"1 cut of run {60:016x} with unknown outcome"
+        texts = {"rw": f"no loss in 59 cuts, but {unknown}", "rw,nobarrier": "1 cut with unknown outcome"}
+    else:
+        texts = {"rw": f"lost data in run {60:016x}", "rw,nobarrier": f"lost data in run {61:016x}"}
+    order = ("rw", "rw,nobarrier") if barrier_first else ("rw,nobarrier", "rw")
+    measured = [hash_serials(simulate(Device(), cells=JUDGED[:4], facts=_on(one))) for one in order]
+    expected = [texts[one] for one in order]
+    for found in (
+        await found_verdicts(endpoint, measured),
+        await named_verdicts(endpoint, ["c"], measured),
+    ):
+        assert list(map(_text, found.proofs)) == expected
+    await cut.end()
+    assert [one.cuts for one in cut.page_of(*measured).tiles] == expected
+
+
+async def test_a_loss_of_a_client_that_is_left_out_is_told_before_what_is_unknown(cut: Cut) -> None:
+    """The client with the newest run has none with a loss."""
+    cut.clients = {60: THIRD, 61: OTHER}
+    lost, unknown = (_drive(wwid="naa.1"), "loss"), (_drive(wwid="naa.2"), "")
+    endpoint = await cut.begin([*[(_drive(), "durable")] * 59, lost, unknown], LOG)
+    cut.change("UPDATE clients SET name = 'b'")
+    text = f"no loss in 59 cuts, but 1 loss in runs of {THIRD} that are left out"
+    assert _text((await found_verdicts(endpoint, [_result()])).proofs[0]) == text
+    await cut.end()
+    assert cut.page_of(_result(), _result("S2")).tiles[0].cuts == text
 
 
 async def test_a_campaign_reduces_the_count_of_what_is_named(cut: Cut) -> None:

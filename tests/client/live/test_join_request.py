@@ -6,7 +6,13 @@ import pytest
 
 from durability.errors import UsageError
 from durability.protocol.join_code import JoinCode
-from durability_client.live.join_request import JoinRequest, from_console, from_file, from_kernel
+from durability_client.live.join_request import (
+    JoinRequest,
+    from_console,
+    from_file,
+    from_kernel,
+    without_codes,
+)
 
 CODE = str(JoinCode(secret=b"0123456789", fingerprint=b"abcdefghijklm"))
 SERVER = "192.0.2.1:7420"
@@ -56,6 +62,14 @@ def test_quotes_keep_a_value_together(words: str, machine: str, name: str) -> No
         ("\"durability.machine='shelf 3'\"", "only two"),
         ("durability.machine=shelf 3", "'durability.machine=shelf 3': only two"),
         ("durability.machine=shelf #3 quiet", "'durability.machine=shelf #3': only two"),
+        ("durability.machine=shelf A quiet", "'durability.machine=shelf A': only two"),
+        ("durability.machine=shelf 3b", "'durability.machine=shelf 3b': only two"),
+        ("durability.machine=shelf 3.1 quiet", "'durability.machine=shelf 3.1': only two"),
+        ("durability.machine=shelf no 3", "'durability.machine=shelf no': only two"),
+        ('durability.machine=shelf "3"', "'durability.machine=shelf \"3\"': only two"),
+        ("durability.machine=\u201cshelf 3\u201d", "'durability.machine=\u201cshelf': only two"),
+        ("durability.machine=\u00abshelf\u00bb", "'durability.machine=\u00abshelf\u00bb': only two"),
+        ("durability.name=`rack", "'durability.name=`rack': only two"),
         ("durability.name='rack 3' durability.name=rack-3", '"durability.name=\'rack": only two'),
         (f"durability.join={SERVER}", "expected HOST:PORT and a code"),
         (f"durability.join={SERVER},{CODE[:-1]}", "40 letters and digits, this one has 39"),
@@ -66,6 +80,59 @@ def test_a_mistake_in_the_kernels_line_is_told(word: str, complaint: str) -> Non
     request = from_kernel(f"durability.name=rack-3 {word}")
     assert request.name == "rack-3" and complaint in request.mistake
     assert (request.server, request.code, request.machine) == ("", "", "")
+
+
+# Those that are short, or have a digit, among those that are not.
+OTHERS = (
+    "quiet debug ro rw splash nomodeset noresume ignore_loglevel single -- --- nofb noapic nolapic text"
+    " S s -b rhgb emergency toram mce gpt no5lvl nox2apic nospectre_v2 x2apic_phys lapic_timer_c2_ok"
+    " i8042.nomux 8250.share_irqs rd.break console=tty0 a=1 BOOTIF=01-52-54-00-00-00-09 $vt_handoff"
+)
+
+
+def test_words_of_others_may_stand_behind_a_text() -> None:
+    """The kernel's and other programs' words are no part of a text without quotes."""
+    for word in OTHERS.split():
+        assert from_kernel(f"durability.machine=u7 {word}\n") == JoinRequest(machine="u7"), word
+
+
+GROUPS = CODE.split("-")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (f"durability.joni={SERVER},{CODE} x", f"durability.joni={SERVER},(code) x"),
+        (f"'join: {SERVER}\\t{CODE.lower()}'", f"'join: {SERVER}\\(code)'"),
+        (f"{SERVER}{CODE.replace('-', '')}", "192.0.2.1:(code)"),
+        (f"jion = {SERVER} {CODE.replace('-', chr(0x2013))}, or", f"jion = {SERVER} (code), or"),
+        (f"jion = {SERVER} {CODE.lower().replace('-', ' ')}", f"jion = {SERVER} (code)"),
+        (f"jion = {SERVER} {repr(CODE.replace('-', chr(0xA0)))[1:-1]}", f"jion = {SERVER} (code)"),
+        (f",{CODE[:-1]}'", ",(code)'"),  # a character is missing
+        (f",{CODE[:7]}{CODE[8:]}0'", ",(code)'"),
+        (f",{CODE[:19]}'", ",(code)'"),  # only the secret is there
+        (f",{' '.join(GROUPS[:4])}'", ",(code)'"),
+    ],
+)
+def test_a_code_is_not_shown(text: str, shown: str) -> None:
+    """However it was written; the rest is, so that the mistake is found."""
+    assert without_codes(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "durability.join=durability-server-1.example.org:7420",
+        "alpha-bravo-delta-gamma: cannot connect: tried again after 10000 ms, as asked",
+        "4c4c4544-0042-3510-8054-b7c04f4e3332 0f1e2d3c4b5a69788796a5b4c3d2e1f0 [2001:db8::7]:7420",
+        "a" * 64,
+        f"{'e' * 63}1",
+        f"a join code has 40 letters and digits, this one has 39: {' '.join(GROUPS[:2])}",
+    ],
+)
+def test_what_is_no_code_is_shown(text: str) -> None:
+    """Names, numbers of machines, addresses and sentences."""
+    assert without_codes(text) == text
 
 
 @pytest.mark.parametrize("join", [f"join = {SERVER} {CODE}", f"durability join {SERVER} {CODE}"])

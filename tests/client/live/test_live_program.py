@@ -279,6 +279,37 @@ async def test_a_mistake_in_the_kernels_line_leads_to_no_other_server(
     assert live._machine.key == this_machine(given_key="shelf-3").key
 
 
+@pytest.mark.parametrize(
+    ("way", "said", "shown"),
+    [
+        (
+            "kernel",
+            f'durability.machine="shelf 3 durability.join=a:1,{CODE}',
+            '="shelf 3 durability.join=a:1,',
+        ),
+        ("kernel", f"durability.joni=192.0.2.7:7420,{CODE}", "'durability.joni=192.0.2.7:7420,"),
+        ("kernel", f"durability.join=,{CODE}", "expected HOST:PORT and a code"),
+        ("stick", f"jion = 192.0.2.7:7420 {CODE}", "line 1, 'jion = 192.0.2.7:7420 "),
+        ("stick", f"join: 192.0.2.7:7420 {CODE.lower()}", "line 1, 'join: 192.0.2.7:7420 "),
+        ("stick", f"sudo durability join a:1 {CODE}", "line 1, 'sudo durability join a:1"),
+        ("console", CODE.replace("-", ""), "expected HOST:PORT and a code"),
+        ("console", f"{CODE}:x {CODE}", "is not an address"),
+    ],
+)
+async def test_no_mistake_shows_a_code(
+    way: str, said: str, shown: str, boot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reads the screen, or what a console server kept of the serial line, could be any machine."""
+    plug(monkeypatch, *([made_stick(boot / "1", f"{said}\n")] if way == "stick" else []))
+    live = Live(MACHINE, from_kernel(said if way == "kernel" else ""))
+    if way == "console":
+        type_line(live, said)
+    await live._attempt()
+    (trouble,) = live._view().troubles
+    assert shown in trouble and "(code)" in trouble
+    assert not any(group in trouble.upper() for group in CODE.split("-"))
+
+
 @pytest.fixture
 def shared_board(boot: Path) -> Path:
     """A tree as /sys of a board with a UUID that others have, and one card whose driver is there."""

@@ -919,3 +919,20 @@ def test_a_search_that_was_broken_off_passes_nothing() -> None:
     (line,) = decide_on(asked, replace(evidence(), unfinished=(missing,))).lines
     assert line.figure == f"no cut of this drive is known, but {missing}"
     assert decide_on(asked, replace(evidence(campaign(losses=1)), unfinished=(missing,))).word == "refuse"
+
+
+def test_a_loss_of_a_client_that_does_not_count_leaves_the_cuts_open() -> None:
+    """Nobody knows that it is not of this drive: its cuts show nothing, nor do they settle what times do not
+    show, until the user says whose runs count. A loss that counts refuses, and no times get suspicious."""
+    asked, said = _profile(_criterion("clean-cuts", 59)), "1 loss in runs of lab that are left out"
+    open_ = replace(evidence(campaign()), disputed=said)
+    decision = decide_on(asked, open_)
+    assert (decision.word, decision.why) == ("not shown", f"clean-cuts: 59 cuts without a loss, but {said}")
+    lost = replace(evidence(campaign(losses=1)), disputed=said)
+    assert decide_on(asked, lost).word == "refuse"
+    (plausible,) = _profile(_criterion("plausible", None)).criteria
+    words = {}
+    for name, result in (("controller", BEHIND_CONTROLLER), ("rotating", ROTATING)):
+        of = replace(evidence(campaign(), results=[measured(result)]), disputed=said)
+        words[name] = KINDS["plausible"].look(of, plausible).word
+    assert words == {"controller": "not shown", "rotating": "pass"}

@@ -142,6 +142,7 @@ def test_repair_before_a_run_that_does_not_begin_has_the_file_system_made_anew()
 def test_repair_that_is_said_before_a_pause_is_remembered() -> None:
     """The pause gives the task of the run another number, under which nobody mounts for the earlier run."""
     told = after_first(part("failed", trouble="missing", text="why"), verdict="")
+    told.say(part("working"), boot="boot-3")
     told.say(replace(part("working", text="mounting"), repaired=True), boot="boot-3")
     before = told.task().number
     assert isinstance(told.note(later_s=121, silent_s=121), Paused)  # its machine is not heard
@@ -220,6 +221,46 @@ def test_log_that_an_earlier_release_wrote_goes_on() -> None:
     told.judge(verdict="loss")
     assert told.ended().drives[0].word == "durable"
     assert told.note() == DriveLeft(drive="d0", reason="loss in cycle 1")
+
+
+@pytest.mark.parametrize(
+    ("stop_at", "stops", "again", "then"),
+    [
+        ("loss", False, ["d0"], DriveLeft),
+        ("end", False, ["d0", "d1"], CycleBegan),
+        ("end", True, ["d0", "d1", "d2"], Ended),
+    ],
+)
+def test_loss_that_people_find_while_other_drives_are_verified_counts(
+    stop_at: str, stops: bool, again: list[str], then: type[Happening]
+) -> None:
+    """The look at its run came hours before the end of the cycle, and is made once more before anything
+    else. One that came just before the end is not."""
+    runs = {f"d{number}": f"{number:016x}" for number in range(3)}
+    told = ToldCampaign()
+    settings = told_settings(devices=("/dev/sdb", "/dev/sdc", "/dev/sdd"))
+    told.begin(replace(settings, stop_at=stop_at))  # type: ignore[arg-type]
+    told.add(Checked(problems=()))
+    told.note()
+    told.say()
+    told.say(*(part("armed", drive=drive, run=run) for drive, run in runs.items()))
+    told.note()
+    told.cut()
+    told.say(boot="boot-2")
+    for drive, run in runs.items():
+        told.say(replace(GONE, drive=drive, run=run), boot="boot-2")
+        assert told.steps() == [LookUp(drive, run)]
+        told.judge(verdict="")
+        assert drive == "d2" or not any(isinstance(step, LookUp) for step in told.steps())
+    if stops:
+        told.add(PauseAsked(stop=True))
+    told.ended()
+    for drive in again:
+        assert told.steps()[0] == LookUp(drive, runs[drive])
+        found = judged(drive, runs[drive], "loss" if drive == "d0" else "")
+        told.add(told.state.verdict_entry(found))
+    assert isinstance(told.note(), then)
+    assert [result.tally.losses for result in results(told.state)] == [1, 0, 0]
 
 
 def test_a_campaign_finds_the_loss_of_a_drive_that_came_back_late() -> None:

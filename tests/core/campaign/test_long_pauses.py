@@ -15,6 +15,7 @@ from durability.campaign.log_entries import (
     CycleEnded,
     DriveReported,
     Ended,
+    Happening,
     JudgedLate,
     NotBack,
     PauseAsked,
@@ -22,7 +23,7 @@ from durability.campaign.log_entries import (
     Resumed,
     StillThere,
 )
-from durability.campaign.next_steps import Ask, LookUp
+from durability.campaign.next_steps import Ask, LookUp, Note
 from durability.campaign.results import results
 from durability.campaign.tasks import Condition, DriveStatus, Trouble
 from tests.core.campaign.campaign_world import World, log_of, settings_of, until, until_phase, words
@@ -426,6 +427,78 @@ def test_file_system_that_does_not_mount_stays_while_its_run_is_not_judged() -> 
             if isinstance(told.steps()[0], LookUp):
                 told.judge(verdict="")
             now = told.note()
+
+
+def until_entry(told: ToldCampaign, wanted: type[Happening], unjudged: str) -> None:
+    """The campaign goes on to such an entry. Every run that is looked up is durable, but for `unjudged`."""
+    happening: Happening | None = None
+    while not isinstance(happening, wanted):
+        step = told.steps()[0]
+        if isinstance(step, LookUp):
+            found = judged(step.drive, step.run, "" if step.run == unjudged else "durable")
+            happening = told.state.verdict_entry(found)
+        else:
+            assert isinstance(step, Note), step
+            happening = step.happening
+        told.add(happening)
+
+
+def fresh_in(*cycles: tuple[DriveStatus, DriveStatus, str]) -> list[bool]:
+    """Of each cycle what is said of a drive before and after the cut, and which run has no verdict by then;
+    nothing is amiss with the other drive. Whether each makes a file system, and the one after them."""
+    told, both = ToldCampaign(), ("d0", "d1")
+    told.begin(told_settings(devices=("/dev/sdb", "/dev/sdc")))
+    told.note()
+    told.say()
+    told.say(*(part("done", drive=drive, found=condition(drive)) for drive in both))
+    told.cut()
+    told.say(boot="boot-2")
+    told.say(*(part("done", drive=drive, found=condition(drive, unsafe=6)) for drive in both), boot="boot-2")
+    until_entry(told, CycleBegan, "")
+    fresh = [told.say(boot="boot-2").drives[0].fresh]
+    for number, (before, after, unjudged) in enumerate(cycles, start=2):
+        other = part("armed", drive="d1", run=f"{number:016x}")
+        told.say(before, other, boot=f"boot-{number}")
+        until_entry(told, CutDue, unjudged)
+        told.cut()
+        boot = f"boot-{number + 1}"
+        told.say(boot=boot)
+        told.say(after, replace(other, state="done"), boot=boot)
+        until_entry(told, CycleBegan, unjudged)
+        fresh.append(told.say(boot=boot).drives[0].fresh)
+    return fresh
+
+
+ARMED, DONE = part("armed", run=RUN), part("done", run=RUN)
+WITHOUT_RUN = part("done")
+MISSING = part("failed", trouble="missing", text="it is not there, for 120 s")
+AGAIN = (replace(ARMED, run=OTHER_RUN), replace(DONE, run=OTHER_RUN), "")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (replace(DONE, repaired=True), (MISSING, WITHOUT_RUN, "")),
+        (replace(DONE, trouble="unmountable"), (MISSING, WITHOUT_RUN, "")),
+        (DONE, (part("failed", trouble="unmountable", text="bad superblock"), MISSING, "")),
+        (DONE, (part("failed", trouble="not-begun", text="why"), replace(WITHOUT_RUN, repaired=True), "")),
+    ],
+    ids=["repaired", "unmountable", "unmountable-before-the-cut", "repaired-without-a-run"],
+)
+def test_file_system_is_made_anew_though_other_drives_were_cut_meanwhile(
+    first: DriveStatus, second: tuple[DriveStatus, DriveStatus, str]
+) -> None:
+    """No run began on it in their cycle. It is made once."""
+    assert fresh_in((ARMED, first, ""), second, AGAIN)[2:] == [True, False]
+
+
+def test_file_system_is_made_anew_after_a_run_that_began_on_what_was_repaired() -> None:
+    """That run found another one without a verdict, which kept the file system. The next cycle makes a new
+    one, and only that."""
+    gone = replace(MISSING, run=RUN)
+    repaired = (part("failed", trouble="agent", text="a defect"), replace(WITHOUT_RUN, repaired=True), RUN)
+    last = (part("armed", run="00000000000000cc"), part("done", run="00000000000000cc"), "")
+    assert fresh_in((ARMED, gone, RUN), repaired, AGAIN, last) == [True, False, False, True, False]
 
 
 def test_pause_before_a_run_does_not_erase_the_drive() -> None:

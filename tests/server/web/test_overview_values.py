@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from durability.campaign.log_entries import Began, DriveReported, Entry, MachineSeen
+from durability.campaign.tasks import Trouble
 from durability_server.store.client_store import Client, Invitation
 from durability_server.store.store import Store
 from durability_server.web.campaign_watch import CampaignWatch
@@ -14,8 +18,8 @@ from durability_server.web.metrics import metrics
 from durability_server.web.readings import Overview, overview
 from durability_server.web.watch import Watch
 from tests.client.bench.test_cut_verdicts import keep_log
-from tests.core.campaign.told_campaign import condition
-from tests.core.campaign.written_log import written_log
+from tests.core.campaign.told_campaign import condition, part, told_settings
+from tests.core.campaign.written_log import said, written_log
 from tests.server.store.conftest import StoreFixture
 
 if TYPE_CHECKING:
@@ -101,6 +105,53 @@ def test_a_machine_that_fills_its_first_target_has_the_name_that_it_joined_with(
     filled.save(1, session_end="live")
     (machine,) = overview(filled.store, campaign, {"c": {name: 0.5}}, SHOWN).machines
     assert (machine.name, machine.state, machine.text) == (name, "writing", "1 live")
+
+
+def _looked_for(name: str, machine: str, client: str, trouble: Trouble) -> list[Entry]:
+    """The log of a campaign that goes on, and whose agent, of this client, looks for the drive S1."""
+    *log, _, _ = written_log(name, [[said("durable", 1)]], {"d0": condition("S1")})
+    status = part("failed" if trouble else "done", trouble=trouble, text="d0 is not there" if trouble else "")
+    log.append(
+        replace(
+            log[-1],
+            number=len(log) + 1,
+            happening=DriveReported(machine=machine, task=5, what="run", status=status),
+        )
+    )
+    for at, one in enumerate(log):
+        if isinstance(one.happening, Began):
+            settings = told_settings(name=name, machines=(machine,), devices=("/dev/disk/by-id/ata-d0",))
+            log[at] = replace(one, happening=replace(one.happening, settings=settings))
+        elif isinstance(one.happening, MachineSeen):
+            log[at] = replace(one, happening=replace(one.happening, machine=machine, client=client))
+        elif isinstance(one.happening, DriveReported):
+            log[at] = replace(one, happening=replace(one.happening, machine=machine))
+    return log
+
+
+@pytest.mark.parametrize("client", ["c1", ""])
+def test_a_drive_vanished_from_the_machine_that_was_cut(filled: StoreFixture, client: str) -> None:
+    """Two clients claim one serial. The campaign cut the one that was renamed since, and another one has its
+    name by now; a log of release 0.1 has only the name. A later campaign, which calls the machine by its new
+    name, finds the drive."""
+    for run, name in enumerate(("renamed", "b"), 1):
+        _join(filled, f"c{run}", name)
+        _begin(filled, run, "S1", "silence", client=f"c{run}")
+        filled.judge(run, "durable")
+    keep_log(filled.store, _looked_for("c", "b", client, "missing"))
+    owner = "renamed" if client else "b"
+
+    def gone() -> dict[str, str]:
+        seen = _overview(filled)
+        shown = {one.owner: one.text for one in seen.drives if one.state == "vanished"}
+        text = metrics(seen, Watch(filled.store), 1).decode()
+        series = r'^durability_drive_vanished\{client="(\w+)",.*\} 1\.0$'
+        assert re.findall(series, text, re.MULTILINE) == list(shown)
+        return shown
+
+    assert gone() == {owner: "d0 is not there"}
+    keep_log(filled.store, _looked_for("d", owner, "c1" if client else "c2", ""), "d")
+    assert gone() == {}
 
 
 def test_a_run_that_a_dead_server_left_is_not_live(sqlite_url: str, filled: StoreFixture) -> None:

@@ -17,6 +17,7 @@ import pytest
 from prometheus_client.core import GaugeMetricFamily
 from starlette.requests import Request
 
+from durability.bench.decision.claims import Machine
 from durability.campaign.health import HealthRow
 from durability.errors import StoreError
 from durability.evidence.judgement import describe, place_name
@@ -308,8 +309,8 @@ def test_lines_between_the_processes() -> None:
 )
 def test_a_drive_that_a_later_run_found_has_come_back(until: str, heard: str, gone: str) -> None:
     """What a campaign says that is over counts until the drive's runs are heard again."""
-    row = {"serial": "S1", "client_name": "b"}
-    missing = {("S1", "b"): Missing(text="is not there", until=until)}
+    row = {"serial": "S1", "client": "c1", "client_name": "b"}
+    missing = {("S1", Machine(name="b", client="c1")): Missing(text="is not there", until=until)}
     assert missing_text(row, replace(RUN, last_receipt=heard), missing, alone=True) == gone
 
 

@@ -182,18 +182,16 @@ def said(label: str, word: str, reason: str, width: int) -> Iterator[Text]:
         yield labelled(label if not number else "", line)
 
 
-def wrapped(
-    text: str, width: int, *, first: str = "", then: str = "", breaks_words: bool = False
-) -> Iterator[str]:
-    """`text` in lines of `width` columns, broken between words: the first begins with `first`, each other one
-    with `then`. `breaks_words`: also within a word that is longer than a line."""
+def wrapped(text: str, width: int, *, first: str = "", then: str = "") -> Iterator[str]:
+    """`text` in lines of `width` columns, broken between words, and within a word that is longer than a line,
+    such as a path. The first begins with `first`, each other one with `then`."""
     start, line = first, ""
     for word in text.split(" "):
         longer = f"{line} {word}" if line else word
         if line and cell_len(start + longer) > width:
             yield start + line.rstrip()
             start, longer = then, word
-        if breaks_words and cell_len(start + longer) > width:
+        if cell_len(start + longer) > width:
             *whole, longer = chop_cells(longer, max(1, width - cell_len(start)))
             for piece in whole:
                 yield start + piece

@@ -116,7 +116,7 @@ def show_result(result: Result, console: Console, *, joined: bool = True) -> Non
 def _show_fact(name: str, text: str, console: Console) -> None:
     """A line, wrapped wherever it must: the options of a mount can be as long as a page."""
     width, first, then = min(console.width, _PROSE_WIDTH_MAX), f"{name:<{_NAMES}} ", " " * (_NAMES + 1)
-    for line in wrapped(plain_text.as_line(text), width, first=first, then=then, breaks_words=True):
+    for line in wrapped(plain_text.as_line(text), width, first=first, then=then):
         console.print(Text(line), soft_wrap=True)
 
 

@@ -81,15 +81,17 @@ async def test_a_killed_agent_takes_its_run_along(tmp_path: Path) -> None:
 
 
 async def test_a_run_that_was_stopped_in_a_pause_begins_again(tmp_path: Path, make_loop: MakeLoop) -> None:
-    """In the pause the agent has no task. After it the task has another number; with the same one the agent
-    says what is true: the run is over, and nobody restarted it."""
-    async with with_both_servers(tmp_path) as (server, _, _):
+    """In the pause the agent has no task, and leaves nothing mounted. After it the task has another number;
+    with the same one the agent says what is true: the run is over, and nobody restarted it."""
+    async with with_both_servers(tmp_path) as (server, agent, _):
         tasks = Tasks((drive_on(make_loop(64 << 20)),))
         task = tasks.make("run", fresh=True)
         first = await server.do(task, "armed failed ended")
         assert first.state == "armed", first
+        assert mounted(agent)
         server.task = replace(task, kind="wait", number=0, drives=())
         await server.until(lambda status: status.task == 0)
+        await until(lambda: not mounted(agent))
         over = await server.do(task, "armed failed ended")
         assert (over.state, over.run) == ("ended", first.run), over
         assert over.text == "the run of this task is over: the agent was restarted, or had another task since"

@@ -273,7 +273,7 @@ async def test_a_raw_drive_without_a_serial_is_known_by_its_runs(
             tasks.examined = (await server.do(tasks.make("examine"))).condition
             armed = await server.do(tasks.make("run", fresh=True), "armed failed")
             assert armed.state == "armed", armed
-            await server.do(tasks.make("wait"))
+            await server.do(tasks.make("release"))
             tasks.again = True
             link.point(other)
             for fresh in (True, False):

@@ -228,3 +228,15 @@ def test_classic_rows_stand_by_their_labels() -> None:
     lines = _shown(compare([("ssd1", first), ("ssd2", second)], (PROVEN, PROVEN)), 80)
     assert "SEQ1M Q8T1 read (fio)" in lines and len(lines) <= SCREEN_HEIGHT_MAX
     assert "commits" in lines[0]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_word_that_is_longer_than_a_line_is_broken(width: int) -> None:
+    """The path in an error, or the options of a mount that cuts had."""
+    why = f"Input/output error: '/srv/{'directory/' * 20}file'"
+    options = ",".join(f"{one}=journal_async_commit" for one in ("data", "log", "sync", "journal"))
+    of_others = replace(PROVEN, but=f"with {options}")
+    partial = replace(CONSUMER, complete=False, stopped=why)
+    lines = _shown(compare([("ssd1", partial), ("ssd2", PROTECTED)], (of_others, PROVEN)), width)
+    assert max(map(cell_len, lines)) <= width
+    assert "directory/" * 3 in " ".join(lines) and options in "".join(line.strip() for line in lines)

@@ -523,9 +523,22 @@ def test_a_lead_that_may_not_last_takes_no_drive() -> None:
             return Speeds(short=ALIKE)
         return slow if other == 2 else Speeds(short=SIXTEEN)
 
-    assert choice(three, between) == (
-        "Of all 3, take a or b: they are proven, and whether a lead in speed lasts is not known. A leader's"
-        " rate fell in a load that not all held: measure all with the same --accept."
+    unknown, all_held = (
+        "are proven, and whether a lead in speed lasts is not known",
+        "A leader's rate fell in a load that not all held: measure all with the same --accept.",
+    )
+    assert choice(three, between) == f"Of all 3, do not choose yet: a and b {unknown}. {all_held}"
+    of_one = [replace(one, drive=1, serials=("S1",)) for one in three[:2]]
+    assert choice([*of_one, three[2]], between) == (
+        f"Of all 3, take a or b: they {unknown}. a and b are of one drive. {all_held}"
+    )
+
+    def with_a_faster_third(one: int, other: int) -> Speeds:
+        return between(other, one) if 2 in (one, other) else between(one, other)
+
+    unproven = [*three[:2], replace(three[2], proof=None)]
+    assert (
+        choice(unproven, with_a_faster_third) == f"Of all 3, do not choose yet: a and b {unknown}. {all_held}"
     )
 
 
