@@ -8,7 +8,7 @@ for identity: neither a path nor a device name shows anything after a reboot.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -41,6 +41,8 @@ class Identity:
     `by` None: it is not, and findings mean nothing; `reasons` says why, for the message that ends in exit 5.
     `superseded_by`: another run was made on it since, or may have been; "" if not. `attempted_by`: a run was
     registered on it since and never armed, and both superblocks are those of this run; "" if not.
+    `begun_by`: a run that no log shows to be older has a superblock where something of this one is wrong, and
+    none where this one's are: it may have been cut in its first sync; "" if none has.
     `drive_changed`: the superblock is the run's, but it lies on other drives than those that were cut, as
     after a copy.
     `smaller`: a sentence for each drive, and for the device under test, that has fewer bytes than at arming.
@@ -63,6 +65,7 @@ class Identity:
     moved: str = ""
     emptied: str = ""
     attempted_by: str = ""
+    begun_by: str = ""
 
     @property
     def is_copy(self) -> bool:
@@ -71,10 +74,12 @@ class Identity:
         return self.by == "superblock" and (self.drive_changed or bool(self.copied))
 
 
-def identify(case: Case, now: Facts | None, superblocks: Sequence[Plan | None]) -> Identity:
+def identify(
+    case: Case, now: Facts | None, superblocks: Sequence[Plan | None], among: Collection[int] = ()
+) -> Identity:
     """Compare the target with the run of `case`. `now`: the facts of the target as found, None if it cannot
     be reached at all. `superblocks`: what the copies hold that could be read, None for a copy that holds no
-    plan."""
+    plan. `among`: runs of which a superblock lies where a scan found something wrong."""
     if case.armed is not None and now is not None:
         now = told_apart(case.armed, now)
     found = {f"{plan.run:016x}" for plan in superblocks if plan is not None}
@@ -88,10 +93,11 @@ def identify(case: Case, now: Facts | None, superblocks: Sequence[Plan | None]) 
     drive_changed = by == "superblock" and _drives_differ(case.armed, now)
     copied = (_copied if by == "superblock" else _replaced)(case.armed, now)
     untouched = _untouched(case, superblocks)
+    superseded_by = "" if untouched else _superseded_by(case, others, bool(by))
     return Identity(
         by=by,
         reasons=() if by else tuple(differences),
-        superseded_by="" if untouched else _superseded_by(case, others, bool(by)),
+        superseded_by=superseded_by,
         drive_changed=drive_changed,
         smaller=tuple(text for text, certain in smaller if certain),
         perhaps_smaller=tuple(text for text, certain in smaller if not certain),
@@ -100,6 +106,7 @@ def identify(case: Case, now: Facts | None, superblocks: Sequence[Plan | None]) 
         moved=moved(case.armed, now) if case.armed is not None and now is not None else "",
         emptied="" if superblocks else _emptied(case.armed, now),
         attempted_by=case.superseded_by if untouched else "",
+        begun_by="" if superseded_by else _begun_by(among, (case.run, *case.predecessors)),
     )
 
 
@@ -132,12 +139,14 @@ def _tag(facts: Facts, drives: Sequence[str]) -> int:
     return int.from_bytes(hashlib.sha256("\0".join(parts).encode()).digest()[:4], "big")
 
 
-def identify_without_log(plan: Plan, now: Facts, superblocks: Sequence[Plan | None]) -> Identity:
+def identify_without_log(
+    plan: Plan, now: Facts, superblocks: Sequence[Plan | None], among: Collection[int] = ()
+) -> Identity:
     """The identity of a target that a superblock of `plan` names, where no log says which runs are older, nor
     what the run's drive was: the superblock has its tag.
 
     Another run in a superblock may be the later one, cut while it began: its first sync was under way, and an
-    honest drive kept one copy of each."""
+    honest drive kept one copy of each. `among` as in `identify`."""
     copied = "" if _is_tagged(plan, now) else _ELSEWHERE
     others = sorted({one.run for one in superblocks if one is not None} - {plan.run})
     superseded_by = f"{others[0]:016x}" if others else ""
@@ -148,6 +157,7 @@ def identify_without_log(plan: Plan, now: Facts, superblocks: Sequence[Plan | No
         drive_changed=False,
         copied=copied,
         moved=_ALONE if _is_mounted_alone(now) else "",
+        begun_by="" if superseded_by else _begun_by(among, (f"{plan.run:016x}",)),
     )
 
 
@@ -191,6 +201,11 @@ def _superseded_by(case: Case, others: Sequence[str], is_target: bool) -> str:
         return case.superseded_by
     unknown = [run for run in others if run not in case.predecessors]
     return unknown[0] if unknown and is_target else ""
+
+
+def _begun_by(among: Collection[int], known: Collection[str]) -> str:
+    """The first of the runs `among` what is wrong that is not `known`: neither the judged run nor older."""
+    return next((run for run in (f"{one:016x}" for one in sorted(among)) if run not in known), "")
 
 
 def _untouched(case: Case, superblocks: Sequence[Plan | None]) -> bool:

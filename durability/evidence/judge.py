@@ -7,7 +7,7 @@ refuses to judge another target than the run's, which the caller rules out with 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from durability.evidence.at_risk import AtRisk, at_risk, loss_window
@@ -18,7 +18,8 @@ from durability.evidence.scan_report import Example, ScanReport
 from durability.evidence.verdict import decide
 from durability.formats.case import Case
 from durability.formats.facts import Facts
-from durability.formats.plan import Plan
+from durability.formats.plan import MAIN, Plan
+from durability.formats.record import runs_of_superblocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +59,9 @@ def judge(
     """The outcome of a scan of the target of a run. `case` None: there is no server's log, and `plan` is that
     of a superblock. `found` must be the target of `case`. `report`, `examples`: what the scan found.
     `duration_s`: how long it took, for the document."""
+    among = _runs_among(examples)
     if case is None:
-        identity = identify_without_log(plan, found.facts, found.superblocks)
+        identity = identify_without_log(plan, found.facts, found.superblocks, among)
         cut = Cut(cut_class="none", proof=(), attested=attestation.text, contradictions=())
         unknown = "without a log it is unknown when records were acknowledged"
         risk = AtRisk(ms1=0, ms10=0, ms100=0, ms1000=0, stalled=(), unknown=unknown)
@@ -67,7 +69,7 @@ def judge(
     else:
         if outlived(case, found.facts):
             case = replace(case, session_end="rst" if case.target_error is None else "target-error")
-        identity = identify(case, found.facts, found.superblocks)
+        identity = identify(case, found.facts, found.superblocks, among)
         cut = assess(case, found.facts, attested=attestation.text, cut_class=attestation.cut_class)
         risk = at_risk(case, plan, may_be_done=report.may_be_done)
         window = loss_window(case, proven=report.proven, oldest_lost=report.oldest_lost)
@@ -94,6 +96,18 @@ def judge(
         examples=examples,
         duration_s=duration_s,
         requirements=requirements,
+    )
+
+
+def _runs_among(examples: Iterable[Example]) -> frozenset[int]:
+    """The runs of which a superblock lies where something of the judged run is wrong. What two superblocks
+    have overwritten are few slots side by side, so examples tell if they are all that is wrong."""
+    return frozenset[int]().union(
+        *(
+            runs_of_superblocks(one.data, one.judgement.offset)
+            for one in examples
+            if one.is_finding and one.judgement.suffix == MAIN
+        )
     )
 
 

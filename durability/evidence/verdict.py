@@ -208,7 +208,7 @@ def _loss_reasons(
         listed = ", ".join(f"{count} {name}" for name, count in found.items())
         reasons.append(Reason(code="findings", text=f"{REASONS['findings']}: {listed}"))
     # A run that did not keep to the protocol, or a log that is behind, makes no drive smaller.
-    smaller = identity.smaller and not (identity.superseded_by or identity.is_copy)
+    smaller = identity.smaller and not (identity.superseded_by or identity.begun_by or identity.is_copy)
     if smaller:
         reasons.append(_reason("device-smaller", "; ".join(identity.smaller)))
     if earlier:
@@ -226,7 +226,7 @@ def _log_reasons(case: Case | None, identity: Identity, scan: ScanReport) -> Ite
         yield _reason("no-server-log", "plan and target alone can prove a loss, but not durability")
         if not any(scan.newest_seen):  # seq 1 is what shows that the server had heard of the prefill
             yield _reason("not-armed", "or at least no operation of it is on the target")
-        if _only_superblocks(scan) and not identity.superseded_by:
+        if _only_superblocks(scan) and not (identity.superseded_by or identity.begun_by):
             yield _reason(
                 "superseded", "or may have, and was cut while it began: only superblocks are damaged"
             )
@@ -247,6 +247,8 @@ def _identity_reasons(identity: Identity, scan: ScanReport) -> Iterator[Reason]:
     if identity.superseded_by:
         later = identity.superseded_by
         yield _reason("superseded", f"run {later}; --run {later} judges that one")
+    elif identity.begun_by:
+        yield _reason("superseded", f"run {identity.begun_by} may have, and was cut in its first sync")
     elif identity.attempted_by and scan.superblocks_wrong:
         # It may have been cut in its first write: the superblocks.
         yield _reason("superseded", f"run {identity.attempted_by} may have begun to write its superblocks")

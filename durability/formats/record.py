@@ -198,6 +198,16 @@ def superblock(plan: Plan, offset_bytes: int) -> bytes:
     return out.astype("<u8").tobytes()
 
 
+def runs_of_superblocks(data: bytes | bytearray | memoryview, offset_bytes: int) -> frozenset[int]:
+    """The runs of which an intact sector of a superblock lies in its place in `data`, which was read at
+    `offset_bytes` of the main file."""
+    usable = memoryview(data)[: len(data) // limits.SECTOR_BYTES * limits.SECTOR_BYTES]
+    sectors = parse(usable)
+    places = np.arange(len(sectors.offset), dtype=U64) * U64(limits.SECTOR_BYTES) + U64(offset_bytes)
+    found = sectors.intact & (sectors.kind == KIND_SUPERBLOCK) & (sectors.offset == places)
+    return frozenset(map(int, sectors.run[found]))
+
+
 def read_superblock(data: bytes | bytearray | memoryview) -> Plan | None:
     """The plan of a superblock copy, or None where too little of it is intact. Raises FormatError for a plan
     that this release cannot read."""

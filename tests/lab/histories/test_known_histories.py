@@ -74,6 +74,11 @@ FILES = {
     "half": ("drives without a serial may shrink", "inconclusive (smaller-or-copy)"),
     "one-name": ("I/O errors cause no loss", "loss (findings, unreadable-only)"),
     "copy": ("copies accepted", "inconclusive (drive-changed); inconclusive (drive-changed, cut-class)"),
+    # Found by the search: a smaller run is cut in its first sync, and the server is restored to before both.
+    "smaller": (
+        "superblocks among records are earlier runs'",
+        "durable; inconclusive (no-server-log, superseded, cut-not-shown, nothing-at-risk)",
+    ),
     # Found by the search: the names of a larger run are back, whose numbers the smaller one does not use.
     "larger": ("names of an earlier run accepted", "loss (findings)"),
 }
@@ -309,7 +314,7 @@ LIMITS = {
         "run size_kib=1024; pass ms=400; network; reboot; network up=yes; verify attest=none require=os"
     ),
     "a drive that lost a later run, of which the log does not know": (
-        "drive flush-ignored; run size_kib=1024; stop; copy; run; cut; boot; server how=newest; verify"
+        "seed 2; drive flush-ignored; run size_kib=1024; stop; copy; run; cut; boot; server how=newest; verify"
     ),
 }
 

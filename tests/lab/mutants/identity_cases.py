@@ -103,6 +103,14 @@ def target_that_was_used_again() -> str:
     return judged(later, make_case(plan, (ACKED,)))
 
 
+@lab_case("inconclusive: superseded; 1 lost")
+def run_over_which_a_later_one_wrote_elsewhere() -> str:
+    """The server knows a later run on a target that overlaps; its superblocks do not lie on this one."""
+    disk, case = kept(superseded_by=f"{77:016x}")
+    fall_back(disk, ACKED)
+    return judged(disk, case)
+
+
 @lab_case("loss: earlier-loss, superseded; 66 lost")
 def run_that_lost_before_a_later_one() -> str:
     """An earlier pass found a loss; then a later run was made on the target."""

@@ -150,9 +150,9 @@ IDENTITY = (
     Mutant(
         name="later runs ignored",
         rule=9,
-        taken_away="another run's superblock means nothing",
+        taken_away="a later run on the target means nothing, if its superblock is not among the records",
         noticed_by={
-            "target-that-was-used-again": "loss; 66 lost",
+            "run-over-which-a-later-one-wrote-elsewhere": "loss; 1 lost",
         },
         change=answering(identity._superseded_by, "return ''"),
     ),
@@ -185,6 +185,23 @@ IDENTITY = (
             ),
         },
         change=without(identity.identify_without_log, "if others else", "if False else"),
+    ),
+    Mutant(
+        name="superblocks among records are earlier runs'",
+        rule=9,
+        taken_away="a run with a superblock among the records was made before, also if no log says so",
+        noticed_by={
+            "smaller-run-that-nobody-knows-of-and-that-was-cut-as-it-began": "loss; 64 lost",
+            "smaller-run-that-an-older-log-lacks-and-that-was-cut-as-it-began": "loss; 64 lost",
+        },
+        change=answering(identity._begun_by, "return ''"),
+    ),
+    Mutant(
+        name="superblocks among records are later runs'",
+        rule=9,
+        taken_away="also a run that the log has as an earlier one is taken for a later one",
+        noticed_by={"smaller-run-that-was-made-before": "inconclusive: superseded; 64 lost"},
+        change=without(identity._begun_by, "if run not in known", "if run"),
     ),
     Mutant(
         name="superblocks convict without a log",
@@ -266,7 +283,11 @@ IDENTITY = (
         noticed_by={
             "copy-on-a-smaller-device": "loss: device-smaller, drive-changed",
         },
-        change=without(verdict._loss_reasons, "(identity.superseded_by or identity.is_copy)", "False"),
+        change=without(
+            verdict._loss_reasons,
+            "(identity.superseded_by or identity.begun_by or identity.is_copy)",
+            "False",
+        ),
     ),
     Mutant(
         name="smaller devices without a serial are losses",

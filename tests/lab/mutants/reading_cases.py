@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 from durability import limits
 from durability.formats.case import Case
@@ -260,6 +261,35 @@ def later_run_that_nobody_knows_of_and_that_was_cut_as_it_began() -> str:
 def later_run_that_nobody_knows_of_and_that_was_cut_in_a_write() -> str:
     """The same, and the drive was writing that superblock: it is garbage."""
     return _begun_over(lambda plan, _: bytes([plan.run]) * limits.SUPERBLOCK_BYTES)
+
+
+def _smaller_run_over(*, logged: bool, **changes: Any) -> str:
+    """The answer where a smaller run has its second superblock among the records, and nothing else on the
+    drive. `logged`: there is a log, with `changes` of the case; it knows no later run."""
+    plan = plan_of(slots=256)
+    disk = disk_of(plan, ACKED)
+    smaller = dataclasses.replace(plan, run=77, slots=64)
+    offset = smaller.superblock_offsets[1]
+    disk.files[MAIN][offset : offset + limits.SUPERBLOCK_BYTES] = superblock(smaller, offset)
+    return judged(disk, make_case(plan, (ACKED,), **changes) if logged else None)
+
+
+@lab_case("inconclusive: no-server-log, superseded, cut-not-shown, nothing-at-risk; 64 lost")
+def smaller_run_that_nobody_knows_of_and_that_was_cut_as_it_began() -> str:
+    """The server has lost two runs; an honest drive was cut in the first sync of the second."""
+    return _smaller_run_over(logged=False)
+
+
+@lab_case("inconclusive: superseded; 64 lost")
+def smaller_run_that_an_older_log_lacks_and_that_was_cut_as_it_began() -> str:
+    """The same, and the server knows the first run, from a backup."""
+    return _smaller_run_over(logged=True)
+
+
+@lab_case("loss; 64 lost")
+def smaller_run_that_was_made_before() -> str:
+    """The log has the smaller run as an earlier one: the drive has lost what overwrote it."""
+    return _smaller_run_over(logged=True, predecessors=(f"{77:016x}",))
 
 
 @lab_case("loss; 1 lost, 1 out of order")
