@@ -314,7 +314,8 @@ LIMITS = {
         "run size_kib=1024; pass ms=400; network; reboot; network up=yes; verify attest=none require=os"
     ),
     "a drive that lost a later run, of which the log does not know": (
-        "seed 2; drive flush-ignored; run size_kib=1024; stop; copy; run; cut; boot; server how=newest; verify"
+        "seed 2; drive flush-ignored; run size_kib=1024; stop; copy; run;"
+        " cut; boot; server how=newest; verify"
     ),
 }
 
