@@ -106,7 +106,8 @@ def test_it_is_started_by_its_path(archive: Path, cache: Path, tmp_path: Path) -
         ).stdout
         for words in (("--version",), ("agent", "install", "--print"))
     ]
-    assert said[0].startswith("durability ") and re.search(rf"\nExecStart=(\S+ )?{archive} agent", said[1])
+    assert said[0].startswith("durability ")
+    assert re.search(rf"\nExecStart=(\S+ )?{re.escape(str(archive))} agent", said[1]), said[1]
 
 
 def test_it_has_what_the_command_needs(archive: Path, cache: Path) -> None:
@@ -170,7 +171,8 @@ def test_the_agent_starts_from_the_file_at_each_boot(archive: Path, cache: Path,
     credential_of_nobody(tmp_path / "credential.json")
     own = {"DURABILITY_CREDENTIAL": str(tmp_path / "credential.json")}
     printed = _started(archive, cache, "agent", "install", "--print", **own)
-    lines = rf"\nEnvironment=XDG_CACHE_HOME={cache}\nExecStart=(\S+ )?{archive} agent"
+    own_cache, one_file = re.escape(str(cache)), re.escape(str(archive))
+    lines = rf"\nEnvironment=XDG_CACHE_HOME={own_cache}\nExecStart=(\S+ )?{one_file} agent"
     assert re.search(lines, printed.stdout), printed.stderr
 
 
