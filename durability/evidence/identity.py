@@ -41,8 +41,8 @@ class Identity:
     `by` None: it is not, and findings mean nothing; `reasons` says why, for the message that ends in exit 5.
     `superseded_by`: another run was made on it since, or may have been; "" if not. `attempted_by`: a run was
     registered on it since and never armed, and both superblocks are those of this run; "" if not.
-    `begun_by`: a run that no log shows to be older has a superblock where something of this one is wrong, and
-    none where this one's are: it may have been cut in its first sync; "" if none has.
+    `begun_by`: of a run that no log shows to be older, superblocks lie where something of this one is wrong,
+    and nothing is wrong elsewhere: it may have been cut in its first sync; "" for none.
     `drive_changed`: the superblock is the run's, but it lies on other drives than those that were cut, as
     after a copy.
     `smaller`: a sentence for each drive, and for the device under test, that has fewer bytes than at arming.
@@ -79,7 +79,8 @@ def identify(
 ) -> Identity:
     """Compare the target with the run of `case`. `now`: the facts of the target as found, None if it cannot
     be reached at all. `superblocks`: what the copies hold that could be read, None for a copy that holds no
-    plan. `among`: runs of which a superblock lies where a scan found something wrong."""
+    plan. `among`: runs of which superblocks lie where a scan found something wrong, if
+    that is all that it found."""
     if case.armed is not None and now is not None:
         now = told_apart(case.armed, now)
     found = {f"{plan.run:016x}" for plan in superblocks if plan is not None}

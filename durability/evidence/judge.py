@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from durability import limits
 from durability.evidence.at_risk import AtRisk, at_risk, loss_window
 from durability.evidence.cut import Cut, CutClass, assess, at_least, outlived
 from durability.evidence.identity import identify, identify_without_log
+from durability.evidence.judgement import Judgement
 from durability.evidence.outcome import Outcome, Requirements
 from durability.evidence.scan_report import Example, ScanReport
 from durability.evidence.verdict import decide
 from durability.formats.case import Case
 from durability.formats.facts import Facts
 from durability.formats.plan import MAIN, Plan
-from durability.formats.record import runs_of_superblocks
+from durability.formats.record import superblocks_within
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,7 @@ def judge(
     """The outcome of a scan of the target of a run. `case` None: there is no server's log, and `plan` is that
     of a superblock. `found` must be the target of `case`. `report`, `examples`: what the scan found.
     `duration_s`: how long it took, for the document."""
-    among = _runs_among(examples)
+    among = _runs_among(plan, report, examples)
     if case is None:
         identity = identify_without_log(plan, found.facts, found.superblocks, among)
         cut = Cut(cut_class="none", proof=(), attested=attestation.text, contradictions=())
@@ -99,15 +101,25 @@ def judge(
     )
 
 
-def _runs_among(examples: Iterable[Example]) -> frozenset[int]:
-    """The runs of which a superblock lies where something of the judged run is wrong. What two superblocks
-    have overwritten are few slots side by side, so examples tell if they are all that is wrong."""
-    return frozenset[int]().union(
-        *(
-            runs_of_superblocks(one.data, one.judgement.offset)
-            for one in examples
-            if one.is_finding and one.judgement.suffix == MAIN
-        )
+def _runs_among(plan: Plan, report: ScanReport, examples: Iterable[Example]) -> frozenset[int]:
+    """The other runs of which superblocks lie where something is wrong, if nothing is wrong elsewhere: a run
+    overwrites nothing before it has synced them. They cover so few slots that all of these are examples."""
+    wrong = [one for one in examples if one.is_finding]
+    if len(wrong) != sum(report.findings.values()):
+        return frozenset()
+    in_main = [one for one in wrong if one.judgement.suffix == MAIN]
+    found = {each for one in in_main for each in superblocks_within(one.data, one.judgement.offset)}
+    others = {(run, offset) for run, offset in found if run != plan.run}
+    if len(in_main) < len(wrong) or not all(_lies_in_any(one.judgement, others) for one in wrong):
+        return frozenset()
+    return frozenset(run for run, _ in others)
+
+
+def _lies_in_any(judgement: Judgement, superblocks: Iterable[tuple[int, int]]) -> bool:
+    """Whether a slot overlaps one of these superblocks, each a run and an offset."""
+    end = judgement.offset + judgement.record_bytes
+    return any(
+        offset < end and judgement.offset < offset + limits.SUPERBLOCK_BYTES for _, offset in superblocks
     )
 
 

@@ -198,14 +198,15 @@ def superblock(plan: Plan, offset_bytes: int) -> bytes:
     return out.astype("<u8").tobytes()
 
 
-def runs_of_superblocks(data: bytes | bytearray | memoryview, offset_bytes: int) -> frozenset[int]:
-    """The runs of which an intact sector of a superblock lies in its place in `data`, which was read at
-    `offset_bytes` of the main file."""
+def superblocks_within(data: bytes | bytearray | memoryview, offset_bytes: int) -> frozenset[tuple[int, int]]:
+    """Run and offset of each superblock of which an intact sector lies in its place in `data`, which was read
+    at `offset_bytes` of the main file."""
     usable = memoryview(data)[: len(data) // limits.SECTOR_BYTES * limits.SECTOR_BYTES]
     sectors = parse(usable)
     places = np.arange(len(sectors.offset), dtype=U64) * U64(limits.SECTOR_BYTES) + U64(offset_bytes)
     found = sectors.intact & (sectors.kind == KIND_SUPERBLOCK) & (sectors.offset == places)
-    return frozenset(map(int, sectors.run[found]))
+    starts = places - sectors.index * U64(limits.SECTOR_BYTES)
+    return frozenset(zip(map(int, sectors.run[found]), map(int, starts[found]), strict=True))
 
 
 def read_superblock(data: bytes | bytearray | memoryview) -> Plan | None:

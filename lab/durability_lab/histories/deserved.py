@@ -40,7 +40,7 @@ _EXPLAINED = frozenset(
 )
 # Reasons why findings of this pass need not be losses of the drive.
 _EXCUSES = frozenset(
-    {"superseded", "tainted", "log-behind", "not-armed"}
+    {"superseded", "tainted", "log-behind", "not-armed", "scan-unfinished"}
     | {"copied", "drive-changed", "drive-missing", "emptied-at-boot"}
 )
 
@@ -184,11 +184,13 @@ class _Damage:
 
 
 def _of_a_later_run(truth: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[int, _Damage]) -> str:
-    """Whether the drive lost a later run that the log does not know: what is left of its superblocks and
-    data looks like a loss of the earlier run, which it wrote over."""
+    """Whether the drive lost a later run that the log does not know, or of which it knows nothing but that
+    one: what is left of its superblocks and data looks like a loss of the earlier run, which it wrote
+    over."""
     order = list(truth.plans)
     later = order[order.index(run) + 1 :] if run in order else []
-    lost = any(damage[one].any and (answer.exported or one not in truth.known) for one in later)
+    behind = answer.exported or answer.case is None
+    lost = any(damage[one].any and (behind or one not in truth.known) for one in later)
     return "a drive that lost a later run, of which the log does not know" if lost else ""
 
 
@@ -275,15 +277,16 @@ def _untrue_figures(
     elsewhere = one.system or run in answer.smaller or truth.smaller(run)  # more is lost than its promises
     durable = grade.word == "durable" and not _limit(truth, answer, run, document["cut"]["class"])
     met = [cut for cut in truth.cuts if run in cut.promised_ns]
+    copied = run in truth.assumed.copied_alive
     figures = FigureTruth(
         plan=plan,
         promised=truth.promised(run),
         reference=reference if reference is None or not reference.read_nothing else None,
         broken=None if explained or elsewhere or answer.recovered else one.slots,
         cuts=_cuts(truth),
-        cuts_ns=[cut.at_ns for cut in met if cut.is_of("os")] if durable else (),
+        cuts_ns=[cut.at_ns for cut in met if cut.is_of("os")] if durable and not copied else (),
         sound_ns=met[0].at_ns if met and run in truth.sound else None,
-        ended_ns=() if _assumed(truth, run) else _ends_ns(met, run),
+        ended_ns=() if copied or _assumed(truth, run) else _ends_ns(met, run),
     )
     return "; ".join(untrue(document, figures))
 
@@ -301,9 +304,23 @@ def _due(
         return ""
     if run in answer.smaller or truth.smaller(run):  # one without a serial may be another drive with a copy
         return ""
+    if _may_be_older(truth, answer, run):
+        return ""
     if not damage[run].any:
         return "" if not truth.load_known and _says_only_no_load(answer) else "durable"
     return "loss" if not damage[run].system and _damaged(truth, answer, run) else ""
+
+
+def _may_be_older(truth: KnownTruth, answer: VerifyAnswer, run: int) -> bool:
+    """Whether a superblock of an older run is left where the log does not have that one as older: nothing
+    shows then that it is not the later one."""
+    document, case = answer.document, answer.case
+    if document is None or "superseded" not in {reason["code"] for reason in document["reasons"]}:
+        return False
+    order = list(truth.plans)
+    logged = set() if case is None else set(map(parse_run, case.predecessors))
+    copied = any(step.kind == "replace" and step["holds"] == "copy" for step in truth.history.steps)
+    return copied or not logged.issuperset(order[: order.index(run)])
 
 
 def _untrue_beside(truth: KnownTruth, answer: VerifyAnswer, earlier: _Earlier) -> str:
@@ -330,7 +347,8 @@ def _untrue_beside(truth: KnownTruth, answer: VerifyAnswer, earlier: _Earlier) -
 
 def _cuts(truth: KnownTruth) -> int:
     """How many cuts a series may count at most."""
-    return len(truth.cuts) + truth.like_cuts
+    assumed = truth.assumed
+    return len(truth.cuts) + truth.like_cuts + len(assumed.restarted & assumed.stopped)
 
 
 def _unmet(truth: KnownTruth, answer: VerifyAnswer) -> str:
@@ -498,7 +516,7 @@ def _limit(truth: KnownTruth, answer: VerifyAnswer, run: int, cut_class: str) ->
     limits = {
         "stopped writing in a dead network": cut and run in assumed.ended_unheard,
         "a machine restarted in order in a dead network": (
-            run in assumed.restarted & assumed.ended_unheard and (cut_class == "os" or false)
+            run in assumed.restarted & assumed.stopped and (cut_class == "os" or false)
         ),
         "a drive without a link looks dead": cut and run in assumed.failed_with_power,
         "a client frozen shortly before the cut, or the server's end": cut and run in assumed.frozen_shortly,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from durability.formats.documents import to_json
+from durability_lab.histories.assumed_runs import AssumedRuns
 from durability_lab.histories.steps import Step
 from durability_lab.histories.stored_verdicts import StoredVerdict
 
@@ -17,21 +18,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Copy:
-    """The store as it was once: its files, and what it had then of `known` and `stored`. `unseen`: runs whose
-    client was frozen by then, and not for long enough that the server saw it."""
+    """The store as it was once: its files, and what it had then of `known` and `stored`. `assumed`: of a
+    server that ended then."""
 
     path: Path
     known: frozenset[int]
     stored: Mapping[int, Sequence[StoredVerdict]]
-    unseen: frozenset[int]
+    assumed: AssumedRuns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """What the server had of a run once, as a file. `unseen`: as of a copy."""
+    """What the server had of a run once, as a file. `assumed`: as of a copy."""
 
     path: Path
-    unseen: frozenset[int]
+    assumed: AssumedRuns
 
 
 class StoreCopies:
@@ -48,18 +49,18 @@ class StoreCopies:
         self._copies: list[_Copy] = []
         self._exports: list[Export] = []
 
-    def add_copy(self, unseen: frozenset[int] = frozenset()) -> Path:
+    def add_copy(self, assumed: AssumedRuns) -> Path:
         """Where a copy of the store as it is now is to be put: a directory to make."""
         path = self._directory / f"copy-{len(self._copies)}"
         stored = {run: tuple(given) for run, given in self.stored.items()}
-        self._copies.append(_Copy(path=path, known=frozenset(self.known), stored=stored, unseen=unseen))
+        self._copies.append(_Copy(path=path, known=frozenset(self.known), stored=stored, assumed=assumed))
         return path
 
-    def add_export(self, case: Any, unseen: frozenset[int] = frozenset()) -> None:
+    def add_export(self, case: Any, assumed: AssumedRuns) -> None:
         """Keep a case, as a document."""
         path = self._directory / f"export-{len(self._exports)}.json"
         path.write_text(to_json(case))
-        self._exports.append(Export(path=path, unseen=unseen))
+        self._exports.append(Export(path=path, assumed=assumed))
 
     def restore(self, step: Step) -> _Copy | None:
         """The copy on which a `server` step starts it; from here on it knows what it knew then. None: the

@@ -349,10 +349,10 @@ class KernelWorld:
             await self._start_server()
 
     async def _copy(self, step: Step) -> None:
-        self.server.copy(self.store.add_copy())
+        self.server.copy(self.store.add_copy(self.truth.assumed))
         case = await self._case_value(list(self.truth.plans)[-1]) if self.truth.plans else None
         if case is not None:
-            self.store.add_export(case)
+            self.store.add_export(case, self.truth.assumed)
 
     async def _case_value(self, run: int) -> Any:
         with suppress(DurabilityError, OSError):

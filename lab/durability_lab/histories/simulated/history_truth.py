@@ -149,8 +149,14 @@ class HistoryTruth:
         return self._names.get(run, self._names_now) != self._names_now
 
     def left_behind(self, run: int) -> bool:
-        """Whether the target was moved without the files in which the run has its records."""
-        return run in self._left_behind
+        """Whether the target was moved without the files in which the run has its records. If some are beside
+        it, the move did not happen, or the drive has undone it."""
+        if run not in self._left_behind:
+            return False
+        try:
+            return not self._machine.storage.suffixes()
+        except OSError:
+            return True
 
     @property
     def _names_now(self) -> tuple[Path, str]:

@@ -99,10 +99,21 @@ class UnheardClients:
         frozen_ns = self._loop.now_ns - self._frozen_ns.get(run, 0)
         return frozenset({run} if self._machine.client_alive and frozen_ns <= _UNSHOWN_NS else ())
 
-    def note_older_log(self, unseen: frozenset[int]) -> None:
-        """Verdicts come from a log of a time at which these runs were frozen shortly: it is as if the server
-        had ended then. An export counts for all verdicts from then on, so some are not graded strictly."""
-        self.assumed.frozen_shortly.update(unseen)
+    @property
+    def as_of_now(self) -> AssumedRuns:
+        """What is assumed of a server that ends now."""
+        return AssumedRuns(
+            ended_unheard={*self.assumed.ended_unheard},
+            frozen_shortly=self.assumed.frozen_shortly | self.frozen_shortly,
+            copied_alive={self._machine.client_run} if self._machine.client_alive else set(),
+        )
+
+    def note_older_log(self, then: AssumedRuns) -> None:
+        """Verdicts come from a log of the time at which this was assumed: it is as if the server had ended
+        then. An export counts for all verdicts from then on, so some are not graded strictly."""
+        self.assumed.ended_unheard.update(then.ended_unheard)
+        self.assumed.frozen_shortly.update(then.frozen_shortly)
+        self.assumed.copied_alive.update(then.copied_alive)
 
     def note_restart(self) -> bool:
         """The machine was shut down in order. Whether a series may count that as a cut."""

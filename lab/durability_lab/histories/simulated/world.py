@@ -61,6 +61,7 @@ class World:
         self.truth = HistoryTruth(
             history, self._machine, self._server, self.store, loop, assumed=self._unheard.assumed
         )
+        self._moves = 0  # of the target
         self._interrupted = False  # the `verify` that goes on has lost something
         self._draw = Random(f"{history.seed} bits")
         self._flipped = b""  # what a sector begins with of which it has read a wrong bit
@@ -247,7 +248,8 @@ class World:
     async def _do_move(self, step: Step) -> None:
         storage = self._machine.storage
         if self._history.target == "file" and not self._machine.client_alive:
-            storage.path = storage.path.with_name("renamed")
+            self._moves += 1
+            storage.path = storage.path.with_name(f"renamed-{self._moves}")
             if step["alone"] == "yes" and self._machine.reachable and storage.mounted:
                 self.truth.note_left_behind()
                 with suppress(OSError):  # of a drive that fails, or does not answer
@@ -290,7 +292,7 @@ class World:
             await asyncio.sleep(_LOOK_S)
         if copy := self.store.restore(step):
             server.restore(copy.path)
-            self._unheard.note_older_log(copy.unseen)
+            self._unheard.note_older_log(copy.assumed)
         if how in ("restarted", "moved"):
             await asyncio.sleep(_BOOT_S)
             server.machine_changes(moved=how == "moved")
@@ -306,12 +308,12 @@ class World:
             self._unheard.note_change()
 
     async def _do_copy(self, step: Step) -> None:
-        unseen = self._unheard.frozen_shortly
-        self._server.copy(self.store.add_copy(unseen))
+        assumed = self._unheard.as_of_now
+        self._server.copy(self.store.add_copy(assumed))
         newest = self._machine.newest_run
         case = await self._server.case_value(newest) if newest else None
         if case is not None:
-            self.store.add_export(case, unseen)
+            self.store.add_export(case, assumed)
 
     # The operator.
 
@@ -337,7 +339,7 @@ class World:
             json=True,
         )
         if export is not None:
-            self._unheard.note_older_log(export.unseen)
+            self._unheard.note_older_log(export.assumed)
         smaller = frozenset(one for one in runs if self.truth.smaller(one))
 
         async def answered(output: VerifyOutput) -> VerifyAnswer:
