@@ -15,6 +15,7 @@ from durability.evidence.at_risk import AtRisk, at_risk, loss_window
 from durability.evidence.cut import Cut, CutClass, assess, at_least, outlived
 from durability.evidence.identity import identify, identify_without_log
 from durability.evidence.judgement import Judgement
+from durability.evidence.observation import SUPERBLOCK_WRITER
 from durability.evidence.outcome import Outcome, Requirements
 from durability.evidence.scan_report import Example, ScanReport
 from durability.evidence.verdict import decide
@@ -110,13 +111,16 @@ def _runs_among(plan: Plan, report: ScanReport, examples: Iterable[Example]) -> 
     in_main = [one for one in wrong if one.judgement.suffix == MAIN]
     found = {each for one in in_main for each in superblocks_within(one.data, one.judgement.offset)}
     others = {(run, offset) for run, offset in found if run != plan.run}
-    if len(in_main) < len(wrong) or not all(_lies_in_any(one.judgement, others) for one in wrong):
+    if len(in_main) < len(wrong) or not all(_may_be_under(one.judgement, others) for one in wrong):
         return frozenset()
     return frozenset(run for run, _ in others)
 
 
-def _lies_in_any(judgement: Judgement, superblocks: Iterable[tuple[int, int]]) -> bool:
-    """Whether a slot overlaps one of these superblocks, each a run and an offset."""
+def _may_be_under(judgement: Judgement, superblocks: Iterable[tuple[int, int]]) -> bool:
+    """Whether a slot overlaps one of these superblocks, each a run and an offset; or is a superblock itself,
+    over which the other run writes, too, perhaps as it was cut."""
+    if judgement.writer == SUPERBLOCK_WRITER:
+        return True
     end = judgement.offset + judgement.record_bytes
     return any(
         offset < end and judgement.offset < offset + limits.SUPERBLOCK_BYTES for _, offset in superblocks

@@ -306,6 +306,100 @@ RIGHT = {
         "verify beside=yes; replace",
         "loss (findings, unreadable-only); durable (loss-withdrawn); none (RefusedError)",
     ),
+    # A reader's: the superblock of the older run is left, and the log of this target does not have that run.
+    **{
+        f"an older run that the log does not have as older, {line}": (
+            f"drive partial-rollback:interval_ms=300; {line};"
+            " run size_kib=1024; pass ms=100; pass ms=100; cut",
+            answer,
+        )
+        for line, answer in (
+            ("run; stop; pass ms=400; renumber", "inconclusive (superseded)"),
+            ("seed 7; target file; run; stop; pass ms=400; move", "inconclusive (superseded)"),
+            ("run; stop; replace holds=copy", "loss (findings)"),
+        )
+    },
+    "a later run that was lost, over one that the log lacks": (
+        "seed 9; drive flush-ignored; run; stop; copy; run size_kib=1024; stop; server how=newest; run",
+        "loss (findings)",
+    ),
+    "a log of a moment at which the client had stopped unheard": (
+        "run; network; error; pass ms=1500; copy; network up=yes; pass ms=400; cut; server how=newest",
+        "durable",
+    ),
+    "a log of a moment at which the server had ended beside a frozen client": (
+        "run size_kib=1024; freeze; pass ms=1500; server; pass ms=4000; copy; thaw; server how=start;"
+        " pass ms=100; pass ms=100; pass; stop; pass ms=4000; cut; server how=newest",
+        "durable",
+    ),
+    # The figures are those of the moment of the copy.
+    "the loss window of a log of a silence": (
+        "drive early-ack:delay_ms=3000; run; network; pass ms=1500; copy; network up=yes; pass; cut;"
+        " server how=newest",
+        "loss (findings)",
+    ),
+    "records at risk by a log of a silence": (
+        "run size_kib=1024; pass ms=400; network; freeze; pass ms=4000; copy; network up=yes; thaw;"
+        " pass ms=100; pass ms=100; pass; stop; cut; boot; server how=newest; verify",
+        "durable; durable",
+    ),
+    **{
+        f"a clean restart beside a frozen client, {line}": (
+            f"run; freeze; pass ms=1500; {line} require=os attest=none",
+            f"durable; inconclusive ({reasons})",
+        )
+        for line, reasons in (
+            ("server; reboot; server how=start; verify", "cut-class"),
+            ("server how=moved; reboot; verify", "cut-class"),
+            ("copy; reboot; server how=newest; verify", "cut-class"),
+            ("copy; reboot; verify log=export", "session-closed, cut-class"),
+        )
+    },
+    "a clean restart, and a log of a moment at which the client had failed unheard": (
+        "run; network; error; pass ms=1500; copy; network up=yes; pass ms=400; reboot;"
+        " server how=newest; verify require=os attest=none",
+        "durable; inconclusive (cut-class)",
+    ),
+    **{
+        f"an older log of an end that another store heard, {line}": (
+            "run; network; error; pass ms=1500; copy; network up=yes; pass ms=400; server how=newest;"
+            f" pass ms=400; {line}",
+            answer,
+        )
+        for line, answer in (
+            ("pass ms=1; cut", "durable"),
+            ("reboot; verify require=os attest=none", "durable; inconclusive (cut-class)"),
+        )
+    },
+    # The server knows the later run by another path, and its superblocks are gone.
+    "an older run of a target that was moved around a lost one": (
+        "target file; drive early-ack:delay_ms=3000; run; cut what=guest; pass ms=4000; boot; move;"
+        " unmount; run; cut; boot; move; verify require=os",
+        "durable; durable",
+    ),
+    "a loss of an older run of a target that was moved around a lost one": (
+        "seed 7; target file; drive partial-rollback:interval_ms=300; run; stop; pass ms=400; move; run;"
+        " pass ms=100; cut; boot; move; verify",
+        "loss (findings); loss (findings, earlier-loss)",
+    ),
+    "a target that is moved twice": (
+        "target file; run; stop; move; run workload=append; cut; boot; move alone=yes",
+        "inconclusive (copied)",
+    ),
+    "a move alone that fails": (
+        "target file; run workload=append; cut; boot; error; move alone=yes",
+        "durable",
+    ),
+    "a move alone that the drive undoes": (
+        "target file; drive early-ack:delay_ms=100; run workload=append; cut what=guest; boot;"
+        " move alone=yes; cut; boot; verify require=os",
+        "durable; durable",
+    ),
+    "findings that are set aside beside an earlier loss": (
+        "seed 2; target file; drive early-ack:delay_ms=100; run workload=unlink; pass ms=400; cut; boot;"
+        " verify; verify cut_after=7",
+        "loss (findings); loss (earlier-loss, scan-unfinished); loss (findings, earlier-loss)",
+    ),
 }
 
 # Found by a reader: a history for each limit that is documented.

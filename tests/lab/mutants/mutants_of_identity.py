@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from durability.evidence import cut, drive_identity, identity, strength, verdict
+from durability.evidence import cut, drive_identity, identity, judge, strength, verdict
 from durability.formats import drive_serials
 from durability_server.store import target_keys
 from durability_server.store.store import Store
@@ -195,6 +195,17 @@ IDENTITY = (
             "smaller-run-that-an-older-log-lacks-and-that-was-cut-as-it-began": "loss; 64 lost",
         },
         change=answering(identity._begun_by, "return ''"),
+    ),
+    Mutant(
+        name="superblocks among records explain everything",
+        rule=9,
+        taken_away="also what is wrong elsewhere is excused by another run's superblock among the records",
+        noticed_by={
+            "smaller-run-that-an-older-log-lacks-and-a-drive-that-lost-more": (
+                "inconclusive: superseded; 64 lost, 1 corrupt"
+            ),
+        },
+        change=answering(judge._may_be_under, "return True"),
     ),
     Mutant(
         name="superblocks among records are later runs'",

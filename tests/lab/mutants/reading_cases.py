@@ -263,14 +263,19 @@ def later_run_that_nobody_knows_of_and_that_was_cut_in_a_write() -> str:
     return _begun_over(lambda plan, _: bytes([plan.run]) * limits.SUPERBLOCK_BYTES)
 
 
-def _smaller_run_over(*, logged: bool, **changes: Any) -> str:
+def _smaller_run_over(*, logged: bool, torn: bool = False, lost: int = 0, **changes: Any) -> str:
     """The answer where a smaller run has its second superblock among the records, and nothing else on the
-    drive. `logged`: there is a log, with `changes` of the case; it knows no later run."""
+    drive. `logged`: there is a log, with `changes` of the case; it knows no later run. `torn`: the drive was
+    writing the first one, which is garbage; `lost`: the slots elsewhere whose newest record it lost."""
     plan = plan_of(slots=256)
     disk = disk_of(plan, ACKED)
     smaller = dataclasses.replace(plan, run=77, slots=64)
     offset = smaller.superblock_offsets[1]
     disk.files[MAIN][offset : offset + limits.SUPERBLOCK_BYTES] = superblock(smaller, offset)
+    if torn:
+        disk.files[MAIN][:SECTOR] = bytes([smaller.run]) * SECTOR
+    for slot in range(plan.slots - lost, plan.slots):
+        disk.put(0, slot, bytes(plan.record_bytes))
     return judged(disk, make_case(plan, (ACKED,), **changes) if logged else None)
 
 
@@ -284,6 +289,18 @@ def smaller_run_that_nobody_knows_of_and_that_was_cut_as_it_began() -> str:
 def smaller_run_that_an_older_log_lacks_and_that_was_cut_as_it_began() -> str:
     """The same, and the server knows the first run, from a backup."""
     return _smaller_run_over(logged=True)
+
+
+@lab_case("inconclusive: superseded; 64 lost, 1 corrupt")
+def smaller_run_that_an_older_log_lacks_and_that_was_cut_in_a_write() -> str:
+    """The same, and the drive was writing the other superblock."""
+    return _smaller_run_over(logged=True, torn=True)
+
+
+@lab_case("loss; 64 lost, 1 corrupt")
+def smaller_run_that_an_older_log_lacks_and_a_drive_that_lost_more() -> str:
+    """A record elsewhere is lost, too; no run that was cut in its first sync has overwritten that."""
+    return _smaller_run_over(logged=True, lost=1)
 
 
 @lab_case("loss; 64 lost")

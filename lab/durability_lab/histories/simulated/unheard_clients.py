@@ -32,6 +32,7 @@ class UnheardClients:
         self._network = loop.network
         self._loop = loop
         self._failed: set[int] = set()  # runs with an I/O error
+        self._ended_before: set[int] = set()  # runs of whose end this store will not hear
         self._frozen_ns: dict[int, int] = {}  # by run, since when its client is frozen
         self._dark_since_ns = 0  # when the network died last
         self._heard_since_ns: int | None = None  # since when the server has heard of the client as it is now
@@ -111,6 +112,7 @@ class UnheardClients:
     def note_older_log(self, then: AssumedRuns) -> None:
         """Verdicts come from a log of the time at which this was assumed: it is as if the server had ended
         then. An export counts for all verdicts from then on, so some are not graded strictly."""
+        self._ended_before |= then.ended_unheard
         self.assumed.ended_unheard.update(then.ended_unheard)
         self.assumed.frozen_shortly.update(then.frozen_shortly)
         self.assumed.copied_alive.update(then.copied_alive)
@@ -148,7 +150,7 @@ class UnheardClients:
         """How long it takes until the server has heard how the client is, or why it ended by itself."""
         if self._machine.client_alive:
             return _REPORT_NS if self._machine.client_goes_on else _UNSHOWN_NS
-        failed = self._machine.client_run in self._failed
+        failed = self._machine.client_run in self._failed - self._ended_before
         return _REPORT_NS if failed and self._machine.client_closed else math.inf
 
     def _forget(self) -> None:
@@ -157,3 +159,4 @@ class UnheardClients:
         self.assumed.ended_unheard.discard(self._machine.client_run)
         if self._machine.client_goes_on:
             self.assumed.frozen_shortly.discard(self._machine.client_run)
+            self.assumed.copied_alive.discard(self._machine.client_run)
