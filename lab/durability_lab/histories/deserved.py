@@ -34,7 +34,6 @@ from durability_lab.truth.comparison import Claims
 from durability_lab.truth.reference_judge import SUPERBLOCK, Label, Place, ReferenceJudge
 
 _ANOTHER = "another drive that cannot be told from that of the run"
-_RENAMED = "a target that was renamed after a run that the drive lost"
 # Reasons that say that findings, or the lack of them, are not to be had in full.
 _EXPLAINED = frozenset(
     {"log-behind", "superseded", "not-armed", "no-server-log", "tainted", "nothing-checked"}
@@ -127,14 +126,10 @@ def _grade(
         limit = mistaken or (_of_a_later_run(truth, answer, run, damage) if wrong else "")
         return Grade(word=word, reasons=reasons, wrong="" if limit else wrong, limit=limit)
     newer = _newer(truth, run)
-    renamed = ""
     if newer and not answer.older and not (word == "inconclusive" and _unknown(truth, answer, newer)):
-        if word == "durable" and damage[newer].any and truth.renamed(newer):
-            renamed = _RENAMED
-        else:
-            wrong = "an older run was judged, although the drive is known for a newer armed one"
+        wrong = "an older run was judged, although the drive is known for a newer armed one"
     if word == "durable":
-        limit = mistaken or renamed
+        limit = mistaken
         if elsewhere and not mistaken:
             wrong = "durable, on a drive that the run was never on"
         elif lacking := _lacking(truth, answer, run):
@@ -196,9 +191,7 @@ def _of_a_later_run(truth: KnownTruth, answer: VerifyAnswer, run: int, damage: M
     later = order[order.index(run) + 1 :] if run in order else []
     behind = answer.exported or answer.case is None
     lost = any(damage[one].any and (behind or one not in truth.known) for one in later)
-    if lost:
-        return "a drive that lost a later run, of which the log does not know"
-    return _RENAMED if any(damage[one].any and truth.renamed(one) for one in later) else ""
+    return "a drive that lost a later run, of which the log does not know" if lost else ""
 
 
 def _newer(truth: KnownTruth, run: int) -> int:

@@ -99,7 +99,7 @@ def identity_of(text: str) -> str:
 def overlap(one: Facts, other: Facts) -> bool:
     """Whether what was written to the one target may lie where the other one does, though they are not the
     same: a whole drive, a partition of it, a file on a file system of either. Two files of one file system
-    do not; of two places that layers between make unknown, it is not known. A drive without a serial of its
+    do not, and one file under two names does; of two places that layers between make unknown, it is not known. A drive without a serial of its
     own may be the one that had its place on the machine. A file system that can still be read does not lie
     where a later one was made, so of two of them only an own serial tells."""
     pairs = ((one, other), (other, one))
@@ -109,6 +109,8 @@ def overlap(one: Facts, other: Facts) -> bool:
     placed = None not in starts and _share_drive(_without_log(one), _without_log(other))
     if one.file_system is not None and other.file_system is not None:
         uuids = {one.file_system.uuid, other.file_system.uuid}
+        if len(uuids) == 1 and "" not in uuids and one.kind == other.kind == "file":
+            return one.file_id == other.file_id != "" and starts[0] == starts[1]
         return len(uuids) == 2 and "" not in uuids and (anywhere or (placed and starts[0] == starts[1]))
     return anywhere or (placed and all(_reaches(this, that) for this, that in pairs))
 

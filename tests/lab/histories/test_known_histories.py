@@ -371,16 +371,16 @@ RIGHT = {
             ("reboot; verify require=os attest=none", "durable; inconclusive (cut-class)"),
         )
     },
-    # The server knows the later run by another path, and its superblocks are gone.
-    "an older run of a target that was moved around a lost one": (
+    # The server knows the later run by another path, and by the number of the file; its superblocks are gone.
+    "a target that was moved before and after a run that was lost": (
         "target file; drive early-ack:delay_ms=3000; run; cut what=guest; pass ms=4000; boot; move;"
         " unmount; run; cut; boot; move; verify require=os",
-        "durable; durable",
+        "inconclusive (superseded); inconclusive (superseded)",
     ),
-    "a loss of an older run of a target that was moved around a lost one": (
+    "a target that was moved before and after a run that was lost in part": (
         "seed 7; target file; drive partial-rollback:interval_ms=300; run; stop; pass ms=400; move; run;"
         " pass ms=100; cut; boot; move; verify",
-        "loss (findings); loss (findings, earlier-loss)",
+        "inconclusive (superseded, session-stopped); inconclusive (superseded, session-stopped)",
     ),
     "a target that is moved twice": (
         "target file; run; stop; move; run workload=append; cut; boot; move alone=yes",

@@ -187,6 +187,7 @@ PAIR = (sample_facts.drive(), sample_facts.drive(serial="S2"))
 WHOLE, FIRST, SECOND = _device(0, DISK), _device(MIB, 100 * MIB), _device(101 * MIB, 100 * MIB)
 VOLUME = _device(None, 100 * MIB)
 FILE = facts()  # on a file system of the first partition
+RENAMED = facts(path_in_file_system="other", file_id="7")
 WITH_LOG = facts(drives=PAIR)  # the same, with its log on the other drive
 
 
@@ -203,6 +204,10 @@ WITH_LOG = facts(drives=PAIR)  # the same, with its log on the other drive
         (VOLUME, VOLUME, False),
         (VOLUME, FIRST, False),
         (FILE, facts(path_in_file_system="other"), False),
+        (RENAMED, facts(file_id="7"), True),
+        (RENAMED, facts(file_id="8"), False),
+        (RENAMED, facts(file_id="7", uuid="", offset_bytes=101 * MIB), False),
+        (RENAMED, facts(file_id="7", offset_bytes=101 * MIB), False),
         (FILE, facts(uuid="uuid-2"), True),
         (FILE, facts(uuid="uuid-2", offset_bytes=101 * MIB), False),
         (FILE, facts(uuid="uuid-2", offset_bytes=0), True),
@@ -230,7 +235,8 @@ WITH_LOG = facts(drives=PAIR)  # the same, with its log on the other drive
 def test_targets_overlap_where_they_share_a_place_on_a_drive(
     one: Facts, other: Facts, *, expected: bool
 ) -> None:
-    """Whole drives have all that lies on them; of a file system the beginning counts; places below layers are
+    """Whole drives have all that lies on them; of a file system the beginning counts, or the number of a file
+    that has two names; places below layers are
     unknown. A drive without a serial of its own may be the one that had its name on the machine, or its
     number of the hypervisor; of two file systems only an own serial shows that they are on one drive."""
     assert overlap(one, other) is overlap(other, one) is expected
