@@ -99,9 +99,10 @@ def identity_of(text: str) -> str:
 def overlap(one: Facts, other: Facts) -> bool:
     """Whether what was written to the one target may lie where the other one does, though they are not the
     same: a whole drive, a partition of it, a file on a file system of either. Two files of one file system
-    do not, and one file under two names does; of two places that layers between make unknown, it is not known. A drive without a serial of its
-    own may be the one that had its place on the machine. A file system that can still be read does not lie
-    where a later one was made, so of two of them only an own serial tells."""
+    do not, and one file under two names does; of two places that layers between make unknown, it is not
+    known. A drive without a serial of its own may be the one that had its place on the machine. A file system
+    that can still be read does not lie where a later one was made, so of two of them only an own serial
+    tells."""
     pairs = ((one, other), (other, one))
     # A whole drive has a log on it, too; other places compare on the drives of the targets themselves.
     anywhere = any(_is_whole_drive(this) and _share_drive(_without_log(this), that) for this, that in pairs)
