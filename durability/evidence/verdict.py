@@ -161,8 +161,8 @@ def decide(
     if loss:
         may_fall = any(reason.code == "unreadable-only" for reason in loss)
         beside = EXPLAIN_FINDINGS | (_OUTLAST_A_LOSS if may_fall else frozenset())
-        if sum(scan.findings.values()) and not scan.convicting:
-            beside |= {"scan-unfinished"}  # why the document has findings, and the loss is by something else
+        if not scan.convicting:
+            beside |= {"scan-unfinished"}  # the loss is by something else, and this pass shows too little
         loss += [reason for reason in missing if reason.code in beside]
     reasons = (*(loss or missing), *withdrawn)
     return Verdict(

@@ -264,7 +264,8 @@ RIGHT = {
     "power lost while a loss by reads is seen again": (
         "target file; drive unreadable:share=0.05; run; cut; boot; verify; verify cut_after=30 beside=yes",
         "loss (findings, unreadable-only); loss (findings, earlier-loss, unreadable-only);"
-        " loss (earlier-loss, unreadable-only); loss (findings, earlier-loss, unreadable-only)",
+        " loss (earlier-loss, unreadable-only, scan-unfinished);"
+        " loss (findings, earlier-loss, unreadable-only)",
     ),
     "a frozen client whose connection is over": (
         f"run; network; freeze; {'pass ms=4000; ' * 3}network up=yes; pass ms=4000",
@@ -394,6 +395,13 @@ RIGHT = {
         "target file; drive early-ack:delay_ms=100; run workload=append; cut what=guest; boot;"
         " move alone=yes; cut; boot; verify require=os",
         "durable; durable",
+    ),
+    "a scan that ends early beside an earlier loss": (
+        "seed 35044; target file; drive flush-skipped; copy; run workload=append group=4 size_kib=1024; copy;"
+        " cut what=drive; pass ms=4000; boot; verify beside=yes; error lasting=yes;"
+        " verify cut_after=3 loses=server node=stays",
+        "loss (findings); loss (findings, earlier-loss); loss (earlier-loss, scan-unfinished);"
+        " loss (findings, earlier-loss)",
     ),
     "findings that are set aside beside an earlier loss": (
         "seed 2; target file; drive early-ack:delay_ms=100; run workload=unlink; pass ms=400; cut; boot;"

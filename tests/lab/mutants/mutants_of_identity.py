@@ -32,7 +32,7 @@ IDENTITY = (
         rule=9,
         taken_away="a drive of another model, world-wide name or size is the same by its serial",
         noticed_by={
-            "another-disk-in-the-dock": "loss: device-smaller",
+            "another-disk-in-the-dock": "loss: device-smaller, scan-unfinished",
             "clone-in-the-dock-that-lost-power-more-often": "durable",
         },
         change=answering(drive_identity.are_two, "return False"),

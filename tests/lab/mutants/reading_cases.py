@@ -219,7 +219,7 @@ def pass_that_reads_what_was_unreadable() -> str:
     return judged(disk, case)
 
 
-@lab_case("loss: earlier-loss, unreadable-only")
+@lab_case("loss: earlier-loss, unreadable-only, scan-unfinished")
 def unfinished_pass_after_unreadable_slots() -> str:
     """An earlier pass found unreadable slots and nothing else; now the drive leaves the bus meanwhile."""
     plan = plan_of(writers=2)
