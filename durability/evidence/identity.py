@@ -79,8 +79,8 @@ def identify(
 ) -> Identity:
     """Compare the target with the run of `case`. `now`: the facts of the target as found, None if it cannot
     be reached at all. `superblocks`: what the copies hold that could be read, None for a copy that holds no
-    plan. `among`: runs of which superblocks lie where a scan found something wrong, if
-    that is all that it found."""
+    plan. `among`: runs of which superblocks lie where a scan found something wrong, if that is all that it
+    found."""
     if case.armed is not None and now is not None:
         now = told_apart(case.armed, now)
     found = {f"{plan.run:016x}" for plan in superblocks if plan is not None}
