@@ -513,7 +513,8 @@ def _limit(truth: KnownTruth, answer: VerifyAnswer, run: int, cut_class: str) ->
     whole = any(one.what == "machine" and _met(truth, one, run) for one in truth.cuts)
     refused = cut_class == "power" and truth.history.in_guest and whole
     false = answer.step["attest"] == "false" and not contradicted and not refused
-    cut = cut or (false and any(one.hit(run) for one in truth.cuts))  # the operator gives any cut that class
+    # A false attestation gives any cut that class.
+    cut = cut or (false and any(one.hit(run) for one in truth.cuts))
     limits = {
         "stopped writing in a dead network": cut and run in assumed.ended_unheard,
         "a machine restarted in order in a dead network": (
