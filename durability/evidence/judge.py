@@ -103,8 +103,9 @@ def judge(
 
 
 def _runs_among(plan: Plan, report: ScanReport, examples: Iterable[Example]) -> frozenset[int]:
-    """The other runs of which superblocks lie where something is wrong, if nothing is wrong elsewhere but this
-    run's superblocks: a run overwrites nothing before it has synced its own. They cover so few slots that all of these are examples."""
+    """The other runs of which superblocks lie where something is wrong, if nothing is wrong elsewhere but
+    this run's superblocks: a run overwrites nothing before it has synced its own. They cover so few slots
+    that all of these are examples."""
     wrong = [one for one in examples if one.is_finding]
     if len(wrong) != sum(report.findings.values()):
         return frozenset()
