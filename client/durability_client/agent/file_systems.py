@@ -11,10 +11,11 @@ import asyncio
 import os
 import re
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from durability.campaign.definition.settings import FileSystem
-from durability_client.agent.abandonable_calls import Children, ProgramError
+from durability_client.agent.abandonable_calls import Children, ProgramError, in_thread
 from durability_client.agent.drives import DriveError
 from durability_client.system import block_devices
 from durability_client.system.mounts import mounts
@@ -144,6 +145,11 @@ def error_count(kind: FileSystem, name: str) -> int:
         return int((Path("/sys/fs/ext4") / name / "errors_count").read_text())
     except (OSError, ValueError):
         return 0
+
+
+async def first_damage(log: KernelLog, name: str) -> str:
+    """The first that `log` has of damage on the device `name` since the last call; "" for nothing."""
+    return next(iter(await in_thread(partial(log.damage, name))), "")
 
 
 class KernelLog:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from durability_client.agent.abandonable_calls import in_thread
+from durability_client.agent.abandonable_calls import Children, in_thread
 from durability_client.agent.agent_paths import AgentPaths
-from durability_client.agent.drive_work import DriveWork, Setting
+from durability_client.agent.drive_target import DriveTarget
 from durability_client.agent.drives import FoundDrive, find
 from durability_client.agent.file_systems import KernelLog
 from tests.client.agent.task_server import drive_on
@@ -56,8 +56,8 @@ async def test_a_device_whose_task_changes_while_it_is_opened_is_closed(
     device = make_loop()
     found = find(drive_on(device), "")
     slow = Slow(name=found.name, leaves=found.leaves, serial=found.serial, diskseqs=found.diskseqs)
-    work = DriveWork(Setting(places=AgentPaths(tmp_path / "agent"), options=(), boot_id="boot"))
-    holding = asyncio.create_task(work._hold(slow))
+    target = DriveTarget(AgentPaths(tmp_path / "agent"), Children())
+    holding = asyncio.create_task(target.hold(slow))
     await asyncio.to_thread(slow.looked.wait, DEADLINE_S)
     assert opened(device) == 1
     await cancelled(holding)

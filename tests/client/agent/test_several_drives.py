@@ -13,7 +13,7 @@ from durability_client.agent import file_systems
 from durability_client.agent.abandonable_calls import Children, Done
 from durability_client.agent.agent_paths import AgentPaths
 from durability_client.agent.drive_status import TaskPart
-from durability_client.agent.drive_work import DriveWork, Setting
+from durability_client.agent.drive_target import DriveTarget
 from durability_client.agent.drives import FoundDrive
 from durability_client.system import block_devices
 from tests.client.agent.task_server import Tasks, drive_on
@@ -37,14 +37,13 @@ class Told(Children):
 
 
 class Mounted:
-    """A drive's work with what it has mounted; the run was on a device that lies on the drives `leaves`."""
+    """What is mounted from a drive; its run was on a device that lies on the drives `leaves`."""
 
     def __init__(self, directory: Path, device: Path) -> None:
         self.device = device
         self.places = AgentPaths(directory / "agent")
         self.children = Told()
-        self.work = DriveWork(Setting(places=self.places, options=(), boot_id="boot"))
-        self.work._children = self.children
+        self.target = DriveTarget(self.places, self.children)
         task = Tasks((drive_on(device),)).make("release")
         self.said: list[DriveStatus] = []
         self.part = TaskPart(task, task.drives[0], self.said.append)
@@ -54,7 +53,7 @@ class Mounted:
         subprocess.run(["mount", device, self.directory], check=True)
 
     def ran_on(self, *leaves: str) -> None:
-        self.work._run_on = on(self.device, *leaves)
+        self.target.run_on = on(self.device, *leaves)
 
     def unmounts(self) -> list[bool]:
         """Of each call of umount so far, whether it was lazy."""
@@ -98,7 +97,7 @@ async def test_only_a_device_that_is_gone_is_unmounted_lazily(
 ) -> None:
     """A lazy unmount waits for no one who still uses the file system."""
     mounted.ran_on(mounted.device.name, REMOVED if gone else make_loop(SIZE_BYTES).name)
-    await mounted.work._dismount(mounted.directory)
+    await mounted.target.dismount(mounted.part)
     assert mounted.unmounts() == [gone]
     assert not file_systems.is_mounted(mounted.directory)
 
@@ -110,6 +109,6 @@ async def test_a_run_that_ends_lets_go_of_a_device_of_which_one_drive_is_dead(
     """Whichever of its drives that is, and though a program still uses the mount."""
     mounted.ran_on(mounted.device.name, REMOVED if dead else make_loop(SIZE_BYTES).name)
     with (mounted.directory / "used").open("w"):
-        await mounted.work._let_go(mounted.part)
+        await mounted.target.let_go(mounted.part)
         assert mounted.unmounts() == ([True] if dead else [])
         assert file_systems.is_mounted(mounted.directory) is not dead

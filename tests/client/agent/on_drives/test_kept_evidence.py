@@ -16,7 +16,7 @@ from durability.campaign.definition.settings import DriveUnderTest
 from durability.errors import EXIT_LOSS
 from durability.units import parse_address, parse_run
 from durability_client import queries
-from durability_client.agent import drive_work, file_systems
+from durability_client.agent import earlier_runs, file_systems
 from durability_client.agent.agent_loop import agent_loop
 from durability_client.agent.agent_paths import AgentPaths
 from durability_client.agent.drive_work import Setting
@@ -191,7 +191,7 @@ async def test_what_does_not_mount_for_another_reason_than_damage_is_not_made_an
     """As with a kernel that lacks a module: verify says that this proves no damage, so the run is not
     verified yet, rather than its file system unmountable. Once the reason is gone, it is verified."""
     monkeypatch.setattr(file_systems, "_UNSTEADY_S", 0.0)
-    monkeypatch.setattr(drive_work, "BETWEEN_TRIES_S", 0.0)
+    monkeypatch.setattr(earlier_runs, "BETWEEN_TRIES_S", 0.0)
     drive = drive_on(make_loop(SIZE_BYTES))
     async with local_server() as lab, agent_within(tmp_path, lab) as server:
         tasks = Tasks((drive,), ready_within_s=1.0)

@@ -1,0 +1,169 @@
+"""Runs of the campaign that have no verdict yet, where the next one would overwrite their evidence.
+
+Refuses to go on without one: such a run is for people to judge.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from contextlib import closing
+from functools import partial
+
+from durability.units import verify_device_line
+from durability_client.agent import file_systems, same_drive
+from durability_client.agent.abandonable_calls import ProgramError, in_thread, shortened
+from durability_client.agent.drive_status import TaskPart
+from durability_client.agent.drive_target import TARGET, DriveTarget
+from durability_client.agent.drives import DriveError, FoundDrive
+from durability_client.agent.file_systems import KernelLog, NotMountedError, first_damage
+from durability_client.agent.run_child import BETWEEN_TRIES_S, TRIES, VERDICTS, Verify
+
+
+class EarlierRuns:
+    """Has them verified. `online` is set while the agent reaches its server."""
+
+    def __init__(self, target: DriveTarget, verify_child: Verify, online: asyncio.Event) -> None:
+        self._target = target
+        self._verify_child = verify_child
+        self._online = online
+
+    async def verify(self, work: TaskPart, found: FoundDrive) -> str:
+        """Have the campaign's last run on the drive verified if it has no verdict, since the next one would
+        overwrite its evidence. The server names that run; people may have verified it since, and erased the
+        drive. One of which it has not heard from this agent is looked for where all is to be made anew, on
+        the drive and at the server; else the server refuses another one over it. What was verified, in words,
+        "" for nothing. Raises DriveError without a verdict."""
+        task, mine, device = work.task, work.mine, found.device
+        named = mine.run if mine.run and await self._verify_child.is_due(work, mine.run) else ""
+        if not (named or mine.fresh):
+            return ""
+        said, lost = "", named
+        if device is None or not work.drive.file_system:
+            said, lost = await self._verify_last(work, found, named), ""
+        elif await in_thread(partial(same_drive.holds_own, task, mine, device)):
+            said, lost = await self._verify_earlier_mounted(work, found, named), ""
+        if mine.fresh and not lost:
+            lost = await self._verify_child.due_on(work, found, self._target.path(work), or_stopped=False)
+        if lost:
+            raise await self._not_there(work, found, lost)
+        return said
+
+    async def _verify_earlier_mounted(self, work: TaskPart, found: FoundDrive, named: str) -> str:
+        """`verify` of a file system that this campaign made."""
+        kind, run = work.drive.file_system, named
+        assert kind
+        try:
+            with closing(await in_thread(KernelLog, discard=KernelLog.close)) as log:
+                if not run:
+                    try:
+                        await self._target.mount(work, found)
+                    except NotMountedError:  # nothing on it tells of a run, but the server may
+                        target = self._target.path(work)
+                        run = await self._verify_child.due_on(work, found, target, or_stopped=True)
+                        if not run:
+                            return ""
+                if run and await self.mount_or_judge(work, found, run) is None:
+                    if not work.mine.fresh:
+                        raise DriveError(
+                            "unmountable", f"{found.device} does not mount; run {run} has its verdict"
+                        )
+                    exit_code = work.status.exit_code
+                    work.say(exit_code=None, trouble="")
+                    return _verified_first(run, exit_code)
+                said = await self._verify_last(work, found, run)
+                counted = file_systems.error_count(kind, found.name)
+                damage = await first_damage(log, found.name) or (
+                    f"it counts {counted} errors" if counted else ""
+                )
+                if not damage or work.mine.fresh:
+                    return said
+                work.say(repaired=True)
+                return f"{said}; its file system had to be repaired: {shortened(damage)}"
+        finally:
+            await self._target.dismount(work)
+
+    async def verify_refused(self, work: TaskPart, found: FoundDrive) -> None:
+        """Have the run verified over which the server lets no other one begin: the machine restarted before
+        the server had heard of it from this agent. Raises DriveError without a verdict."""
+        try:
+            work.say(text=await self._verify_last(work, found))
+        except (DriveError, ProgramError):  # a mount would keep a drive that is cut from coming back
+            await self._target.dismount(work)
+            raise
+
+    async def _verify_last(self, work: TaskPart, found: FoundDrive, named: str = "") -> str:
+        """Have the run `named` verified, which is due, or else that on the target if it is. One that somebody
+        began by hand is left to them, who may attest a cut. What was verified, in words. Raises DriveError
+        without a verdict."""
+        run = named or await self._target.last_run(work)
+        if not run or not (named or await self._verify_child.is_due(work, run)):
+            return ""
+        check = partial(self._check_carries, work, found, run) if not work.drive.file_system else None
+        exit_code = await self._verify_child.judge(work, self._target.path(work), run, check=check)
+        work.say(exit_code=None)
+        return _verified_first(run, exit_code)
+
+    async def _check_carries(self, work: TaskPart, found: FoundDrive, run: str) -> None:
+        """The owner may have erased the drive, or put it to use, and the server been away for hours. Raises
+        DriveError if it does not carry the run, or its file system."""
+        if not work.drive.file_system:
+            await self._target.check_writable(work, found)
+            is_there = await self._target.last_run(work) == run
+        else:
+            assert found.device is not None
+            is_there = await in_thread(partial(same_drive.holds_own, work.task, work.mine, found.device))
+        if not is_there and found.device is not None and not found.is_still_there:
+            raise DriveError("missing", f"{found.device} went away")
+        if not is_there:
+            raise await self._not_there(work, found, run)
+
+    async def _not_there(self, work: TaskPart, found: FoundDrive, run: str) -> DriveError:
+        """What is for people to judge: the drive has lost the run, or they have erased it."""
+        device, target = found.device, self._target.path(work)
+        weaker = f" --require-cut {work.mine.cut_class}" if work.mine.cut_class != "power" else ""
+        if device is None or not work.drive.file_system:
+            why = f"it is not recognised on {target}"
+            remedy = f"type `durability verify {shlex.quote(str(target))} --run {run}{weaker}`"
+        elif await in_thread(partial(same_drive.holds_own, work.task, work.mine, device)):
+            why = f"it is not in the file system on {device}"
+            command = f"`durability verify DIRECTORY/{TARGET} --run {run}{weaker}`"
+            remedy = f"mount {device} at DIRECTORY and type {command}"
+        else:
+            why = f"no file system of this campaign is recognised on {device}"
+            remedy = f"type {verify_device_line(work.drive.device, run)}"
+        return DriveError(
+            "not-verified",
+            f"run {run} has no verdict, and {why}. If nobody erased that, {remedy}; else begin another"
+            " campaign",
+        )
+
+    async def mount_or_judge(self, work: TaskPart, found: FoundDrive, run: str) -> float | None:
+        """How long the mount took; None if the file system does not mount and the run was judged without.
+        If verify can mount it, it is tried again. Raises DriveError."""
+        why, said = "", ""
+        # In the verify of its own cycle a drive that shows nothing has lost all.
+        check = partial(self._check_carries, work, found, run) if work.task.kind == "run" else None
+        for _ in range(TRIES):
+            try:
+                return await self._target.mount(work, found)
+            except NotMountedError as error:
+                why = str(error)
+            if not run:
+                raise DriveError("unmountable", why)
+            words = (str(self._target.path(work)), "--device", str(found.device))
+            exit_code, said = await self._verify_child.verdict(work, run, *words, check=check)
+            work.say(exit_code=exit_code, text=why)
+            if exit_code in VERDICTS:
+                work.say(trouble="unmountable")
+                return None
+            if not await self._verify_child.is_due(work, run):  # as of one that was never armed
+                raise DriveError("unmountable", f"{why}; no verdict on run {run} is due")
+            await asyncio.sleep(BETWEEN_TRIES_S)
+            await self._online.wait()
+        # Not "unmountable": that would have the file system made anew, and the run is not judged yet.
+        raise DriveError("not-verified", f"{why}; verify --device gave no verdict on run {run}: {said}")
+
+
+def _verified_first(run: str, exit_code: int | None) -> str:
+    return f"first verified run {run}, which had no verdict: {VERDICTS[exit_code or 0]}"
