@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,10 +18,12 @@ from durability.errors import PeerError
 from durability.formats.documents import from_value, to_value
 from durability.protocol.messages import AgentStatus, AgentTask, Hello
 from durability.protocol.state_machine import ServerProtocol
+from durability.units import parse_address
 from durability_client.link.endpoint import Endpoint
 from durability_client.system.mounts import mounts
 from durability_lab.kernel_rig.block_rig import BlockRig
 from durability_lab.support.local_server import LocalServer, local_server
+from durability_server.server import Server
 
 DEADLINE_S = 150.0
 WAIT = Task(kind="wait", number=0, campaign="", cycle=0, drives=(), ready_within_s=0.0)
@@ -106,6 +108,10 @@ class TaskServer:
         """Give a task; the status of its first drive once that is in one of the states."""
         self.task = task
         return await self.drive(state, task.drives[0].drive.name)
+
+    async def begin(self, task: Task) -> DriveStatus:
+        """Give the task of a run; the status of its first drive once it runs, or will not."""
+        return await self.do(task, "armed failed ended")
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         session = ServerProtocol()
@@ -209,6 +215,27 @@ async def with_both_servers(directory: Path) -> AsyncIterator[tuple[TaskServer, 
         agent_process(directory, options_of(lab)) as agent,
     ):
         yield server, agent, lab
+
+
+@asynccontextmanager
+async def without_server(
+    server: TaskServer, lab: LocalServer, task: Task
+) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """The server of `lab` is gone, and the agent has begun `task` in vain. Call what this gives, and another
+    server has its address and its store."""
+    address = parse_address(lab.address)
+    await lab.server.stop()
+    server.task = task
+    await server.until(lambda status: any("cannot connect to" in one.text for one in status.drives))
+    again = Server(store_url=f"sqlite:///{lab.credential.parent}/store.sqlite")
+
+    async def come_back() -> None:
+        await again.start(*address, directory=None)
+
+    try:
+        yield come_back
+    finally:
+        await again.stop()
 
 
 @contextmanager

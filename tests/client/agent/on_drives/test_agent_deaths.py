@@ -86,16 +86,16 @@ async def test_a_run_that_was_stopped_in_a_pause_begins_again(tmp_path: Path, ma
     async with with_both_servers(tmp_path) as (server, agent, _):
         tasks = Tasks((drive_on(make_loop(64 << 20)),))
         task = tasks.make("run", fresh=True)
-        first = await server.do(task, "armed failed ended")
+        first = await server.begin(task)
         assert first.state == "armed", first
         assert mounted(agent)
         server.task = replace(task, kind="wait", number=0, drives=())
         await server.until(lambda status: status.task == 0)
         await until(lambda: not mounted(agent))
-        over = await server.do(task, "armed failed ended")
+        over = await server.begin(task)
         assert (over.state, over.run) == ("ended", first.run), over
         assert over.text == "the run of this task is over: the agent was restarted, or had another task since"
-        again = await server.do(tasks.make("run"), "armed failed ended")
+        again = await server.begin(tasks.make("run"))
         assert again.state == "armed" and again.run != first.run, again
         await server.do(tasks.make("release"))
 

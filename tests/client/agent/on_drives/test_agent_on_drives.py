@@ -16,7 +16,7 @@ import pytest
 
 from durability.campaign.tasks import DriveStatus, Task
 from durability.errors import EXIT_ENVIRONMENT, EXIT_INCONCLUSIVE, EXIT_LOSS, NOT_STORED
-from durability.units import parse_address, parse_run
+from durability.units import parse_run
 from durability_client import queries
 from durability_client.agent.run_child import TRIES
 from durability_client.system.mounts import mounts
@@ -24,7 +24,6 @@ from durability_lab.kernel_rig.block_rig import BlockRig
 from durability_lab.kernel_rig.cycle import powered
 from durability_lab.support.local_server import LocalServer, local_server
 from durability_server.runs.run import Run
-from durability_server.server import Server
 from durability_server.store import store
 from durability_server.store.database import Database
 from tests.client.agent.task_server import (
@@ -40,6 +39,7 @@ from tests.client.agent.task_server import (
     rig_of,
     task_server,
     with_both_servers,
+    without_server,
 )
 from tests.client.target.test_signatures import _make
 
@@ -67,7 +67,7 @@ class Bench:
 
     async def armed(self, *, fresh: bool = True) -> str:
         """Begin a run and wait for some acknowledgements; its id."""
-        status = await self.server.do(self.tasks.make("run", fresh=fresh), "armed failed ended")
+        status = await self.server.begin(self.tasks.make("run", fresh=fresh))
         assert status.state == "armed", status
         target = self.target if self.tasks.drives[0].file_system else Path(self.rig.loop)
         never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -270,7 +270,7 @@ async def test_a_file_system_of_the_users_gets_a_file(tmp_path: Path, make_mount
     async with with_both_servers(tmp_path) as (server, _, _):
         tasks = Tasks((file_on(target),))
         assert (await server.do(tasks.make("examine"))).state == "done"
-        run = await server.do(tasks.make("run"), "armed failed ended")
+        run = await server.begin(tasks.make("run"))
         assert run.state == "armed", run
         assert (await server.do(tasks.make("release"))).state == "done"
         assert target.exists()
@@ -303,18 +303,13 @@ async def test_a_run_that_finds_no_server_is_begun_when_there_is_one(
 ) -> None:
     """The drive is not to blame for it: the agent says what is missing, and tries again."""
     async with with_both_servers(tmp_path) as (server, agent, lab):
-        host, port = parse_address(lab.address)
-        await lab.server.stop()
         tasks = Tasks((drive_on(make_loop(256 << 20), size="16MiB"),))
-        server.task = tasks.make("run", fresh=True)
-        await server.until(lambda status: any("cannot connect to" in one.text for one in status.drives))
-        again = Server(store_url=f"sqlite:///{lab.credential.parent}/store.sqlite")
-        await again.start(host, port, directory=None)
-        status = await server.drive("armed failed ended")
-        assert status.state == "armed", status
-        await server.do(tasks.make("release"))
-        assert not mounted(agent)
-        await again.stop()
+        async with without_server(server, lab, tasks.make("run", fresh=True)) as come_back:
+            await come_back()
+            status = await server.drive("armed failed ended")
+            assert status.state == "armed", status
+            await server.do(tasks.make("release"))
+            assert not mounted(agent)
 
 
 def no_room(_: Database) -> tuple[int, int]:
@@ -371,12 +366,12 @@ async def test_a_raw_drive_that_carried_a_partition_table_is_tested_again(
         tasks = Tasks((drive_on(device, "", size="8MiB"),))
         tasks.examined = (await server.do(tasks.make("examine"))).condition
         assert tasks.examined is not None and "gpt" in tasks.examined.holds
-        run = await server.do(tasks.make("run", fresh=True), "armed failed ended")
+        run = await server.begin(tasks.make("run", fresh=True))
         assert run.state == "armed", run
         verified = await server.do(tasks.make("verify", run=run.run))
         assert verified.state == "done", verified
         tasks.again = True
-        later = await server.do(tasks.make("run"), "armed failed ended")
+        later = await server.begin(tasks.make("run"))
         assert later.state == "armed", later
         await server.do(tasks.make("release"))
 
@@ -392,13 +387,13 @@ async def test_a_run_that_was_never_verified_is_verified_before_the_next_one(
     async with with_both_servers(tmp_path) as (server, agent, lab):
         tasks = Tasks((file_on(directory / "t"),))
         first = tasks.make("run")
-        run = await server.do(labelled(first, label), "armed failed ended")
+        run = await server.begin(labelled(first, label))
         assert run.state == "armed", run
         await agent.kill()
         (agent.directory / "runs" / f"nightly+d1+{tasks.number}").unlink()  # as a boot does
         server.status = None
         await agent.start()
-        later = await server.do(labelled(tasks.make("run"), "campaign test 4"), "armed failed ended")
+        later = await server.begin(labelled(tasks.make("run"), "campaign test 4"))
         out = io.StringIO()
         await queries.show(lab.endpoint, parse_run(run.run), json=True, out=out)
         verdicts = json.loads(out.getvalue())["verdicts"]
@@ -421,7 +416,7 @@ async def test_a_run_without_a_verdict_on_a_device_is_verified_before_the_next_o
     async with with_both_servers(tmp_path) as (server, agent, _):
         tasks = Tasks((drive_on(make_loop(64 << 20), file_system),))
         tasks.examined = (await server.do(tasks.make("examine"))).condition
-        run = await server.do(tasks.make("run", fresh=True), "armed failed ended")
+        run = await server.begin(tasks.make("run", fresh=True))
         assert run.state == "armed", run
         await agent.kill()
         (agent.directory / "runs" / f"nightly+d1+{tasks.number}").unlink()  # as a boot does
@@ -430,7 +425,7 @@ async def test_a_run_without_a_verdict_on_a_device_is_verified_before_the_next_o
         tasks.again = True
         examined = await server.do(tasks.make("examine"))
         assert (examined.state, examined.trouble) == ("done", ""), examined
-        later = await server.do(tasks.make("run"), "armed failed ended")
+        later = await server.begin(tasks.make("run"))
         assert later.state == "armed" and later.run != run.run, later
         assert later.text == f"first verified run {run.run}, which had no verdict: inconclusive"
         await server.do(tasks.make("release"))
@@ -472,7 +467,7 @@ async def test_a_run_that_the_server_refuses_is_not_the_drives_fault(
     monkeypatch.setattr(store, "RUNS_OF_CLIENT_MAX", 0)
     async with with_both_servers(tmp_path) as (server, agent, _):
         tasks = Tasks((drive_on(make_loop(256 << 20), size="16MiB"),))
-        status = await server.do(tasks.make("run", fresh=True), "armed failed ended")
+        status = await server.begin(tasks.make("run", fresh=True))
         assert (status.state, status.trouble) == ("failed", "agent"), status
         assert "the maximum of one client" in status.text
         assert not mounted(agent)
@@ -482,7 +477,7 @@ async def test_a_run_that_cannot_begin_says_why(tmp_path: Path, make_loop: MakeL
     """A run that the client refuses has not begun, in its own words."""
     async with with_both_servers(tmp_path) as (server, agent, _):
         tasks = Tasks((drive_on(make_loop(64 << 20), size="60MiB"),))
-        status = await server.do(tasks.make("run", fresh=True), "armed failed ended")
+        status = await server.begin(tasks.make("run", fresh=True))
         assert (status.state, status.trouble) == ("failed", "not-begun"), status
         assert "free" in status.text and "durability:" not in status.text
         assert not mounted(agent)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
-import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -14,8 +12,6 @@ import pytest
 
 from durability.campaign.definition.settings import DriveUnderTest
 from durability.errors import EXIT_LOSS
-from durability.units import parse_address, parse_run
-from durability_client import queries
 from durability_client.agent import earlier_runs, file_systems
 from durability_client.agent.agent_loop import agent_loop
 from durability_client.agent.agent_paths import AgentPaths
@@ -25,43 +21,22 @@ from durability_client.link.endpoint import Endpoint
 from durability_client.system.processes import own_command
 from durability_client.target.discovery import host_now
 from durability_lab.support.local_server import LocalServer, local_server
-from durability_server.server import Server
+from tests.client.agent.cut_campaign import campaign_on, damage
 from tests.client.agent.on_drives.test_wrong_drives import refused, tool
 from tests.client.agent.task_server import (
     ARM,
-    AgentProcess,
     Tasks,
     TaskServer,
     drive_on,
     file_on,
     options_of,
     task_server,
-    with_both_servers,
+    without_server,
 )
 
 MakeLoop = Callable[..., Path]
 MakeMount = Callable[..., tuple[Path, Path]]
 SIZE_BYTES = 64 << 20
-
-
-async def cut(server: TaskServer, agent: AgentProcess, tasks: Tasks, *, fresh: bool) -> str:
-    """A run that was armed when its machine went down; its id. The machine is up again, and nothing is
-    mounted."""
-    armed = await server.do(tasks.make("run", fresh=fresh), "armed failed ended")
-    assert armed.state == "armed", armed
-    await agent.kill()
-    (agent.directory / "runs" / f"nightly+d1+{tasks.number}").unlink()  # as a boot does
-    server.status = None
-    await agent.start()
-    assert (await server.do(tasks.make("examine"))).state == "done"
-    return armed.run
-
-
-async def verdicts(lab: LocalServer, run: str) -> list[str]:
-    """Those that the server has of a run."""
-    out = io.StringIO()
-    await queries.show(lab.endpoint, parse_run(run), json=True, out=out)
-    return [one["verdict"] for one in json.loads(out.getvalue())["verdicts"]]
 
 
 async def test_what_is_back_from_before_the_campaign_is_neither_mounted_nor_erased(
@@ -70,23 +45,21 @@ async def test_what_is_back_from_before_the_campaign_is_neither_mounted_nor_eras
     """Somebody put it back, or the drive has lost the whole file system with the run on it: each task says
     so, with the run's name."""
     device = make_loop(SIZE_BYTES)
-    async with with_both_servers(tmp_path) as (server, agent, lab):
-        await tool("mkfs.ext4", "-q", device)
-        before = device.read_bytes()
-        tasks = Tasks((drive_on(device),), ready_within_s=1.0)
-        tasks.examined = (await server.do(tasks.make("examine"))).condition
-        run = await cut(server, agent, tasks, fresh=True)
+    await tool("mkfs.ext4", "-q", device)
+    before = device.read_bytes()
+    async with campaign_on(tmp_path, drive_on(device)) as campaign:
+        run = await campaign.cut(fresh=True)
         device.write_bytes(before)
-        tasks.again = True
-        verify = await server.do(tasks.make("verify", run=run))
+        campaign.tasks.again = True
+        verify = await campaign.server.do(campaign.tasks.make("verify", run=run))
         refused(
             verify, "in-use", f"the drive has lost run {run}, which has no verdict (`durability show {run}`)"
         )
         for fresh in (False, True):
-            status = await server.do(tasks.make("run", run=run, fresh=fresh), "armed failed ended")
+            status = await campaign.begin(run=run, fresh=fresh)
             refused(status, "in-use", f"the drive has lost run {run}")
         assert device.read_bytes() == before
-        assert await verdicts(lab, run) == []
+        assert await campaign.verdicts(run) == []
 
 
 async def test_a_drive_that_is_back_at_an_earlier_file_system_of_the_campaign_gets_no_run(
@@ -94,20 +67,18 @@ async def test_a_drive_that_is_back_at_an_earlier_file_system_of_the_campaign_ge
 ) -> None:
     """It mounts, and holds an earlier run: the last one is to be verified there, which cannot tell."""
     device = make_loop(SIZE_BYTES)
-    async with with_both_servers(tmp_path) as (server, agent, lab):
-        tasks = Tasks((drive_on(device),), ready_within_s=1.0)
-        tasks.examined = (await server.do(tasks.make("examine"))).condition
-        first = await cut(server, agent, tasks, fresh=True)
-        tasks.again = True
-        verified = await server.do(tasks.make("verify", run=first))
+    async with campaign_on(tmp_path, drive_on(device)) as campaign:
+        first = await campaign.cut(fresh=True)
+        campaign.tasks.again = True
+        verified = await campaign.server.do(campaign.tasks.make("verify", run=first))
         assert verified.state == "done", verified
         earlier = device.read_bytes()
-        run = await cut(server, agent, tasks, fresh=True)
+        run = await campaign.cut(fresh=True)
         device.write_bytes(earlier)
-        status = await server.do(tasks.make("run", run=run), "armed failed ended")
+        status = await campaign.begin(run=run)
         refused(status, "not-verified", f"is on the drive of run {run}, but on another file system")
-        assert await verdicts(lab, run) == []
-        assert len(await verdicts(lab, first)) == 1
+        assert await campaign.verdicts(run) == []
+        assert len(await campaign.verdicts(first)) == 1
 
 
 @pytest.mark.parametrize("file_system", ["ext4", ""])
@@ -116,15 +87,13 @@ async def test_a_run_of_which_nobody_has_heard_is_verified_before_the_drive_is_b
 ) -> None:
     """The machine restarted by itself just after the run was armed, in the first cycle: the campaign knows of
     none, and has the file system made anew."""
-    async with with_both_servers(tmp_path) as (server, agent, lab):
-        tasks = Tasks((drive_on(make_loop(SIZE_BYTES), file_system),), ready_within_s=1.0)
-        tasks.examined = (await server.do(tasks.make("examine"))).condition
-        run = await cut(server, agent, tasks, fresh=True)
-        again = await server.do(tasks.make("run", fresh=True), "armed failed ended")
+    async with campaign_on(tmp_path, drive_on(make_loop(SIZE_BYTES), file_system)) as campaign:
+        run = await campaign.cut(fresh=True)
+        again = await campaign.begin(fresh=True)
         assert again.state == "armed" and again.run != run, again
         assert again.text == f"first verified run {run}, which had no verdict: inconclusive"
-        assert await verdicts(lab, run) == ["inconclusive"]
-        await server.do(tasks.make("release"))
+        assert await campaign.verdicts(run) == ["inconclusive"]
+        await campaign.release()
 
 
 async def test_a_file_system_that_is_gone_is_not_judged_later_without_people(
@@ -132,15 +101,13 @@ async def test_a_file_system_that_is_gone_is_not_judged_later_without_people(
 ) -> None:
     """Somebody may have erased the drive meanwhile: the agent says what to type."""
     device = make_loop(SIZE_BYTES)
-    async with with_both_servers(tmp_path) as (server, agent, lab):
-        tasks = Tasks((drive_on(device),), ready_within_s=1.0)
-        tasks.examined = (await server.do(tasks.make("examine"))).condition
-        run = await cut(server, agent, tasks, fresh=True)
-        tasks.again = True
+    async with campaign_on(tmp_path, drive_on(device)) as campaign:
+        run = await campaign.cut(fresh=True)
+        campaign.tasks.again = True
         await tool("wipefs", "--all", "--quiet", device)
-        status = await server.do(tasks.make("run", run=run), "armed failed ended")
+        status = await campaign.begin(run=run)
         refused(status, "not-verified", f"`durability verify --device {device} --run {run}`")
-        assert await verdicts(lab, run) == []
+        assert await campaign.verdicts(run) == []
 
 
 async def test_a_file_system_that_a_cut_damaged_is_judged_before_the_next_run(
@@ -149,20 +116,16 @@ async def test_a_file_system_that_a_cut_damaged_is_judged_before_the_next_run(
     """Its drive came back too late for the verify of its cycle. It is still recognised as the campaign's, so
     its device is judged; the next task may have it made anew."""
     device = make_loop(SIZE_BYTES)
-    async with with_both_servers(tmp_path) as (server, agent, lab):
-        tasks = Tasks((drive_on(device),), ready_within_s=1.0)
-        tasks.examined = (await server.do(tasks.make("examine"))).condition
-        run = await cut(server, agent, tasks, fresh=True)
-        tasks.again = True
-        with device.open("r+b") as file:
-            file.seek(4096)
-            file.write(b"\xff" * 4096)  # where its groups are
-        status = await server.do(tasks.make("run", run=run), "armed failed ended")
+    async with campaign_on(tmp_path, drive_on(device)) as campaign:
+        run = await campaign.cut(fresh=True)
+        campaign.tasks.again = True
+        damage(device)
+        status = await campaign.begin(run=run)
         refused(status, "unmountable", f"run {run} has its verdict")
-        assert (status.exit_code, await verdicts(lab, run)) == (EXIT_LOSS, ["loss"])
-        again = await server.do(tasks.make("run", fresh=True), "armed failed ended")
+        assert (status.exit_code, await campaign.verdicts(run)) == (EXIT_LOSS, ["loss"])
+        again = await campaign.begin(fresh=True)
         assert again.state == "armed", again
-        await server.do(tasks.make("release"))
+        await campaign.release()
 
 
 @asynccontextmanager
@@ -196,7 +159,7 @@ async def test_what_does_not_mount_for_another_reason_than_damage_is_not_made_an
     async with local_server() as lab, agent_within(tmp_path, lab) as server:
         tasks = Tasks((drive,), ready_within_s=1.0)
         tasks.examined = (await server.do(tasks.make("examine"))).condition
-        armed = await server.do(tasks.make("run", fresh=True), "armed failed ended")
+        armed = await server.begin(tasks.make("run", fresh=True))
         assert armed.state == "armed", armed
         await server.do(tasks.make("release"))
         tasks.again = True
@@ -205,7 +168,7 @@ async def test_what_does_not_mount_for_another_reason_than_damage_is_not_made_an
             status = await server.do(task, "armed failed ended done")
             refused(status, "not-verified", f"gave no verdict on run {armed.run}")
         tasks.drives = (drive,)
-        later = await server.do(tasks.make("run", run=armed.run), "armed failed ended")
+        later = await server.begin(tasks.make("run", run=armed.run))
         assert later.state == "armed" and later.text.startswith(f"first verified run {armed.run}"), later
         await server.do(tasks.make("release"))
 
@@ -247,17 +210,15 @@ async def test_a_run_that_people_judged_is_not_judged_again(
     """They erased the drive after that. The task still names the run, as the server has not looked it up
     since: another verdict would be a loss."""
     drive, target = place_of(kind, make_loop, make_mount)
-    async with with_both_servers(tmp_path) as (server, agent, lab):
-        tasks = Tasks((drive,))
-        tasks.examined = (await server.do(tasks.make("examine"))).condition
-        run = await cut(server, agent, tasks, fresh=kind == "raw")
-        tasks.again = True
-        await by_hand(lab, target, run)
+    async with campaign_on(tmp_path, drive) as campaign:
+        run = await campaign.cut(fresh=kind == "raw")
+        campaign.tasks.again = True
+        await by_hand(campaign.lab, target, run)
         erase(target)
-        status = await server.do(tasks.make("run", run=run), "armed failed ended")
+        status = await campaign.begin(run=run)
         assert (status.state, status.text) == ("armed", ""), status
-        assert await verdicts(lab, run) == ["inconclusive"]
-        await server.do(tasks.make("release"))
+        assert await campaign.verdicts(run) == ["inconclusive"]
+        await campaign.release()
 
 
 @pytest.mark.parametrize("kind", ["raw", "target"])
@@ -267,22 +228,20 @@ async def test_a_run_that_is_gone_is_not_judged_later_without_people(
     """The drive has lost it, or somebody erased it: the agent says what to type, and that judges a drive that
     lies. After that the next run begins."""
     drive, target = place_of(kind, make_loop, make_mount)
-    async with with_both_servers(tmp_path) as (server, agent, lab):
-        tasks = Tasks((drive,))
-        tasks.examined = (await server.do(tasks.make("examine"))).condition
-        run = await cut(server, agent, tasks, fresh=kind == "raw")
-        tasks.again = True
+    async with campaign_on(tmp_path, drive) as campaign:
+        run = await campaign.cut(fresh=kind == "raw")
+        campaign.tasks.again = True
         erase(target)
         for _ in range(2):
-            status = await server.do(tasks.make("run", run=run), "armed failed ended")
+            status = await campaign.begin(run=run)
             refused(status, "not-verified", f"`durability verify {target} --run {run}`")
             assert f"run {run} has no verdict, and it is not recognised on {target}" in status.text
-            assert await verdicts(lab, run) == []
-        await by_hand(lab, target, run)
-        assert await verdicts(lab, run) == ["loss"]
-        status = await server.do(tasks.make("run", run=run), "armed failed ended")
+            assert await campaign.verdicts(run) == []
+        await by_hand(campaign.lab, target, run)
+        assert await campaign.verdicts(run) == ["loss"]
+        status = await campaign.begin(run=run)
         assert status.state == "armed", status
-        await server.do(tasks.make("release"))
+        await campaign.release()
 
 
 async def test_a_drive_that_is_put_to_use_while_its_last_run_is_asked_for_is_not_erased(
@@ -291,30 +250,23 @@ async def test_a_drive_that_is_put_to_use_while_its_last_run_is_asked_for_is_not
     """Before a raw drive is erased, the server is asked for the run on it, which may take hours. That run is
     somebody's own, so nothing is verified."""
     device = make_loop(SIZE_BYTES)
-    async with with_both_servers(tmp_path) as (server, _, lab):
-        host, port = parse_address(lab.address)
-        tasks = Tasks((drive_on(device, ""),))
-        tasks.examined = (await server.do(tasks.make("examine"))).condition
-        first = tasks.make("run", fresh=True)
-        run = await server.do(
-            replace(first, drives=(replace(first.drives[0], label="by hand"),)), "armed failed"
-        )
+    async with campaign_on(tmp_path, drive_on(device, "")) as campaign:
+        first = campaign.tasks.make("run", fresh=True)
+        by_hand = replace(first, drives=(replace(first.drives[0], label="by hand"),))
+        run = await campaign.server.begin(by_hand)
         assert run.state == "armed", run
-        await server.do(tasks.make("examine"))
-        await lab.server.stop()
-        server.task = tasks.make("run", fresh=True)
-        await server.until(lambda status: any("cannot connect to" in one.text for one in status.drives))
-        with device.open("r+b") as file:
-            file.seek(1 << 10)
-            file.write(bytes(4 << 10))
-        await tool("mkfs.ext4", "-q", device)
-        before = device.read_bytes()
-        again = Server(store_url=f"sqlite:///{lab.credential.parent}/store.sqlite")
-        await again.start(host, port, directory=None)
-        status = await server.drive("armed failed ended")
-        refused(status, "in-use", "was not touched")
-        assert device.read_bytes() == before
-        await again.stop()
+        await campaign.server.do(campaign.tasks.make("examine"))
+        again = campaign.tasks.make("run", fresh=True)
+        async with without_server(campaign.server, campaign.lab, again) as come_back:
+            with device.open("r+b") as file:
+                file.seek(1 << 10)
+                file.write(bytes(4 << 10))
+            await tool("mkfs.ext4", "-q", device)
+            before = device.read_bytes()
+            await come_back()
+            status = await campaign.server.drive("armed failed ended")
+            refused(status, "in-use", "was not touched")
+            assert device.read_bytes() == before
 
 
 async def test_a_run_that_was_never_armed_keeps_no_file_system(tmp_path: Path, make_loop: MakeLoop) -> None:
@@ -322,21 +274,17 @@ async def test_a_run_that_was_never_armed_keeps_no_file_system(tmp_path: Path, m
     nothing to verify, and the next cycle makes it anew."""
     device = make_loop(SIZE_BYTES)
     prefill = replace(ARM, moment="prefill")
-    async with with_both_servers(tmp_path) as (server, agent, _):
-        tasks = Tasks((drive_on(device, size="32MiB"),), ready_within_s=1.0, arm=prefill)
-        tasks.examined = (await server.do(tasks.make("examine"))).condition
-        run = await cut(server, agent, tasks, fresh=True)
-        tasks.again = True
-        with device.open("r+b") as file:
-            file.seek(4096)
-            file.write(b"\xff" * 4096)  # where its groups are
-        later = await server.do(tasks.make("run", run=run), "armed failed ended")
+    async with campaign_on(tmp_path, drive_on(device, size="32MiB"), arm=prefill) as campaign:
+        run = await campaign.cut(fresh=True)
+        campaign.tasks.again = True
+        damage(device)
+        later = await campaign.begin(run=run)
         refused(later, "unmountable", "does not mount")
-        status = await server.do(tasks.make("verify", run=run))
+        status = await campaign.server.do(campaign.tasks.make("verify", run=run))
         assert (status.state, status.trouble) in (("done", "unmountable"), ("failed", "unmountable")), status
-        again = await server.do(tasks.make("run", fresh=True), "armed failed ended")
+        again = await campaign.begin(fresh=True)
         assert again.state == "armed", again
-        await server.do(tasks.make("release"))
+        await campaign.release()
 
 
 async def test_an_unheard_run_on_a_damaged_file_system_is_judged_before_it_is_made_anew(
@@ -344,51 +292,40 @@ async def test_an_unheard_run_on_a_damaged_file_system_is_judged_before_it_is_ma
 ) -> None:
     """Nothing on the drive tells of it, and no task names it, but the server has it."""
     device = make_loop(SIZE_BYTES)
-    async with with_both_servers(tmp_path) as (server, agent, lab):
-        tasks = Tasks((drive_on(device),), ready_within_s=1.0)
-        tasks.examined = (await server.do(tasks.make("examine"))).condition
-        run = await cut(server, agent, tasks, fresh=True)
-        with device.open("r+b") as file:
-            file.seek(4096)
-            file.write(b"\xff" * 4096)  # where its groups are
-        again = await server.do(tasks.make("run", fresh=True), "armed failed ended")
+    async with campaign_on(tmp_path, drive_on(device)) as campaign:
+        run = await campaign.cut(fresh=True)
+        damage(device)
+        again = await campaign.begin(fresh=True)
         assert again.state == "armed" and again.run != run, again
         assert again.text == f"first verified run {run}, which had no verdict: loss"
-        assert (await verdicts(lab, run), again.trouble, again.exit_code) == (["loss"], "", None)
-        await server.do(tasks.make("release"))
+        assert (await campaign.verdicts(run), again.trouble, again.exit_code) == (["loss"], "", None)
+        await campaign.release()
 
 
 async def test_a_repair_that_is_seen_before_the_next_run_is_said(tmp_path: Path, make_loop: MakeLoop) -> None:
     """The mount for the earlier run is the one that finds the damage."""
     device = make_loop(SIZE_BYTES)
-    async with with_both_servers(tmp_path) as (server, agent, _):
-        tasks = Tasks((drive_on(device),), ready_within_s=1.0)
-        tasks.examined = (await server.do(tasks.make("examine"))).condition
-        run = await cut(server, agent, tasks, fresh=True)
-        tasks.again = True
+    async with campaign_on(tmp_path, drive_on(device)) as campaign:
+        run = await campaign.cut(fresh=True)
+        campaign.tasks.again = True
         await tool("debugfs", "-w", "-R", "set_super_value error_count 3", device)
-        again = await server.do(tasks.make("run", run=run), "armed failed ended")
+        again = await campaign.begin(run=run)
         assert (again.state, again.repaired) == ("armed", True), again
         assert "its file system had to be repaired: " in again.text
-        await server.do(tasks.make("release"))
+        await campaign.release()
 
 
 async def test_a_run_over_one_that_was_judged_is_verified_too(tmp_path: Path, make_loop: MakeLoop) -> None:
     """The machine restarted after the earlier run was verified and the next one was armed, of which the log
     tells nothing: the task names the earlier one again, and the server refuses another one over the next."""
-    async with with_both_servers(tmp_path) as (server, agent, lab):
-        tasks = Tasks((drive_on(make_loop(SIZE_BYTES), ""),))
-        tasks.examined = (await server.do(tasks.make("examine"))).condition
-        first = await cut(server, agent, tasks, fresh=True)
-        tasks.again = True
-        armed = await server.do(tasks.make("run", run=first), "armed failed ended")
+    async with campaign_on(tmp_path, drive_on(make_loop(SIZE_BYTES), "")) as campaign:
+        first = await campaign.cut(fresh=True)
+        campaign.tasks.again = True
+        armed = await campaign.begin(run=first)
         assert armed.text.startswith(f"first verified run {first}"), armed
-        await agent.kill()
-        (agent.directory / "runs" / f"nightly+d1+{tasks.number}").unlink()  # as a boot does
-        server.status = None
-        await agent.start()
-        third = await server.do(tasks.make("run", run=first), "armed failed ended")
+        await campaign.restart()
+        third = await campaign.begin(run=first)
         assert third.state == "armed" and third.run not in (first, armed.run), third
         assert third.text == f"first verified run {armed.run}, which had no verdict: inconclusive"
-        assert [len(await verdicts(lab, run)) for run in (first, armed.run)] == [1, 1]
-        await server.do(tasks.make("release"))
+        assert [len(await campaign.verdicts(run)) for run in (first, armed.run)] == [1, 1]
+        await campaign.release()

@@ -13,13 +13,12 @@ import pytest
 
 from durability.campaign.tasks import Task
 from durability.errors import EXIT_LOSS
-from durability.units import parse_address
 from durability_client.system.processes import own_command
 from durability_lab.support.local_server import LocalServer
-from durability_server.server import Server
-from tests.client.agent.on_drives.test_kept_evidence import SIZE_BYTES, by_hand, cut, tool_of, verdicts
+from tests.client.agent.cut_campaign import campaign_on, damage
+from tests.client.agent.on_drives.test_kept_evidence import SIZE_BYTES, by_hand, tool_of
 from tests.client.agent.on_drives.test_wrong_drives import refused
-from tests.client.agent.task_server import Tasks, drive_on, options_of, with_both_servers
+from tests.client.agent.task_server import drive_on, options_of, without_server
 
 MakeLoop = Callable[..., Path]
 
@@ -72,21 +71,19 @@ async def test_a_drive_that_has_lost_an_unheard_run_is_left_as_it_is(
     """It would be made anew, with the evidence of a drive that lies: people are asked first. Once they have
     typed what it says, also if they erased it themselves, the next run begins."""
     device = make_loop(SIZE_BYTES)
-    async with with_both_servers(tmp_path) as (server, agent, lab):
-        tasks = Tasks((drive_on(device, "" if what == "raw" else "ext4"),), ready_within_s=1.0)
-        tasks.examined = (await server.do(tasks.make("examine"))).condition
-        run = await cut(server, agent, tasks, fresh=True)
+    async with campaign_on(tmp_path, drive_on(device, "" if what == "raw" else "ext4")) as campaign:
+        run = await campaign.cut(fresh=True)
         lose(device, what, tmp_path / "m")
         before = device.read_bytes()
-        status = await server.do(tasks.make("run", fresh=True), "armed failed ended")
+        status = await campaign.begin(fresh=True)
         refused(status, "not-verified", f"run {run} has no verdict, and {words.format(device)}")
         assert what == "files" or device.read_bytes() == before
-        assert await verdicts(lab, run) == []
-        await judged_by_hand(device, what, lab, run, tmp_path / "m")
-        assert await verdicts(lab, run) == ["loss"]
-        status = await server.do(tasks.make("run", fresh=True), "armed failed ended")
+        assert await campaign.verdicts(run) == []
+        await judged_by_hand(device, what, campaign.lab, run, tmp_path / "m")
+        assert await campaign.verdicts(run) == ["loss"]
+        status = await campaign.begin(fresh=True)
         assert (status.state, status.text) == ("armed", ""), status
-        await server.do(tasks.make("release"))
+        await campaign.release()
 
 
 def of_campaign(task: Task, name: str) -> Task:
@@ -97,15 +94,13 @@ def of_campaign(task: Task, name: str) -> Task:
 async def test_a_run_of_another_campaign_is_not_asked_for(tmp_path: Path, make_loop: MakeLoop) -> None:
     """People have given that one up, and erased its drive for this one."""
     device = make_loop(SIZE_BYTES)
-    async with with_both_servers(tmp_path) as (server, agent, _):
-        tasks = Tasks((drive_on(device, ""),), ready_within_s=1.0)
-        tasks.examined = (await server.do(tasks.make("examine"))).condition
-        await cut(server, agent, tasks, fresh=True)
+    async with campaign_on(tmp_path, drive_on(device, "")) as campaign:
+        await campaign.cut(fresh=True)
         lose(device, "raw", tmp_path)
-        task = of_campaign(tasks.make("run", fresh=True), "second")
-        status = await server.do(task, "armed failed ended")
+        task = of_campaign(campaign.tasks.make("run", fresh=True), "second")
+        status = await campaign.server.begin(task)
         assert (status.state, status.text) == ("armed", ""), status
-        await server.do(of_campaign(tasks.make("release"), "second"))
+        await campaign.server.do(of_campaign(campaign.tasks.make("release"), "second"))
 
 
 async def test_a_drive_that_is_erased_while_its_server_is_away_has_no_loss(
@@ -114,40 +109,30 @@ async def test_a_drive_that_is_erased_while_its_server_is_away_has_no_loss(
     """Its file system was damaged and still recognised, so its device was to be judged. The server, which
     alone knows of the run, was away for long enough that the owner erased the drive."""
     device = make_loop(SIZE_BYTES)
-    async with with_both_servers(tmp_path) as (server, agent, lab):
-        host, port = parse_address(lab.address)
-        tasks = Tasks((drive_on(device),), ready_within_s=1.0)
-        tasks.examined = (await server.do(tasks.make("examine"))).condition
-        run = await cut(server, agent, tasks, fresh=True)
-        with device.open("r+b") as file:
-            file.seek(4096)
-            file.write(b"\xff" * 4096)  # where its groups are
-        await lab.server.stop()
-        server.task = tasks.make("run", fresh=True)
-        await server.until(lambda status: any("cannot connect" in one.text for one in status.drives))
-        with device.open("r+b") as file:
-            file.write(bytes(SIZE_BYTES))
-        again = Server(store_url=f"sqlite:///{lab.credential.parent}/store.sqlite")
-        await again.start(host, port, directory=None)
-        status = await server.drive("armed failed ended")
-        refused(status, "not-verified", f"`durability verify --device {device} --run {run}`")
-        assert await verdicts(lab, run) == []
-        assert not any(device.read_bytes())
-        await again.stop()
+    async with campaign_on(tmp_path, drive_on(device)) as campaign:
+        run = await campaign.cut(fresh=True)
+        damage(device)
+        again = campaign.tasks.make("run", fresh=True)
+        async with without_server(campaign.server, campaign.lab, again) as come_back:
+            with device.open("r+b") as file:
+                file.write(bytes(SIZE_BYTES))
+            await come_back()
+            status = await campaign.server.drive("armed failed ended")
+            refused(status, "not-verified", f"`durability verify --device {device} --run {run}`")
+            assert await campaign.verdicts(run) == []
+            assert not any(device.read_bytes())
 
 
 async def test_a_verify_that_people_made_is_not_made_again(tmp_path: Path, make_loop: MakeLoop) -> None:
     """In a pause while the agent was to verify: they erased the drive after that, and restarted its machine,
     which has its task still."""
     device = make_loop(SIZE_BYTES)
-    async with with_both_servers(tmp_path) as (server, agent, lab):
-        tasks = Tasks((drive_on(device, ""),), ready_within_s=1.0)
-        tasks.examined = (await server.do(tasks.make("examine"))).condition
-        run = await cut(server, agent, tasks, fresh=True)
+    async with campaign_on(tmp_path, drive_on(device, "")) as campaign:
+        run = await campaign.cut(fresh=True)
         lose(device, "raw", tmp_path)
-        await by_hand(lab, device, run)
-        assert await verdicts(lab, run) == ["loss"]
-        tasks.again = True
-        status = await server.do(tasks.make("verify", run=run))
+        await by_hand(campaign.lab, device, run)
+        assert await campaign.verdicts(run) == ["loss"]
+        campaign.tasks.again = True
+        status = await campaign.server.do(campaign.tasks.make("verify", run=run))
         assert (status.state, status.exit_code, status.text) == ("done", EXIT_LOSS, ""), status
-        assert await verdicts(lab, run) == ["loss"]
+        assert await campaign.verdicts(run) == ["loss"]

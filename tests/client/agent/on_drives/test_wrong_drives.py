@@ -203,23 +203,23 @@ async def test_a_raw_drive_without_a_serial_is_known_after_a_run_that_did_not_be
             server.status = None
             await agent.start()
             link.point(other)
-            run = await server.do(tasks.make("run", fresh=True), "armed failed ended")
+            run = await server.begin(tasks.make("run", fresh=True))
             refused(run, "wrong-drive", "no serial")
             assert not any(other.read_bytes())
             link.point(mine)
             erased = mine.read_bytes()
             await tool("mkfs.ext4", "-q", mine)
             used = mine.read_bytes()
-            run = await server.do(tasks.make("run", fresh=True), "armed failed ended")
+            run = await server.begin(tasks.make("run", fresh=True))
             refused(run, "wrong-drive", "no serial")
             assert mine.read_bytes() == used
             mine.write_bytes(erased)
             monkeypatch.undo()
-            run = await server.do(tasks.make("run", fresh=True), "armed failed ended")
+            run = await server.begin(tasks.make("run", fresh=True))
             assert run.state == "armed", run
             await server.do(tasks.make("release"))
             tasks.again = True
-            run = await server.do(tasks.make("run"), "armed failed ended")
+            run = await server.begin(tasks.make("run"))
             assert run.state == "armed", run
             await server.do(tasks.make("release"))
 
