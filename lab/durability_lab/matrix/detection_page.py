@@ -63,7 +63,7 @@ def _head(graded_cuts: Sequence[GradedCut], *, seed: int, options: str, again: s
         "",
         _paragraph(f"""
             {counted(len(graded_cuts), "power cut")}. Of {count["honest"]:,} cuts of honest drives,
-            {count["false_alarms"]} were called a loss and {count["undecided"]} got no verdict. Of
+            {count["false_alarms"]} were called a loss and {count["undecided"]} were undecided. Of
             {count["liars"]:,} cuts of lying drives, {count["caught"]:,} were caught and
             {count["missed"]:,} were not: in {count["missed_kept"]:,} of these the drive kept every promise,
             in {count["missed"] - count["missed_kept"]:,} it did not. Each cut that was not caught is listed
@@ -95,8 +95,8 @@ def _honest(cells: Sequence[MatrixCell], graded_cuts: Sequence[GradedCut]) -> li
     )
     return _section(
         "Honest drives",
-        "*No verdict* counts inconclusive verdicts and cuts that could not be made.",
-        "Rig | Drive | Cuts | Durable | False alarms | No verdict",
+        "*Undecided* counts inconclusive verdicts and cuts that could not be made.",
+        "Rig | Drive | Cuts | Durable | False alarms | Undecided",
         lines,
     )
 
