@@ -30,6 +30,8 @@ EXIT_ENVIRONMENT = 5
 
 # What `verify` says, whatever its exit code, if its verdict is nowhere but in its own output.
 NOT_STORED = "the server did not store this verdict and its evidence"
+# The same, if the connection failed and the server was away for too long to ask.
+PERHAPS_NOT_STORED = "the server may not have stored this verdict and its evidence"
 # What `run` says, with the server's code if there is one, before why, if it ends because of its server before
 # it is armed: so the target is not to blame.
 NOT_ACCEPTED = "the server did not accept this run"

@@ -192,7 +192,10 @@ def on_server(command: Callable[..., None]) -> Callable[..., None]:
 
 # Of `serve`.
 Listen = Annotated[
-    str, typer.Option(metavar="HOST[:PORT]", help="Address to listen on; port 0 picks a free one.")
+    str,
+    typer.Option(
+        metavar="HOST[:PORT]", help="Address to listen on; port 7420 unless given, port 0 picks a free one."
+    ),
 ]
 Store = Annotated[
     str | None,

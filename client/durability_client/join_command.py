@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
-from durability.errors import FormatError, UsageError
+from durability.errors import FormatError, SetupError, UsageError
 from durability.protocol.join_code import parse_join_code
 from durability.protocol.local_address import PORT
 from durability.protocol.messages import Join, Joined, JoinMachine
@@ -22,6 +22,7 @@ from durability.units import format_address, parse_address
 from durability_client.link.credential import (
     SCHEMA,
     Credential,
+    TakenError,
     credential_path,
     load_credential,
     place_for_credential,
@@ -45,30 +46,35 @@ async def join(
     `machine`: what tells a machine from others that keeps no credential over a boot, "" for any other.
 
     Raises UsageError, SetupError, FormatError for a torn credential without `force`, PeerError, and
-    RefusedError for a code that is over.
+    RefusedError for a code that is over. SetupError also if another `join` made the file meanwhile.
     """
     path = credential or credential_path()
     earlier = _require_free(path, force=force)
     parsed = parse_join_code(code)
     address = parse_address(server, port=PORT)
     stranger = Endpoint(addresses=(address,), fingerprint=parsed.fingerprint, secret=parsed.secret)
-    with place_for_credential(path) as save:  # first: the code is good once
+    with place_for_credential(path, replaces=force) as save:  # first: the code is good once
         with closing(await connect(stranger, "join")) as connection:
             fingerprint = connection.server_fingerprint
             named = name or socket.gethostname()
             asked = JoinMachine(name=named, machine=machine) if machine else Join(name=named)
             joined = await connection.request(asked, Joined)
-        save(
-            Credential(
-                schema=SCHEMA,
-                servers=(format_address(*address),),
-                fingerprint=fingerprint.hex(),
-                client=joined.client,
-                secret=joined.secret.hex(),
-                name=joined.name,
-                role=joined.role,
-            )
+        made = Credential(
+            schema=SCHEMA,
+            servers=(format_address(*address),),
+            fingerprint=fingerprint.hex(),
+            client=joined.client,
+            secret=joined.secret.hex(),
+            name=joined.name,
+            role=joined.role,
         )
+        try:
+            save(made)
+        except TakenError as error:
+            raise SetupError(
+                f"{error}. So this machine cannot use the client {made.name} that this join has made: type"
+                f" `durability clients revoke {made.client}` on the server's machine"
+            ) from error
     member = replace(
         stranger, fingerprint=fingerprint, client=joined.client, secret=joined.secret, credential=path
     )

@@ -14,6 +14,7 @@ from typing import Any, Literal, TextIO
 from durability import plain_text
 from durability.evidence.flushes import leaf_flushes
 from durability.evidence.strength import weightiest
+from durability.evidence.verdict import REASONS
 from durability.formats.case import RUNS_SCHEMA, SHOW_SCHEMA, Case, case_from_value
 from durability.formats.documents import to_json
 from durability.formats.plan import Plan
@@ -152,7 +153,7 @@ def _page(document: Row) -> Iterator[str]:
         match verdict.get("requirements"):
             case {"cut": str(cut), "min_cuts": int(cuts)}:  # earlier releases do not say it
                 yield f"             asked for: a cut of class {cut}, {counted(cuts, 'verified cut')}"
-        yield from (f"             {reason['text']}" for reason in _documents(verdict.get("reasons")))
+        yield from (f"             {_reason(reason)}" for reason in _documents(verdict.get("reasons")))
     evidence = _documents(document.get("evidence"))
     if evidence:
         yield ""
@@ -183,6 +184,16 @@ def _head(case: Case) -> Iterator[str]:
 
 def _shortened(text: str) -> str:
     return text if len(text) <= _TEXT_CHARACTERS else text[: _TEXT_CHARACTERS - 1] + "…"
+
+
+def _reason(value: Any) -> str:
+    """The sentence of a verdict's reason. Servers before 0.2 stored reasons of any form."""
+    match value:
+        case {"text": str(text)}:
+            return text
+        case {"code": str(code)}:
+            return REASONS.get(code, code)
+    return "a reason of an unknown form"
 
 
 def _documents(value: Any) -> list[Row]:

@@ -149,7 +149,8 @@ def _not_proven(evidence: DriveEvidence) -> Iterator[str]:
         yield f"That there is no other evidence: {sentence}."
     for sentence in evidence.left_out:
         yield f"What other clients say of it. {sentence}."
-    if why := unsearchable(evidence.facts[0]):
+    unasked = "" if evidence.searched else "no server was asked for cuts"
+    if why := unsearchable(evidence.facts[0]) or unasked:
         yield f"That no other cut of it lost data: {why}."
     if not evidence.results:
         yield "How fast it is: no result of the benchmark is part of the evidence."

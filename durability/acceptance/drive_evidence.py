@@ -126,7 +126,7 @@ class DriveEvidence:
     campaigns and single runs; `left_out`: what other clients say of it and does not count, in
     sentences; `unfinished`: what was not searched to its end, and may hold a loss; `to_verify`: single runs
     without an outcome, and what may tell it, in sentences; `disputed`: what clients whose runs do not count
-    say against the drive, in words, "" for nothing."""
+    say against the drive, in words, "" for nothing; `searched`: whether a server was asked for its cuts."""
 
     subject: Subject
     facts: tuple[Facts, ...]
@@ -137,6 +137,7 @@ class DriveEvidence:
     unfinished: tuple[str, ...] = ()
     to_verify: tuple[str, ...] = ()
     disputed: str = ""
+    searched: bool = True
 
     def unanswered(self, weakest: CutClass) -> tuple[str, str] | None:
         """The first series of cuts, of class `weakest` or stronger, that has cuts of unknown outcome: what is

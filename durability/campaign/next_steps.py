@@ -314,6 +314,8 @@ def _on(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Ste
 
 
 def _again(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
+    if not cycle.off_again_due:  # a machine turned out to have kept its power: what is back verifies already
+        return [Note(PowerCameBack())]
     left_s = cycle.due_s - moment.age_min_s(cycle.since)
     if moment.came_after_s(cycle.since) >= cycle.due_s + state.plan.boot_within_s:
         return [Note(PowerFailed(on=False, reason=_AWAY))]

@@ -27,8 +27,9 @@ _PRIORITIES = {
     logging.WARNING: syslog.LOG_WARNING,
     logging.DEBUG: syslog.LOG_DEBUG,
 }
+EVENTS_AT_ONCE = 100  # of one client's that `serve` prints: one that comes back all the time hides no other
 _AT_ONCE = 20  # lines of one kind
-_INTERVAL_S = 10.0  # in which there may be so many
+_INTERVAL_S = 10.0  # in which there may be so many of each
 _KINDS_MAX = 20_000  # that are counted apart; all others are one
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from durability.errors import DurabilityError, SetupError
 from durability.protocol import messages
+from durability.protocol.local_address import PORT
 from durability.protocol.secure_stream import PlainStream, SecureStream
 from durability.units import format_address, parse_address
 from durability_server import clock, log_lines
@@ -240,7 +241,7 @@ class Server:
 
     async def _end_revoked(self) -> None:
         """Another server may have revoked clients: their connections here end. Raises StoreError."""
-        self._manager.revoke(await self._thread.ask(self._store.clients.revoked))
+        self._manager.revoke(await self._thread.look_up(self._store.clients.revoked))
 
     async def _live(self, address: str) -> None:
         """The other servers know of this one from now on, and it of what servers have left that are over."""
@@ -316,12 +317,12 @@ async def serve(
     listening: Callable[[Callable[[], bool]], AbstractAsyncContextManager[Any]] = nullcontext,
 ) -> None:
     """Runs a server on `listen`, HOST or HOST:PORT, until SIGTERM or SIGINT, with its local socket in
-    `directory`; `advertise` is as `Server` has it. `web`: an address for the live page, None for none.
-    `ready` gets the server and the address it listens on, `announce` what happens. `listening` is entered
-    once clients can connect, with what says whether the server works, and left when the server begins to
-    stop. Raises UsageError, SetupError or StoreError if it cannot start, and DurabilityError if a defect ends
-    it: what is in the store is whole, as after any death of a server."""
-    host, port = parse_address(listen)
+    `directory`. Port 0 means any. `advertise` is as `Server` has it. `web`: an address for the live page,
+    None for none. `ready` gets the server and the address it listens on, `announce` what happens. `listening`
+    is entered once clients can connect, with what says whether the server works, and left when the server
+    begins to stop. Raises UsageError, SetupError or StoreError if it cannot start, and DurabilityError if a
+    defect ends it: what is in the store is whole, as after any death of a server."""
+    host, port = parse_address(listen, port=PORT)
     lines = log_lines.set_up()
     raise_file_limit()
     sys.setswitchinterval(_SWITCH_S)

@@ -7,6 +7,7 @@ import os
 import pty
 import resource
 import shlex
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -20,7 +21,7 @@ from sqlalchemy import insert
 
 from durability.protocol import messages
 from durability.protocol.join_code import parse_join_code
-from durability.protocol.local_address import SYSTEM_DIRECTORY
+from durability.protocol.local_address import PORT, SYSTEM_DIRECTORY
 from durability.units import parse_address
 from durability_cli.main import _who_finds
 from durability_server.server import Server
@@ -164,3 +165,33 @@ async def test_a_shell_takes_the_line_as_it_is(lab: Lab, sqlite_url: str) -> Non
         await operator.close()
     finally:
         await server.stop()
+
+
+_SAYS_ITS_PORT = """
+import asyncio, sys
+from pathlib import Path
+from durability.errors import StoreError
+from durability_server import server
+async def ready(running, host, port):
+    raise StoreError(str(port))
+server.PORT = int(sys.argv[4])
+try:
+    serve = server.serve(listen=sys.argv[3], store_url=sys.argv[1], directory=Path(sys.argv[2]), ready=ready)
+    asyncio.run(serve)
+except StoreError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(("listen", "is_usual"), [("127.0.0.1", True), ("127.0.0.1:0", False)])
+def test_a_host_alone_listens_on_the_usual_port(
+    sqlite_url: str, local_directory: Path, listen: str, *, is_usual: bool
+) -> None:
+    """It is the port at which clients look. Port 0 is any other one that is free."""
+    assert PORT == 7420
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-c", _SAYS_ITS_PORT, sqlite_url, str(local_directory), listen, str(port)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert int(ended.stdout) > 0, ended.stderr
+    assert (int(ended.stdout) == port) is is_usual

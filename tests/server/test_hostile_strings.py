@@ -141,7 +141,11 @@ def _store_evil(url: str, lab: Lab) -> str:
     past = PastVerdict(
         run=run, verdict="inconclusive", cut_class="none", at_risk_ms1000=0, wall=EVIL, reasons=()
     )
-    document: dict[str, Any] = {"verdict": EVIL, "cut": {"class": EVIL}, "reasons": [{"text": EVIL}]}
+    document: dict[str, Any] = {
+        "verdict": EVIL,
+        "cut": {"class": EVIL},
+        "reasons": [{"text": EVIL}, {"code": EVIL}, EVIL, 7, None],
+    }
     store.add_verdict(past, document)
     store.add_evidence(plan.run, EVIL, b"")
     store.close()

@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +164,7 @@ async def gather(endpoint: Endpoint | None, wanted: EvidenceWanted, say: Say) ->
     notes = (note for one in chosen for note in (*one.unfinished, *one.left_out, *one.to_verify))
     for note in dict.fromkeys(notes):
         say(note)
-    return tuple(one.evidence() for one in chosen)
+    return tuple(replace(one.evidence(), searched=endpoint is not None) for one in chosen)
 
 
 def _nothing(wanted: EvidenceWanted, drives: Sequence[_Drive]) -> str:

@@ -24,6 +24,7 @@ from durability_client.system import block_devices
 TARGET = "target"  # the file in a file system that the agent made
 _LOOK_S = 0.2  # between looks for a drive
 _READ_S = 30.0
+_STUCK = "a killed program still waits for the drive, which does not answer"
 _BUSY_S = 10.0  # for whoever looks at a new device to let go of it
 
 
@@ -43,7 +44,7 @@ class DriveTarget:
     async def find(self, work: TaskPart, *, hold: bool = False) -> FoundDrive:
         """The drive, once it is there and can be read; one that carries the system is not even read. `hold`:
         keep the name of its device from other drives, until `unpin`. Raises DriveError."""
-        why = DriveError("missing", "")
+        why = DriveError("missing", _STUCK)  # until a look finds more
 
         async def look() -> FoundDrive | DriveError | None:
             nonlocal why
@@ -126,9 +127,13 @@ class DriveTarget:
 
     async def last_run(self, work: TaskPart) -> str:
         """The run that was begun on the target last, "" for none and for a drive that does not answer."""
+        return await self.run_at(self.path(work))
+
+    async def run_at(self, path: Path) -> str:
+        """`last_run` of a path."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_READ_S):
-                return await in_thread(partial(same_drive.run_on, self.path(work)))
+                return await in_thread(partial(same_drive.run_on, path))
         return ""
 
     def path(self, work: TaskPart) -> Path:
@@ -203,7 +208,5 @@ class DriveTarget:
             async with asyncio.timeout(max(work.task.ready_within_s, _BUSY_S)):
                 await self._children.settled()
         except TimeoutError:
-            raise DriveError(
-                "missing", "a killed program still waits for the drive, which does not answer"
-            ) from None
+            raise DriveError("missing", _STUCK) from None
         work.say(text="")

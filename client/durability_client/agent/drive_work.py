@@ -119,11 +119,13 @@ class DriveWork:
                 trouble = error  # to write a file there destroys nothing
             await in_thread(partial(drives.check_target, Path(work.drive.target)))
             await in_thread(partial(_check_names, work.mine))
-        holds = same_drive.contents_text(await self._target.erasable(found))
+        contents = await self._target.erasable(found)
+        holds = same_drive.contents_text(contents)
         drives.check_size(found, work.drive)
         if found.device is None:
             holds = await in_thread(partial(same_drive.file_system_at, Path(work.drive.target).parent))
         work.condition = replace(work.condition, holds=holds)
+        await self._earlier.check_others(work, found, contents)
         work.say(state="done", trouble=trouble.trouble if trouble else "", text=str(trouble or ""))
 
     async def _do_run(self, work: TaskPart) -> None:
@@ -148,6 +150,8 @@ class DriveWork:
         work.say()
         await self._target.check_writable(work, found)
         earlier = await self._earlier.verify(work, found)
+        if mine.fresh:
+            await self._earlier.check_others(work, found, await self._target.erasable(found))
         if mine.run or mine.fresh:  # to ask the server alone may have taken hours
             await self._target.check_writable(work, found)
         target = await self._target.make(work, found)

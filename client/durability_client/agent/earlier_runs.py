@@ -1,6 +1,7 @@
-"""Runs of the campaign that have no verdict yet, where the next one would overwrite their evidence.
+"""Runs that have no verdict yet, where the next one would overwrite their evidence.
 
-Refuses to go on without one: such a run is for people to judge.
+Those of the campaign are verified. Refuses to go on without a verdict, and over a run of somebody else: such
+a run is for people to judge.
 """
 
 from __future__ import annotations
@@ -82,6 +83,32 @@ class EarlierRuns:
                 return f"{said}; its file system had to be repaired: {shortened(damage)}"
         finally:
             await self._target.dismount(work)
+
+    async def check_others(self, work: TaskPart, found: FoundDrive, contents: same_drive.Contents) -> None:
+        """Raises DriveError for a device that may carry the evidence of a run of another campaign, or of one
+        begun by hand. `contents`: what is recognised on it; a file system of this campaign has replaced what
+        was there before."""
+        device = found.device
+        if device is None or await in_thread(partial(same_drive.holds_own, work.task, work.mine, device)):
+            return
+        named = await self._target.run_at(device)
+        other = await self._verify_child.of_others(work, found, contents, named=named)
+        if other is None:
+            return
+        command = f"`durability verify {shlex.quote(other.path)} --run {other.run}`"
+        if other.run == named:
+            carries, remedy = "carries", f"type {command}"
+            erase = f"`dd if=/dev/zero of={device} bs=1M count=1`"
+        else:
+            place = f"mount its file system at {other.mount_point} and " if other.mount_point else ""
+            carries, remedy = "may carry", f"{place}type {command}"
+            erase = f"`wipefs --all {device}`"
+        known = f"run {other.run} ({f'label {other.label}' if other.label else 'without a label'})"
+        raise DriveError(
+            "in-use",
+            f"{device} {carries} {known}, which is not of this campaign and has no verdict; it was not"
+            f" touched. To verify that run, {remedy}. If you do not need it, erase the drive: {erase}",
+        )
 
     async def verify_refused(self, work: TaskPart, found: FoundDrive) -> None:
         """Have the run verified over which the server lets no other one begin: the machine restarted before

@@ -14,11 +14,13 @@ import signal
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import dropwhile
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from durability import limits
 from durability.campaign.tasks import DriveTask
 from durability.errors import (
     EXIT_ENVIRONMENT,
@@ -26,6 +28,7 @@ from durability.errors import (
     EXIT_LOSS,
     EXIT_OK,
     NOT_STORED,
+    PERHAPS_NOT_STORED,
     DurabilityError,
 )
 from durability.evidence.cut import CUT_CLASSES
@@ -44,7 +47,7 @@ from durability_client.agent.abandonable_calls import (
 )
 from durability_client.agent.drive_status import TaskPart
 from durability_client.agent.drives import DriveError, FoundDrive
-from durability_client.agent.same_drive import is_on
+from durability_client.agent.same_drive import Contents, is_certain, is_on, may_lie_on
 from durability_client.system.processes import own_command
 
 VERDICTS = {EXIT_OK: "durable", EXIT_LOSS: "loss", EXIT_INCONCLUSIVE: "inconclusive"}
@@ -58,6 +61,7 @@ _SHOW_S = 30.0
 _LISTED_MAX = 1000  # of the newest runs, among which one of this machine's last boot is
 _VERIFY_S = 7 * 86_400.0
 _NO_SUCH_RUN = "knows of no run"  # in the server's words
+_UNSTORED = (NOT_STORED, PERHAPS_NOT_STORED)
 _NO_VERDICT_LEFT = f"{NOT_STORED} (quota)"  # which no other try changes
 _STOP_S = 60.0  # for a run to end in order; then it is told again, and then killed
 _AGAIN_S = 15.0
@@ -176,6 +180,17 @@ def run_options(mine: DriveTask) -> list[str]:
     return options
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OthersRun:
+    """A run of another campaign, or one begun by hand, that has no verdict. `path`: of its target.
+    `mount_point`: of the file system of that, "" for a device."""
+
+    run: str
+    label: str
+    path: str
+    mount_point: str
+
+
 class Verify:
     """Has the runs on one drive verified. `options`: those with which commands find the server. `online` is
     set while the agent reaches it."""
@@ -218,13 +233,14 @@ class Verify:
                 await check()
             work.say(text="verifying")
             done = await self._children.run(*command, timeout_s=_VERIFY_S)
-            if NOT_STORED not in done.errors:
+            unstored = next((words for words in _UNSTORED if words in done.errors), "")
+            if not unstored:
                 return done.exit_code, done.said
-            work.say(text=f"exit code {done.exit_code} of verify, but {NOT_STORED}")
+            work.say(text=f"exit code {done.exit_code} of verify, but {unstored}")
             if _NO_VERDICT_LEFT in done.errors:
                 raise DriveError("not-verified", done.said)
             await self._wait()
-        raise DriveError("not-verified", f"exit code {done.exit_code} of verify, but {NOT_STORED}")
+        raise DriveError("not-verified", f"exit code {done.exit_code} of verify, but {unstored}")
 
     async def is_due(self, work: TaskPart, run: str) -> bool:
         """Whether a run is of this campaign, by its label, was armed and has no verdict. Raises DriveError
@@ -239,9 +255,11 @@ class Verify:
         tells its drive. `or_stopped`: also one that was stopped in order, which no cut ended. Raises
         DriveError if the server does not say."""
         is_raw = work.drive.is_raw
-        for run, path in await self._ours(work):
+        for row in await self._listed(work):
+            run, path = str(row["run"]), str(row["path"])
             # The kernel's name of a raw drive may be another one's by now.
-            if not (path.startswith("/dev/") if is_raw else path == str(target)):
+            is_there = path.startswith("/dev/") if is_raw else path == str(target)
+            if not (is_there and _is_ours(work, row["label"])):
                 continue
             case = await self._case(work, run)
             facts = case["armed"] if case is not None else None
@@ -251,6 +269,31 @@ class Verify:
                 return ""
             return run if or_stopped or case["session_end"] != "stop" else ""
         return ""
+
+    async def of_others(
+        self, work: TaskPart, found: FoundDrive, contents: Contents, *, named: str
+    ) -> OthersRun | None:
+        """A run of somebody else that nobody stopped or verified, and whose evidence a device may carry.
+        `named`: the run of which its beginning tells, "" for none. Others may lie in `contents`, which are
+        recognised on it; not one whose place a later run took. Raises DriveError if the server does not
+        say."""
+        if named and (case := await self._case(work, named)) is not None and _is_kept(work, case):
+            return OthersRun(run=named, label=str(case["label"]), path=str(found.device), mount_point="")
+        if not any(contents.values()):
+            return None
+        serial = found.serial[: limits.DRIVE_NAME_MAX] if is_certain(found) else ""
+        for row in await self._listed(work, *([f"--drive={serial}"] if serial else [])):
+            if row["verdict"] or row["session_end"] == "stop" or _is_ours(work, row["label"]):
+                continue
+            run = str(row["run"])
+            case = await self._case(work, run)
+            if case is None or not _is_kept(work, case) or case["superseded_by"]:
+                continue
+            facts = from_value(Facts, case["armed"])
+            if await in_thread(partial(may_lie_on, found, contents, facts)):
+                place = facts.file_system.mount_point if facts.file_system is not None else ""
+                return OthersRun(run=run, label=str(case["label"]), path=facts.path, mount_point=place)
+        return None
 
     async def _known(self, work: TaskPart, run: str) -> tuple[int, str] | None:
         """What `verdict` says without a verify: people have made one since the cut, and may have erased the
@@ -286,17 +329,12 @@ class Verify:
         except ProgramError as error:
             return Done(exit_code=EXIT_ENVIRONMENT, output="", errors=str(error))
 
-    async def _ours(self, work: TaskPart) -> list[tuple[str, str]]:
-        """The campaign's runs with their paths, newest first. Raises DriveError if the server does not
-        say."""
+    async def _listed(self, work: TaskPart, *options: str) -> list[Mapping[str, Any]]:
+        """The newest runs that the server lists, newest first. Raises DriveError if it does not say."""
         for _ in range(TRIES):
-            done = await self._ask("runs", "--all", "--limit", str(_LISTED_MAX))
+            done = await self._ask("runs", "--all", "--limit", str(_LISTED_MAX), *options)
             with suppress(ValueError, KeyError):
-                return [
-                    (str(row["run"]), str(row["path"]))
-                    for row in json.loads(done.output)["runs"]
-                    if _is_ours(work, row["label"])
-                ]
+                return list(json.loads(done.output)["runs"])
             work.say(text=done.said)
             await self._wait()
         raise DriveError("agent", f"the server does not say which runs it has: {done.said}")
@@ -307,7 +345,17 @@ class Verify:
 
 
 def _is_due(work: TaskPart, case: Mapping[str, Any]) -> bool:
-    return _is_ours(work, case["label"]) and case["armed"] is not None and not case["verdicts"]
+    return _is_ours(work, case["label"]) and _lacks_verdict(case)
+
+
+def _is_kept(work: TaskPart, case: Mapping[str, Any]) -> bool:
+    """Whether the evidence of a run is for somebody else to judge."""
+    is_others = not _is_ours(work, case["label"])
+    return is_others and _lacks_verdict(case) and case["session_end"] != "stop"
+
+
+def _lacks_verdict(case: Mapping[str, Any]) -> bool:
+    return case["armed"] is not None and not case["verdicts"]
 
 
 def _is_final(work: TaskPart, stands: PastVerdict) -> bool:

@@ -134,6 +134,24 @@ def is_on(found: FoundDrive, facts: Facts) -> bool:
     return place == found.device and facts.host.machine_id == discovery.host_now().machine_id
 
 
+def may_lie_on(found: FoundDrive, contents: Contents, facts: Facts) -> bool:
+    """Whether a run with these facts may lie on a device beyond its beginning, which tells of a run on the
+    device itself. Its drive's serial tells, if that is certain, and the place on that; else the UUID of its
+    file system. `contents`: what is recognised on the device."""
+    if not is_certain(found):
+        known = facts.file_system.uuid if facts.file_system is not None else ""
+        return bool(known) and any(one.uuid == known for each in contents.values() for one in each)
+    serials = [plain_text.as_line(one.serial) for one in facts.drives]
+    if found.serial not in serials:
+        return False
+    if facts.offset_bytes is None or serials[0] != found.serial:
+        return True  # somewhere on the drive
+    start = block_devices.start_of(found.name)
+    if facts.kind == "device" and facts.offset_bytes == start:
+        return False
+    return start <= facts.offset_bytes < start + block_devices.size_of(found.name)
+
+
 def contents_text(contents: Contents) -> str:
     """What is recognised on a device, as `Condition.holds` has it: whole, or digests of its words, where the
     server would keep only the beginning."""
@@ -169,10 +187,17 @@ def check_contents(task: Task, mine: DriveTask, found: FoundDrive, contents: Con
     is_as_examined = all(forms & first for forms in now) and first <= set[str]().union(*now)
     if not mine.again and mine.examined is not None and is_as_examined:
         return
+    nameless = f"{found.device} has no serial that tells it from others"
+    if mine.drive.file_system and not now:
+        raise DriveError(
+            "wrong-drive",
+            f"{nameless}, and nothing is recognised on it, so it may be another drive; it was not touched. If"
+            " its file system was just being made when the machine or the agent stopped, begin another"
+            " campaign",
+        )
     raise DriveError(
         "wrong-drive",
-        f"{found.device} has no serial that tells it from others, and does not carry what this campaign left"
-        " on it; it was not touched",
+        f"{nameless}, and does not carry what this campaign left on it; it was not touched",
     )
 
 

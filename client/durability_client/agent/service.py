@@ -32,6 +32,8 @@ _UNITS = Path("/etc/systemd/system")
 # Where systemd looks for programs, in this order, unless its own settings say otherwise.
 _SYSTEMD_PLACES = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PACKAGE = Path("/usr/lib/durability")  # where the Debian package installs its environment
+# A package has its modules compiled, and synced. One that is compiled later would be torn by the next cut.
+_OF_PACKAGE = "Environment=PYTHONDONTWRITEBYTECODE=1\n"
 _WANTS = "multi-user.target.wants"
 _PLAIN = re.compile(r"[A-Za-z0-9@_=+./:,-]+")
 _ORIGIN = "Written by `durability agent install`; `durability agent uninstall` removes it."
@@ -81,7 +83,8 @@ def unit(options: Sequence[str], *, program: Sequence[str] = (), origin: str = _
     """The text of the unit; `options` of the agent's command line. `program`: by default this installation's
     command; `origin`: a sentence on where the unit comes from."""
     command = " ".join(_of_command(word) for word in (*(program or _program()), "agent", *options))
-    return _UNIT.format(command=command, environment="" if program else _environment(), origin=origin)
+    environment = _OF_PACKAGE if program else _environment()
+    return _UNIT.format(command=command, environment=environment, origin=origin)
 
 
 def install(options: Sequence[str], *, out: TextIO, err: TextIO, units: Path = _UNITS) -> None:

@@ -131,7 +131,7 @@ def _cells(row: Row) -> Row:
         "host": row.get("host"),
         "drive": " + ".join(str(drive.get("model") or "unnamed") for drive in drives),
         "mode": row.get("profile") or row.get("mode") if row.get("complete") else "partial",
-        "commits/s": "" if rate is None else f"{rate:,.0f}",
+        "commits/s": "" if rate is None else few_digits(rate),
         "MB/s": "" if moved is None else few_digits(moved / 1e6),
         "p99": "" if p99 is None else duration(p99),
         "honest": row.get("honesty"),

@@ -28,7 +28,7 @@ from durability.plain_text import is_line
 from durability.private_files import why_not_private
 from durability.protocol.auth import APPLICATION, SECRET_BYTES
 from durability.protocol.secure_stream import FINGERPRINT_BYTES
-from durability_client.system.output_files import sync_directory
+from durability_client.system.output_files import give_name, sync_directory
 
 SCHEMA = "durability.credential/1"
 _FILE = "credential.json"
@@ -54,6 +54,10 @@ class Credential:
 
 
 Save: TypeAlias = Callable[[Credential], None]
+
+
+class TakenError(SetupError):
+    """A file that was not there to be replaced was made meanwhile."""
 
 
 def credential_path() -> Path:
@@ -113,11 +117,12 @@ def save_credential(credential: Credential, path: Path) -> None:
 
 
 @contextmanager
-def place_for_credential(path: Path) -> Iterator[Save]:
+def place_for_credential(path: Path, *, replaces: bool = True) -> Iterator[Save]:
     """A place for a credential in the file `path`, with room for it on the disk, and what saves one there as
     `save_credential` does; until then what is there stays. Both raise SetupError, also where another command
-    keeps what is there locked."""
-    with _unchanged_soon(path) as locked, _place(path) as save:
+    keeps what is there locked. Without `replaces`, what saves one raises TakenError if there is a file by
+    then, and leaves it as it is."""
+    with _unchanged_soon(path) as locked, _place(path, replaces=replaces) as save:
 
         def save_alone(credential: Credential) -> None:
             with nullcontext() if locked else _unchanged_soon(path):  # another `join` may have made it
@@ -194,7 +199,7 @@ def _close(descriptor: int) -> None:
 
 
 @contextmanager
-def _place(path: Path) -> Iterator[Save]:
+def _place(path: Path, *, replaces: bool = True) -> Iterator[Save]:
     with _writing(path):
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
@@ -205,7 +210,10 @@ def _place(path: Path) -> Iterator[Save]:
         def save(credential: Credential) -> None:
             with _writing(path):
                 _put(descriptor, f"{to_json(to_value(credential))}\n".encode())
-                Path(name).replace(path)
+                if replaces:
+                    Path(name).replace(path)
+                else:
+                    _give_name(name, path)
                 sync_directory(path.parent)
 
         yield save
@@ -213,6 +221,14 @@ def _place(path: Path) -> Iterator[Save]:
         _close(descriptor)
         with suppress(OSError):  # it has its place, or nothing was saved
             Path(name).unlink()
+
+
+def _give_name(temporary: str, path: Path) -> None:
+    """Raises TakenError and OSError."""
+    try:
+        give_name(temporary, str(path))
+    except FileExistsError as error:
+        raise TakenError(f"{path} was made by another command meanwhile, and is not replaced") from error
 
 
 def _put(descriptor: int, data: bytes) -> None:

@@ -53,6 +53,9 @@ PATIENCE_S = 0.5  # with an address at which no server answers, if there are oth
 # do not look together for ever. A look costs the server 2.4 ms: those of 900 clients 2.4 % of a processor.
 LOOK_S = 120.0
 _LOOK_AGAIN = "check that `durability serve` still runs there, and the network to it"
+_ADD_FORCE = (
+    "Add --force to that line: this machine has a credential, which `durability join` replaces only then"
+)
 _SAID = (AuthenticationError, RefusedError)
 Answer = TypeVar("Answer", bound=Message)
 
@@ -319,10 +322,12 @@ async def _connect(endpoint: Endpoint, purpose: Purpose, address: tuple[str, int
         if "durability join" not in str(error) and "durability clients invite" not in str(error):
             raise
         # The server says what to type, and cannot know that a credential is here.
-        raise AuthenticationError(
-            f"{error}. Add --force to that line: this machine has a credential, which `durability join`"
-            " replaces only then"
-        ) from error
+        raise AuthenticationError(f"{error}. {_ADD_FORCE}") from error
+    except RefusedError as error:
+        connection.close()
+        if error.code != "forbidden" or "durability clients invite" not in str(error):
+            raise
+        raise RefusedError(error.code, f"{error}. {_ADD_FORCE}") from error
     except OSError as error:
         raise PeerError(f"cannot connect to {where}: {system_words(error)}; {LOOK}") from error
     except BaseException:

@@ -207,17 +207,17 @@ def _written(place: OpenName, data: bytes, replaced: os.stat_result | None) -> I
 def _put(place: OpenName, temporary: str, replaced: os.stat_result | None) -> None:
     """Put the temporary file in its place, durably. Raises FileExistsError, OSError."""
     if replaced is None:
-        _name(place, temporary)
+        give_name(temporary, place.name, dir_fd=place.fd)
     else:
         os.rename(temporary, place.name, src_dir_fd=place.fd, dst_dir_fd=place.fd)
     sync_directory(".", dir_fd=place.fd)
 
 
-def _name(place: OpenName, temporary: str) -> None:
-    """Give the temporary file its name, if that is still free. Raises FileExistsError, OSError."""
-    both = {"src_dir_fd": place.fd, "dst_dir_fd": place.fd}
+def give_name(temporary: str, name: str, *, dir_fd: int | None = None) -> None:
+    """Give a temporary file beside it the name `name`, if that is still free. Raises FileExistsError,
+    OSError."""
     try:
-        os.link(temporary, place.name, **both, follow_symlinks=False)
+        os.link(temporary, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd, follow_symlinks=False)
     except OSError as error:
         if error.errno not in _NO_HARD_LINKS:
             raise
@@ -225,8 +225,8 @@ def _name(place: OpenName, temporary: str) -> None:
         return
     # A file system without hard links, such as vfat: the name is taken first, and then replaced.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    os.close(os.open(place.name, flags, 0o666, dir_fd=place.fd))
-    os.rename(temporary, place.name, **both)  # noqa: PTH104 - in a directory that is open
+    os.close(os.open(name, flags, 0o600, dir_fd=dir_fd))
+    os.rename(temporary, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
 
 
 def sync_directory(path: Path | str, *, dir_fd: int | None = None) -> None:

@@ -6,22 +6,27 @@ read: a verdict made from it is printed and not stored.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Protocol
 
 from durability import limits
-from durability.errors import FormatError, PeerError, RefusedError, SetupError
+from durability.errors import AuthenticationError, FormatError, PeerError, RefusedError, SetupError
 from durability.evidence.scan_report import Example
 from durability.formats.case import Case, case_from_value
 from durability.formats.documents import from_json, to_value
 from durability.formats.facts import Facts
 from durability.formats.packing import Value
-from durability.protocol.messages import CaseFile, Evidence, Fetch, GiveVerdict, Stored
+from durability.protocol.messages import CaseFile, Evidence, Fetch, GiveVerdict, Message, Stored
 from durability.units import counted, format_run
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import connect
+
+WAIT_S = 60.0  # for a server that is away and is to store a verdict: it may be restarted
+_AGAIN_S = 1.0
 
 
 class CaseSource(Protocol):
@@ -40,10 +45,12 @@ class CaseSource(Protocol):
 
 
 class ServerCaseSource:
-    """The server's own log."""
+    """The server's own log. `on_wait` is called with the reason when `close` begins to wait for a server that
+    is away."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, on_wait: Callable[[str], None] = lambda _: None) -> None:
         self._endpoint = endpoint
+        self._on_wait = on_wait
 
     async def open(self, run: int, facts: Facts, *, end: bool) -> Case | None:
         """Ask the server. None where it does not know `run`; without a run that is PeerError, as all else."""
@@ -58,16 +65,40 @@ class ServerCaseSource:
 
     async def close(self, run: int, document: dict[str, Value], examples: Sequence[Example]) -> str:
         """Store the verdict on the server, then the raw bytes of each example."""
-        with closing(await connect(self._endpoint, "verify")) as connection:
-            await connection.request(GiveVerdict(run=run, document=document), Stored)
-            for number, example in enumerate(examples):
-                piece = Evidence(run=run, name=_name_of(number, example), data=example.data)
-                assert len(piece.data) <= limits.EVIDENCE_BYTES_MAX
-                try:
-                    await connection.request(piece, Stored)
-                except PeerError as error:  # which ends the connection
-                    return f"{len(examples) - number} of {counted(len(examples), 'copy', 'copies')}: {error}"
+        left: deque[Message] = deque((GiveVerdict(run=run, document=document),))
+        for number, example in enumerate(examples):
+            assert len(example.data) <= limits.EVIDENCE_BYTES_MAX
+            left.append(Evidence(run=run, name=_name_of(number, example), data=example.data))
+        try:
+            await self._store(left)
+        except PeerError as error:
+            if len(left) > len(examples):  # the verdict is left, too
+                raise
+            return f"{len(left)} of {counted(len(examples), 'copy', 'copies')}: {error}"
         return ""
+
+    async def _store(self, left: deque[Message]) -> None:
+        """Have the server store what is `left`, and remove from that what it has stored. What it may have
+        stored before its answer was lost is given again: a second copy of it changes nothing. Raises
+        PeerError if the server refuses something, or has been away for `WAIT_S`."""
+        loop = asyncio.get_running_loop()
+        until_s: float | None = None
+        while True:
+            try:
+                with closing(await connect(self._endpoint, "verify")) as connection:
+                    while left:
+                        await connection.request(left[0], Stored)
+                        left.popleft()
+                return
+            except (AuthenticationError, RefusedError):
+                raise
+            except PeerError as error:
+                if until_s is None:
+                    until_s = loop.time() + WAIT_S
+                    self._on_wait(str(error))
+                elif loop.time() >= until_s:
+                    raise
+            await asyncio.sleep(_AGAIN_S)
 
 
 class ExportCaseSource:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -24,6 +25,8 @@ from rich.progress import Progress as Bar
 from durability import limits, plain_text
 from durability.errors import (
     NOT_STORED,
+    PERHAPS_NOT_STORED,
+    AuthenticationError,
     FormatError,
     PeerError,
     PlanError,
@@ -52,7 +55,7 @@ from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import Storage
 from durability_client.target.target_warnings import skips_replay
 from durability_client.verify import junit, verdict_text
-from durability_client.verify.case_source import CaseSource, ExportCaseSource, ServerCaseSource
+from durability_client.verify.case_source import WAIT_S, CaseSource, ExportCaseSource, ServerCaseSource
 from durability_client.verify.scan.canary import presence_of
 from durability_client.verify.scan.scan_base import ScanJob, ScanProgress
 from durability_client.verify.scan.scan_process import ScanProcess, StalledError
@@ -95,7 +98,7 @@ async def verify(
     Raises SetupError, UsageError and FormatError if there is no verdict.
     """
     out, err = out or sys.stdout, err or sys.stderr
-    case_source = _case_source(options)
+    case_source = _case_source(options, on_wait=partial(_say_wait, err))
     target = storage if storage is not None else await asyncio.to_thread(_storage, options)
     if isinstance(target, UnmountableStorage):
         print(fitted(target.why, err, indent=2), file=err)
@@ -112,8 +115,7 @@ async def verify(
             unkept = await case_source.close(outcome.plan.run, document, outcome.examples)
         except PeerError as error:
             unkept = ""
-            code = f" ({error.code})" if isinstance(error, RefusedError) else ""
-            print(plain_text.as_line(f"warning: {NOT_STORED}{code}: {error}"), file=err)
+            print(plain_text.as_line(f"warning: {_why_not_stored(error)}"), file=err)
         if unkept:
             print(plain_text.as_line(f"warning: {_NOT_ALL_STORED}: {unkept}"), file=err)
     if options.json:
@@ -253,7 +255,21 @@ def _require_replay(facts: Facts, run: int) -> None:
     )
 
 
-def _case_source(options: VerifyOptions) -> CaseSource:
+def _say_wait(err: TextIO, why: str) -> None:
+    text = f"waiting up to {WAIT_S:.0f} s for the server, which has not confirmed the verdict: {why}"
+    print(plain_text.as_line(text), file=err, flush=True)
+
+
+def _why_not_stored(error: PeerError) -> str:
+    match error:
+        case RefusedError():
+            return f"{NOT_STORED} ({error.code}): {error}"
+        case AuthenticationError():
+            return f"{NOT_STORED}: {error}"
+    return f"{PERHAPS_NOT_STORED}: {error}; then type this `verify` again"
+
+
+def _case_source(options: VerifyOptions, *, on_wait: Callable[[str], None]) -> CaseSource:
     if options.device is not None and not options.run and options.from_export is None:
         raise UsageError(
             f"--device needs --run: {verify_device_line(str(options.device))}"
@@ -264,7 +280,7 @@ def _case_source(options: VerifyOptions) -> CaseSource:
     if options.from_export is not None:
         return ExportCaseSource(options.from_export)
     assert options.endpoint is not None
-    return ServerCaseSource(options.endpoint)
+    return ServerCaseSource(options.endpoint, on_wait)
 
 
 def _storage(options: VerifyOptions) -> Storage:

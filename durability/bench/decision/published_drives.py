@@ -1,9 +1,10 @@
 """Published drives: in which range drives of a kind commit, so that a rate has something to stand beside.
 
 Each range is one writer's commits per second, 4 or 8 KiB and a sync each, from the least to the largest that
-was published of the kind; docs/explanation/published-drives.md has every figure with its source. The kinds
-overlap, a cache that ignores flushes is as fast as a protected one, and a range says nothing about a single
-drive. So this refuses to tell what a drive is: it says which kinds commit at such a rate.
+was published of the kind; docs/explanation/published-drives.md has every figure with its source, and says
+which were left out. The kinds overlap, a cache that ignores flushes is as fast as a protected one, and a
+range says nothing about a single drive. So this refuses to tell what a drive is: it says which kinds commit
+at such a rate.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ class DriveClass:
 
 KINDS = (
     DriveClass(name="hard disk", short="hard disk", low=80, high=240),
-    DriveClass(name="consumer SSD", short="consumer SSD", low=300, high=1_400),
-    DriveClass(name="cloud volume", short="cloud volume", low=700, high=1_100),
+    DriveClass(name="consumer SSD", short="consumer SSD", low=380, high=1_500),
+    DriveClass(name="cloud volume", short="cloud volume", low=710, high=1_100),
     DriveClass(
-        name="datacenter SSD with power-loss protection", short="datacenter SSD", low=2_000, high=40_000
+        name="datacenter SSD with power-loss protection", short="datacenter SSD", low=1_600, high=34_000
     ),
 )
 

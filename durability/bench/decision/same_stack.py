@@ -15,10 +15,9 @@ from durability.bench.hashed_serials import in_lasting_order
 from durability.bench.result import Result
 from durability.formats.facts import Facts
 
-# Parts of the names of options that change what a commit is, in the file systems of Linux.
+# Parts of the names of options that change what a commit is, in the file systems of Linux; beside `data`.
 _OF_A_COMMIT = (
     "barrier",
-    "data=",
     "datacow",
     "datasum",
     "da_alloc",
@@ -124,7 +123,9 @@ def guarding(options: str) -> frozenset[str]:
     return frozenset(
         one
         for one in options.split(",")
-        if one not in _DEFAULTS
-        and not one.startswith(_OF_SPEED)
-        and any(part in one for part in _OF_A_COMMIT)
+        if one not in _DEFAULTS and not one.startswith(_OF_SPEED) and _is_of_a_commit(one.partition("=")[0])
     )
+
+
+def _is_of_a_commit(name: str) -> bool:
+    return name == "data" or any(part in name for part in _OF_A_COMMIT)

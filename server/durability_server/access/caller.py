@@ -33,10 +33,11 @@ class Caller:
         """Raises RefusedError "forbidden" where this caller may not come for that."""
         allowed = {"join"} if self.invitation else _PURPOSES[self.role]
         if purpose not in allowed:
+            role = "" if purpose in _PURPOSES["client"] else " --role operator"
             raise RefusedError(
                 "forbidden",
                 f"{self.name} joined as {self.role}, which may not do this: type `durability clients invite"
-                " --role operator` on the server's machine, and join with that code",
+                f"{role}` on the server's machine, then the line that it prints here",
             )
 
     def owns(self, owner: str) -> bool:

@@ -16,6 +16,7 @@ from durability.protocol.messages import Message
 from durability_server import clock
 from durability_server.access.caller import Caller
 from durability_server.announcements import Announce, silence
+from durability_server.log_lines import EVENTS_AT_ONCE, LineLimit
 from durability_server.store.client_store import CODE_S, Client, Invitation
 from durability_server.store.machine_store import MachineCode
 from durability_server.store.store import Store
@@ -39,6 +40,7 @@ class ClientRequests:
         announce: Announce = silence,
     ) -> None:
         self._announce = announce
+        self._told_again = LineLimit(EVENTS_AT_ONCE)
         self._clients = store.clients
         self._machines = store.machines
         self._thread = thread
@@ -135,16 +137,13 @@ class ClientRequests:
         may have the machine's credential."""
         campaigns: list[str] = []
         now, wall = _now(), clock.wall()
-        names = await self._names()
-        machines = await self._thread.call(self._machines.revoke, client, wall=wall)
-        if machines is None:
-            machines = (await self._thread.call(self._clients.revoke, client, wall=wall, now=now),)
-        self._on_revoked(machines)
-        for revoked in machines:
-            if campaign := await self.campaign_with(names.get(revoked, "")):
-                text = (
-                    f"its machine {names[revoked]} was revoked, and is not heard any more: stop the campaign"
-                )
+        names = await self._thread.call(self._machines.revoke, client, wall=wall)
+        if names is None:
+            names = await self._thread.call(self._clients.revoke, client, wall=wall, now=now)
+        self._on_revoked(names)
+        for name in names.values():
+            if campaign := await self.campaign_with(name):
+                text = f"its machine {name} was revoked, and is not heard any more: stop the campaign"
                 self._announce(f"campaign {campaign}", text)
                 campaigns.append(campaign)
         return messages.Revoked(campaigns=tuple(dict.fromkeys(campaigns)))
@@ -167,12 +166,21 @@ class ClientRequests:
             kept, again = await self._thread.call(
                 join, caller.invitation, machine, client, wall=clock.wall(), now=_now()
             )
-            self._announce(kept.name, "joined again after a boot" if again else f"joined as {kept.role}")
+            if again:
+                self._tell_again(caller, kept)
+            else:
+                self._announce(kept.name, f"joined as {kept.role}")
         else:
             use_up = self._clients.join
             kept = await self._thread.call(use_up, caller.invitation, client, wall=clock.wall(), now=_now())
             self._announce(kept.name, f"joined as {kept.role}")
         return messages.Joined(client=kept.id, secret=secret, name=kept.name, role=kept.role)
+
+    def _tell_again(self, caller: Caller, kept: Client) -> None:
+        left_out = self._told_again.left_out(caller.holder)
+        if left_out is not None:
+            before = f" ({left_out:,} events before this one were left out)" if left_out else ""
+            self._announce(kept.name, f"joined again after a boot{before}")
 
 
 async def _no_campaign(_machine: str) -> str:

@@ -29,7 +29,7 @@ from durability.units import format_run
 from durability_server import clock
 from durability_server.access.caller import Caller
 from durability_server.announcements import Announce, silence
-from durability_server.log_lines import LineLimit
+from durability_server.log_lines import EVENTS_AT_ONCE, LineLimit
 from durability_server.runs import run_events
 from durability_server.runs.credits import IN_DOUBT_RESUMED_MAX
 from durability_server.runs.given_bytes import GivenBytes
@@ -44,9 +44,6 @@ from durability_server.store.target_keys import TargetKeys, series_key, target_k
 
 # How stale the stored time of the last receipt may be while nothing is acknowledged.
 SAVE_INTERVAL_NS = 1_000_000_000
-EVENTS_AT_ONCE = (
-    100  # of one client's runs that are told in 10 s: one that comes back all the time hides no other
-)
 
 
 class Requests:
@@ -442,6 +439,15 @@ def _past_verdict(message: messages.GiveVerdict) -> PastVerdict:
 
 
 def _codes(reasons: list[Value]) -> tuple[str, ...]:
-    """The known codes among the reasons of a verdict, each once; a later pass is judged by them."""
-    codes = (reason.get("code") for reason in reasons if isinstance(reason, dict))
-    return tuple(dict.fromkeys(code for code in codes if isinstance(code, str) and code in REASONS))
+    """The known codes among the reasons of a verdict, each once; a later pass is judged by them. Raises
+    FormatError."""
+    codes: list[str] = []
+    for reason in reasons:
+        match reason:
+            case {"code": str(code), "text": str()}:
+                codes.append(code)
+            case _:
+                raise FormatError(
+                    "not a verdict: expected each of its reasons to have code and text, which are strings"
+                )
+    return tuple(dict.fromkeys(code for code in codes if code in REASONS))

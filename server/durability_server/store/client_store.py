@@ -128,9 +128,9 @@ class ClientStore:
                 raise RefusedError("name-taken", f"another client has the name {name!r}")
             db.execute(update(tables.clients).where(tables.clients.c.id == row.id).values(name=name))
 
-    def revoke(self, client: str, *, wall: str, now: int) -> str:
+    def revoke(self, client: str, *, wall: str, now: int) -> dict[str, str]:
         """The client with this id or name, or else the open invitation with this id, is no longer known; its
-        id. Raises RefusedError "client-unknown"."""
+        name by its id, "" for an invitation. Raises RefusedError "client-unknown"."""
         columns = tables.invitations.c
         with self._database.transaction() as db:
             for row in db.execute(
@@ -138,10 +138,10 @@ class ClientStore:
             ):
                 if _invitation_id(row) == client:
                     db.execute(update(tables.invitations).where(columns.hash == row.hash).values(used=wall))
-                    return client
+                    return {client: ""}
             row = _known(db, client)
             db.execute(update(tables.clients).where(tables.clients.c.id == row.id).values(revoked=wall))
-        return str(row.id)
+        return {row.id: row.name}
 
     def names(self) -> tuple[str, ...]:
         """Of all clients that are known, in the order in which they joined."""

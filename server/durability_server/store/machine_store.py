@@ -125,18 +125,19 @@ class MachineStore:
             db.execute(insert(tables.machines).values(hash=hash_, machine=machine, client=kept.id))
             return kept, False
 
-    def revoke(self, code: str, *, wall: str) -> tuple[str, ...] | None:
-        """The code with this id ends, and the machines that joined by it are no longer known; their ids. Also
-        a code whose time is over, since its machines stay known. None if there is none, or it was revoked."""
+    def revoke(self, code: str, *, wall: str) -> dict[str, str] | None:
+        """The code with this id ends, and the machines that joined by it are no longer known; their names by
+        their ids. Also a code whose time is over, since its machines stay known. None if there is none, or it
+        was revoked."""
         columns, clients = tables.machine_codes.c, tables.clients.c
         with self._database.transaction() as db:
             for row in db.execute(select(tables.machine_codes).where(columns.revoked == "")):
                 if _id(row) == code:
                     of_code = select(tables.machines.c.client).where(tables.machines.c.hash == row.hash)
                     known = db.execute(
-                        select(clients.id).where(clients.id.in_(of_code), clients.revoked == "")
+                        select(clients.id, clients.name).where(clients.id.in_(of_code), clients.revoked == "")
                     )
-                    revoked = tuple(known.scalars())
+                    revoked = {row.id: row.name for row in known}
                     db.execute(update(tables.clients).where(clients.id.in_(revoked)).values(revoked=wall))
                     db.execute(
                         update(tables.machine_codes).where(columns.hash == row.hash).values(revoked=wall)

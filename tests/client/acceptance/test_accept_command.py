@@ -67,6 +67,13 @@ def test_the_exit_code_and_the_screen_say_the_decision(
     assert "no server is known" in err
 
 
+@pytest.mark.slow
+def test_a_sheet_without_a_server_says_so(place: Path) -> None:
+    """Its reader has not seen stderr."""
+    run(place, "good.json", output=place / "sheet.html")
+    assert "no server was asked for cuts" in " ".join((place / "sheet.html").read_text().split())
+
+
 def test_names_of_two_columns_a_character_fit_the_screen(place: Path) -> None:
     """A drive, a result and a person with Chinese names, alone and beside another drive."""
     wide = facts(

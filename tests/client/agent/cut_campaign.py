@@ -6,11 +6,11 @@ import io
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from durability.campaign.definition.settings import Arm, DriveUnderTest
-from durability.campaign.tasks import DriveStatus
+from durability.campaign.tasks import DriveStatus, Task
 from durability.units import parse_run
 from durability_client import queries
 from durability_lab.support.local_server import LocalServer
@@ -66,6 +66,11 @@ async def campaign_on(
         tasks = Tasks((drive,), ready_within_s=ready_within_s, arm=arm)
         tasks.examined = (await server.do(tasks.make("examine"))).condition
         yield CutCampaign(server, agent, lab, tasks)
+
+
+def of_campaign(task: Task, name: str) -> Task:
+    """The task as one of another campaign."""
+    return replace(task, campaign=name, drives=tuple(replace(one, label=f"{name} 1") for one in task.drives))
 
 
 def damage(device: Path) -> None:

@@ -29,6 +29,7 @@ from tests.client.agent.task_server import (
     drive_on,
     file_on,
     task_server,
+    with_both_servers,
 )
 from tests.client.target.test_signatures import _make
 from tests.loop_devices import one_partition
@@ -173,11 +174,12 @@ async def test_of_two_targets_on_one_drive_the_second_is_refused(tmp_path: Path)
     assert "is [[drive]] d1 too" in second.text
 
 
-async def test_what_a_drive_holds_is_said(server: TaskServer, make_loop: MakeLoop) -> None:
+async def test_what_a_drive_holds_is_said(tmp_path: Path, make_loop: MakeLoop) -> None:
     """Before the first run the operator learns what will be gone, and a file system is known again."""
     device, known = make_loop(SIZE_BYTES), str(uuid.uuid4())
     await asyncio.to_thread(tool, "mkfs.ext4", "-q", "-U", known, device)
-    status = await server.do(Tasks((drive_on(device),)).make("examine"))
+    async with with_both_servers(tmp_path) as (server, _, _):
+        status = await server.do(Tasks((drive_on(device),)).make("examine"))
     assert status.condition is not None
     assert (status.state, status.condition.holds) == ("done", f"ext4={known}"), status
 

@@ -90,9 +90,14 @@ def test_the_one_file_unpacks_to_the_same_place_after_a_boot(
             ["systemd-analyze", "verify", path], capture_output=True, text=True, check=False
         )
         assert "nvalid" not in done.stderr and "nknown" not in done.stderr, done.stderr
-    assert "Environment=" not in service.unit([], program=("/usr/bin/durability",))
+    assert "XDG_CACHE_HOME" not in service.unit([], program=("/usr/bin/durability",))
     monkeypatch.setenv("XDG_CACHE_HOME", "cache")  # of which the one file takes no notice
     assert "Environment=" not in service.unit([])
+
+
+def test_the_package_compiles_no_module_later() -> None:
+    """The next cut would leave it torn, and the agent would not start again."""
+    assert "\nEnvironment=PYTHONDONTWRITEBYTECODE=1\n" in service.unit([], program=("/usr/bin/durability",))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from durability.campaign.tasks import TaskKind
-from durability.errors import EXIT_ENVIRONMENT, EXIT_LOSS, EXIT_OK
+from durability.errors import EXIT_ENVIRONMENT, EXIT_LOSS, EXIT_OK, NOT_STORED, PERHAPS_NOT_STORED
 from durability_client.agent import run_child
 from durability_client.agent.abandonable_calls import Children
 from durability_client.agent.drive_status import TaskPart
@@ -172,3 +172,16 @@ def test_a_run_on_a_device_is_known_by_its_drive(make_loop: Callable[..., Path])
     elsewhere = replace(facts, host=replace(facts.host, machine_id="another"))
     assert not is_on(nameless, elsewhere)
     assert not is_on(here, replace(facts, kind="file"))
+
+
+@pytest.mark.parametrize("words", [NOT_STORED, PERHAPS_NOT_STORED])
+async def test_a_verdict_that_may_not_be_stored_is_made_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str
+) -> None:
+    """`verify` ends as ever then, and says so."""
+    asked = tmp_path / "asked"
+    script = f"test -e {asked} || echo 'warning: {words}: it is away' >&2; echo verify >> {asked}"
+    monkeypatch.setattr(run_child, "own_command", lambda *_: ("/bin/sh", "-c", script))
+    monkeypatch.setattr(run_child, "BETWEEN_TRIES_S", 0.0)
+    assert await verify_of().judge(work_of("run"), Path("/dev/sdx"), RUN) == EXIT_OK
+    assert asked.read_text().split() == ["verify", "verify"]

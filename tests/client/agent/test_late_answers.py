@@ -14,10 +14,11 @@ import pytest
 
 from durability_client.agent.abandonable_calls import Children, in_thread
 from durability_client.agent.agent_paths import AgentPaths
+from durability_client.agent.drive_status import TaskPart
 from durability_client.agent.drive_target import DriveTarget
-from durability_client.agent.drives import FoundDrive, find
+from durability_client.agent.drives import DriveError, FoundDrive, find
 from durability_client.agent.file_systems import KernelLog
-from tests.client.agent.task_server import drive_on
+from tests.client.agent.task_server import Tasks, drive_on
 from tests.waiting import DEADLINE_S, until
 
 
@@ -63,6 +64,19 @@ async def test_a_device_whose_task_changes_while_it_is_opened_is_closed(
     await cancelled(holding)
     slow.go.set()
     await until(lambda: opened(device) == 0)
+
+
+async def test_a_drive_that_is_not_looked_for_has_a_reason(tmp_path: Path) -> None:
+    """While a killed program still waits for it, nothing else is done with it; the status says so."""
+    children = Children()
+    program = await children.start("sleep", "1000")
+    task = Tasks((drive_on("/dev/none"),), ready_within_s=0.0).make("examine")
+    work = TaskPart(task, task.drives[0], lambda _: None)
+    try:
+        with pytest.raises(DriveError, match=r"^a killed program still waits for the drive, .*, for 0 s$"):
+            await DriveTarget(AgentPaths(tmp_path / "agent"), children).find(work)
+    finally:
+        await children.end(program)
 
 
 async def test_the_kernels_log_is_closed_if_nobody_hears_it_any_more() -> None:

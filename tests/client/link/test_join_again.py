@@ -7,6 +7,7 @@ import errno
 import fcntl
 import io
 import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
@@ -149,6 +150,33 @@ async def test_a_credential_that_another_join_made_meanwhile_is_locked(
         ):
             save(known)
         save(known)
+
+
+@pytest.mark.parametrize("links", [True, False])
+async def test_of_two_joins_at_once_the_second_leaves_the_credential_of_the_first(
+    joining: Joining, monkeypatch: pytest.MonkeyPatch, *, links: bool
+) -> None:
+    """There was none when both began. The second one names the client that it made in vain, and with --force
+    it replaces the other; `links`: whether the file system has hard links."""
+
+    def link(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    if not links:
+        monkeypatch.setattr(os, "link", link)
+    code = (await joining.server.invite()).line.split()[-1]
+    other = Joining(joining.server, joining.address, code, joining.path)
+    ended = await asyncio.gather(joining.join(force=False), other.join(force=False), return_exceptions=True)
+    (error,) = [one for one in ended if one is not None]
+    known = load_credential(joining.path)
+    assert isinstance(error, SetupError) and known is not None
+    found = re.search(r"durability clients revoke (\w+)", str(error))
+    assert found is not None
+    made = await joining.server._thread.ask(joining.server._store.clients.find, found[1])
+    assert made is not None and made.id != known.client
+    assert [path.name for path in joining.path.parent.glob("*credential.json*")] == [joining.path.name]
+    with closing(await connect(endpoint(None, joining.path), "query")) as connection:
+        await connection.request(List(limit=1), Listing)
 
 
 async def test_force_takes_no_file_that_others_can_read(joining: Joining) -> None:

@@ -327,6 +327,18 @@ async def test_an_unknown_client_is_said_to_be_one(served: Served) -> None:
         await connect(replace(where, secret=bytes(32)), "query")
 
 
+async def test_a_client_of_another_role_is_told_of_force(served: Served, tmp_path: Path) -> None:
+    """It has a credential as well, which `join` does not replace otherwise."""
+    where = await served.start()
+    assert served.server is not None
+    invited = await served.server._client_requests.invite("viewer", "")
+    viewer = tmp_path / "viewer.json"
+    await join_server(invited, str(where), viewer)
+    with pytest.raises(RefusedError, match=r"joined as viewer.*clients invite`.*Add --force to") as refused:
+        await connect(endpoint(str(where), viewer), "run")
+    assert refused.value.code == "forbidden"
+
+
 async def test_the_first_address_that_answers_is_taken(served: Served) -> None:
     """A server with several addresses is found at any of them."""
     where = await served.start()

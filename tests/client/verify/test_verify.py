@@ -19,7 +19,9 @@ from durability.errors import (
     EXIT_LOSS,
     EXIT_OK,
     NOT_STORED,
+    PERHAPS_NOT_STORED,
     FormatError,
+    PeerError,
     RefusedError,
     SetupError,
     TargetError,
@@ -29,7 +31,10 @@ from durability.formats.case import case_to_value
 from durability.formats.documents import to_json
 from durability.formats.facts import Facts
 from durability.formats.plan import Plan
-from durability_server.store import evidence_rows
+from durability.protocol.messages import Evidence, GiveVerdict, Message
+from durability_client.link.server_connection import Connection
+from durability_client.verify import case_source
+from durability_server.store import evidence_rows, store
 from tests.client.verify.targets import BadStorage, FlickeringStorage, KnownStorage, lay_down, unreadable
 from tests.client.verify.verify_lab import ACKED, Ending, Lab, codes
 from tests.core.evidence.memory_target import SECTOR, Disk, after_power_loss, make_case, small
@@ -117,6 +122,67 @@ async def test_evidence_that_is_refused_keeps_no_verdict_from_the_server(
     said = lab.said.getvalue()
     assert NOT_STORED not in said
     assert "stored this verdict, but not all of the slots as they were found: 1 of 3 copies: run" in said
+
+
+def lose_answers(monkeypatch: pytest.MonkeyPatch, kind: type[Message], count: int) -> None:
+    """The connection ends after the server has stored something of this kind, so many times."""
+    request = Connection.request
+    left = count
+
+    async def losing(self: Connection, message: Message, answer: type[Any]) -> Any:
+        nonlocal left
+        given = await request(self, message, answer)
+        if isinstance(message, kind) and left:
+            left -= 1
+            raise PeerError("the answer was lost")
+        return given
+
+    monkeypatch.setattr(Connection, "request", losing)
+    monkeypatch.setattr(case_source, "_AGAIN_S", 0.0)
+
+
+@pytest.mark.parametrize("kind", [GiveVerdict, Evidence])
+async def test_what_the_server_has_not_confirmed_is_given_again(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, kind: type[Message]
+) -> None:
+    """A connection that fails for a moment costs neither the verdict nor the slots as they were found. A
+    verdict that is stored twice counts once."""
+    lose_answers(monkeypatch, kind, 3)
+    await lab.run()
+    lab.lose(40, 41, 42)
+    document = await lab.verify()
+    assert document.pop("exit") == EXIT_LOSS
+    shown = await lab.shown()
+    assert shown["verdicts"] == [document] * (4 if kind is GiveVerdict else 1)
+    assert (await lab.listed(), len(shown["evidence"])) == ("loss", 3)
+    (said,) = lab.said.getvalue().splitlines()
+    assert said == (
+        "waiting up to 60 s for the server, which has not confirmed the verdict: the answer was lost"
+    )
+
+
+async def test_a_server_that_stays_away_has_perhaps_not_stored_the_verdict(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The verdict is printed, its exit code stands, and what to type is said."""
+    lose_answers(monkeypatch, GiveVerdict, 1000)
+    monkeypatch.setattr(case_source, "WAIT_S", 0.0)
+    await lab.run()
+    document = await lab.verify()
+    assert (document["exit"], document["verdict"]) == (EXIT_OK, "durable")
+    _, said = lab.said.getvalue().splitlines()
+    assert said == f"warning: {PERHAPS_NOT_STORED}: the answer was lost; then type this `verify` again"
+
+
+async def test_a_verdict_that_is_refused_is_not_given_again(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To wait changes nothing; the server's code and words are said at once."""
+    await lab.run()
+    monkeypatch.setattr(store, "VERDICTS_MAX", 0)
+    assert (await lab.verify())["exit"] == EXIT_OK
+    (said,) = lab.said.getvalue().splitlines()
+    assert said.startswith(f"warning: {NOT_STORED} (bad-request): run ")
 
 
 async def test_later_pass_never_clears_a_loss(lab: Lab) -> None:

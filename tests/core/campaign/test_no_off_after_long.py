@@ -9,6 +9,7 @@ import pytest
 from durability.campaign.definition.settings import Settings
 from durability.campaign.log_entries import (
     Abandoned,
+    Checked,
     CycleBegan,
     CycleEnded,
     DriveLeft,
@@ -23,7 +24,9 @@ from durability.campaign.log_entries import (
 from durability.campaign.next_steps import Ask, Note
 from tests.core.campaign.test_long_pauses import MONTHS_LATER
 from tests.core.campaign.told_campaign import (
+    OTHER_RUN,
     RUN,
+    S,
     ToldCampaign,
     begun,
     condition,
@@ -141,3 +144,27 @@ def test_second_off_does_not_come_after_months(months: bool) -> None:
         assert step == Note(PowerFailed(on=False, reason=text))
     else:
         assert step == Ask(0, "off")
+
+
+def test_second_off_does_not_come_once_a_machine_kept_its_power() -> None:
+    """It is heard only in the wait for the second off. The other machine verifies by then, so after that off
+    its drive would count for a cut after which nobody has read it."""
+    settings = told_settings(machines=("b", "c"), devices=("/dev/sdb", "/dev/sdc"))
+    told = ToldCampaign()
+    told.begin(replace(settings, arms=(replace(settings.arms[0], again_after_s=(60.0, 60.0)),)))
+    told.add(Checked(problems=()))
+    told.note()
+    for machine, drive, run in (("b", "d0", RUN), ("c", "d1", OTHER_RUN)):
+        told.say(machine=machine)
+        told.say(part("armed", drive=drive, run=run, found=condition(drive)), machine=machine)
+    told.note()
+    told.cut()
+    cycle = told.state.cycle
+    assert cycle is not None and cycle.phase == "again"
+    told.now_ns += 30 * S
+    told.say(machine="c")
+    told.say(boot="boot-2")
+    for later_s in (0.0, 61.0):
+        assert told.steps(later_s=later_s) == [Note(PowerCameBack())]
+    told.add(PowerCameBack())
+    assert (cycle.phase, told.task("b").kind, cycle.offs) == ("back", "verify", 1)

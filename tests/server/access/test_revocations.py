@@ -14,14 +14,17 @@ from durability.errors import StoreError
 from durability.formats.case import SessionEnd
 from durability.protocol import messages
 from durability.protocol.auth import client_hash, invitation_hash
+from durability_server import log_lines
 from durability_server.access.caller import OPERATOR, Caller
 from durability_server.access.client_requests import ClientRequests
 from durability_server.connections.connection_manager import AUTHENTICATED_MAX, ConnectionManager
+from durability_server.log_lines import LineLimit
+from durability_server.server import Server
 from durability_server.store.client_store import JOINS_MAX, Client
 from durability_server.store.machine_store import MachineCode
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
-from tests.waiting import until
+from tests.waiting import DEADLINE_S, until
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,8 +51,13 @@ class _Access:
     def __init__(self, url: str) -> None:
         self.store, self.thread = Store(url), _Thread()
         self.revoked: list[str] = []
+        self.told: list[str] = []
         self.requests = ClientRequests(
-            self.store, self.thread, fingerprint=b"f" * 32, on_revoked=self.revoked.extend
+            self.store,
+            self.thread,
+            fingerprint=b"f" * 32,
+            on_revoked=self.revoked.extend,
+            announce=lambda who, what: self.told.append(f"{who}: {what}"),
         )
 
     def open(self) -> None:
@@ -105,6 +113,73 @@ async def test_all_machines_of_a_code_are_cut_off_before_their_campaigns_are_loo
     with pytest.raises(StoreError):
         await access.requests.answer(OPERATOR, messages.Revoke(client=await access.code()))
     assert sorted(access.revoked) == MACHINES
+
+
+async def test_whoever_is_revoked_is_cut_off_though_the_store_cannot_be_read(
+    access: _Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is asked before: a question may fail, or wait for long ones of others. The names, by which
+    campaigns know machines, come with what is revoked."""
+
+    async def away(*_: object, **__: object) -> None:
+        raise StoreError("it is away")
+
+    async def campaign_with(machine: str) -> str:
+        return "night" if machine == "rack" else ""
+
+    access.requests.campaign_with = campaign_with
+    code = await access.code()
+    monkeypatch.setattr(access.thread, "ask", away)
+    monkeypatch.setattr(access.thread, "look_up", away)
+    said = await access.requests.answer(OPERATOR, messages.Revoke(client="c1"))
+    assert (said, access.revoked) == (messages.Revoked(campaigns=("night",)), ["c1"])
+    assert [line for line in access.told if "its machine rack was revoked" in line] == access.told
+    await access.requests.answer(OPERATOR, messages.Revoke(client=code))
+    assert access.revoked == MACHINES
+
+
+async def test_what_another_server_revoked_waits_for_no_long_question(sqlite_url: str) -> None:
+    """The connections of whom it is about would go on meanwhile."""
+    server = Server(store_url=sqlite_url)
+    await server.start("127.0.0.1", 0, directory=None)
+    busy = threading.Event()
+    asked = asyncio.create_task(server._thread.ask(busy.wait))
+    await asyncio.sleep(0)  # it is asked first
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            await server._end_revoked()
+        assert not asked.done()
+    finally:
+        busy.set()
+        await asked
+        await server.stop()
+
+
+async def test_a_machine_that_joins_again_and_again_hides_no_event(
+    access: _Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many of the joins by one code are told; the rest are counted, and those by others told as ever."""
+    access.requests._told_again = LineLimit(2)
+    for number in range(2):
+        hash_ = invitation_hash(bytes([number]) * 16)
+        code = MachineCode(hash=hash_, name=f"shelf-{number}", machines=1, expires=1 << 40)
+        await access.thread.call(access.store.machines.invite, code, wall=WALL, now=1)
+    again = "joined again after a boot"
+
+    async def join(number: int) -> None:
+        hash_ = invitation_hash(bytes([number]) * 16)
+        caller = Caller(client="", name="", role="client", invitation=hash_, of_machines=True)
+        await access.requests.answer(caller, messages.JoinMachine(name="m", machine="m"))
+
+    for _ in range(5):
+        await join(0)
+    for _ in range(2):
+        await join(1)
+    first, second = (f"shelf-{number}: {again}" for number in range(2))
+    assert [line for line in access.told if again in line] == [first, first, second]
+    monkeypatch.setattr(log_lines, "_INTERVAL_S", -1.0)
+    await join(0)
+    assert access.told[-1] == f"{first} (2 events before this one were left out)"
 
 
 class _Peer:

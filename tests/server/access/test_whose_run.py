@@ -6,7 +6,9 @@ import pytest
 
 from durability.errors import RefusedError
 from durability.protocol import messages
+from durability.protocol.auth import Role
 from durability.units import format_run
+from durability_server.access.caller import Caller
 from tests.server.conftest import Lab
 from tests.server.two_tenants import on, tenant, verdict_document
 
@@ -67,3 +69,20 @@ async def test_a_viewer_sees_all_runs_and_makes_none(lab: Lab, sqlite_url: str) 
             other = await lab.connect(running.address, purpose, member=viewer)
             await other.ask(message, messages.Stored)
         assert refused.value.code == "forbidden"
+
+
+@pytest.mark.parametrize(
+    ("role", "purpose", "advice"),
+    [
+        ("viewer", "run", "`durability clients invite`"),
+        ("viewer", "agent", "`durability clients invite`"),
+        ("viewer", "operate", "`durability clients invite --role operator`"),
+        ("client", "operate", "`durability clients invite --role operator`"),
+    ],
+)
+def test_a_refusal_names_the_role_that_is_needed(role: Role, purpose: str, advice: str) -> None:
+    """Nobody is told to become an operator for what a client may do."""
+    with pytest.raises(RefusedError) as refused:
+        Caller(client="c1", name="office", role=role).require(purpose)
+    assert refused.value.code == "forbidden"
+    assert f"type {advice} on the server's machine" in str(refused.value)

@@ -221,7 +221,7 @@ class Machine:
             "verdict": word,
             "cut": {"class": "power" if case.power_offs else "none"},
             "at_risk": {"ms1000": 0 if word == "inconclusive" else 5},
-            "reasons": [] if word != "inconclusive" else [{"code": "nothing-at-risk"}],
+            "reasons": [] if word != "inconclusive" else [{"code": "nothing-at-risk", "text": ""}],
         }
         await verifier.ask(messages.GiveVerdict(run=parse_run(run), document=document), messages.Stored)
         await verifier.close()

@@ -35,6 +35,12 @@ pytestmark = pytest.mark.usefixtures("no_silence")
 
 STATISTICS: dict[str, Any] = statistics_to_value(make_statistics(operations=(1, 1), flushes={"sda": 1}))
 REFUSED_CONTROL = 1000
+LOSS: dict[str, Any] = {
+    "verdict": "loss",
+    "cut": {"class": "power"},
+    "at_risk": {"ms1000": 1},
+    "reasons": [{"code": "findings", "text": "3 lost"}, {"code": "of a later release", "text": ""}],
+}
 
 
 @pytest.mark.slow
@@ -245,7 +251,26 @@ async def test_a_flag_is_no_number_in_a_verdict(lab: Lab, store_url: str) -> Non
     await client.close()
     verifier = await lab.connect(running.address, "verify")
     await verifier.fetch(1, lab.facts(), end=True)
-    document: Any = {"verdict": "loss", "cut": {"class": "power"}, "at_risk": {"ms1000": True}, "reasons": []}
+    document = {**LOSS, "at_risk": {"ms1000": True}}
     with pytest.raises(RefusedError) as refused:
         await verifier.ask(messages.GiveVerdict(run=1, document=document), messages.Stored)
     assert refused.value.code == "bad-request"
+
+
+@pytest.mark.slow
+async def test_reasons_of_another_form_are_no_verdict(lab: Lab, sqlite_url: str) -> None:
+    """Whoever reads them expects a code and a sentence in each."""
+    running = await lab.start(sqlite_url)
+    client = await lab.connect(running.address)
+    await client.begin(lab.plan(run=1), lab.facts())
+    await client.close()
+    odd: list[Any] = ["findings", 7, None, {}, {"code": "findings"}, {"text": ""}, {"code": 1, "text": ""}]
+    for reason in odd:
+        verifier = await lab.connect(running.address, "verify")
+        await verifier.fetch(1, lab.facts(), end=True)
+        document = {**LOSS, "reasons": [*LOSS["reasons"], reason]}
+        with pytest.raises(RefusedError, match="each of its reasons") as refused:
+            await verifier.ask(messages.GiveVerdict(run=1, document=document), messages.Stored)
+        assert refused.value.code == "bad-request"
+    verifier = await lab.connect(running.address, "verify")
+    await verifier.ask(messages.GiveVerdict(run=1, document=LOSS), messages.Stored)

@@ -30,7 +30,7 @@ def test_a_code_whose_time_is_over_can_still_be_revoked_with_its_machines(
     with pytest.raises(RefusedError, match="time of this code"):
         machines.find(code.hash, now=10)
     assert clients.revoked() == ()
-    assert machines.revoke(str(listed["client"]), wall=WALL) == ("c1",)
+    assert machines.revoke(str(listed["client"]), wall=WALL) == {"c1": "m1"}
     assert clients.revoked() == ("c1",)
     assert machines.revoke(str(listed["client"]), wall=WALL) is None
 

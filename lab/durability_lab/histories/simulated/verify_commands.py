@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from durability.errors import DurabilityError, TargetBusyError
+from durability_client.verify.case_source import WAIT_S
 from durability_client.verify.verify_command import VerifyOptions, verify
 from durability_lab.histories.simulated.eventful_drive import HistoryStorage
 from durability_lab.histories.simulated.virtual_loop import VirtualLoop
 from durability_lab.histories.simulated.virtual_process import Process
 
-_PATIENCE_S: Final = 20.0  # with a command that gives no answer
+_PATIENCE_S: Final = 20.0 + WAIT_S  # with a command that gives no answer
 _AGAIN_S: Final = 0.0003
 
 

@@ -7,21 +7,25 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
 from durability.campaign.definition.settings import DriveUnderTest
+from durability.campaign.tasks import DriveStatus, TaskKind
 from durability.errors import EXIT_LOSS
-from durability_client.agent import earlier_runs, file_systems
+from durability_client.agent import drives, earlier_runs, file_systems, same_drive
 from durability_client.agent.agent_loop import agent_loop
 from durability_client.agent.agent_paths import AgentPaths
 from durability_client.agent.drive_work import Setting
 from durability_client.agent.task_work import TaskWork
 from durability_client.link.endpoint import Endpoint
 from durability_client.system.processes import own_command
+from durability_client.target import discovery
 from durability_client.target.discovery import host_now
+from durability_client.target.signatures import Signature
 from durability_lab.support.local_server import LocalServer, local_server
-from tests.client.agent.cut_campaign import campaign_on, damage
+from tests.client.agent.cut_campaign import CutCampaign, campaign_on, damage, of_campaign
 from tests.client.agent.on_drives.test_wrong_drives import refused, tool
 from tests.client.agent.task_server import (
     ARM,
@@ -33,6 +37,7 @@ from tests.client.agent.task_server import (
     task_server,
     without_server,
 )
+from tests.loop_devices import one_partition
 
 MakeLoop = Callable[..., Path]
 MakeMount = Callable[..., tuple[Path, Path]]
@@ -267,6 +272,145 @@ async def test_a_drive_that_is_put_to_use_while_its_last_run_is_asked_for_is_not
             status = await campaign.server.drive("armed failed ended")
             refused(status, "in-use", "was not touched")
             assert device.read_bytes() == before
+
+
+async def second(campaign: CutCampaign, kind: TaskKind, *, file_system: str) -> DriveStatus:
+    """What the agent says of a task of another campaign on the drive, whose data may go."""
+    changes: dict[str, Any] = {"file_system": file_system}
+    campaign.tasks.drives = tuple(replace(one, **changes) for one in campaign.tasks.drives)
+    task = of_campaign(campaign.tasks.make(kind, fresh=kind == "run"), "second")
+    return await campaign.server.do(task, "armed ended done failed")
+
+
+async def second_is_refused(campaign: CutCampaign, *, file_system: str, words: Sequence[str]) -> None:
+    """Assert that both its check and its first run say these, and change nothing on the drive."""
+    device = Path(campaign.tasks.drives[0].device)
+    before = await asyncio.to_thread(device.read_bytes)
+    for kind in ("examine", "run"):
+        status = await second(campaign, kind, file_system=file_system)
+        refused(status, "in-use", "which is not of this campaign and has no verdict; it was not touched")
+        assert all(one in status.text for one in words), status.text
+        campaign.tasks.examined = status.condition
+    assert await asyncio.to_thread(device.read_bytes) == before
+
+
+async def second_begins(campaign: CutCampaign, *, file_system: str) -> None:
+    """Assert that its check passes, and its first run begins."""
+    examined = await second(campaign, "examine", file_system=file_system)
+    assert examined.state == "done", examined
+    campaign.tasks.examined = examined.condition
+    armed = await second(campaign, "run", file_system=file_system)
+    assert armed.state == "armed", armed
+    await second(campaign, "release", file_system=file_system)
+
+
+@pytest.mark.parametrize(
+    ("had", "gets", "remedy"),
+    [
+        ("", "", "verify"),
+        ("", "", "erase"),
+        ("ext4", "ext4", "verify"),
+        ("ext4", "ext4", "erase"),
+        ("", "ext4", "erase"),
+        ("ext4", "", "verify"),
+    ],
+)
+async def test_a_run_of_another_campaign_is_not_overwritten(
+    tmp_path: Path, make_loop: MakeLoop, had: str, gets: str, remedy: str
+) -> None:
+    """The check says so, and the first run, which is forced, too: what to type to verify it, and what if
+    nobody needs it. After either the campaign begins."""
+    device = make_loop(SIZE_BYTES)
+    async with campaign_on(tmp_path, drive_on(device, had)) as campaign:
+        run = await campaign.cut(fresh=True)
+        place = tmp_path / "agent/mnt/nightly+d1"
+        target = place / "target" if had else device
+        erase: tuple[str | Path, ...] = ("wipefs", "--all", device)
+        if not had:
+            erase = ("dd", "if=/dev/zero", f"of={device}", "bs=1M", "count=1")
+        await second_is_refused(
+            campaign,
+            file_system=gets,
+            words=(
+                f"{device} {'may carry' if had else 'carries'} run {run} (label campaign test)",
+                f"type `durability verify {target} --run {run}`",
+                f"mount its file system at {place} and type" if had else "To verify that run, type",
+                f"`{' '.join(map(str, erase))}`",
+            ),
+        )
+        assert await campaign.verdicts(run) == []
+        if remedy == "erase":
+            await tool(*erase)
+        elif had:
+            place.mkdir()
+            await tool("mount", device, place)
+            await by_hand(campaign.lab, target, run)
+            await tool("umount", place)
+        else:
+            await by_hand(campaign.lab, target, run)
+        assert len(await campaign.verdicts(run)) == (remedy == "verify")
+        await second_begins(campaign, file_system=gets)
+
+
+@pytest.mark.parametrize("file_system", ["", "ext4"])
+@pytest.mark.parametrize("end", ["stopped", "not armed"])
+async def test_a_run_of_another_campaign_that_needs_no_verdict_is_no_obstacle(
+    tmp_path: Path, make_loop: MakeLoop, file_system: str, end: str
+) -> None:
+    """It was stopped, or nothing was acknowledged."""
+    arm = ARM if end == "stopped" else replace(ARM, moment="prefill")
+    size = "8MiB" if end == "stopped" else "32MiB"
+    drive = drive_on(make_loop(SIZE_BYTES), file_system, size=size)
+    async with campaign_on(tmp_path, drive, arm=arm) as campaign:
+        if end == "stopped":
+            assert (await campaign.begin(fresh=True)).state == "armed"
+            await campaign.release()
+        else:
+            await campaign.cut(fresh=True)
+        await second_begins(campaign, file_system=file_system)
+
+
+def test_a_run_lies_on_the_part_of_a_drive_that_it_wrote_to(make_loop: MakeLoop) -> None:
+    """Its drive is known by its serial. A partition that is to be overwritten does not hold a run on another
+    one; the whole drive holds both, but not a run on itself of which its beginning does not tell."""
+    with one_partition(make_loop(SIZE_BYTES)) as part:
+        partition = drives.find(drive_on(part), "")
+        whole = drives.find(drive_on(Path(f"/dev/{partition.leaves[0]}")), "")
+        contents = {"": (Signature("ext4", "0b1c"),)}
+        assert whole.device is not None and partition.device is not None
+        facts = discovery.collect(whole.device, "device")
+        start = discovery.collect(partition.device, "device").offset_bytes
+        assert start and facts.offset_bytes == 0
+        beyond = start + 2 * SIZE_BYTES
+        cases: tuple[tuple[Literal["file", "device"], int | None, bool, bool], ...] = (
+            ("device", 0, False, False),
+            ("device", start, False, True),
+            ("file", 0, False, True),
+            ("file", start, True, True),
+            ("file", beyond, False, False),
+            ("file", None, True, True),
+        )
+        for kind, offset, on_part, on_whole in cases:
+            one = replace(facts, kind=kind, offset_bytes=offset)
+            found = [same_drive.may_lie_on(drive, contents, one) for drive in (partition, whole)]
+            assert found == [on_part, on_whole], (kind, offset)
+            elsewhere = replace(one, drives=(replace(one.drives[0], serial="S2"),))
+            assert not same_drive.may_lie_on(whole, contents, elsewhere)
+
+
+def test_a_run_on_a_drive_without_a_serial_is_known_by_its_file_system(make_mount: MakeMount) -> None:
+    """Nothing else tells that from one on another drive at its place. A run on a device is told by its
+    beginning."""
+    device, directory = make_mount()
+    facts = discovery.collect(directory / "t", "file")
+    assert facts.file_system is not None
+    nameless = replace(drives.find(drive_on(device), ""), serial="")
+    known = Signature("ext4", facts.file_system.uuid)
+    for contents, lies in (({"": (), "1": (known,)}, True), ({"": (Signature("ext4", "0b1c"),)}, False)):
+        assert same_drive.may_lie_on(nameless, contents, facts) == lies
+    unknown = replace(facts, file_system=replace(facts.file_system, uuid=""))
+    for other in (unknown, discovery.collect(device, "device")):
+        assert not same_drive.may_lie_on(nameless, {"": (Signature("gpt", ""),)}, other)
 
 
 async def test_a_run_that_was_never_armed_keeps_no_file_system(tmp_path: Path, make_loop: MakeLoop) -> None:

@@ -6,16 +6,14 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from durability.campaign.tasks import Task
 from durability.errors import EXIT_LOSS
 from durability_client.system.processes import own_command
 from durability_lab.support.local_server import LocalServer
-from tests.client.agent.cut_campaign import campaign_on, damage
+from tests.client.agent.cut_campaign import campaign_on, damage, of_campaign
 from tests.client.agent.on_drives.test_kept_evidence import SIZE_BYTES, by_hand, tool_of
 from tests.client.agent.on_drives.test_wrong_drives import refused
 from tests.client.agent.task_server import drive_on, options_of, without_server
@@ -84,11 +82,6 @@ async def test_a_drive_that_has_lost_an_unheard_run_is_left_as_it_is(
         status = await campaign.begin(fresh=True)
         assert (status.state, status.text) == ("armed", ""), status
         await campaign.release()
-
-
-def of_campaign(task: Task, name: str) -> Task:
-    """The task as one of another campaign."""
-    return replace(task, campaign=name, drives=tuple(replace(one, label=f"{name} 1") for one in task.drives))
 
 
 async def test_a_run_of_another_campaign_is_not_asked_for(tmp_path: Path, make_loop: MakeLoop) -> None:

@@ -20,14 +20,13 @@ from durability_client.agent.drives import DriveError, FoundDrive, find
 from durability_client.target.signatures import Signature, signatures_of
 from durability_lab.kernel_rig.block_rig import without_loop_mounts
 from durability_server.store.database import Database
+from tests.client.agent.cut_campaign import campaign_on, of_campaign
 from tests.client.agent.task_server import (
     Tasks,
     TaskServer,
-    agent_process,
     by_name,
     drive_on,
     file_on,
-    task_server,
     with_both_servers,
 )
 from tests.loop_devices import one_partition
@@ -40,8 +39,8 @@ ZRAM = Path("/sys/class/zram-control")
 
 @pytest.fixture
 async def server(tmp_path: Path, loop_machine: None) -> AsyncIterator[TaskServer]:
-    """With an agent that has no server for runs: what it refuses needs none."""
-    async with task_server(tmp_path) as server, agent_process(tmp_path):
+    """With an agent, which asks another server for runs on a drive that holds something."""
+    async with with_both_servers(tmp_path) as (server, _, _):
         yield server
 
 
@@ -154,6 +153,22 @@ def test_a_drive_that_was_erased_is_known_without_what_it_held(make_loop: MakeLo
             same_drive.check_contents(task, erased, found, {"": (Signature(new, ""),)})
     part = same_drive.erased(mine, {"": (), "1": (Signature("ext4", "0b1c"),)})
     same_drive.check_contents(task, part, found, {"": (), "1": (Signature("ext4", "0b1c"),)})
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_drive_whose_file_system_was_being_made_is_told_what_to_do(*, again: bool) -> None:
+    """It has no serial, the signatures of the check are erased, and the new file system was not made: it may
+    be another drive, so the refusal says how to go on."""
+    examined = replace(condition(), holds="gpt 1:ext4=0b1c")
+    task = Tasks((drive_on("/dev/vdb"),), examined=examined, again=again).make("run", fresh=True)
+    with pytest.raises(DriveError) as refusal:
+        same_drive.check_contents(task, task.drives[0], nameless("vdb"), {"": (), "1": ()})
+    text = str(refusal.value)
+    assert refusal.value.trouble == "wrong-drive"
+    assert "and nothing is recognised on it, so it may be another drive; it was not touched" in text
+    assert text.endswith("when the machine or the agent stopped, begin another campaign")
+    with pytest.raises(DriveError, match="does not carry what this campaign left on it"):
+        same_drive.check_contents(task, task.drives[0], nameless("vdb"), {"": (Signature("swap", ""),)})
 
 
 async def test_a_drive_is_known_by_the_mark_that_it_got_before_it_was_erased(make_loop: MakeLoop) -> None:
@@ -283,6 +298,32 @@ async def test_a_raw_drive_without_a_serial_is_known_by_its_runs(
             link.point(mine)
             again = await server.do(tasks.make("run", fresh=True), "armed failed")
             assert again.state == "armed", again
+
+
+async def test_a_run_on_a_drive_without_a_serial_is_known_by_its_file_system(
+    tmp_path: Path, make_nameless: Callable[[], Path]
+) -> None:
+    """Another campaign does not overwrite it. One on another drive, with a file system of somebody else,
+    begins."""
+    mine, other = make_nameless(), make_nameless()
+    with by_name(mine) as link:
+        async with campaign_on(tmp_path, drive_on(link.path)) as campaign:
+            run = await campaign.cut(fresh=True)
+            before = mine.read_bytes()
+            for kind in ("examine", "run"):
+                task = of_campaign(campaign.tasks.make(kind, fresh=kind == "run"), "second")  # type: ignore[arg-type]
+                status = await campaign.server.do(task, "armed done failed")
+                refused(status, "in-use", f"{mine} may carry run {run}")
+                campaign.tasks.examined = status.condition
+            assert mine.read_bytes() == before
+            await tool("mkfs.ext4", "-q", other)
+            link.point(other)
+            examined = await campaign.server.do(of_campaign(campaign.tasks.make("examine"), "second"))
+            assert examined.state == "done", examined
+            campaign.tasks.examined = examined.condition
+            task = of_campaign(campaign.tasks.make("run", fresh=True), "second")
+            assert (await campaign.server.begin(task)).state == "armed"
+            await campaign.server.do(of_campaign(campaign.tasks.make("release"), "second"))
 
 
 def test_a_drive_that_changed_is_not_written_to() -> None:

@@ -36,6 +36,7 @@ MIRROR = replace(on(), drives=(drive(firmware="1.0"), drive(firmware="2.0")))
     [
         (on(), on("rw,noatime,noinit_itable,errors=remount-ro"), ""),
         (on("rw,data=ordered,logbufs=8,logbsize=32k"), on(), ""),
+        (on("rw,subvol=/@log", kind="btrfs"), on("rw,discard=async,subvol=/", kind="btrfs"), ""),
         (on(), on("rw,nobarrier"), "not with nobarrier"),
         (on("rw,barrier=0"), on("rw,data=writeback"), "with barrier=0 and not with data=writeback"),
         (on(), on(kind="xfs"), "on ext4, not on xfs"),
