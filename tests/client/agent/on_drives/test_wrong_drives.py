@@ -311,7 +311,7 @@ async def test_a_run_on_a_drive_without_a_serial_is_known_by_its_file_system(
             run = await campaign.cut(fresh=True)
             before = mine.read_bytes()
             for kind in ("examine", "run"):
-                task = of_campaign(campaign.tasks.make(kind, fresh=kind == "run"), "second")  # type: ignore[arg-type]
+                task = of_campaign(campaign.tasks.make(kind, fresh=kind == "run"), "second")
                 status = await campaign.server.do(task, "armed done failed")
                 refused(status, "in-use", f"{mine} may carry run {run}")
                 campaign.tasks.examined = status.condition
