@@ -242,35 +242,39 @@ async def test_what_the_store_says_is_for_the_operator(
         assert "not kept" in caplog.text
 
 
-@pytest.mark.slow
-async def test_a_flag_is_no_number_in_a_verdict(lab: Lab, store_url: str) -> None:
-    """What SQLite takes for 1 PostgreSQL refuses; neither is asked."""
+async def with_ended_run(lab: Lab, store_url: str) -> tuple[str, int]:
+    """The address of a server with the ended run 1, which its client may have judged."""
     running = await lab.start(store_url)
     client = await lab.connect(running.address)
     await client.begin(lab.plan(run=1), lab.facts())
     await client.close()
-    verifier = await lab.connect(running.address, "verify")
+    return running.address
+
+
+async def refused_verdict(lab: Lab, address: tuple[str, int], document: dict[str, Any]) -> RefusedError:
+    """The refusal of a verdict on that run."""
+    verifier = await lab.connect(address, "verify")
     await verifier.fetch(1, lab.facts(), end=True)
-    document = {**LOSS, "at_risk": {"ms1000": True}}
     with pytest.raises(RefusedError) as refused:
         await verifier.ask(messages.GiveVerdict(run=1, document=document), messages.Stored)
-    assert refused.value.code == "bad-request"
+    return refused.value
+
+
+@pytest.mark.slow
+async def test_a_flag_is_no_number_in_a_verdict(lab: Lab, store_url: str) -> None:
+    """What SQLite takes for 1 PostgreSQL refuses; neither is asked."""
+    address = await with_ended_run(lab, store_url)
+    refusal = await refused_verdict(lab, address, {**LOSS, "at_risk": {"ms1000": True}})
+    assert refusal.code == "bad-request"
 
 
 @pytest.mark.slow
 async def test_reasons_of_another_form_are_no_verdict(lab: Lab, sqlite_url: str) -> None:
     """Whoever reads them expects a code and a sentence in each."""
-    running = await lab.start(sqlite_url)
-    client = await lab.connect(running.address)
-    await client.begin(lab.plan(run=1), lab.facts())
-    await client.close()
+    address = await with_ended_run(lab, sqlite_url)
     odd: list[Any] = ["findings", 7, None, {}, {"code": "findings"}, {"text": ""}, {"code": 1, "text": ""}]
     for reason in odd:
-        verifier = await lab.connect(running.address, "verify")
-        await verifier.fetch(1, lab.facts(), end=True)
-        document = {**LOSS, "reasons": [*LOSS["reasons"], reason]}
-        with pytest.raises(RefusedError, match="each of its reasons") as refused:
-            await verifier.ask(messages.GiveVerdict(run=1, document=document), messages.Stored)
-        assert refused.value.code == "bad-request"
-    verifier = await lab.connect(running.address, "verify")
+        refusal = await refused_verdict(lab, address, {**LOSS, "reasons": [*LOSS["reasons"], reason]})
+        assert refusal.code == "bad-request" and "each of its reasons" in str(refusal)
+    verifier = await lab.connect(address, "verify")
     await verifier.ask(messages.GiveVerdict(run=1, document=LOSS), messages.Stored)
