@@ -183,6 +183,7 @@ except DurabilityError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("listen", "is_usual"), [("127.0.0.1", True), ("127.0.0.1:0", False)])
 def test_a_host_alone_listens_on_the_usual_port(
     sqlite_url: str, local_directory: Path, listen: str, *, is_usual: bool
