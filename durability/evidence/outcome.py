@@ -7,6 +7,7 @@ It decides nothing and adds nothing that the verdict did not rest on: `durabilit
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import cast, get_args
@@ -62,6 +63,17 @@ class Outcome:
         return self.case.armed if self.case is not None and self.case.armed is not None else self.facts
 
     @property
+    def findings(self) -> list[Judgement]:
+        """Those of `examples` that were wrong, their classes in turn: many of one hide no other."""
+        found = [one.judgement for one in self.examples if one.is_finding]
+        seen: Counter[str | None] = Counter()
+        turns: list[int] = []
+        for judgement in found:
+            turns.append(seen[judgement.finding])
+            seen[judgement.finding] += 1
+        return [found[number] for number in sorted(range(len(found)), key=turns.__getitem__)]
+
+    @property
     def control_completed(self) -> int:
         """How many writes of the control arm the target must have been searched for."""
         return 0 if self.case is None or self.identity.moved else self.case.control
@@ -74,7 +86,6 @@ class Outcome:
     def document(self) -> dict[str, Value]:
         """The outcome as `verify --json` prints it and the server keeps it, as plain values."""
         case, report, verdict = self.case, self.report, self.verdict
-        findings = [one.judgement for one in self.examples if one.is_finding]
         return {
             "schema": VERIFY_SCHEMA,
             "run": f"{self.plan.run:016x}",
@@ -98,7 +109,7 @@ class Outcome:
             "loss_window": _window(self.window),
             "control": {"completed": self.control_completed, "lost": report.control_lost},
             "strength": _named(verdict.strength, "cuts losses bound"),
-            "examples": [example(judgement) for judgement in findings[:EXAMPLES_MAX]],
+            "examples": [example(judgement) for judgement in self.findings[:EXAMPLES_MAX]],
             "duration_s": round(self.duration_s, 3),
             "lost": {"operations": report.operations_lost, "prefill": report.prefill_lost},
             "requirements": _named(self.requirements, "cut min_cuts"),

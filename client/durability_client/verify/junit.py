@@ -75,8 +75,7 @@ def _finding_case(outcome: Outcome, name: FindingClass) -> ElementTree.Element:
     elif count and not counts:
         _result(case, "skipped", f"{count} {name} found, which do not count", "")
     elif count:
-        examples = (one.judgement for one in outcome.examples if one.is_finding)
-        texts = [judgement.text for judgement in examples if judgement.finding == name]
+        texts = [judgement.text for judgement in outcome.findings if judgement.finding == name]
         others = f"; {count - counts} more do not count, since the scan did not finish"
         message = f"{counts} {name}{others if count > counts else ''}"
         _result(case, "failure", message, "\n".join(texts))

@@ -330,8 +330,8 @@ def _lost(outcome: Outcome) -> Iterator[tuple[str, str]]:
         yield "collateral", f"{counted(report.collateral, slot)} in a block shared with a write in flight"
     if report.unstable:
         yield "unstable", f"{counted(report.unstable, slot)} wrong when first read, right when reread"
-    for example in [one for one in outcome.examples if one.is_finding][:_EXAMPLES]:
-        yield "example", example.judgement.text
+    for judgement in outcome.findings[:_EXAMPLES]:
+        yield "example", judgement.text
 
 
 def _before_the_cut(window: LossWindow) -> str:

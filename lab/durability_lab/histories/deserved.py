@@ -247,7 +247,7 @@ def _unfounded(truth: KnownTruth, answer: VerifyAnswer, run: int, damage: _Damag
         return "loss, and no promise to the run was broken"
     claims = Claims.of_document(answer.document)
     if not damage.system and run not in answer.smaller:
-        astray = claims.places.keys() - damage.places
+        astray = claims.places.keys() - damage.places - _perhaps_removed(truth, answer, run, claims)
         if astray:
             return f"findings where no promise was broken: {sorted(astray)[:3]}"
     reference = _second_reading(truth, answer, run)
@@ -259,6 +259,19 @@ def _unfounded(truth: KnownTruth, answer: VerifyAnswer, run: int, damage: _Damag
     if there != +claims.counts:
         return f"findings {dict(+claims.counts)}, and a second reading has {dict(there)}"
     return ""
+
+
+def _perhaps_removed(truth: KnownTruth, answer: VerifyAnswer, run: int, claims: Claims) -> set[Place]:
+    """The names that `unlink` may have removed after the log ends. A removal leaves no proof: they count as
+    findings if there is another one, of which the drive broke the promise."""
+    steps = truth.history.steps
+    older = answer.exported or any(
+        one.kind == "server" and one["how"] in ("newest", "oldest") for one in steps
+    )
+    others = claims.counts.total() - claims.counts["absent"]
+    if not (older and others and truth.plans[run].contract.absence_may_stall):
+        return set()
+    return {place for place, wrong in claims.places.items() if wrong.finding == "absent"}
 
 
 def _untrue_figures(

@@ -118,6 +118,15 @@ def test_a_document_of_loss(plan: Plan) -> None:
     assert result["loss_window"]["operations"] == 2000
 
 
+def test_many_findings_of_a_class_hide_no_other(plan: Plan) -> None:
+    """All slots are lost but the last, which is damaged: the second example shows it."""
+    disk = Disk(plan)
+    disk.put(0, plan.slots - 1, b"\xa5" * plan.record_bytes)
+    result: dict[str, Any] = dict(made(plan, scan(disk, (2000,))))
+    assert result["findings"]["corrupt"] == 1
+    assert [one["class"] for one in result["examples"]][:3] == ["lost", "corrupt", "lost"]
+
+
 @pytest.mark.slow
 def test_the_subject_is_the_whole_stack(plan: Plan) -> None:
     """File system with its options, layers and drives are named, as the verdict is on all of them."""

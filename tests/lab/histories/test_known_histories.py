@@ -91,6 +91,12 @@ RIGHT = {
         "seed 0; drive flush-ignored; run; copy; hang; pass; cut; boot; run; server how=newest",
         "loss (findings)",
     ),
+    # Removals after the end of the log leave no proof, and a torn name shows a broken promise.
+    "names removed after the log, and a torn name": (
+        "target file; drive partial-flush:cache_bytes=65536; counters no; run workload=unlink size_kib=1024;"
+        " pass; copy; pass ms=1500; cut; server how=newest",
+        "loss (findings)",
+    ),
     # The kernel enumerates the drive anew, so a run that goes on gets an error: no flush of the drive that
     # came back acknowledges what it lost.
     **{
