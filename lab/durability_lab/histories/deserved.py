@@ -289,13 +289,14 @@ def _untrue_figures(
     reference = _second_reading(truth, answer, run) if finished and not explained else None
     elsewhere = one.system or run in answer.smaller or truth.smaller(run)  # more is lost than its promises
     durable = grade.word == "durable" and not _limit(truth, answer, run, document["cut"]["class"])
+    removed = _perhaps_removed(truth, answer, run, Claims.of_document(document))
     met = [cut for cut in truth.cuts if run in cut.promised_ns]
     copied = run in truth.assumed.copied_alive
     figures = FigureTruth(
         plan=plan,
         promised=truth.promised(run),
         reference=reference if reference is None or not reference.read_nothing else None,
-        broken=None if explained or elsewhere or answer.recovered else one.slots,
+        broken=None if explained or elsewhere or answer.recovered or removed else one.slots,
         cuts=_cuts(truth),
         cuts_ns=[cut.at_ns for cut in met if cut.is_of("os")] if durable and not copied else (),
         sound_ns=met[0].at_ns if met and run in truth.sound else None,

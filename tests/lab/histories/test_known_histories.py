@@ -97,6 +97,11 @@ RIGHT = {
         " pass; copy; pass ms=1500; cut; server how=newest",
         "loss (findings)",
     ),
+    "names removed after the log, and an unreadable name": (
+        "seed 15541; target file; drive unreadable:share=0.05,recovery_ms=3000;"
+        " run workload=unlink size_kib=256; pass ms=1500; copy; pass ms=400; cut; server how=newest; boot",
+        "loss (findings)",
+    ),
     # The kernel enumerates the drive anew, so a run that goes on gets an error: no flush of the drive that
     # came back acknowledges what it lost.
     **{
