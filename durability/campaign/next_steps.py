@@ -8,15 +8,13 @@ Refuses to take any itself, and to remember anything: after a crash the same log
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TypeAlias
 
 from durability.campaign.assignments import KEPT_RUNNING
 from durability.campaign.between_cycles import between_cycles
 from durability.campaign.campaign_state import CHECK_HOLDS_DAYS, CampaignState
 from durability.campaign.check_findings import check_notes, check_problems
 from durability.campaign.cycle_outcome import drive_cycles
-from durability.campaign.cycle_state import CycleState, Switch
+from durability.campaign.cycle_state import CycleState
 from durability.campaign.cycles import arm_of
 from durability.campaign.definition.settings import Arm
 from durability.campaign.delays import not_heard, restarted, silent, stuck_at_work, unheard
@@ -29,11 +27,8 @@ from durability.campaign.log_entries import (
     CycleEnded,
     DriveLeft,
     Ended,
-    Happening,
     NotBack,
-    Operation,
     Paused,
-    PowerAnswered,
     PowerCameBack,
     PowerFailed,
     PowerWentOff,
@@ -42,12 +37,20 @@ from durability.campaign.log_entries import (
     WritersHeld,
 )
 from durability.campaign.server_time import HEARD_WITHIN_S, ServerTime
+from durability.campaign.steps import FOREVER, Ask, LookUp, Note, Step, UnlessStill, WaitFor, WhenStill
+from durability.campaign.switch_steps import (
+    answer_of,
+    ask_all,
+    ask_to_look,
+    ask_until,
+    last_look,
+    may_be_off,
+    power_failure,
+    switches_of_silent,
+)
 from durability.campaign.tasks import DriveStatus
 from durability.units import counted
 
-ATTEMPTS = 3  # of a request to a switch, before it counts as failed
-ON_WITHIN_S = 900.0  # for which a switch that fails is asked to go on: a plug without its network comes back
-CONFIRM_WITHIN_S = 180.0  # a switch says that it did what it was asked
 SHUTDOWN_WITHIN_S = 300.0
 HELD_WITHIN_S = 2.0  # each server of a store holds its writers: it looks once a second
 STILL_WITHIN_S = 3600.0  # writers use up the credit that they have when they are held
@@ -55,62 +58,7 @@ AFTER_SHUTDOWN_S = 60.0  # for a system to write what it has after its last word
 BOOTS_MAX = 2  # times that a machine is switched on to boot, before the campaign pauses
 _AWAY = "the server was away when the power was to go"
 _CHECK_FIRST = f"no check or cut for {CHECK_HOLDS_DAYS} days: the check comes first"
-_AGAIN_S = 2.0  # between two requests to a switch that failed, or has not done it yet
-_AGAIN_MAX_S = 60.0  # the same, if it is to go on and fails again and again
-_JUST_S = 3.0  # a machine that has power was heard so lately: its agent asks every second
-_S = 1_000_000_000
 _IS = {"on": "says that it is on", "off": "says that it is off"}
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """Add this entry."""
-
-    happening: Happening
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """Ask the switch with this number, unless a request of this server to it is still under way: a log cannot
-    tell that from one that died with its server."""
-
-    switch: int
-    operation: Operation
-
-
-@dataclass(frozen=True, slots=True)
-class LookUp:
-    """Look up the verdict on this run of a drive, and add it."""
-
-    drive: str
-    run: str
-
-
-@dataclass(frozen=True, slots=True)
-class WhenStill:
-    """Add this entry once no writer of these runs has credit left; until then look again and again."""
-
-    runs: tuple[str, ...]
-    happening: Happening
-
-
-@dataclass(frozen=True, slots=True)
-class UnlessStill:
-    """Add this entry, in place of the steps behind this one, if a writer of these runs has credit left."""
-
-    runs: tuple[str, ...]
-    happening: Happening
-
-
-@dataclass(frozen=True, slots=True)
-class WaitFor:
-    """Nothing is to be done for so long, unless something happens."""
-
-    seconds: float
-
-
-Step: TypeAlias = Note | Ask | LookUp | WhenStill | UnlessStill | WaitFor
-FOREVER = WaitFor(3600.0)
 
 
 def next_steps(state: CampaignState, moment: ServerTime) -> list[Step]:
@@ -144,7 +92,7 @@ def _between(state: CampaignState) -> list[Step]:
 def _examine(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
     if state.asked is not None or state.checked is not None:
         return _end_cycle(state, cycle)
-    asks = _ask_on(cycle, moment, "check")
+    asks = ask_until(cycle, moment, "check")
     statuses = _statuses(cycle, cycle.number)
     late = _late(state, cycle, moment)
     if late:
@@ -156,7 +104,7 @@ def _examine(state: CampaignState, cycle: CycleState, moment: ServerTime) -> lis
     problems = check_problems(state, cycle, list(statuses.values()))
     if problems:
         return [Note(Checked(problems=problems))]
-    return [WaitFor(1.0)] if _mute(cycle, moment) else _ask_all(cycle, "off")
+    return [WaitFor(1.0)] if _mute(cycle, moment) else ask_all(cycle, "off")
 
 
 def _run(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
@@ -216,10 +164,10 @@ def _cut(cycle: CycleState, arm: Arm, moment: ServerTime) -> list[Step]:
     if cycle.phase == "held":
         if not cycle.due_s:
             return _use_up(cycle, arm, moment)
-        return [*_unless_they_write(cycle), *_ask_all(cycle, "off")]
+        return [*_unless_they_write(cycle), *ask_all(cycle, "off")]
     if arm.moment == "idle":
         return [Note(WritersHeld(in_s=0.0))]
-    return [Note(ShutdownDue())] if arm.moment == "shutdown" else _ask_all(cycle, "off")
+    return [Note(ShutdownDue())] if arm.moment == "shutdown" else ask_all(cycle, "off")
 
 
 def _use_up(cycle: CycleState, arm: Arm, moment: ServerTime) -> list[Step]:
@@ -263,17 +211,17 @@ def _shutdown(state: CampaignState, cycle: CycleState, moment: ServerTime) -> li
     if went_on and cycle.abandoned is None:
         text = f"machine {min(went_on)} was to shut down, and was heard after that"
         return _give_up("agent", text)
-    return _ask_all(cycle, "off")
+    return ask_all(cycle, "off")
 
 
 def _off(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
     """A server that was away for long switches no machine off, as in `_wait_to_hear`. It asks each switch for
     its state: one that was asked before may be off."""
     late = moment.came_after_s(cycle.since) >= state.plan.boot_within_s
-    failed = _power_failure(state, cycle, moment, "off") or (_not_gone(state, cycle, moment) if late else "")
+    failed = power_failure(state, cycle, moment, "off") or (_not_gone(state, cycle, moment) if late else "")
     if failed:
         return [Note(PowerFailed(on=False, reason=failed))]
-    answers = [_answer(cycle.switches[number], moment) for number in cycle.involved]
+    answers = [answer_of(cycle.switches[number], moment) for number in cycle.involved]
     confirmed = [answer.ended_ns for answer in answers if answer is not None and answer.outcome == "off"]
     if len(confirmed) == len(answers):
         first = cycle.first_asked
@@ -282,14 +230,14 @@ def _off(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[St
         without = [drive for drive in cycle.armed if cycle.loses_power(state.machine_of(drive))]
         runs = tuple(cycle.runs[drive] for drive in without)
         return [Note(PowerWentOff(asked_ns=asked_ns, confirmed_ns=max(confirmed), runs=runs))]
-    return _ask_on(cycle, moment, "off", look=late)
+    return ask_until(cycle, moment, "off", look=late)
 
 
 def _not_gone(state: CampaignState, cycle: CycleState, moment: ServerTime) -> str:
     """Which switch is on that has not taken its request to go off, as a sentence; "" for none."""
     for number in cycle.involved:
         switch = cycle.switches[number]
-        answer = _answer(switch, moment)
+        answer = answer_of(switch, moment)
         if answer is not None and answer.outcome == "on" and not switch.requested:
             return f"{_AWAY}, and {state.plan.power[number].name} is on"
     return ""
@@ -298,19 +246,19 @@ def _not_gone(state: CampaignState, cycle: CycleState, moment: ServerTime) -> st
 def _rest(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
     """A rest may last for days, so an operator who wants a pause does not wait for its end."""
     left_s = cycle.due_s - moment.age_min_s(cycle.since)
-    return [WaitFor(left_s)] if left_s > 0 and state.asked is None else _ask_all(cycle, "on")
+    return [WaitFor(left_s)] if left_s > 0 and state.asked is None else ask_all(cycle, "on")
 
 
 def _on(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
     if cycle.stays_off:
         return _stuck(state, cycle, moment, "")
-    failed = _power_failure(state, cycle, moment, "on")
+    failed = power_failure(state, cycle, moment, "on")
     if failed:
         return [Note(PowerFailed(on=True, reason=failed))]
-    answers = [_answer(cycle.switches[number], moment) for number in cycle.involved]
+    answers = [answer_of(cycle.switches[number], moment) for number in cycle.involved]
     if all(answer is not None and answer.outcome == "on" for answer in answers):
         return [Note(PowerCameBack())]
-    return _ask_on(cycle, moment, "on")
+    return ask_until(cycle, moment, "on")
 
 
 def _again(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
@@ -321,7 +269,7 @@ def _again(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[
         return [Note(PowerFailed(on=False, reason=_AWAY))]
     if state.check_due:
         return [Note(PowerFailed(on=False, reason=_CHECK_FIRST))]
-    return [WaitFor(left_s)] if left_s > 0 else _ask_all(cycle, "off")
+    return [WaitFor(left_s)] if left_s > 0 else ask_all(cycle, "off")
 
 
 def _back(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
@@ -358,7 +306,7 @@ def _leave(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[
     """The end of a cycle that was given up before it had a run: no machine is left without power."""
     if steps := _revive(state, cycle, moment, HEARD_WITHIN_S):
         return steps
-    return [WaitFor(1.0)] if _may_be_off(state, cycle, moment) else _end_cycle(state, cycle)
+    return [WaitFor(1.0)] if may_be_off(state, cycle, moment) else _end_cycle(state, cycle)
 
 
 def _cut_next(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
@@ -368,7 +316,7 @@ def _cut_next(state: CampaignState, cycle: CycleState, moment: ServerTime) -> li
     if _mute(cycle, moment):
         why = silent(state, cycle, moment)
         return _stuck(state, cycle, moment, why) if why else [WaitFor(1.0)]
-    return _ask_all(cycle, "off")
+    return ask_all(cycle, "off")
 
 
 # What the phases share.
@@ -442,7 +390,9 @@ def _stuck(state: CampaignState, cycle: CycleState, moment: ServerTime, reason: 
         return _end_cycle(state, cycle)
     if cycle.stays_off:
         return [Note(Paused(reason=f"the power cannot be switched on again: {cycle.stays_off}"))]
-    looks = (_look(cycle, moment, number, within_s) for number in _of_silent(cycle, moment, within_s))
+    looks = (
+        last_look(cycle, moment, number, within_s) for number in switches_of_silent(cycle, moment, within_s)
+    )
     said = [
         f"{state.plan.power[one.switch].name} {_IS.get(one.outcome, 'does not say whether it is on')}"
         for one in looks
@@ -458,128 +408,23 @@ def _revive(state: CampaignState, cycle: CycleState, moment: ServerTime, silent_
     if state.plan.subject != "machine" or cycle.stays_off:
         return []
     within_s = state.plan.boot_within_s
-    silent = _of_silent(cycle, moment, silent_s)
-    if asks := [step for number in silent for step in _ask_look(cycle, moment, number, within_s)]:
+    silent = switches_of_silent(cycle, moment, silent_s)
+    if asks := [step for number in silent for step in ask_to_look(cycle, moment, number, within_s)]:
         return asks
     for number in silent:
-        look, name = _look(cycle, moment, number, within_s), state.plan.power[number].name
+        look, name = last_look(cycle, moment, number, within_s), state.plan.power[number].name
         if look is None or look.outcome == "on":
             continue
         is_off = look.outcome == "off"
         if cycle.phase == "run":  # the cycle that comes next has the machine from its start
             if is_off:
                 return _give_up("agent", f"{name} says that it is off, before its power was to go")
-        elif is_off or number in _of_silent(cycle, moment, within_s):
+        elif is_off or number in switches_of_silent(cycle, moment, within_s):
             if number not in cycle.revived:
                 return [Ask(number, "on")]
             what = "says that it is off, though it was switched on" if is_off else f"failed: {look.text}"
             return [Note(PowerFailed(on=True, reason=f"{name} {what}"))]
     return []
-
-
-def _may_be_off(state: CampaignState, cycle: CycleState, moment: ServerTime) -> bool:
-    """Whether a machine was not heard just now, and not long enough ago for its switches to be asked."""
-    if state.plan.subject != "machine" or cycle.stays_off:
-        return False
-    just_s = min(_JUST_S, (moment.now_ns - moment.began_ns) / _S)
-    return any(just_s <= moment.silent_s.get(one, just_s) < HEARD_WITHIN_S for one in cycle.machines)
-
-
-def _of_silent(cycle: CycleState, moment: ServerTime, silent_s: float) -> list[int]:
-    """The switches of the machines that were not heard for so long."""
-    silent = [one for one in cycle.machines if moment.silent_s.get(one, 0.0) >= silent_s]
-    return sorted({number for machine in silent for number in cycle.switches_of(machine)})
-
-
-def _look(cycle: CycleState, moment: ServerTime, number: int, within_s: float) -> PowerAnswered | None:
-    """What a switch said of its state since its machine fell silent, None for not yet."""
-    answer = _answer(cycle.switches[number], moment)
-    if answer is None or answer.operation != "status" or (moment.now_ns - answer.ended_ns) / _S >= within_s:
-        return None
-    return answer
-
-
-def _ask_look(cycle: CycleState, moment: ServerTime, number: int, within_s: float) -> list[Step]:
-    """The request for a switch's state; nothing once it said it, or failed often enough."""
-    look = _look(cycle, moment, number, within_s)
-    if look is None:
-        return [Ask(number, "status")]
-    if look.outcome != "failed" or cycle.switches[number].attempts >= ATTEMPTS:
-        return []
-    left_s = _AGAIN_S - (moment.now_ns - look.ended_ns) / _S
-    return [WaitFor(left_s)] if left_s > 0 else [Ask(number, "status")]
-
-
-def _ask_all(cycle: CycleState, operation: Operation) -> list[Step]:
-    return [Ask(number, operation) for number in cycle.involved]
-
-
-def _answer(switch: Switch, moment: ServerTime) -> PowerAnswered | None:
-    """What it answered last, unless that was in an earlier boot of the server: its times would not compare,
-    and much may have happened since."""
-    return switch.answered if switch.boot_id == moment.boot_id else None
-
-
-def _ask_on(cycle: CycleState, moment: ServerTime, wanted: Operation, *, look: bool = False) -> list[Step]:
-    """The next request to each switch that has not answered as is `wanted`. `look`: for its state only."""
-    steps: list[Step] = []
-    for number in cycle.taking_part if wanted == "check" else cycle.involved:
-        switch = cycle.switches[number]
-        answer = _answer(switch, moment)
-        if answer is not None and _settles(switch, answer, wanted):
-            continue
-        rest_s = _rest_between_s(switch, answer, wanted) if answer is not None else 0.0
-        left_s = rest_s - (moment.now_ns - answer.ended_ns) / _S if answer is not None else 0.0
-        if answer is not None and answer.outcome != "done" and left_s > 0:
-            steps.append(WaitFor(min(left_s, rest_s)))
-        else:
-            steps.append(Ask(number, "status" if look or switch.requested else wanted))
-    return steps
-
-
-def _rest_between_s(switch: Switch, answer: PowerAnswered, wanted: Operation) -> float:
-    """For how long a switch is left alone after its answer."""
-    if wanted != "on" or answer.outcome != "failed":
-        return _AGAIN_S
-    return float(min(_AGAIN_S * 2.0 ** min(switch.attempts - 1, 9), _AGAIN_MAX_S))
-
-
-def _settles(switch: Switch, answer: PowerAnswered, wanted: Operation) -> bool:
-    """Whether nothing more is to be asked of a switch: it is on or off as wanted, or its check is over."""
-    if wanted == "check":
-        return answer.outcome != "failed" or switch.attempts >= ATTEMPTS
-    return answer.outcome == wanted
-
-
-def _power_failure(state: CampaignState, cycle: CycleState, moment: ServerTime, wanted: Operation) -> str:
-    """Why a switch cannot be believed to be as `wanted` any more; "" while it can. Switching on is not given
-    up while one of the switches may still do it: its machine must not stay off for another's failure. Nor
-    before `ON_WITHIN_S`: a machine without power waits for people else."""
-    within_s = ON_WITHIN_S if wanted == "on" else 0.0
-    failures: list[str] = []
-    for number in cycle.involved:
-        switch, power = cycle.switches[number], state.plan.power[number]
-        answer = _answer(switch, moment)
-        if answer is not None and answer.outcome == wanted:
-            continue
-        failed = answer is not None and answer.outcome == "failed"
-        if answer is not None and failed and switch.attempts >= ATTEMPTS:
-            if moment.watched_s(cycle.since) < within_s:
-                return ""
-            failures.append(f"{power.name} failed {counted(switch.attempts, 'time')}: {answer.text}")
-        elif answer is not None and not (failed and wanted == "on") and _is_late(switch, answer, moment):
-            failures.append(f"{power.name} did not say within {CONFIRM_WITHIN_S:.0f} s that it is {wanted}")
-        elif wanted == "on":
-            return ""
-    return failures[0] if failures else ""
-
-
-def _is_late(switch: Switch, answer: PowerAnswered, moment: ServerTime) -> bool:
-    """Whether a switch that said that it did it was asked for its state so long after that, and this is its
-    answer. A slow switch and a server that was away are no failure: only time in which it is asked counts."""
-    done_ns = switch.done_ns if switch.done_boot_id == moment.boot_id else 0
-    asked_for_s = (answer.began_ns - max(done_ns, moment.began_ns)) / _S
-    return answer.operation == "status" and asked_for_s >= CONFIRM_WITHIN_S
 
 
 def _not_back(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:

@@ -32,8 +32,9 @@ from durability.campaign.log_entries import (
     entry_from_value,
     entry_to_value,
 )
-from durability.campaign.next_steps import Ask, LookUp, Note, WaitFor, WhenStill, next_steps
+from durability.campaign.next_steps import next_steps
 from durability.campaign.server_time import ServerTime
+from durability.campaign.steps import Ask, LookUp, Note, WaitFor, WhenStill
 from durability.campaign.tasks import Status, Task
 from durability.formats.case import PowerOff
 from durability.formats.packing import Value

@@ -15,7 +15,8 @@ from typing import Protocol
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.definition.settings import Power
 from durability.campaign.log_entries import Happening, Judged, Operation, PowerAnswered, PowerAsked
-from durability.campaign.next_steps import Ask, LookUp, Note, UnlessStill, WaitFor, WhenStill, next_steps
+from durability.campaign.next_steps import next_steps
+from durability.campaign.steps import Ask, LookUp, Note, UnlessStill, WaitFor, WhenStill
 from durability.errors import DurabilityError, FormatError, RefusedError, StoreError
 from durability.evidence.strength import weightiest
 from durability.formats.case import Case

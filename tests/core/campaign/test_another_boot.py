@@ -10,8 +10,9 @@ import pytest
 from durability.campaign.cycle_state import CycleState
 from durability.campaign.delays import WORK_WITHIN_S
 from durability.campaign.log_entries import Abandoned, Paused, PowerAnswered, PowerAsked, PowerWentOff
-from durability.campaign.next_steps import Ask, Note, Step, WaitFor, next_steps
+from durability.campaign.next_steps import next_steps
 from durability.campaign.server_time import ServerTime
+from durability.campaign.steps import Ask, Note, Step, WaitFor
 from tests.core.campaign.told_campaign import RUN, S, ToldCampaign, begun, cut_under_load, part
 
 UP_S = 30 * 86_400  # for which the other machine has been running

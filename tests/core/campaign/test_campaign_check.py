@@ -19,7 +19,7 @@ from durability.campaign.log_entries import (
     Paused,
     PowerAsked,
 )
-from durability.campaign.next_steps import Ask, Note, WaitFor
+from durability.campaign.steps import Ask, Note, WaitFor
 from durability.campaign.tasks import Condition
 from tests.core.campaign.campaign_world import World, log_of, settings_of, until
 from tests.core.campaign.told_campaign import (

@@ -20,7 +20,7 @@ from durability.campaign.log_entries import (
     Resumed,
     SwitchOutcome,
 )
-from durability.campaign.next_steps import Ask, LookUp, Step, WaitFor
+from durability.campaign.steps import Ask, LookUp, Step, WaitFor
 from durability_lab.simulated_rig.virtual_time import S
 from tests.core.campaign.campaign_world import World, log_of, settings_of, until, until_phase, words
 from tests.core.campaign.told_campaign import RUN, ToldCampaign, begun, judged, part

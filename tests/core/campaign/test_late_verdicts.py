@@ -22,8 +22,8 @@ from durability.campaign.log_entries import (
     Paused,
     Resumed,
 )
-from durability.campaign.next_steps import LookUp
 from durability.campaign.results import results, sentence
+from durability.campaign.steps import LookUp
 from durability.campaign.tasks import DriveStatus, DriveTask, Trouble
 from durability_client.campaigns.campaign_junit import suites
 from durability_client.campaigns.entry_lines import entry_line

@@ -23,8 +23,8 @@ from durability.campaign.log_entries import (
     Resumed,
     StillThere,
 )
-from durability.campaign.next_steps import Ask, LookUp, Note
 from durability.campaign.results import results
+from durability.campaign.steps import Ask, LookUp, Note
 from durability.campaign.tasks import Condition, DriveStatus, Trouble
 from tests.core.campaign.campaign_world import World, log_of, settings_of, until, until_phase, words
 from tests.core.campaign.told_campaign import (

@@ -23,8 +23,8 @@ from durability.campaign.log_entries import (
     StillThere,
     WritersHeld,
 )
-from durability.campaign.next_steps import Ask, LookUp, Note, UnlessStill, WaitFor, WhenStill
 from durability.campaign.results import results
+from durability.campaign.steps import Ask, LookUp, Note, UnlessStill, WaitFor, WhenStill
 from durability.campaign.tasks import Condition
 from tests.core.campaign.told_campaign import (
     OTHER_RUN,

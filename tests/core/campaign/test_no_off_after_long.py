@@ -21,7 +21,7 @@ from durability.campaign.log_entries import (
     PowerWentOff,
     Resumed,
 )
-from durability.campaign.next_steps import Ask, Note
+from durability.campaign.steps import Ask, Note
 from tests.core.campaign.test_long_pauses import MONTHS_LATER
 from tests.core.campaign.told_campaign import (
     OTHER_RUN,

@@ -23,8 +23,8 @@ from durability.campaign.log_entries import (
     StillThere,
     entry_from_value,
 )
-from durability.campaign.next_steps import Ask
 from durability.campaign.results import results
+from durability.campaign.steps import Ask
 from durability.errors import UsageError
 from durability_lab.simulated_rig.virtual_time import S
 from tests.core.campaign.campaign_world import World, log_of, settings_of, until, until_phase, words

@@ -22,8 +22,8 @@ from durability.campaign.log_entries import (
     Resumed,
     ShutdownDue,
 )
-from durability.campaign.next_steps import Ask, LookUp
 from durability.campaign.results import DriveResult, results, sentence, tally
+from durability.campaign.steps import Ask, LookUp
 from durability.campaign.tasks import DriveStatus, Status, WorkState
 from tests.core.campaign.told_campaign import (
     OTHER_RUN,

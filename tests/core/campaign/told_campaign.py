@@ -26,8 +26,9 @@ from durability.campaign.log_entries import (
     PowerCameBack,
     PowerWentOff,
 )
-from durability.campaign.next_steps import Ask, LookUp, Note, Step, next_steps
+from durability.campaign.next_steps import next_steps
 from durability.campaign.server_time import ServerTime
+from durability.campaign.steps import Ask, LookUp, Note, Step
 from durability.campaign.tasks import Condition, DriveStatus, Status, Task, Trouble, WorkState
 
 S = 1_000_000_000

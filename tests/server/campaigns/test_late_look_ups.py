@@ -11,7 +11,7 @@ from durability.campaign.log_entries import (
     entry_from_value,
     entry_to_value,
 )
-from durability.campaign.next_steps import LookUp
+from durability.campaign.steps import LookUp
 from durability.errors import FormatError
 from durability.formats.case import Case
 from durability_server.campaigns.campaign_logs import CampaignLog

@@ -37,8 +37,8 @@ from durability.campaign.log_entries import (
     entry_from_value,
     entry_to_value,
 )
-from durability.campaign.next_steps import Ask, LookUp, Note, WaitFor, WhenStill
 from durability.campaign.results import results
+from durability.campaign.steps import Ask, LookUp, Note, WaitFor, WhenStill
 from durability.campaign.tasks import DriveStatus, Task
 from tests.core.campaign.told_campaign import ToldCampaign, condition, judged, part, told_settings
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from durability.campaign.next_steps import Ask, Note, Step, next_steps
+from durability.campaign.next_steps import next_steps
 from durability.campaign.server_time import Hearing, ServerTime
+from durability.campaign.steps import Ask, Note, Step
 from tests.core.campaign.told_campaign import S, ToldCampaign, cut_under_load
 
 

@@ -21,8 +21,9 @@ from durability.campaign.log_entries import (
     SwitchOutcome,
     WritersHeld,
 )
-from durability.campaign.next_steps import Ask, Note, Step, WaitFor, next_steps
+from durability.campaign.next_steps import next_steps
 from durability.campaign.server_time import ServerTime
+from durability.campaign.steps import Ask, Note, Step, WaitFor
 from durability.formats.case import PowerOff
 from durability_lab.simulated_rig.virtual_time import S
 from tests.core.campaign.campaign_world import World, log_of, settings_of
