@@ -25,11 +25,13 @@ _LIMIT_S = 240  # of one command on a loaded machine
 @dataclass(frozen=True)
 class Programs:
     """The commands of the release whose packages lie in `code` (None: in the environment of `python`), on a
-    machine of which `home` has everything that they keep."""
+    machine of which `home` has all that they keep. `starts`: the words that start one that is installed
+    in another way."""
 
     code: Path | None
     home: Path
     python: Path = Path(sys.executable)
+    starts: tuple[str | Path, ...] = ()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -53,7 +55,7 @@ class Programs:
 
     def command(self, *words: str | Path) -> list[str]:
         """The words of a command."""
-        return [str(self.python), "-c", _START, *map(str, words)]
+        return [str(word) for word in (*(self.starts or (self.python, "-c", _START)), *words)]
 
     def run(self, *words: str | Path, ends: int = 0) -> str:
         """What a command prints on stdout. Raises AssertionError unless it exits with `ends`."""

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,12 @@ from durability_client.agent import service
 from release import deb, gzipped
 from release.deb import Debian
 from release.make_release import Release
+from release.programs import Programs
 from release.sources import Sources
 from tests.joined import credential_of_nobody
 from tests.places import ROOT
 from tests.release.conftest import require
+from tests.release.real_cut import lose_at_a_real_cut
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -29,6 +32,7 @@ UNIT = "durability-server.service"
 _TESTED = [
     one for one in deb.RELEASES if one.name in os.environ.get("DURABILITY_DEBIANS", "bookworm").split()
 ]
+OF_THE_LAB = ("nbdkit", "nbdkit-plugin-python", "libnbd-bin", "fuse3", "e2fsprogs", "mount")
 # What every installation, and every start of the system, writes.
 OF_THE_SYSTEM = re.compile(
     r"(?:var/(?:log|cache|tmp|lib/(?:dpkg|systemd|private))|(?:etc|var)/.updated|run|tmp|dev|proc|sys|root)(?:/|$)"
@@ -50,9 +54,10 @@ def debian(request: pytest.FixtureRequest, release_machine: None) -> Debian:
 
 @pytest.fixture(scope="module")
 def system(debian: Debian, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The root of a minimal system with Python and systemd, and nothing to build with."""
+    """The root of a minimal system with Python, systemd and what the lab's drives need, and nothing to build
+    with."""
     directory = tmp_path_factory.mktemp(debian.name) / "root"
-    included = ("python3", "systemd", "systemd-sysv")
+    included = ("python3", "systemd", "systemd-sysv", *OF_THE_LAB)
     command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(included)}", debian.name]
     subprocess.run([*command, str(directory)], check=True, timeout=600)
     _in(directory, "true")  # the first start writes the machine's id
@@ -139,6 +144,30 @@ def test_it_is_used(installed: Path) -> None:
     for file in ("man/man1/durability-run.1.gz", "bash-completion/completions/durability"):
         assert (installed / "usr/share" / file).is_file(), file
     assert (installed / "usr/share/zsh/vendor-completions/_durability").is_file()
+
+
+@contextmanager
+def _entered(system: Path, home: Path) -> Iterator[Programs]:
+    """The commands in the system, with the devices and the kernel of this machine. What they mount is seen by
+    nobody else, and gone at the end."""
+    (system / home.relative_to("/")).mkdir(parents=True)
+    # The root of a system is a mount: programs may ask for a mount namespace of their own there.
+    mounts = (
+        "mount --bind $0 $0; cd $0; mount --rbind /dev dev; mount --rbind /sys sys; mount -t proc proc proc"
+    )
+    script = f"{mounts}; echo; exec cat"
+    stays = ("unshare", "--mount", "--propagation", "private", "sh", "-euc", script, str(system))
+    with subprocess.Popen(stays, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == b"\n"
+        enter = ("nsenter", f"--mount=/proc/{holder.pid}/ns/mnt", "chroot", system)
+        yield Programs(None, home, starts=(*enter, "durability"))
+
+
+@pytest.mark.timeout(600)
+def test_a_real_cut(installed: Path, rig_machine: None, tmp_path: Path) -> None:
+    """From a drive of its lab to the verdict, all commands are those of the package, in a minimal system."""
+    with _entered(installed, tmp_path) as machine:
+        lose_at_a_real_cut(machine)
 
 
 def test_the_server_under_systemd(installed: Path) -> None:

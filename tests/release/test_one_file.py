@@ -19,8 +19,10 @@ import pytest
 
 from release import bundle, one_file, one_file_start
 from release.make_release import Release
+from release.programs import Programs
 from tests.joined import credential_of_nobody
 from tests.places import ROOT
+from tests.release.real_cut import lose_at_a_real_cut
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
@@ -163,6 +165,12 @@ def test_join_run_and_verify(archive: Path, cache: Path, server: dict[str, str],
     verified = _started(archive, cache, "verify", target, "--json", **client)
     verdict = json.loads(verified.stdout)
     assert (verified.returncode, verdict["verdict"]) == (4, "inconclusive"), verified.stderr  # no cut
+
+
+@pytest.mark.timeout(600)
+def test_a_real_cut(archive: Path, rig_machine: None, tmp_path: Path) -> None:
+    """From a drive of its lab to the verdict, all commands are those of the one file."""
+    lose_at_a_real_cut(Programs(None, tmp_path, starts=(sys.executable, archive)))
 
 
 def test_the_agent_starts_from_the_file_at_each_boot(archive: Path, cache: Path, tmp_path: Path) -> None:

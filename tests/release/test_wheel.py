@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -14,8 +13,9 @@ import pytest
 
 import durability
 from durability_lab.histories import libraries
-from release.programs import Programs, line_of
+from release.programs import Programs
 from tests.places import ROOT
+from tests.release.real_cut import lose_at_a_real_cut
 
 NOT_SOURCES = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__")
 COMMANDS = ("serve", "run", "verify", "device", "runs", "show", "export", "demo")
@@ -137,33 +137,5 @@ def test_a_target_is_described(installed: Path, tmp_path: Path) -> None:
 
 @pytest.mark.timeout(600)
 def test_a_real_cut_from_the_installed_wheel(installed: Path, rig_machine: None, tmp_path: Path) -> None:
-    """The lab of the wheel provides a drive that ignores flushes, its client writes there, the power is cut:
-    the verdict is loss."""
-    machine = Programs(None, tmp_path, python=installed / "python")
-    drive_command = machine.command(
-        "lab", "drive", "flush-ignored", "--file-system", "ext4", "--size", "256MiB"
-    )
-    with (
-        subprocess.Popen(
-            drive_command, env=machine.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ) as drive,
-        machine.serving(),
-    ):
-        assert drive.stdin is not None
-        target = Path(line_of(drive, lambda line: line.startswith("on ")).split()[2]) / "target"
-        machine.join(machine, "bench-1")
-        with machine.started("run", target, "--size", "4M", "--json") as run:
-            line_of(run, lambda line: json.loads(line).get("acked", 0) > 100)
-            print("cut", file=drive.stdin, flush=True)
-            line_of(drive, lambda line: line.startswith("off"))
-            assert run.wait(120) == 5  # the target failed
-        print("on", file=drive.stdin, flush=True)
-        target = Path(line_of(drive, lambda line: line.startswith("on ")).split()[2]) / "target"
-        verify = (*machine.command("verify", target, "--attest-cut", "lab drive"), "--json")
-        done = subprocess.run(
-            verify, env=machine.environment, check=False, capture_output=True, text=True, timeout=200
-        )
-        print("quit", file=drive.stdin, flush=True)
-        assert drive.wait(60) == 0
-    assert done.returncode == 3, f"{done.stdout}{done.stderr}"
-    assert json.loads(done.stdout)["verdict"] == "loss"
+    """From a drive of its lab to the verdict, all commands are those of the wheel."""
+    lose_at_a_real_cut(Programs(None, tmp_path, python=installed / "python"))
