@@ -1,7 +1,7 @@
 """Comparison of two or more results with the first: ratios of the cells that all have, and the answer.
 
 Ratios are always given, and one caveat above them says what they are worth: a device that ignores flushes
-always wins, so without proof from cuts no ratio is a ranking. Results of different modes, sizes or profiles
+looks fast, so without proof from cuts no ratio is a ranking. Results of different modes, sizes or profiles
 are compared in what they share, and each difference is named once. A cell whose definition differs is left
 out. The subject (drive, file system) and the surroundings (kernel, load) may differ and are listed. A ratio
 has an interval; if the interval includes 1, no difference is shown. In the flush ladder the times of the sync

@@ -191,11 +191,21 @@ def _seen_interval_ns(case: Case, power_ns: int) -> tuple[int, int]:
     stood_still = case.session_end == "silence" and _stands_still(case)
     if case.timeline and (stood_still or (case.failed and _drive_seen(case) != "answered")):
         earliest = sent_ns(case, case.timeline[-1])
+    earliest -= _flight_ns(case)
     if case.session_end == "target-error":
-        return earliest - case.rtt_max_ns, max(power_ns, earliest)
+        return earliest, max(power_ns, earliest)
     # A server that was killed since may not have saved that it heard the client's kernel for longer.
     unsaved_ns = SIGN_OF_LIFE_NS if stood_still else 0
-    return earliest - case.rtt_max_ns, power_ns + _allowance_ns(case) + unsaved_ns
+    return earliest, power_ns + _allowance_ns(case) + unsaved_ns
+
+
+def _flight_ns(case: Case) -> int:
+    """How long the last frame may have been under way. A run that ended before its first heartbeat was answered
+    has no round trip; but it was armed before the cut."""
+    if case.rtt_max_ns:
+        return case.rtt_max_ns
+    armed = [event.at_ns for event in case.events if event.kind == "armed"]
+    return max(0, case.last_receipt_ns - armed[-1]) if armed else 0
 
 
 def _stands_still(case: Case) -> bool:

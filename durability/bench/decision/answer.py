@@ -1,6 +1,6 @@
 """The answer of a comparison: which of two drives to take, how much faster it is, and whether that is proven.
 
-Speed never decides alone: a drive that ignores flushes always wins. So a drive that lost data is not to be
+Speed never decides alone: a drive that ignores flushes looks fast. So a drive that lost data is not to be
 taken, nor a set-up whose commits are suspicious, one whose measurement was broken off or that no cuts have
 proven is not to be taken yet, and only then the faster one is (see `speeds`). Refuses a ratio without its
 caveat unless both drives are proven, to say that there is no difference where there were too few rounds to
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from types import MappingProxyType
 
-from durability.bench.decision.proof import Proof
+from durability.bench.decision.proof import CUTS_NEEDED, Proof
 from durability.bench.decision.speeds import Speeds, silence_text, speed_text, without_a_commit
 from durability.bench.plausibility import Code
 from durability.bench.result_warnings import BrokenOff
@@ -76,6 +76,8 @@ class Candidate:
             return f"is {self.proof.text}"
         if self.proof.but or self.proof.waits_for_answers or self.proof.disputed:
             return f"has {self.proof.text}"
+        if self.proof.cut_class == "power":
+            return f"has only {self.proof.cuts} of the {CUTS_NEEDED} cuts needed"
         return f"has only {counted(self.proof.cuts, 'cut')} of class {self.proof.cut_class} without a loss"
 
     def is_of_the_drive_of(self, other: Candidate) -> bool:
@@ -91,7 +93,18 @@ class Candidate:
             return f"verify its cuts without an outcome, or {_FIND_OUT}, before you take it"
         if self.proof is not None and self.proof.disputed:
             return f"choose whose runs of it count {_CHOOSE_CLIENT} before you take it"
-        return "cut its power before you take it"
+        return f"cut its power {_times(self)} before you take it"
+
+    @property
+    def is_short_of_cuts(self) -> bool:
+        """Whether nothing but more cuts of its power would prove it."""
+        known = self.proof
+        return known is None or not (self.is_proven or known.but or known.waits_for_answers or known.disputed)
+
+    @property
+    def is_short_of_power_cuts(self) -> bool:
+        """The same, of one whose cuts so far count."""
+        return self.is_short_of_cuts and (self.proof is None or self.proof.cut_class == "power")
 
 
 def answer(first: Candidate, other: Candidate, speeds: Speeds) -> str:
@@ -111,11 +124,8 @@ def answer(first: Candidate, other: Candidate, speeds: Speeds) -> str:
 
 def _with_none(first: Candidate, other: Candidate, speeds: Speeds) -> str:
     """Neither of them is proven: what is missing."""
-    but = "and" if speeds.is_open or speeds.depends_on_load or speeds.doubt else "but"
+    but = "but" if speeds.decides else "and"
     head = f"Do not choose yet: {_speed(first, other, speeds)}, {but} neither is proven"
-    again = _again(speeds)
-    if first.proof is None and other.proof is None:
-        return _sentences(head, "Cut the power of both", *again)
     unlike = [one.label for one in (first, other) if one.proof is not None and one.proof.but]
     advice = [f"Cut {_listed(unlike, 'and')} as you measured it"] if unlike else []
     waiting = [one.label for one in (first, other) if one.proof is not None and one.proof.waits_for_answers]
@@ -124,8 +134,19 @@ def _with_none(first: Candidate, other: Candidate, speeds: Speeds) -> str:
     disputed = [one.label for one in (first, other) if one.proof is not None and one.proof.disputed]
     if disputed:
         advice.append(f"Choose whose runs of {_listed(disputed, 'and')} count {_CHOOSE_CLIENT}")
-    states = f"{first.label} {first.state}, {other.label} {other.state}"
-    return _sentences(f"{head}: {states}", *advice, *again)
+    advice += _cuts_missing(first, other)
+    # How many cuts are missing says how many there were.
+    told = [f"{one.label} {one.state}" for one in (first, other) if not one.is_short_of_power_cuts]
+    return _sentences(f"{head}: {', '.join(told)}" if told else head, *advice, *_again(speeds))
+
+
+def _cuts_missing(first: Candidate, other: Candidate) -> list[str]:
+    """How often the power is still to be cut, in a sentence; [] if it would prove none."""
+    short = [one for one in (first, other) if one.is_short_of_cuts]
+    if len(short) == 2 and _times(first) == _times(other):
+        return [f"Cut the power of both {_times(first)}"]
+    each = [f"of {one.label} {_times(one)}" for one in short]
+    return [f"Cut the power {_listed(each, 'and')}"] if each else []
 
 
 def choice(candidates: Sequence[Candidate], between: Callable[[int, int], Speeds]) -> str:
@@ -222,12 +243,12 @@ def caveat(candidates: Sequence[Candidate], headlines: Sequence[str]) -> str:
         alone = all(one.is_of_the_drive_of(candidates[0]) for one in candidates)
         wins = "a set-up that sends no flushes" if alone else "a drive that ignores flushes"
         parts.append(
-            f"Ratios are not a ranking: no cuts have proven that {_listed(unproven, 'or')} keeps what it"
-            f" acknowledged, and {wins} always wins"
+            f"Ratios are not a ranking: it is not proven that {_listed(unproven, 'or')} keeps what it"
+            f" acknowledged, and {wins} looks fast"
         )
         if len(set(headlines)) > 1:
             each = (f"{one.label}: {word}" for one, word in zip(candidates, headlines, strict=True))
-            parts.append(f"The plausibilities differ ({'; '.join(each)})")
+            parts.append(f"Their times alone show different things ({'; '.join(each)})")
     if broken := [one.label for one in candidates if one.broken_off is not None and not one.is_out]:
         parts.append(f"The measurement of {_listed(broken, 'and')} was broken off, so cells may be missing")
     return _sentences(*parts)
@@ -371,6 +392,13 @@ def _with_a_loser(first: Candidate, other: Candidate, speeds: Speeds) -> str:
 def _speed(first: Candidate, other: Candidate, speeds: Speeds, subject: str = "") -> str:
     """How fast one commits compared with the other; `subject`: in the place of the faster one's label."""
     return speed_text(first.label, other.label, speeds, subject)
+
+
+def _times(one: Candidate) -> str:
+    """How often its power must be cut until it is proven."""
+    if one.proof is None or one.proof.cuts_missing == CUTS_NEEDED:
+        return counted(CUTS_NEEDED, "time")
+    return f"{one.proof.cuts_missing} more {'time' if one.proof.cuts_missing == 1 else 'times'}"
 
 
 def _cuts(one: Candidate) -> int:

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from durability.bench.plausibility import Code
-from durability.units import counted, percent_at_most
+from durability.units import counted
 
 ProofWord: TypeAlias = Literal["proven", "too few cuts", "lost data"]
 # How pages show each word.
 PROOF_CLASSES: dict[ProofWord, str] = {"proven": "yes", "too few cuts": "open", "lost data": "no"}
 
-BOUND_MAX = 0.05  # the share of cuts that may lose data, with 95 % confidence: 59 cuts without a loss
+BOUND_MAX = 0.05  # the share of cuts that may lose data, with 95 % confidence
+CUTS_NEEDED = 59  # the fewest without a loss that show so much
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +61,11 @@ class Proof:
         return not self.losses and not self.but and (self.bound is None or bool(self.unanswered))
 
     @property
+    def cuts_missing(self) -> int:
+        """How many more cuts of the power without a loss would prove the drive, if nothing else is missing."""
+        return CUTS_NEEDED - self.cuts if self.cut_class == "power" else CUTS_NEEDED
+
+    @property
     def voids(self) -> bool:
         """Whether its cuts, some of which have no outcome, keep others of the drive from proving it, of
         whatever stack they were: any of them may have lost data. Not if that would say nothing either."""
@@ -86,11 +92,7 @@ class Proof:
             return f", but {lacks}"
         if self.bound is None:
             return f", {counted(self.unknown, 'other')} with unknown outcome"
-        return (
-            ": the drive kept its power"
-            if self.cut_class != "power"
-            else f"; up to {percent_at_most(self.bound)} may lose"
-        )
+        return ": the drive kept its power" if self.cut_class != "power" else f"; {CUTS_NEEDED} are needed"
 
 
 def outweighs(proof: Proof | None, code: Code) -> bool:

@@ -326,7 +326,7 @@ async def test_a_campaign_counts_for_each_stack_that_it_cut(cut: Cut, tmp_path: 
     ("cuts", "verdict", "text"),
     [
         (2, "loss", f"lost data in run {3:016x}"),
-        (2, "durable", "no loss in 2 cuts; up to 78 % may lose"),
+        (2, "durable", "no loss in 2 cuts; 59 are needed"),
         (59, "", f"no loss in 59 cuts, but 1 cut of run {60:016x} with unknown outcome"),
     ],
 )
@@ -564,7 +564,7 @@ async def test_a_clean_run_that_cannot_be_read_is_named(cut: Cut, unanswered: bo
     await cut.end()
     cut.change(f"UPDATE runs SET armed = x'c1' WHERE run = '{1:016x}'")
     view = cut.page_of(_result(_drive("S1")), _result(_drive("S2")))
-    text = "1 cut with unknown outcome" if unanswered else "no loss in 1 cut; up to 95 % may lose"
+    text = "1 cut with unknown outcome" if unanswered else "no loss in 1 cut; 59 are needed"
     assert view.tiles[0].cuts == text
     assert view.notes == (f"run {1:016x} cannot be read, and what it says does not count",)
 

@@ -163,6 +163,14 @@ def test_the_cut_lies_between_the_last_receipt_and_the_first_missing_heartbeat(p
     assert interval == (LAST_NS - MS // 2, LAST_NS + 900 * MS)
 
 
+def test_a_run_without_a_round_trip_was_armed_before_its_cut(plan: Plan) -> None:
+    """Its last frame may have been under way since then: no heartbeat was answered yet."""
+    armed = Event(at_ns=LAST_NS - 30 * MS, wall="", kind="armed", text="")
+    case = make_case(plan, (100,), gap_max_ns=0, rtt_max_ns=0, events=(armed,))
+    assert cut_interval_ns(case) == (LAST_NS - 30 * MS, LAST_NS + 50 * MS)
+    assert cut_interval_ns(replace(case, events=())) == (LAST_NS, LAST_NS + 50 * MS)
+
+
 def test_the_loss_window_reaches_back_to_the_oldest_lost_acknowledgement(plan: Plan) -> None:
     """Operation 2901 of 3000 was received 99 ms before the end, at one operation a millisecond."""
     window = loss_window(make_case(plan, (3000,)), proven=(3000,), oldest_lost=(2901,))

@@ -102,6 +102,11 @@ RIGHT = {
         " run workload=unlink size_kib=256; pass ms=1500; copy; pass ms=400; cut; server how=newest; boot",
         "loss (findings)",
     ),
+    # The last acknowledgement is under way as the power goes, and no round trip was measured yet.
+    "a run that is cut before its first heartbeat": (
+        "seed 3827; drive flush-ignored; run writers=3 sync=dsync",
+        "loss (findings)",
+    ),
     # The kernel enumerates the drive anew, so a run that goes on gets an error: no flush of the drive that
     # came back acknowledges what it lost.
     **{

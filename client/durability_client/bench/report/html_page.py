@@ -106,6 +106,7 @@ def comparison_page(comparison: Comparison, results: Sequence[Result]) -> str:
             for name in GROUPS
             if any(row.cell.group == name for row in comparison.rows)
         ),
+        bases={row.basis for row in comparison.rows},
         figures=tuple(_overlaid(comparison, results)),
         results=tuple(zip(comparison.labels, results, comparison.plausibilities, strict=True)),
     )

@@ -35,7 +35,12 @@ def _compared(first: Proof | None, other: Proof | None, speeds: Speeds) -> str:
 @pytest.mark.parametrize(
     ("first", "other", "ratio", "words"),
     [
-        (None, None, TWICE, f"Do not choose yet: {SPEED}, but neither is proven. Cut the power of both."),
+        (
+            None,
+            None,
+            TWICE,
+            f"Do not choose yet: {SPEED}, but neither is proven. Cut the power of both 59 times.",
+        ),
         (PROVEN, PROVEN, TWICE, f"Take b: {IT}, and both are proven, in 59 and 59 cuts."),
         (
             PROVEN,
@@ -49,8 +54,8 @@ def _compared(first: Proof | None, other: Proof | None, speeds: Speeds) -> str:
             PROVEN,
             None,
             TWICE,
-            f"Only a is proven, in 59 cuts. {SPEED}, but b has no known cut: cut its power before you take"
-            " it.",
+            f"Only a is proven, in 59 cuts. {SPEED}, but b has no known cut: cut its power 59 times"
+            " before you take it.",
         ),
         (
             PROVEN,
@@ -64,7 +69,7 @@ def _compared(first: Proof | None, other: Proof | None, speeds: Speeds) -> str:
             PROVEN,
             Ratio(value=0.99, low=0.9, high=1.1),
             "Take b: it is proven in 59 cuts, and no difference in speed is shown between a and b. a has only"
-            " 3 cuts of class power without a loss.",
+            " 3 of the 59 cuts needed.",
         ),
         (
             PROVEN,
@@ -83,8 +88,8 @@ def _compared(first: Proof | None, other: Proof | None, speeds: Speeds) -> str:
             None,
             LOST,
             TWICE,
-            "Do not take b: it lost data in cycle 3 of campaign x. a has no known cut: cut its power before"
-            " you take it.",
+            "Do not take b: it lost data in cycle 3 of campaign x. a has no known cut: cut its power 59"
+            " times before you take it.",
         ),
         (
             LOST,
@@ -96,8 +101,8 @@ def _compared(first: Proof | None, other: Proof | None, speeds: Speeds) -> str:
             FEW,
             None,
             TWICE,
-            f"Do not choose yet: {SPEED}, but neither is proven: a has only 3 cuts of class power without a"
-            " loss, b has no known cut.",
+            f"Do not choose yet: {SPEED}, but neither is proven. Cut the power of a 56 more times and of b 59"
+            " times.",
         ),
     ],
 )
@@ -156,9 +161,11 @@ def test_rounds_that_overlap_without_an_interval_are_to_be_measured_again() -> N
             f"Take a: it is proven in 59 cuts, but {speed}. b has no known cut. {again}"
         )
         assert _answer(None, None, few) == (
-            f"Do not choose yet: {speed}, and neither is proven. Cut the power of both. {again}"
+            f"Do not choose yet: {speed}, and neither is proven. Cut the power of both 59 times. {again}"
         )
-        assert _answer(FEW, None, few).endswith(f"b has no known cut. {again}")
+        assert _answer(FEW, None, few).endswith(
+            f"Cut the power of a 56 more times and of b 59 times. {again}"
+        )
 
 
 def _of_one(first: Proof | None, other: Proof | None, ratio: Ratio | None, suspicion: str = "") -> str:
@@ -208,7 +215,7 @@ def test_a_fault_of_one_drive_comes_first() -> None:
 def test_the_caveat_on_one_drive_is_about_its_set_ups() -> None:
     """It is one drive that ignores flushes, or none; a set-up may keep them back."""
     pair = [Candidate(label=label, proof=None, drive=0, serials=("S1",)) for label in ("a", "b")]
-    assert caveat(pair, ["x", "x"]).endswith("and a set-up that sends no flushes always wins.")
+    assert caveat(pair, ["x", "x"]).endswith("and a set-up that sends no flushes looks fast.")
 
 
 def test_without_a_common_commit_there_is_no_speed() -> None:
@@ -227,7 +234,7 @@ def test_no_ratio_is_without_caveat_unless_both_are_proven(first: Proof | None, 
         if proof is LOST:
             assert f"The rate of {one} is worth nothing, since it lost data in cycle 3" in said
         elif proof is not PROVEN:
-            assert "a drive that ignores flushes always wins" in said
+            assert "a drive that ignores flushes looks fast" in said
 
 
 def test_of_several_proofs_a_loss_counts_then_the_most_cuts() -> None:
@@ -241,7 +248,7 @@ def test_of_several_proofs_a_loss_counts_then_the_most_cuts() -> None:
 def test_what_a_row_says() -> None:
     """Proven, too few, or lost: in a few words, with figures."""
     assert PROVEN.text == "proven in 59 cuts"
-    assert FEW.text == "no loss in 3 cuts; up to 64 % may lose"
+    assert FEW.text == "no loss in 3 cuts; 59 are needed"
     assert LOST.text == "lost data in cycle 3 of campaign x"
     void = replace(PROVEN, cuts=60, bound=None, unknown=2)
     assert void.word == "too few cuts" and void.text == "no loss in 60 cuts, 2 others with unknown outcome"
@@ -274,7 +281,8 @@ def test_cuts_without_an_outcome_are_to_be_verified() -> None:
         assert _answer(PROVEN, one).endswith(f"{told} before you take it.")
         said = _answer(FEW, one)
         assert said.endswith(
-            f", b has {one.text}. Verify the cuts of b without an outcome, or find out why they have none."
+            f"neither is proven: b has {one.text}. Verify the cuts of b without an outcome, or find out why"
+            " they have none. Cut the power of a 56 more times."
         )
         assert "as you measured it" not in said
     other = replace(PROVEN, but="not with nobarrier")
@@ -304,7 +312,9 @@ def test_a_loss_of_a_stack_without_flushes_is_not_the_drives() -> None:
     assert bare.text == "lost data in cycle 3 of campaign x, but with nobarrier"
     told = f"b has {bare.text}"
     assert _answer(PROVEN, bare).endswith(f"but {told}: cut it as you measured it before you take it.")
-    assert _answer(FEW, bare).endswith(f", {told}. Cut b as you measured it.")
+    assert _answer(FEW, bare).endswith(
+        f": {told}. Cut b as you measured it. Cut the power of a 56 more times."
+    )
     assert weightiest_proof([bare, PROVEN]) is PROVEN and weightiest_proof([bare, LOST]) is LOST
     newer = replace(LOST, but="of firmware 1, not 2")
     assert _answer(PROVEN, newer).startswith("Do not take b: it lost data in cycle 3 of campaign x (of firm")
@@ -420,10 +430,10 @@ def test_a_lead_that_turns_round_under_load_decides_nothing() -> None:
     for first, other, proven, left in ((PROVEN, None, "a", "b"), (None, PROVEN, "b", "a")):
         assert _compared(first, other, COLLAPSES) == (
             f"Take {proven} (only it is proven) unless {left} is faster in your load: {BOTH_WAYS}. {left} has"
-            " no known cut: cut its power before you take it."
+            " no known cut: cut its power 59 times before you take it."
         )
     assert _compared(None, None, COLLAPSES) == (
-        f"Do not choose yet: {BOTH_WAYS}, and neither is proven. Cut the power of both."
+        f"Do not choose yet: {BOTH_WAYS}, and neither is proven. Cut the power of both 59 times."
     )
 
 
@@ -501,13 +511,14 @@ def test_a_lead_that_may_not_last_takes_no_drive() -> None:
     )
     assert _compared(None, PROVEN, unsure) == (
         f"Only b is proven, in 59 cuts. {IN_SHORT}, but {FELL}. {same} a has no known cut: cut its power"
-        " before you take it."
+        " 59 times before you take it."
     )
     assert _compared(PROVEN, None, unsure) == (
         f"Take a: it is proven in 59 cuts. {IN_SHORT}, but {FELL}. {same} b has no known cut."
     )
     assert _compared(None, None, unsure) == (
-        f"Do not choose yet: {IN_SHORT}, but {FELL}, and neither is proven. Cut the power of both. {same}"
+        f"Do not choose yet: {IN_SHORT}, but {FELL}, and neither is proven. Cut the power of both 59 times."
+        f" {same}"
     )
     slower_fell = replace(unsure, fell=(FELL, ""))
     assert _compared(PROVEN, PROVEN, slower_fell) == (
@@ -618,7 +629,8 @@ def test_what_other_clients_say_keeps_a_drive_from_being_proven() -> None:
         " it."
     )
     assert _answer(FEW, doubtful).endswith(
-        f", b has {doubtful.text}. Choose whose runs of b count with `compare --client`."
+        f": b has {doubtful.text}. Choose whose runs of b count with `compare --client`."
+        " Cut the power of a 56 more times."
     )
 
 

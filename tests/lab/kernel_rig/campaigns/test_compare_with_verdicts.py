@@ -59,8 +59,8 @@ async def test_the_sentence_changes_with_the_cuts(files: dict[str, Path]) -> Non
             before = await _compared(campaign, first, other)
             assert before["proofs"] == [None, None] and before["cells"], before
             assert before["answers"][0].startswith("Do not choose yet: ")
-            assert before["answers"][0].endswith("but neither is proven. Cut the power of both.")
-            assert "a drive that ignores flushes always wins" in before["caveat"]
+            assert before["answers"][0].endswith("neither is proven. Cut the power of both 59 times.")
+            assert "a drive that ignores flushes looks fast" in before["caveat"]
 
         campaign.write_file(campaign=f"cuts = {CUTS}\nseed = 7\n{TIMES}", file_system="ext4")
         await start(campaign)
@@ -73,12 +73,14 @@ async def test_the_sentence_changes_with_the_cuts(files: dict[str, Path]) -> Non
 
         for named in ((), ("--verdict-of", campaign.name)):
             pair = await _compared(campaign, files["honest"], files["liar"], *named)
-            assert pair["answers"][0].startswith(f"Do not take liar: it {lost}. honest has only 2 cuts")
+            assert pair["answers"][0].startswith(
+                f"Do not take liar: it {lost}. honest has only 2 of the 59 cuts needed"
+            )
             assert f"The rate of liar is worth nothing, since it {lost}" in pair["caveat"]
             assert [one["word"] for one in pair["proofs"]] == ["too few cuts", "lost data"]
         pair = await _compared(campaign, files["honest"], files["protected"])
-        assert "neither is proven: honest has only 2 cuts" in pair["answers"][0]
-        assert [one["text"] for one in pair["proofs"]] == ["no loss in 2 cuts; up to 78 % may lose"] * 2
+        assert "neither is proven: honest has only 2 of the 59 cuts needed" in pair["answers"][0]
+        assert [one["text"] for one in pair["proofs"]] == ["no loss in 2 cuts; 59 are needed"] * 2
         run = liar.first_loss[1]
         by_run = await _compared(campaign, files["protected"], files["liar"], "--verdict-of", run)
         assert by_run["proofs"][0] is None
