@@ -62,7 +62,7 @@ class Proof:
 
     @property
     def cuts_missing(self) -> int:
-        """How many more cuts of the power without a loss would prove the drive, if nothing else is missing."""
+        """How many more cuts of the power without a loss would prove the drive, if nothing else lacks."""
         return CUTS_NEEDED - self.cuts if self.cut_class == "power" else CUTS_NEEDED
 
     @property
