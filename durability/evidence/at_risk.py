@@ -200,8 +200,8 @@ def _seen_interval_ns(case: Case, power_ns: int) -> tuple[int, int]:
 
 
 def _flight_ns(case: Case) -> int:
-    """How long the last frame may have been under way. If no heartbeat was answered before the end of a run, it
-    has no round trip; but it was armed before the cut."""
+    """How long the last frame may have been under way. A run whose first heartbeat was not answered yet has no
+    round trip; but it was armed before the cut."""
     if case.rtt_max_ns:
         return case.rtt_max_ns
     armed = [event.at_ns for event in case.events if event.kind == "armed"]
