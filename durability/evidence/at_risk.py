@@ -200,7 +200,7 @@ def _seen_interval_ns(case: Case, power_ns: int) -> tuple[int, int]:
 
 
 def _flight_ns(case: Case) -> int:
-    """How long the last frame may have been under way. A run whose first heartbeat was not answered yet has no
+    """How long the last frame may have been under way. A run whose first heartbeat was not answered has no
     round trip; but it was armed before the cut."""
     if case.rtt_max_ns:
         return case.rtt_max_ns
