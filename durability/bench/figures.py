@@ -107,7 +107,7 @@ def decided(row: Row | None, number: int) -> tuple[str, str, str, str]:
 
 def cuts_in_words(proof: Proof | None) -> str:
     """What cuts said of a drive."""
-    return "no known cut" if proof is None else proof.text
+    return "no known power cut" if proof is None else proof.text
 
 
 def tiles(comparison: Comparison) -> tuple[Tile, ...]:

@@ -71,7 +71,7 @@ class Candidate:
     def state(self) -> str:
         """What is known, as the end of a sentence that begins with the label."""
         if self.proof is None:
-            return "has no known cut"
+            return "has no known power cut"
         if self.is_proven:
             return f"is {self.proof.text}"
         if self.proof.but or self.proof.waits_for_answers or self.proof.disputed:

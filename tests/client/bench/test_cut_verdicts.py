@@ -589,6 +589,6 @@ async def test_compare_says_what_it_cannot_find(cut: Cut, tmp_path: Path) -> Non
         " them with --verdict-of RUN or CAMPAIGN\n"
     )
     first, second = (line for line in out.splitlines() if line[:2] in ("a ", "b "))
-    assert first.endswith("no known cut") and "no loss in 1 cut" in second
+    assert first.endswith("no known power cut") and "no loss in 1 cut" in second
     out, err = await asyncio.to_thread(compared, f"{1:016x}", f"{2:016x}")
     assert err == "" and out.count("no loss in 1 cut") == 2

@@ -53,7 +53,7 @@ async def test_the_page_gives_no_answer_that_the_terminal_does_not(
 
     text = await compared("Alone", "Apart")
     assert "Not comparable" in text and "no cell was measured in all results" in text
-    assert "no known cut" in text
+    assert "no known power cut" in text
     for words in ("Not compared", "Take", "choose", "Ratios are not a ranking"):
         assert words not in text, words
     text = await compared("Steady", "Broken")

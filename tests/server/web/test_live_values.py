@@ -251,7 +251,7 @@ async def test_kept_results_are_compared_as_by_the_command(
     assert [ratio.endswith("?") for ratio in ratios] == [False, True]
     assert all(f"ratio {ratio}</span>" in text for ratio in ratios)
     assert compared.answers[0] in text and compared.rows[0].against[0].text in text
-    assert "no known cut" in text
+    assert "no known power cut" in text
     (ladder,) = (row for row in compared.rows if row.cell == LADDER[-1])
     for row, unit in ((compared.rows[0], "/s"), (ladder, "")):  # rates are compared, and times of syncs
         for number, summary in enumerate(row.summaries):

@@ -63,7 +63,7 @@ def test_a_ratio_that_shows_no_difference_has_a_question_mark() -> None:
     """The interval of two runs on one drive includes 1."""
     found = compare([("a", PROTECTED), ("b", simulate(Device(write_ns=60_000), cells=STANDARD, seed=5))])
     (row,) = [line for line in _shown(found, 80) if line.startswith("b  ")]
-    assert row.split()[-4].endswith("?"), row
+    assert row.split()[-5].endswith("?"), row
 
 
 @pytest.mark.slow

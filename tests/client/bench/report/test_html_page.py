@@ -232,7 +232,7 @@ def test_a_comparison_opens_with_the_answer_and_one_caveat() -> None:
     for name in ("alike", "classes"):
         text = pages()[name]
         assert "Do not choose yet" in text[: text.index('id="differences"')]
-        assert text.count("Ratios are not a ranking") == 1 and text.count("no known cut") == 2
+        assert text.count("Ratios are not a ranking") == 1 and text.count("no known power cut") == 2
         assert 'class="dots"' in text and "not ranked" not in text
         assert text.index('id="answer"') < text.index('id="ratios"') < text.index('id="plausibility"')
     assert "4k-random-fdatasync-overwritten (a)" not in pages()["classes"]

@@ -49,12 +49,12 @@ def _compared(first: Proof | None, other: Proof | None, speeds: Speeds) -> str:
             "Take either: no difference in speed is shown between a and b, and both are proven, in 59 and 59"
             " cuts.",
         ),
-        (None, PROVEN, TWICE, f"Take b: {IT}, and is proven in 59 cuts. a has no known cut."),
+        (None, PROVEN, TWICE, f"Take b: {IT}, and is proven in 59 cuts. a has no known power cut."),
         (
             PROVEN,
             None,
             TWICE,
-            f"Only a is proven, in 59 cuts. {SPEED}, but b has no known cut: cut its power 59 times"
+            f"Only a is proven, in 59 cuts. {SPEED}, but b has no known power cut: cut its power 59 times"
             " before you take it.",
         ),
         (
@@ -62,7 +62,7 @@ def _compared(first: Proof | None, other: Proof | None, speeds: Speeds) -> str:
             None,
             ALIKE,
             "Take a: it is proven in 59 cuts, and no difference in speed is shown between a and b. b has no"
-            " known cut.",
+            " known power cut.",
         ),
         (
             FEW,
@@ -76,7 +76,7 @@ def _compared(first: Proof | None, other: Proof | None, speeds: Speeds) -> str:
             None,
             None,
             "Take a: it is proven in 59 cuts, and no cell that commits was measured in both. b has no known"
-            " cut.",
+            " power cut.",
         ),
         (
             PROVEN,
@@ -88,7 +88,7 @@ def _compared(first: Proof | None, other: Proof | None, speeds: Speeds) -> str:
             None,
             LOST,
             TWICE,
-            "Do not take b: it lost data in cycle 3 of campaign x. a has no known cut: cut its power 59"
+            "Do not take b: it lost data in cycle 3 of campaign x. a has no known power cut: cut its power 59"
             " times before you take it.",
         ),
         (
@@ -127,7 +127,8 @@ def test_no_drive_is_taken_for_a_small_difference(value: float, share: str, low:
     speed = f"b commits {share} faster than a, and two runs of one drive have differed by as much"
     assert _answer(PROVEN, PROVEN, ratio) == f"Take either: {speed}, and both are proven, in 59 and 59 cuts."
     assert (
-        _answer(PROVEN, None, ratio) == f"Take a: it is proven in 59 cuts, and {speed}. b has no known cut."
+        _answer(PROVEN, None, ratio)
+        == f"Take a: it is proven in 59 cuts, and {speed}. b has no known power cut."
     )
     assert _answer(PROVEN, PROVEN, Ratio(value=1.36, low=1.35, high=1.37)).startswith(
         "Take b: it commits 1.4 "
@@ -144,7 +145,8 @@ def test_rounds_that_lie_apart_show_a_difference_without_an_interval() -> None:
         f"Take b: it {words}, and both are proven, in 59 and 59 cuts. Measure once more to be sure."
     )
     assert _answer(None, PROVEN, few) == (
-        f"Take b: it {words}, and is proven in 59 cuts. a has no known cut. Measure once more to be sure."
+        f"Take b: it {words}, and is proven in 59 cuts. a has no known power cut."
+        " Measure once more to be sure."
     )
 
 
@@ -158,7 +160,7 @@ def test_rounds_that_overlap_without_an_interval_are_to_be_measured_again() -> N
         few = Ratio(value=value, low=None, high=None)
         assert _answer(PROVEN, PROVEN, few) == (f"Both are proven, in 59 and 59 cuts, but {speed}. {again}")
         assert _answer(PROVEN, None, few) == (
-            f"Take a: it is proven in 59 cuts, but {speed}. b has no known cut. {again}"
+            f"Take a: it is proven in 59 cuts, but {speed}. b has no known power cut. {again}"
         )
         assert _answer(None, None, few) == (
             f"Do not choose yet: {speed}, and neither is proven. Cut the power of both 59 times. {again}"
@@ -181,13 +183,13 @@ def test_two_results_of_one_drive_are_two_runs_of_it() -> None:
         f"Both results are of one drive (serial S1): {speed}. The ratio is between two runs or set-ups of it."
     )
     assert _of_one(PROVEN, PROVEN, TWICE) == f"{head} It is proven in 59 cuts."
-    assert _of_one(None, None, TWICE) == f"{head} It has no known cut."
+    assert _of_one(None, None, TWICE) == f"{head} It has no known power cut."
     other = replace(PROVEN, but="not with nobarrier")
     assert _of_one(PROVEN, other, TWICE) == (
         f"{head} before is proven in 59 cuts, after has no loss in 59 cuts, but not with nobarrier."
     )
     assert _of_one(None, None, Ratio(value=2.2, low=None, high=None)).endswith(
-        "It has no known cut. Measure both again without --quick."
+        "It has no known power cut. Measure both again without --quick."
     )
     for first in (None, FEW, PROVEN):
         for second in (None, FEW, PROVEN):
@@ -327,7 +329,7 @@ def test_a_suspicious_result_is_never_taken() -> None:
     twice = Speeds(short=TWICE)
     why = "it acknowledged commits without a flush to any drive"
     assert answer(good, bad, twice) == f"Do not take b: {why}. Take a: it is proven in 59 cuts."
-    assert answer(unknown, bad, twice).startswith(f"Do not take b: {why}. a has no known cut")
+    assert answer(unknown, bad, twice).startswith(f"Do not take b: {why}. a has no known power cut")
     assert answer(replace(bad, label="a"), bad, twice).startswith("Take neither")
     assert f"The rate of b is worth nothing, since {why}" in caveat([good, bad], ["x", "x"])
 
@@ -430,7 +432,7 @@ def test_a_lead_that_turns_round_under_load_decides_nothing() -> None:
     for first, other, proven, left in ((PROVEN, None, "a", "b"), (None, PROVEN, "b", "a")):
         assert _compared(first, other, COLLAPSES) == (
             f"Take {proven} (only it is proven) unless {left} is faster in your load: {BOTH_WAYS}. {left} has"
-            " no known cut: cut its power 59 times before you take it."
+            " no known power cut: cut its power 59 times before you take it."
         )
     assert _compared(None, None, COLLAPSES) == (
         f"Do not choose yet: {BOTH_WAYS}, and neither is proven. Cut the power of both 59 times."
@@ -510,11 +512,11 @@ def test_a_lead_that_may_not_last_takes_no_drive() -> None:
         f"Do not choose yet: {IN_SHORT}, but {FELL}. {same} Both are proven, in 59 and 59 cuts."
     )
     assert _compared(None, PROVEN, unsure) == (
-        f"Only b is proven, in 59 cuts. {IN_SHORT}, but {FELL}. {same} a has no known cut: cut its power"
-        " 59 times before you take it."
+        f"Only b is proven, in 59 cuts. {IN_SHORT}, but {FELL}. {same} a has no known power cut: cut its"
+        " power 59 times before you take it."
     )
     assert _compared(PROVEN, None, unsure) == (
-        f"Take a: it is proven in 59 cuts. {IN_SHORT}, but {FELL}. {same} b has no known cut."
+        f"Take a: it is proven in 59 cuts. {IN_SHORT}, but {FELL}. {same} b has no known power cut."
     )
     assert _compared(None, None, unsure) == (
         f"Do not choose yet: {IN_SHORT}, but {FELL}, and neither is proven. Cut the power of both 59 times."
