@@ -35,6 +35,7 @@ from durability_client.link.endpoint import Endpoint
 from durability_lab.support.postgresql import PostgreSQL, postgresql_server
 from durability_lab.support.server_fleet import AckingClient, Fleet, case_at, contradiction
 
+RUNS_OF_ONE = 50  # of one client
 RESUMED_S = 5.0
 DOWN_S = 3.0  # of a killed server
 STARTED_AT_ONCE = 16
@@ -43,9 +44,10 @@ SETTLED_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What one process of clients does: `count` runs from the number `first` on."""
+    """What one process of clients does: `count` runs from the number `first` on, of the clients `where` in
+    turns."""
 
-    where: Endpoint
+    where: tuple[Endpoint, ...]
     first: int
     count: int
     pace_s: float
@@ -74,10 +76,10 @@ async def clients(load: Load, pipe: Connection) -> Outcome:
     places = asyncio.Semaphore(STARTED_AT_ONCE)
 
     async def begin(client: AckingClient) -> None:
-        addresses = load.where.addresses
-        turn = client.plan.run % len(addresses)
+        where = load.where[client.plan.run % len(load.where)]
+        turn = client.plan.run % len(where.addresses)
         async with places:
-            await client.begin(replace(load.where, addresses=(*addresses[turn:], *addresses[:turn])))
+            await client.begin(replace(where, addresses=(*where.addresses[turn:], *where.addresses[:turn])))
 
     await asyncio.gather(*map(begin, every))
     for client in every:
@@ -94,7 +96,7 @@ async def clients(load: Load, pipe: Connection) -> Outcome:
         if client.link.trouble
     ]
     acks = sum(client.acked for client in every)
-    checked = await asyncio.gather(*(check(client, load.where, places) for client in every))
+    checked = await asyncio.gather(*(check(client, load.where[0], places) for client in every))
     return Outcome(
         outages=tuple((one.since_s, one.until_s) for client in every for one in client.link.outages),
         acks=acks,
@@ -129,8 +131,16 @@ async def ended(where: Endpoint, client: AckingClient) -> Case:
                 await asyncio.sleep(0.2)
 
 
+async def start(fleet: Fleet, runs: int) -> tuple[Endpoint, ...]:
+    """Start the servers, and join as many clients as the runs need; they are operators, so any may ask for
+    any run."""
+    first = await fleet.start()
+    names = (f"lab-{number}" for number in range(2, -(-runs // RUNS_OF_ONE) + 1))
+    return first, *[await fleet.join(name) for name in names]
+
+
 @contextmanager
-def loads(where: Endpoint, options: argparse.Namespace) -> Iterator[list[Connection]]:
+def loads(where: tuple[Endpoint, ...], options: argparse.Namespace) -> Iterator[list[Connection]]:
     """The processes of the clients, once all their runs are armed."""
     context = multiprocessing.get_context("spawn")
     share, rest = divmod(options.clients, options.processes)
@@ -220,7 +230,7 @@ def main() -> int:
     ):
         fleet = Fleet(database.new_database(), Path(directory), count=options.servers)
         try:
-            where = asyncio.run(fleet.start())
+            where = asyncio.run(start(fleet, options.clients))
             with loads(where, options) as pipes:
                 print("all runs are armed", flush=True)
                 back_s = asyncio.run(trouble(fleet, database, options))

@@ -100,7 +100,7 @@ class Fleet:
     """`count` servers on one store. Their files lie in `directory`, whose path must be short."""
 
     def __init__(self, store_url: str, directory: Path, *, count: int) -> None:
-        self._credential = directory / "credential.json"
+        self._directory = directory
         self.servers = [FleetServer(store_url, directory / str(number)) for number in range(count)]
         for number in range(count):
             (directory / str(number)).mkdir()
@@ -108,12 +108,16 @@ class Fleet:
     async def start(self) -> Endpoint:
         """Start all at once, and join one of them. The endpoint knows all of them."""
         await asyncio.gather(*(asyncio.to_thread(server.start) for server in self.servers))
-        first = self.servers[0]
+        return await self.join("lab")
+
+    async def join(self, name: str) -> Endpoint:
+        """One more client, which joins one of them. The endpoint knows all of them."""
+        first, credential = self.servers[0], self._directory / f"{name}.json"
         with closing(await connect(first.local, "operate")) as operator:
             invited = await operator.request(Invite(role="operator", name=""), Invited)
-        await join_server(invited, first.address, self._credential)
+        await join_server(invited, first.address, credential, name=name)
         addresses = tuple(parse_address(server.address) for server in self.servers)
-        return replace(endpoint(None, self._credential), addresses=addresses)
+        return replace(endpoint(None, credential), addresses=addresses)
 
     def end(self) -> None:
         """Kill all that run."""

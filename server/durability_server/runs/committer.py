@@ -39,7 +39,7 @@ RETRY_S = 0.25
 HANGS_S = 5.0  # after which clients are told of a commit that is not over
 STUCK_S = 10.0  # for which changes never wait for a commit that is tried
 TIMELINE_INTERVAL_NS = 500_000_000
-GRANTS_AT_ONCE = 16
+AT_ONCE_NS = 2_000_000  # of grants, before what has come from clients has its turn
 NAMED_MAX = 10  # runs, in one line of the log
 TIMELINES_NUMBERS_MAX = 1 << 16  # of the timelines of one commit, some milliseconds; a long one has more
 _NUMBERS_OF_A_COPY = 1000  # as long as these take to pack, the event loop takes to copy any timeline
@@ -199,7 +199,18 @@ class Committer:
         self.commits += 1
         self.commits_ns += clock.now_ns() - began_ns
         self._not_before_s = asyncio.get_running_loop().time() + limits.COMMIT_INTERVAL_NS / 1e9
-        for number, run in enumerate(list(self._saving), 1):
+        await self._tell_runs(snapshots, outcome)
+        durable = {run: taken for run, taken in snapshots.items() if run.id in outcome.saved}
+        self._answer(waiting, durable)
+        if self.failure is not None:
+            self.failure = None
+            log.info("store %s: works again", self._store.name)
+            _tell(self._outage, None)
+
+    async def _tell_runs(self, snapshots: Mapping[Run, RunSnapshot], outcome: _Outcome) -> None:
+        """Gives each run what came of the commit: credit, or that it is given up."""
+        begun_ns = clock.now_ns()
+        for run in list(self._saving):
             snapshot = snapshots.get(run)
             del self._saving[run]
             if snapshot is None or run.id in outcome.unfit:
@@ -215,14 +226,9 @@ class Committer:
                 if run.timeline_wanted:  # it was beyond this commit's budget
                     self.touch(run, urgent=True)
                 _tell(self._saved, run, grants_rose)
-            if number % GRANTS_AT_ONCE == 0:
+            if clock.now_ns() - begun_ns > AT_ONCE_NS:
                 await asyncio.sleep(0)  # what the clients send meanwhile is stamped as it comes
-        durable = {run: taken for run, taken in snapshots.items() if run.id in outcome.saved}
-        self._answer(waiting, durable)
-        if self.failure is not None:
-            self.failure = None
-            log.info("store %s: works again", self._store.name)
-            _tell(self._outage, None)
+                begun_ns = clock.now_ns()
 
     def _answer(self, waiting: Iterable[_Waiting], snapshots: Mapping[Run, RunSnapshot]) -> None:
         """`snapshots` have been saved; who waits for one, or a timeline, that is not among them waits on."""

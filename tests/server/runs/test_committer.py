@@ -320,6 +320,27 @@ async def test_a_run_is_armed_after_the_commit_that_is_under_way(
     assert len(set(saves)) > 2
 
 
+@pytest.mark.parametrize(("at_once_ns", "turns"), [(3600 * 10**9, 1), (-1, RUNS)])
+async def test_all_runs_are_told_in_one_turn_unless_that_takes_long(
+    at_once_ns: int, turns: int, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A turn may take long where clients send without pause: many runs must not wait for many turns."""
+    monkeypatch.setattr(committer, "AT_ONCE_NS", at_once_ns)
+    turn, told = 0, []
+
+    def next_turn() -> None:
+        nonlocal turn
+        turn += 1
+        loop.call_soon(next_turn)
+
+    loop = asyncio.get_running_loop()
+    async with _working(store) as (mine, _), asyncio.timeout(DEADLINE_S):
+        monkeypatch.setattr(mine, "_saved", lambda run, rose: told.append(turn))
+        next_turn()
+        await asyncio.gather(*(mine.flush(_run(store, run)) for run in range(1, RUNS + 1)))
+    assert len(told) == RUNS and len(set(told)) == turns
+
+
 @pytest.mark.usefixtures("no_silence")
 async def test_clients_are_told_of_a_store_that_hangs(
     lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
