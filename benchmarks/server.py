@@ -27,7 +27,7 @@ from itertools import pairwise
 from multiprocessing.connection import Connection
 from typing import cast
 
-from serving import serving
+from serving import RUNS_OF_ONE, serving
 
 from durability import limits
 from durability.formats.plan import Plan
@@ -42,7 +42,6 @@ from durability_server.connections.connection_manager import heartbeat_interval_
 
 PACE_S = 0.05
 CONTEXT = client_context()
-RUNS_OF_ONE = 50  # of one client
 BATCH = 64  # acknowledgements per write, flat out
 IN_FLIGHT = 4096  # acknowledgements of a client that the server has not granted: `run` sends one for many
 LATE_S = 0.1

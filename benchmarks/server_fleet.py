@@ -28,6 +28,8 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from serving import RUNS_OF_ONE
+
 from durability.errors import DurabilityError
 from durability.formats.case import Case
 from durability.units import counted
@@ -35,7 +37,6 @@ from durability_client.link.endpoint import Endpoint
 from durability_lab.support.postgresql import PostgreSQL, postgresql_server
 from durability_lab.support.server_fleet import AckingClient, Fleet, case_at, contradiction
 
-RUNS_OF_ONE = 50  # of one client
 RESUMED_S = 5.0
 DOWN_S = 3.0  # of a killed server
 STARTED_AT_ONCE = 16

@@ -18,6 +18,7 @@ from durability_client.link.endpoint import Endpoint, endpoint
 from durability_lab.support.local_server import join_server
 
 MEMORY = Path("/dev/shm")
+RUNS_OF_ONE = 50  # of one client at the same time: it may have so many connections
 
 
 @contextmanager

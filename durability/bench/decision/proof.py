@@ -7,10 +7,12 @@ by cuts that left the drive its power.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from durability.bench.intervals import CONFIDENCE
 from durability.bench.plausibility import Code
 from durability.units import counted
 
@@ -19,7 +21,8 @@ ProofWord: TypeAlias = Literal["proven", "too few cuts", "lost data"]
 PROOF_CLASSES: dict[ProofWord, str] = {"proven": "yes", "too few cuts": "open", "lost data": "no"}
 
 BOUND_MAX = 0.05  # the share of cuts that may lose data, with 95 % confidence
-CUTS_NEEDED = 59  # the fewest without a loss that show so much
+# The fewest without a loss that show so much: 59.
+CUTS_NEEDED = math.ceil(math.log(1 - CONFIDENCE) / math.log(1 - BOUND_MAX))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from durability.bench.decision.answer import SUSPICIONS, Candidate, answer, caveat, choice
-from durability.bench.decision.proof import Proof, weightiest_proof
+from durability.bench.decision.proof import BOUND_MAX, CUTS_NEEDED, Proof, weightiest_proof
 from durability.bench.decision.speeds import HeldLoad, Speeds, fading
 from durability.bench.intervals import Ratio
 from durability.bench.result_warnings import BrokenOff
+from durability.evidence.strength import upper_bound
 
 PROVEN = Proof(cuts=59, losses=0, bound=0.0495, cut_class="power", source="campaign x", lost_in="")
 FEW = Proof(cuts=3, losses=0, bound=0.6316, cut_class="power", source="campaign x", lost_in="")
@@ -245,6 +246,12 @@ def test_of_several_proofs_a_loss_counts_then_the_most_cuts() -> None:
     assert weightiest_proof([FEW, GUEST, PROVEN]) is PROVEN
     assert weightiest_proof([GUEST, FEW]) is FEW
     assert weightiest_proof([]) is None
+
+
+def test_no_fewer_cuts_prove_a_drive() -> None:
+    """One cut less leaves a share of cuts that is too large."""
+    assert upper_bound(0, CUTS_NEEDED) <= BOUND_MAX < upper_bound(0, CUTS_NEEDED - 1)
+    assert FEW.cuts_missing == CUTS_NEEDED - 3 and GUEST.cuts_missing == CUTS_NEEDED
 
 
 def test_what_a_row_says() -> None:
