@@ -45,6 +45,7 @@ ERROR_AGE_US_MAX = 86_400_000_000  # a day
 DOCUMENT_BYTES_MAX = FRAME_BYTES_MAX - 64  # only what a server sends
 EVIDENCE_BYTES_MAX = 4 << 20  # one piece; more is split over names
 EVIDENCE_PIECES_MAX = 4096  # of one run
+LOOKS_MAX = 8  # of one run: calls of `verify` that told more than the one before
 DRIVE_NAME_MAX = 100  # characters of a model or serial in listings: 40 and 20 for NVMe
 LISTING_ROWS_MAX = 10_000
 MARKS_MAX = 64  # drives of one target whose claims are asked for

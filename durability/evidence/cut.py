@@ -9,6 +9,8 @@ Refuses to conclude anything from an emulated drive's counter.
     vm      the guest's memory is gone with its operating system; the host kept its power
     os      the operating system died; the drives may have kept power
     none    nothing shows a cut
+
+If more has happened since an earlier `verify` of the run, only what that one found counts (`looks`).
 """
 
 from __future__ import annotations
@@ -17,11 +19,27 @@ from dataclasses import dataclass, replace
 from operator import le
 from typing import Literal, TypeAlias
 
-from durability.evidence.drive_identity import are_two, machine_ids, own_serial, same_kernel, told_apart
-from durability.formats.case import PROVABLE_CUT_CLASSES, RESET, Case, PowerOff, ProvableCutClass, Receipt
-from durability.formats.drive_serials import is_nobodys
-from durability.formats.facts import Drive, Facts
-from durability.formats.run_statistics import Statistics
+from durability.evidence.drive_identity import same_kernel
+from durability.evidence.looks import as_of, first_found
+from durability.evidence.machine_changes import (
+    as_last_counted,
+    attached_elsewhere,
+    counted_pairs,
+    counted_power_loss,
+    enumerated_anew,
+    has_risen,
+    is_another_boot,
+)
+from durability.formats.case import (
+    PROVABLE_CUT_CLASSES,
+    RESET,
+    Case,
+    Look,
+    PowerOff,
+    ProvableCutClass,
+    Receipt,
+)
+from durability.formats.facts import Facts
 
 CutClass: TypeAlias = Literal["none", ProvableCutClass]
 CUT_CLASSES: tuple[CutClass, ...] = ("none", *reversed(PROVABLE_CUT_CLASSES))  # in rising order
@@ -54,6 +72,25 @@ def at_least(shown: CutClass, required: CutClass) -> bool:
 def assess(case: Case, now: Facts | None, *, attested: str | None, cut_class: CutClass | None) -> Cut:
     """The cut between the end of the run of `case` and `now`. `attested` is what the operator says of the
     cut, `cut_class` the class that the operator claims (None: power)."""
+    look = first_found(case, now) if now is not None else None
+    if look is None:
+        return _assess(case, now, attested=attested, cut_class=cut_class)
+    cut = _assess(as_of(case, look), look.facts, attested=look.attested or None, cut_class=look.cut_class)
+    if not attested or cut.attested:
+        return cut
+    return replace(cut, attested=attested, contradictions=(_perhaps_later(look),))
+
+
+def _perhaps_later(look: Look) -> str:
+    """Why an attestation is not believed that the first look after the cut was not told."""
+    return (
+        f"before the verify of {look.wall} the machine restarted, or drives lost power or were attached anew,"
+        " and again after it; that verify was told of no cut, so what is attested may have happened after it"
+    )
+
+
+def _assess(case: Case, now: Facts | None, *, attested: str | None, cut_class: CutClass | None) -> Cut:
+    """As `assess`, whatever earlier looks found."""
     off = next(iter(case.power_offs), None)
     by_controller = off is not None and not attested
     if off is not None and not attested:
@@ -63,20 +100,20 @@ def assess(case: Case, now: Facts | None, *, attested: str | None, cut_class: Cu
         if not attested or (by_controller and case.armed is None):
             why.clear()  # a controller may cut a run in its prefill
         return Cut(cut_class="none", proof=(), attested=attested, contradictions=tuple(why))
-    armed = _as_last_counted(case.armed, case.statistics)
-    counted = _counted_power_loss(armed, now)
+    armed = as_last_counted(case.armed, case.statistics)
+    counted = counted_power_loss(armed, now)
     death = _os_death(case, case.armed, now)
-    anew, moved = _enumerated_anew(case.armed, now), _moved(case.armed, now)
+    anew, elsewhere = enumerated_anew(case.armed, now), attached_elsewhere(case.armed, now)
     of_guest = _is_guest(case.armed) or _is_guest(now)
     if by_controller and off is not None:
         cut_class = _at_most(off, of_guest=of_guest, enumerated_anew=bool(anew))
     shown: CutClass = "power" if counted else "os" if death and not case.failed else "none"
     claimed, contradictions = shown, list[str]()
     if attested:
-        claimed = _believable(cut_class, of_guest=of_guest, died=bool(death), moved=bool(moved))
+        claimed = _believable(cut_class, of_guest=of_guest, died=bool(death), moved=bool(elsewhere))
         # A drive that is cut alone leaves its system alive: the end of that is of another cause.
         alone = by_controller and off is not None and off.subject == "drive"
-        happened = bool(counted or anew or moved or (death and not alone))
+        happened = bool(counted or anew or elsewhere or (death and not alone))
         unclear = not alone and restart_is_unclear(case, now)
         contradictions = _contradictions(armed, now, claimed, happened=happened, alone=alone, unclear=unclear)
         if by_controller:
@@ -84,7 +121,7 @@ def assess(case: Case, now: Facts | None, *, attested: str | None, cut_class: Cu
     believed = bool(attested) and not contradictions
     # A machine whose target failed may be restarted in order, which looks the same as its death.
     unproven = _RESTARTED if death and case.failed and not (counted or believed) else ""
-    proof = [sentence for sentence in (counted, "" if unproven else death, anew, moved) if sentence]
+    proof = [sentence for sentence in (counted, "" if unproven else death, anew, elsewhere) if sentence]
     if believed and not at_least(shown, claimed):
         shown = claimed
         who = "the power controller's log shows" if by_controller else "the operator attests"
@@ -110,7 +147,7 @@ def outlived(case: Case, now: Facts | None) -> bool:
     if reset_ns is None:
         return False
     if same_kernel(case.armed.host, now.host):
-        return not _enumerated_anew(case.armed, now)
+        return not enumerated_anew(case.armed, now)
     if not case.armed.host.machine_id or case.armed.host.machine_id != now.host.machine_id:
         return False
     if case.server_boot_id != case.receipt_boot_id:
@@ -121,9 +158,12 @@ def outlived(case: Case, now: Facts | None) -> bool:
 def restart_is_unclear(case: Case, now: Facts) -> bool:
     """Whether the machine of the run is in another boot, and no clock tells if that began after the run's
     last message: the log was read too soon after it, or by a server that started with this boot."""
-    if case.armed is None or not case.armed.host.boot_id:
+    armed = case.armed
+    if armed is None or not armed.host.boot_id:
         return False
-    return _is_another_boot(case.armed, now) and not _os_death(case, case.armed, now)
+    if (look := first_found(case, now)) is not None:
+        case, now = as_of(case, look), look.facts
+    return is_another_boot(armed, now) and not _os_death(case, armed, now)
 
 
 def off_as_seen(case: Case) -> PowerOff | None:
@@ -248,89 +288,14 @@ def _contradictions(
     return [
         f"the unsafe-shutdown counter of {before.model or before.name} (serial {before.serial}) stayed at "
         f"{after.unsafe_shutdowns}; a power cut raises it"
-        for before, after in _counted(armed, now)
-        if after is not None and _risen(before, after) is False
+        for before, after in counted_pairs(armed, now)
+        if after is not None and has_risen(before, after) is False
     ]
-
-
-def _pairs(armed: Facts, now: Facts) -> list[tuple[Drive, Drive | None]]:
-    """Each leaf drive at arming with itself now: by serial, else by name and size, and emulated or not as it
-    was at arming (rule 9). Of several that are alike, as two paths to one drive, the one that has been there
-    the longest."""
-    then_on, now_on = machine_ids(armed.host, now.host)
-
-    def is_same(before: Drive, after: Drive) -> bool:
-        serial = own_serial(before, then_on)
-        if serial != own_serial(after, now_on):
-            return False
-        if serial:
-            return not are_two(before, after)
-        return (before.name, before.size_bytes) == (after.name, after.size_bytes)
-
-    def age(drive: Drive) -> tuple[int, int]:
-        return drive.diskseq or 0, drive.unsafe_shutdowns or 0
-
-    known = zip(told_apart(armed, now).drives, now.drives, strict=True)
-    found = sorted(known, key=lambda one: age(one[1]))
-    return [
-        (before, next((after for taken, after in found if is_same(before, taken)), None))
-        for before in armed.drives
-    ]
-
-
-def _counted(armed: Facts, now: Facts) -> list[tuple[Drive, Drive | None]]:
-    """As `_pairs`; None where the drive now may be that of another count. Paths to one drive show one count,
-    unless only some of them could be read later, so others are drives that nothing else tells apart."""
-    pairs = _pairs(armed, now)
-
-    def is_one(before: Drive, other: Drive) -> bool:
-        return before.unsafe_shutdowns == other.unsafe_shutdowns or (
-            bool(before.wwid) and before.wwid == other.wwid
-        )
-
-    return [
-        (before, after if all(is_one(before, other) for other, its in pairs if its is after) else None)
-        for before, after in pairs
-    ]
-
-
-def _risen(before: Drive, after: Drive | None) -> bool | None:
-    """Whether the unsafe-shutdown counter rose; None where it proves nothing, as one that went back."""
-    if after is None or is_nobodys(before.serial) or before.emulated or after.emulated:
-        return None
-    then, now = before.unsafe_shutdowns, after.unsafe_shutdowns
-    return None if then is None or now is None or now < then else now > then
-
-
-def _as_last_counted(armed: Facts, statistics: Statistics | None) -> Facts:
-    """The facts at arming, with the counters that the run read last: what they counted until then was no cut
-    at its end."""
-    newest = () if statistics is None else statistics.unsafe_shutdowns
-    if len(newest) != len(armed.drives):
-        return armed
-    drives = (
-        drive if count is None else replace(drive, unsafe_shutdowns=count)
-        for drive, count in zip(armed.drives, newest, strict=True)
-    )
-    return replace(armed, drives=tuple(drives))
-
-
-def _counted_power_loss(armed: Facts, now: Facts) -> str:
-    """The sentence that every leaf drive counted a power loss, or ""."""
-    pairs = _counted(armed, now)
-    if not pairs or not all(_risen(before, after) for before, after in pairs):
-        return ""
-    counters = ", ".join(
-        f"{before.serial} {before.unsafe_shutdowns} → {after.unsafe_shutdowns}"
-        for before, after in pairs
-        if after is not None
-    )
-    return f"the unsafe-shutdown counter of every drive rose since the run read it last: {counters}"
 
 
 def _os_death(case: Case, armed: Facts, now: Facts) -> str:
     """The sentence that the operating system of the run died after the last frame, or ""."""
-    if not _is_another_boot(armed, now):
+    if not is_another_boot(armed, now):
         return ""
     since_ns = case.now_ns - case.last_receipt_ns
     before = f"the run's last message came {since_ns / 1e9:.0f} s ago"
@@ -348,45 +313,3 @@ def _os_death(case: Case, armed: Facts, now: Facts) -> str:
     if now.host.uptime_ns >= since_ns:
         return ""
     return f"the same machine has restarted, {now.host.uptime_ns / 1e9:.0f} s ago; {before}"
-
-
-def _is_another_boot(armed: Facts, now: Facts) -> bool:
-    """Whether the same machine is in another boot than at arming."""
-    if not armed.host.machine_id or armed.host.machine_id != now.host.machine_id:
-        return False
-    return bool(now.host.boot_id) and armed.host.boot_id != now.host.boot_id
-
-
-def _enumerated_anew(armed: Facts, now: Facts) -> str:
-    """The sentence that each leaf drive was attached anew in the boot of the run, or "". The drives of `now`
-    are those below the file system as it is mounted now, so a newer one means a newer mount as well."""
-    pairs = _pairs(armed, now)
-    if not pairs or armed.host.boot_id != now.host.boot_id or _is_elsewhere(armed, now):
-        return ""  # within another boot everything is new, and two machines number drives as they like
-    for before, after in pairs:
-        if after is None or before.diskseq is None or after.diskseq is None:
-            return ""
-        if after.diskseq <= before.diskseq:
-            return ""
-    return "every drive was re-enumerated: " + ", ".join(
-        f"{before.name} diskseq {before.diskseq} → {after.diskseq}"
-        for before, after in pairs
-        if after is not None
-    )
-
-
-def _moved(armed: Facts, now: Facts) -> str:
-    """The sentence that each leaf drive is attached to another machine than at arming, or ""."""
-    pairs = _pairs(armed, now)
-    if not pairs or not _is_elsewhere(armed, now):
-        return ""
-    for before, after in pairs:
-        if after is None or not own_serial(before, armed.host.machine_id):
-            return ""  # two machines may give one name to drives of one size
-    return "every drive, recognised by its serial number, is attached to another machine than at arming"
-
-
-def _is_elsewhere(armed: Facts, now: Facts) -> bool:
-    """Whether the facts are of another machine. Containers have machine ids of their own; the boot is their
-    kernel's."""
-    return not same_kernel(armed.host, now.host) and armed.host.machine_id != now.host.machine_id

@@ -15,6 +15,7 @@ from durability.evidence.at_risk import AtRisk, at_risk, loss_window
 from durability.evidence.cut import Cut, CutClass, assess, at_least, outlived
 from durability.evidence.identity import identify, identify_without_log
 from durability.evidence.judgement import Judgement
+from durability.evidence.looks import looks_while_it_went_on
 from durability.evidence.observation import SUPERBLOCK_WRITER
 from durability.evidence.outcome import Outcome, Requirements
 from durability.evidence.scan_report import Example, ScanReport
@@ -70,8 +71,7 @@ def judge(
         risk = AtRisk(ms1=0, ms10=0, ms100=0, ms1000=0, stalled=(), unknown=unknown)
         window = None
     else:
-        if outlived(case, found.facts):
-            case = replace(case, session_end="rst" if case.target_error is None else "target-error")
+        case = _as_it_ended(case, found.facts)
         identity = identify(case, found.facts, found.superblocks, among)
         cut = assess(case, found.facts, attested=attestation.text, cut_class=attestation.cut_class)
         risk = at_risk(case, plan, may_be_done=report.may_be_done)
@@ -100,6 +100,17 @@ def judge(
         duration_s=duration_s,
         requirements=requirements,
     )
+
+
+def _as_it_ended(case: Case, now: Facts) -> Case:
+    """The case with the end of the session that later evidence shows: a system that outlived its client was
+    not cut, and a drive that answered later in its boot had power."""
+    looks = looks_while_it_went_on(case)
+    if outlived(case, now) or (looks and case.session_end == "silence"):
+        case = replace(case, session_end="rst" if case.target_error is None else "target-error")
+    if case.target_error is not None and any(look.answers for look in looks):
+        case = replace(case, target_error=replace(case.target_error, drive="answered"))
+    return case
 
 
 def _runs_among(plan: Plan, report: ScanReport, examples: Iterable[Example]) -> frozenset[int]:

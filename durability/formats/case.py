@@ -108,6 +108,32 @@ class PowerOff:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What a `verify` found of the run's machine and drives before it read them, at `at_ns` on the clock of
+    the server's boot `boot_id`; `wall` is UTC ISO 8601, for people only. `facts` are without what takes much
+    room. `answers`: whether a superblock of the run could be read. `attested`: what its operator said of the
+    cut, "" for nothing, and `cut_class` of which class; None: no class was named."""
+
+    at_ns: int
+    boot_id: str
+    wall: str
+    facts: Facts
+    answers: bool
+    attested: str
+    cut_class: ProvableCutClass | None
+
+    def tells_more_than(self, earlier: Look) -> bool:
+        """Whether it tells anything that an earlier one does not."""
+        return self._told != earlier._told
+
+    @property
+    def _told(self) -> tuple[object, ...]:
+        host = self.facts.host
+        drives = [(one.name, one.serial, one.diskseq, one.unsafe_shutdowns) for one in self.facts.drives]
+        return host.machine_id, host.boot_id, drives, self.answers, self.attested, self.cut_class
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeldUp:
     """Frames that came late, since the network or the server stood still. What came by `until_ns`, and was
     not held up earlier, may have been sent at any time since `from_ns`; `frontiers` are the last of it."""
@@ -136,7 +162,8 @@ class Case:
     in exports of releases that did not look at the drives. `power_offs`: the confirmed ones since arming,
     oldest first. `held_up`: the newest stretches of frames that came late, oldest first. `attempts`: encoded
     plans, as hex, of the runs that were registered later on the same target, if none of them was ever armed;
-    empty also where the server does not say.
+    empty also where the server does not say. `looks`: of the calls of `verify` of this run, oldest first,
+    those that told more than the one before; not more than the first `limits.LOOKS_MAX`.
     """
 
     schema: str
@@ -169,6 +196,7 @@ class Case:
     power_offs: tuple[PowerOff, ...] = ()
     held_up: tuple[HeldUp, ...] = ()
     attempts: tuple[str, ...] = ()
+    looks: tuple[Look, ...] = ()
 
     @property
     def power_off(self) -> PowerOff | None:
@@ -187,6 +215,10 @@ class Case:
     def failed(self) -> bool:
         """Whether the target's I/O error ended the load."""
         return self.session_end == "target-error" or self.target_error is not None
+
+
+# Fields of `Case` that the first release does not have, and refuses.
+NEWER_OF_CASES = ("attempts", "looks")
 
 
 def case_to_value(case: Case) -> dict[str, Value]:

@@ -17,7 +17,7 @@ from typing import Annotated, TypeAlias, TypeVar, get_args
 
 from durability import limits
 from durability.errors import FormatError, ProtocolError
-from durability.formats.case import DRIVE_STATES
+from durability.formats.case import DRIVE_STATES, PROVABLE_CUT_CLASSES
 from durability.formats.packing import ELEMENTS_MAX, Value, pack, unpack
 from durability.protocol import auth, wire
 from durability.protocol.wire import Field
@@ -37,6 +37,7 @@ Count: TypeAlias = Annotated[int, wire.integer(0, (1 << 31) - 1)]
 Names: TypeAlias = Annotated[tuple[str, ...], wire.names(limits.CAMPAIGNS_MAX, limits.CAMPAIGNS_MAX * 80)]
 Marks: TypeAlias = Annotated[tuple[str, ...], wire.names(limits.MARKS_MAX, limits.MARKS_MAX * 50)]
 Servers: TypeAlias = Annotated[tuple[str, ...], wire.names(limits.SERVERS_MAX, limits.SERVERS_BYTES_MAX)]
+AttestedClass: TypeAlias = Annotated[str, wire.choice("", *PROVABLE_CUT_CLASSES)]
 Flag: TypeAlias = Annotated[bool, wire.flag()]
 Facts: TypeAlias = Annotated[
     Mapping[str, Value], wire.document(limits.FACTS_BYTES_MAX, limits.FACTS_ELEMENTS_MAX)
@@ -359,6 +360,21 @@ class GiveVerdict(ClientMessage):
 
     run: RunId
     document: VerdictDocument
+
+
+@_wire(0x27, since=4)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examine(ClientMessage):
+    """Ends `run` on the server, as `Fetch` with `end`, and asks for its case: `verify` is about to read the
+    target that `facts` describe. `answers`: whether a superblock of the run could be read there. `attested`:
+    what the operator says of the cut, "" for nothing, and `cut_class` of which class, "" for none. The server
+    keeps what tells more than before (`case.Look`)."""
+
+    run: RunId
+    facts: Facts
+    answers: Flag
+    attested: Text
+    cut_class: AttestedClass
 
 
 @_wire(0x25, since=4)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 
-from durability.formats.case import NEWER_OF_VERDICTS
+from durability.formats.case import NEWER_OF_CASES, NEWER_OF_VERDICTS
 from durability.formats.facts import RECOGNITION, RECOGNITION_OF_DRIVES
 from durability.formats.packing import Value
 from durability.formats.run_statistics import NEWER_OF_STATISTICS
@@ -41,7 +41,7 @@ def as_known(message: Message, version: int) -> Message:
 def _case(case: Mapping[str, Value]) -> dict[str, Value]:
     for name in ("verdicts", "series"):
         case = {**case, name: [_verdict(past) for past in _listed(case.get(name))]} if name in case else case
-    known = _without(case, ("attempts",))
+    known = _without(case, NEWER_OF_CASES)
     return _changed(_changed(known, "armed", _facts), "statistics", _statistics)
 
 

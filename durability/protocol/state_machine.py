@@ -74,6 +74,7 @@ PURPOSES: Mapping[str, Table] = {
     "verify": {
         READY: {
             messages.Fetch: "fetching",
+            messages.Examine: "fetching",
             messages.Evidence: "storing",
             messages.GiveVerdict: "storing",
             messages.KeepResult: "keeping",

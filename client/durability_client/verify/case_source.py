@@ -15,12 +15,13 @@ from typing import Protocol
 
 from durability import limits
 from durability.errors import AuthenticationError, FormatError, PeerError, RefusedError, SetupError
+from durability.evidence.judge import Attestation, Found
 from durability.evidence.scan_report import Example
 from durability.formats.case import Case, case_from_value
 from durability.formats.documents import from_json, to_value
 from durability.formats.facts import Facts
 from durability.formats.packing import Value
-from durability.protocol.messages import CaseFile, Evidence, Fetch, GiveVerdict, Message, Stored
+from durability.protocol.messages import CaseFile, Evidence, Examine, Fetch, GiveVerdict, Message, Stored
 from durability.units import counted, format_run
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import connect
@@ -32,12 +33,13 @@ _AGAIN_S = 1.0
 class CaseSource(Protocol):
     """The log of a run, as far as it exists."""
 
-    async def open(self, run: int, facts: Facts, *, end: bool) -> Case | None:
+    async def open(self, run: int, facts: Facts) -> Case | None:
         """The case of `run`, or with 0 of the newest run on the target of `facts`; None where `run` is not
-        known.
+        known. Raises PeerError, SetupError."""
 
-        `end`: nothing may be added to the run from now on. Raises PeerError, SetupError.
-        """
+    async def end(self, run: int, found: Found, attestation: Attestation) -> Case | None:
+        """The case of `run`, to which nothing may be added from now on: its target is about to be read. Keeps
+        what was `found` of that, and what the operator says of the cut. Raises as `open` does."""
 
     async def close(self, run: int, document: dict[str, Value], examples: Sequence[Example]) -> str:
         """Keep the verdict, then the evidence. Returns what of the evidence is not kept and why, "" if all
@@ -52,11 +54,28 @@ class ServerCaseSource:
         self._endpoint = endpoint
         self._on_wait = on_wait
 
-    async def open(self, run: int, facts: Facts, *, end: bool) -> Case | None:
+    async def open(self, run: int, facts: Facts) -> Case | None:
         """Ask the server. None where it does not know `run`; without a run that is PeerError, as all else."""
-        request = Fetch(run=run, facts=to_value(facts), end=end)
+        return await self._asked(Fetch(run=run, facts=to_value(facts), end=False), run)
+
+    async def end(self, run: int, found: Found, attestation: Attestation) -> Case | None:
+        """Have the server end the run. One of the first release keeps nothing of what was found."""
+        facts = to_value(found.facts)
+        request = Examine(
+            run=run,
+            facts=facts,
+            answers=run in (plan.run for plan in found.superblocks if plan is not None),
+            attested=attestation.text or "",
+            cut_class=attestation.cut_class or "",
+        )
+        return await self._asked(request, run, before=Fetch(run=run, facts=facts, end=True))
+
+    async def _asked(self, request: Message, run: int, *, before: Message | None = None) -> Case | None:
+        """The answer to `request`, or to that of `before`, which an earlier release has."""
         try:
             with closing(await connect(self._endpoint, "verify")) as connection:
+                if before is not None and not connection.session.may_send(type(request)):
+                    request = before
                 return case_from_value((await connection.request(request, CaseFile)).case)
         except RefusedError as error:
             if error.code != "run-unknown" or run == 0:
@@ -107,8 +126,12 @@ class ExportCaseSource:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    async def open(self, run: int, facts: Facts, *, end: bool) -> Case | None:
-        """Read the file; `end` has no effect on it. Raises SetupError, FormatError for another content."""
+    async def end(self, run: int, found: Found, attestation: Attestation) -> Case | None:
+        """As `open`: an export is only read."""
+        return await self.open(run, found.facts)
+
+    async def open(self, run: int, facts: Facts) -> Case | None:
+        """Read the file. Raises SetupError, FormatError for another content."""
         try:
             case = case_from_value(from_json(self._path.read_bytes()))
         except OSError as error:

@@ -138,6 +138,7 @@ async def examine(
 ) -> Outcome:
     """Look at a locked target and judge it. Raises as `verify` does."""
     started_s = time.monotonic()
+    attestation = Attestation(text=options.attest_cut, cut_class=options.cut_class)
     with ScanProcess(storage, stall_s=options.stall_s) as scan_process:
         before = await asyncio.to_thread(presence_of, storage)
         asked_ns = discovery.uptime_ns()
@@ -145,7 +146,7 @@ async def examine(
         found, stalled = await _found(facts, scan_process, None)
         run = options.run or (0 if options.from_export else found.run)
         _require_replay(facts, run)
-        case = await case_source.open(run, found.facts, end=False)
+        case = await case_source.open(run, found.facts)
         if not options.run and case is not None and case.superseded_by:
             case, stalled = await _newest_here(case, found, case_source, scan_process)
         if case is not None:
@@ -158,7 +159,7 @@ async def examine(
         if case is not None:  # the run is ended only now that its target is known to be the right one
             _require_target_of(case, found, storage.path)
             found = replace(found, facts=_as_of(found.facts, later_ns=discovery.uptime_ns() - asked_ns))
-            case = await case_source.open(plan.run, found.facts, end=True)
+            case = await case_source.end(plan.run, found, attestation)
         job = ScanJob(
             plan=plan,
             acked=case.frontiers if case is not None else None,
@@ -182,7 +183,7 @@ async def examine(
         found=found,
         report=report,
         examples=examples,
-        attestation=Attestation(text=options.attest_cut, cut_class=options.cut_class),
+        attestation=attestation,
         requirements=Requirements(cut=options.require_cut, min_cuts=options.min_cuts),
         duration_s=time.monotonic() - started_s,
     )
@@ -212,14 +213,14 @@ async def _newest_here(
     `case`, may be left; `case` itself where that cannot be shown (rule 9). And why the superblocks of the
     newer run could not be read, or ""."""
     try:
-        newest = await case_source.open(0, found.facts, end=False)
+        newest = await case_source.open(0, found.facts)
     except RefusedError as error:
         if error.code == "run-unknown":
             return case, ""
         if error.code != "run-ambiguous":
             raise
         # Several clients have runs here: what others say of their targets means nothing for this run.
-        newest = await case_source.open(parse_run(case.superseded_by), found.facts, end=False)
+        newest = await case_source.open(parse_run(case.superseded_by), found.facts)
     if newest is None:
         return case, ""
     superblocks, stalled = found.superblocks, ""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from durability.formats.case import Case
+from durability.units import parse_run
 from durability_lab.histories.steps import Step
 
 AT_RISK_NS = 1_000_000_000  # what the judge calls at risk
@@ -44,6 +45,17 @@ class PlayedCut:
         return run in self.promised_ns
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedLook:
+    """A `verify` that told the server, by `at_ns`, what it found of the machine and the drive. `went_on`:
+    neither had stopped since the run, or been another one; `falsely`: its operator attested what was not
+    true."""
+
+    at_ns: int
+    went_on: bool
+    falsely: bool
+
+
 def attests(step: Step, cuts: Iterable[PlayedCut], judged: Iterable[int]) -> bool:
     """Whether the operator of a `verify` of the runs `judged` says that there was a cut."""
     if step["attest"] != "true":
@@ -60,7 +72,8 @@ class VerifyAnswer:
     for which the drive was smaller than it had been, when verify began. `interrupted`: something happened
     while it went on. `recovered`: so did the drive, which gave back meanwhile what could not be read at
     first. `flipped`: where a read had a wrong bit in passing, what its sector begins with; b"" if none had.
-    `beside`: what another `verify` said, which was begun meanwhile."""
+    `beside`: what another `verify` said, which was begun meanwhile. `went_on`: the runs since which neither
+    the machine nor the drive had stopped when verify began."""
 
     step: Step
     at_ns: int
@@ -75,3 +88,15 @@ class VerifyAnswer:
     recovered: bool = False
     flipped: bytes = b""
     beside: VerifyAnswer | None = None
+    went_on: frozenset[int] = frozenset()
+
+    @property
+    def look(self) -> PlayedLook | None:
+        """What the server has learned by it, even if it was not stored; None if that is not sure."""
+        if self.document is None or self.exported:
+            return None
+        return PlayedLook(
+            at_ns=self.at_ns,
+            went_on=parse_run(self.document["run"]) in self.went_on,
+            falsely=self.step["attest"] == "false",
+        )

@@ -526,21 +526,33 @@ def _limit(truth: KnownTruth, answer: VerifyAnswer, run: int, cut_class: str) ->
     # Nobody outside a guest is believed to have cut a drive's power where the whole guest went.
     whole = any(one.what == "machine" and _met(truth, one, run) for one in truth.cuts)
     refused = cut_class == "power" and truth.history.in_guest and whole
-    false = answer.step["attest"] == "false" and not contradicted and not refused
+    looks = truth.looks.get(run, ())
+    went_on = any(look.went_on for look in looks)  # so the end that the server did not see was no cut
+    said_falsely = answer.step["attest"] == "false" or any(look.falsely for look in looks)
+    false = said_falsely and not contradicted and not refused
     # A false attestation gives any cut that class.
     cut = cut or (false and any(one.hit(run) for one in truth.cuts))
     limits = {
-        "stopped writing in a dead network": cut and run in assumed.ended_unheard,
+        "stopped writing in a dead network": cut and run in assumed.ended_unheard and not went_on,
         "a machine restarted in order in a dead network": (
-            run in assumed.restarted & assumed.stopped and (cut_class == "os" or false)
+            run in assumed.restarted & assumed.stopped and not went_on and (cut_class == "os" or false)
         ),
         "a drive without a link looks dead": cut and run in assumed.failed_with_power,
-        "a client frozen shortly before the cut, or the server's end": cut and run in assumed.frozen_shortly,
+        "a client frozen shortly before the cut, or the server's end": (
+            cut and run in assumed.frozen_shortly and not went_on
+        ),
         "the drive lost what shows that a writer had used up its credit": (
-            cut and _hid_its_wait(truth, answer, run)
+            cut and not went_on and _hid_its_wait(truth, answer, run)
         ),
         "the system died before the power went": (
-            any(one.what != "guest" and one.is_of(cut_class) and one.at_ns > silent for one in truth.cuts)
+            any(
+                one.what != "guest"
+                and one.is_of(cut_class)
+                and one.at_ns > silent
+                # A verify in between has seen that the drive had power.
+                and not any(silent < look.at_ns < one.at_ns for look in looks)
+                for one in truth.cuts
+            )
         ),
         "a counter that rose just before the end": counted and _qualifying(truth, run, "os"),
         "a false attestation": false and any(_met(truth, one, run) for one in truth.cuts),

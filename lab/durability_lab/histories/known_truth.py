@@ -9,7 +9,7 @@ from durability.formats.plan import Plan
 from durability_client.target.storage import Storage
 from durability_lab.drive.drive_log import Broken
 from durability_lab.histories.assumed_runs import AssumedRuns
-from durability_lab.histories.cuts_and_answers import PlayedCut
+from durability_lab.histories.cuts_and_answers import PlayedCut, PlayedLook
 from durability_lab.histories.figures import PromisedOperations
 from durability_lab.histories.series import SeriesRuns
 from durability_lab.histories.steps import History
@@ -55,6 +55,10 @@ class KnownTruth(Protocol):
     @property
     def stored(self) -> Mapping[int, Sequence[StoredVerdict]]:
         """By run, the verdicts that the server's store has, oldest first; `unanswered` aside."""
+
+    @property
+    def looks(self) -> Mapping[int, Sequence[PlayedLook]]:
+        """By run, what calls of `verify` have told the server's store, oldest first."""
 
     @property
     def unanswered(self) -> Set[int]:

@@ -139,6 +139,8 @@ def _keep(world: Playable, answer: VerifyAnswer) -> None:
         store.unanswered.update(world.truth.plans)
         return
     run, given = parse_run(answer.document["run"]), StoredVerdict.of_document(answer.document)
+    if answer.look is not None and answer.case is not None:
+        store.looks.setdefault(run, []).append(answer.look)
     if answer.interrupted:
         store.unanswered.add(run)  # it may not have been stored
     elif answer.case is not None:  # else the server does not know the run

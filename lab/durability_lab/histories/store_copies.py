@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from durability.formats.documents import to_json
 from durability_lab.histories.assumed_runs import AssumedRuns
+from durability_lab.histories.cuts_and_answers import PlayedLook
 from durability_lab.histories.steps import Step
 from durability_lab.histories.stored_verdicts import StoredVerdict
 
@@ -18,12 +19,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Copy:
-    """The store as it was once: its files, and what it had then of `known` and `stored`. `assumed`: of a
-    server that ended then."""
+    """The store as it was once: its files, and what it had then of `known`, `stored` and `looks`. `assumed`:
+    of a server that ended then."""
 
     path: Path
     known: frozenset[int]
     stored: Mapping[int, Sequence[StoredVerdict]]
+    looks: Mapping[int, Sequence[PlayedLook]]
     assumed: AssumedRuns
 
 
@@ -38,11 +40,13 @@ class Export:
 class StoreCopies:
     """`known`: the runs that the store has as armed, as it is now; `stored`: of each run the verdicts that it
     has, oldest first; `unanswered`: runs of which it may have others; `cut`: runs of which it must have seen
-    that a cut ended them. Copies and exports go below `directory`."""
+    that a cut ended them; `looks`: of each run what calls of `verify` have told it, oldest first. Copies and
+    exports go below `directory`."""
 
     def __init__(self, directory: Path) -> None:
         self.known: set[int] = set()
         self.stored: dict[int, list[StoredVerdict]] = {}
+        self.looks: dict[int, list[PlayedLook]] = {}
         self.unanswered: set[int] = set()
         self.cut: set[int] = set()
         self._directory = directory
@@ -53,7 +57,10 @@ class StoreCopies:
         """Where a copy of the store as it is now is to be put: a directory to make."""
         path = self._directory / f"copy-{len(self._copies)}"
         stored = {run: tuple(given) for run, given in self.stored.items()}
-        self._copies.append(_Copy(path=path, known=frozenset(self.known), stored=stored, assumed=assumed))
+        looks = {run: tuple(given) for run, given in self.looks.items()}
+        self._copies.append(
+            _Copy(path=path, known=frozenset(self.known), stored=stored, looks=looks, assumed=assumed)
+        )
         return path
 
     def add_export(self, case: Any, assumed: AssumedRuns) -> None:
@@ -70,6 +77,7 @@ class StoreCopies:
         copy = of_age(self._copies, step) if step["how"] == "newest" else self._copies[0]
         self.known, self.cut = set(copy.known), set()
         self.stored = {run: list(given) for run, given in copy.stored.items()}
+        self.looks = {run: list(given) for run, given in copy.looks.items()}
         return copy
 
     def export_for(self, step: Step) -> Export | None:

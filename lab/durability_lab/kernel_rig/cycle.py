@@ -189,7 +189,7 @@ async def cycle(
 async def _case(lab: LocalServer, run: str, rig: BlockRig) -> Case:
     """What the server knows of a run."""
     case_source = ServerCaseSource(lab.endpoint)
-    case = await case_source.open(parse_run(run), KernelStorage(rig.device).facts(), end=False)
+    case = await case_source.open(parse_run(run), KernelStorage(rig.device).facts())
     assert case is not None, f"the server has lost run {run}"
     return case
 

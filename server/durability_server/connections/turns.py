@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from durability.errors import RefusedError
 from durability.protocol.messages import (
     Evidence,
+    Examine,
     Export,
     Fetch,
     FetchResult,
@@ -42,6 +43,7 @@ LARGE_BYTES = 128 << 10  # a message with more is large
 LARGE_MAX = 16  # large messages of one client, until they are answered, and answers that are being sent
 LONG: tuple[type[Message], ...] = (
     Evidence,
+    Examine,
     Export,
     Fetch,
     FetchResult,

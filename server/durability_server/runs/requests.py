@@ -18,7 +18,16 @@ from durability import limits
 from durability.errors import FormatError, ProtocolError, RefusedError
 from durability.evidence.cut import CUT_CLASSES
 from durability.evidence.verdict import REASONS, VerdictWord
-from durability.formats.case import Case, DriveState, Event, PastVerdict, SessionEnd, case_to_value
+from durability.formats.case import (
+    PROVABLE_CUT_CLASSES,
+    Case,
+    DriveState,
+    Event,
+    Look,
+    PastVerdict,
+    SessionEnd,
+    case_to_value,
+)
 from durability.formats.documents import from_value
 from durability.formats.facts import Facts
 from durability.formats.packing import Value
@@ -172,7 +181,7 @@ class Requests:
                     await self._committer.flush_patiently(channel.session.run)
                 seen = isinstance(message, messages.DriveSeen)
                 reply = messages.Stored() if seen else messages.Stopped()
-            case messages.Fetch():
+            case messages.Fetch() | messages.Examine():
                 reply = await self._case_file(await self._fetch(caller, message))
             case messages.Evidence():
                 reply = await self._take_evidence(caller, message)
@@ -325,9 +334,10 @@ class Requests:
         self._tell(head, f"verdict: {past.verdict}")
         return messages.Stored()
 
-    async def _fetch(self, caller: Caller, message: messages.Fetch) -> Case:
+    async def _fetch(self, caller: Caller, message: messages.Fetch | messages.Examine) -> Case:
         run_id = message.run
-        keys = target_keys(from_value(Facts, message.facts)) if message.facts else None
+        facts = from_value(Facts, message.facts) if message.facts else None
+        keys = target_keys(facts) if facts is not None else None
         if run_id == 0:
             if keys is None:
                 raise FormatError("Fetch names neither a run nor the facts of a target")
@@ -336,14 +346,16 @@ class Requests:
         self._require_not_live(head)
         if (removal := await self.removal_of(run_id)) is not None:  # what is missing would be a loss
             raise RefusedError("run-ended", removal.text)
-        if not message.end:
+        if isinstance(message, messages.Fetch) and not message.end:
             return await self._case_of(await self._registry.as_it_is(run_id), keys)
+        look = None if facts is None else _look(facts, message, boot_id=self._registry.boot_id)
         try:
-            return await self._end(run_id, keys)
+            return await self._end(head, keys, look)
         except MovedError:  # another server had taken it before this one knew: ask that one
-            return await self._end(run_id, keys)
+            return await self._end(head, keys, look)
 
-    async def _end(self, run_id: int, keys: TargetKeys | None) -> Case:
+    async def _end(self, head: RunHead, keys: TargetKeys | None, look: Look | None) -> Case:
+        run_id = head.run
         async with self._registry.holding(run_id, "end") as run:
             self._require_not_live(run.head)
             run.ended(clock.now_ns())
@@ -351,6 +363,8 @@ class Requests:
             if session is not None:
                 session.channel.fail("run-ended", "verify has begun")
             await self._committer.flush(run)
+            if look is not None:
+                await self._given.give(head.client, partial(self._store.add_look, run_id, look))
             return await self._case_of(run, keys)
 
     def _require_not_live(self, head: RunHead) -> None:
@@ -409,6 +423,22 @@ def _fenced(run: int) -> RefusedError:
 def _require_not_ended(head: RunHead) -> None:
     if head.state == "ended":
         raise RefusedError("run-ended", f"run {format_run(head.run)} was ended by verify; begin a new one")
+
+
+def _look(facts: Facts, message: messages.Fetch | messages.Examine, *, boot_id: str) -> Look:
+    """What a `verify` found that is about to read the target. One of the first release says nothing of what
+    its operator attests, nor whether the target answers."""
+    said = message if isinstance(message, messages.Examine) else None
+    named = said.cut_class if said is not None and said.attested else ""
+    return Look(
+        at_ns=clock.now_ns(),
+        boot_id=boot_id,
+        wall=clock.wall(),
+        facts=replace(facts, file_system=None, layers=(), warnings=(), named=""),
+        answers=said is not None and said.answers,
+        attested=said.attested if said is not None else "",
+        cut_class=next((one for one in PROVABLE_CUT_CLASSES if one == named), None),
+    )
 
 
 def _past_verdict(message: messages.GiveVerdict) -> PastVerdict:

@@ -474,4 +474,5 @@ class Run:
             power_offs=relations.power_offs,
             held_up=self.timeline.held_up,
             attempts=tuple(plan.hex() for plan in relations.attempts),
+            looks=relations.looks,
         )

@@ -31,7 +31,7 @@ class Registry:
     def __init__(self, store: Store, thread: StoreThread, *, boot_id: str) -> None:
         self._store = store
         self._thread = thread
-        self._boot_id = boot_id
+        self.boot_id = boot_id
         self._runs: dict[int, Run] = {}
         self._holds: Counter[int] = Counter()  # users of each run: its sessions and the requests under way
         self._sessions: dict[int, Session] = {}
@@ -93,7 +93,7 @@ class Registry:
 
     def _read(self, run_id: int) -> Run:
         """In a thread of the store's: to decode the timeline of a long run takes a tenth of a second."""
-        return Run(self._store.load(run_id), boot_id=self._boot_id)
+        return Run(self._store.load(run_id), boot_id=self.boot_id)
 
     def hold(self, run_id: int) -> None:
         """The run gets no more credit, if it is in memory here: its writers stop once they have used up what

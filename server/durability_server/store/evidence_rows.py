@@ -114,6 +114,12 @@ _SIZES: dict[Table, tuple[ColumnElement[int], ...]] = {
     tables.events: _lengths(tables.events, "text"),
     **{
         part: _lengths(part, "data")
-        for part in (tables.registrations, tables.statistics, tables.timelines, tables.credits)
+        for part in (
+            tables.registrations,
+            tables.statistics,
+            tables.timelines,
+            tables.credits,
+            tables.looks,
+        )
     },
 }

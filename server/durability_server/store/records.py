@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
 from durability.errors import RefusedError
-from durability.formats.case import Event, PastVerdict, PowerOff, SessionEnd
+from durability.formats.case import Event, Look, PastVerdict, PowerOff, SessionEnd
 from durability.formats.facts import Facts
 from durability.formats.packing import Value
 from durability.units import format_run
@@ -125,7 +125,8 @@ class Relations:
     oldest first. `series`: of each other run of the series, oldest first, its weightiest verdict, or
     "unverified" after a cut. `predecessors`: the runs registered earlier on the same target, oldest first.
     `power_offs`: those that ended the run, oldest first. `attempts`: the plans of all later runs on the
-    target, if none was armed and none is on one that overlaps."""
+    target, if none was armed and none is on one that overlaps. `looks`: what calls of `verify` found, oldest
+    first."""
 
     superseded_by: str
     verdicts: tuple[PastVerdict, ...]
@@ -133,6 +134,7 @@ class Relations:
     predecessors: tuple[str, ...] = ()
     power_offs: tuple[PowerOff, ...] = ()
     attempts: tuple[bytes, ...] = ()
+    looks: tuple[Look, ...] = ()
 
 
 NO_RELATIONS = Relations(superseded_by="", verdicts=(), series=())  # of the only run on its target

@@ -19,6 +19,7 @@
     events     the newest of each run, for people
     verdicts   every verdict that was ever given, whole; none is replaced
     evidence   the bytes behind the findings
+    looks      what calls of `verify` found before they read the target (`case.Look`); none is changed
     power_offs what power controllers confirmed, one row per run and confirmed off (`case.PowerOff`)
     results    one row per result of the benchmark that a client keeps; none is changed
     result_drives one row per drive that a kept result is of
@@ -217,6 +218,14 @@ evidence = Table(
     _run(),
     Column("name", String(255), primary_key=True),
     _number("bytes"),
+    Column("data", LargeBinary, nullable=False),
+)
+
+looks = Table(
+    "looks",
+    metadata,
+    _run(),
+    Column("number", Integer, primary_key=True),
     Column("data", LargeBinary, nullable=False),
 )
 

@@ -22,6 +22,7 @@ from durability.errors import (
     WrongTargetError,
 )
 from durability.evidence.identity import identify
+from durability.evidence.judge import Attestation, Found
 from durability.evidence.outcome import Outcome
 from durability.formats.case import Case
 from durability.formats.facts import Facts, Host
@@ -63,10 +64,9 @@ async def test_device_that_loses_its_capacity_before_it_is_read_is_no_loss(
         subprocess.run(["losetup", "--set-capacity", device], check=True, env=ENVIRONMENT)
 
     class DroppingSource(ServerCaseSource):
-        async def open(self, run: int, facts: Facts, *, end: bool) -> Case | None:
-            if end:
-                resize(0)
-            return await super().open(run, facts, end=end)
+        async def end(self, run: int, found: Found, attestation: Attestation) -> Case | None:
+            resize(0)
+            return await super().end(run, found, attestation)
 
     async def examined(source: ServerCaseSource) -> Outcome:
         options = VerifyOptions(target=device, endpoint=lab.endpoint)

@@ -18,6 +18,7 @@ from durability.errors import (
     UsageError,
     WrongTargetError,
 )
+from durability.evidence.judge import Attestation, Found
 from durability.formats.case import Case
 from durability.formats.facts import Facts
 from durability.formats.plan import MAIN
@@ -129,12 +130,16 @@ async def test_facts_are_as_new_as_the_case(lab: Lab) -> None:
     older_ns: list[int] = []
 
     class LateSource(ServerCaseSource):
-        async def open(self, run: int, facts: Facts, *, end: bool) -> Case | None:
+        async def open(self, run: int, facts: Facts) -> Case | None:
             older_ns.append(facts.host.uptime_ns - lab.now.host.uptime_ns)
             began_ns = time.monotonic_ns()
-            case = await super().open(run, facts, end=end)
+            case = await super().open(run, facts)
             took_ns.append(time.monotonic_ns() - began_ns)
             return case
+
+        async def end(self, run: int, found: Found, attestation: Attestation) -> Case | None:
+            older_ns.append(found.facts.host.uptime_ns - lab.now.host.uptime_ns)
+            return await super().end(run, found, attestation)
 
     options = VerifyOptions(target=storage.path, endpoint=lab.endpoint)
     await examine(options, storage, LateSource(lab.endpoint), lambda _: None)
@@ -157,12 +162,16 @@ async def test_a_suspended_machine_ages_between_facts_and_case(
     older_ns: list[int] = []
 
     class Suspended(ServerCaseSource):
-        async def open(self, run: int, facts: Facts, *, end: bool) -> Case | None:
+        async def open(self, run: int, facts: Facts) -> Case | None:
             nonlocal slept_ns
             older_ns.append(facts.host.uptime_ns - lab.now.host.uptime_ns)
-            case = await super().open(run, facts, end=end)
+            case = await super().open(run, facts)
             slept_ns = 3600 * 10**9
             return case
+
+        async def end(self, run: int, found: Found, attestation: Attestation) -> Case | None:
+            older_ns.append(found.facts.host.uptime_ns - lab.now.host.uptime_ns)
+            return await super().end(run, found, attestation)
 
     options = VerifyOptions(target=storage.path, endpoint=lab.endpoint)
     await examine(options, storage, Suspended(lab.endpoint), lambda _: None)

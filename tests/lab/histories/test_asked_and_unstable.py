@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from durability.evidence import cut, verdict
+from durability.evidence import machine_changes, verdict
 from durability.evidence.outcome import Outcome
 from tests.lab.histories.test_deserved import LOADED, played
 from tests.lab.mutants.mutation import answering, together, without
@@ -121,7 +121,7 @@ def test_a_counter_that_the_run_has_read_since_shows_no_cut() -> None:
     """The drive counts a power loss under a run that goes on for more than a minute; then its system dies."""
     lines = (*LOADED, "glitch", *["pass ms=4000"] * 17, "cut what=guest", "boot", "verify attest=none")
     assert words(*lines, counters="yes")[0] == "inconclusive cut-class"
-    with answering(cut._as_last_counted, "return armed")():
+    with answering(machine_changes.as_last_counted, "return armed")():
         assert any("no such cut met load" in one for one in played(*lines, counters="yes").wrong)
 
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from durability.evidence import cut, identity, strength, verdict
+from durability.evidence import cut, identity, machine_changes, strength, verdict
 from durability.evidence.scan_report import ScanCounts
 from durability_client.verify import verify_command
 from durability_lab.histories import deserved
@@ -96,7 +96,7 @@ def test_a_drive_that_counts_owes_a_durable() -> None:
     """A tester that does not believe the counter of unsafe shutdowns is wrong, whatever nobody attests."""
     lines = (*LOADED, "cut", "boot", "verify attest=none")
     assert played(*lines, counters="yes").wrong == ()
-    with answering(cut._counted_power_loss, "return ''")():
+    with answering(machine_changes.counted_power_loss, "return ''")():
         assert any("where durable is due" in one for one in played(*lines, counters="yes").wrong)
 
 
@@ -371,7 +371,7 @@ def test_what_a_drive_of_a_guest_counts_shows_nothing(guest: str) -> None:
     lines = (f"machine {guest}", *LOADED, "cut", "boot", "verify attest=none")
     found = played(*lines, counters="yes")
     assert (found.wrong, found.grades[0].word) == ((), "inconclusive")
-    with without(cut._risen, " or before.emulated or after.emulated", "")():
+    with without(machine_changes.has_risen, " or before.emulated or after.emulated", "")():
         assert "durable, and no such cut met load" in played(*lines, counters="yes").wrong
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from durability.errors import TargetError, WrongTargetError
 from durability.evidence.cut import CutClass
+from durability.evidence.judge import Attestation, Found
 from durability.evidence.outcome import Outcome
 from durability.evidence.scan_report import Example
 from durability.formats.case import Case, PastVerdict
@@ -122,9 +123,12 @@ class _CaseInHand:
         self._newest = newest
         self._at_end = at_end
 
-    async def open(self, run: int, facts: Facts, *, end: bool) -> Case | None:
-        if end:
-            self._at_end()
+    async def end(self, run: int, found: Found, attestation: Attestation) -> Case | None:
+        """As `open`, after what is to happen then."""
+        self._at_end()
+        return await self.open(run, found.facts)
+
+    async def open(self, run: int, facts: Facts) -> Case | None:
         if self._newest is not None and run in (0, parse_run(self._newest.run)):
             return self._newest
         return self._case

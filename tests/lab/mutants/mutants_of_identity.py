@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from durability.evidence import cut, drive_identity, identity, judge, strength, verdict
+from durability.evidence import drive_identity, identity, judge, machine_changes, strength, verdict
 from durability.formats import drive_serials
 from durability_server.store import target_keys
 from durability_server.store.store import Store
@@ -454,7 +454,7 @@ IDENTITY = (
                 "inconclusive: attestation-contradicted, cut-not-shown"
             ),
         },
-        change=without(cut._pairs, "told_apart(armed, now).drives", "now.drives"),
+        change=without(machine_changes._pairs, "told_apart(before, after).drives", "after.drives"),
     ),
     Mutant(
         name="copies accepted without a log",

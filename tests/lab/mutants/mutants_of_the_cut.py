@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from durability.evidence import at_risk, cut, flushes, strength, verdict
+from durability.evidence import at_risk, cut, flushes, machine_changes, strength, verdict
 from durability.evidence.name_oracle import NameOracle
 from durability.evidence.proven_operations import ProvenOperations
 from durability.evidence.slot_oracle import SlotOracle
@@ -47,7 +47,7 @@ THE_CUT = (
         noticed_by={
             "mirror-of-which-one-drive-was-cut": "durable",
         },
-        change=without(cut._counted_power_loss, "not all(", "not any("),
+        change=without(machine_changes.counted_power_loss, "not all(", "not any("),
     ),
     Mutant(
         name="counters are read at arming",
@@ -56,7 +56,7 @@ THE_CUT = (
         noticed_by={
             "machine-that-was-reset-after-its-drive-had-flickered": "durable",
         },
-        change=answering(cut._as_last_counted, "return armed"),
+        change=answering(machine_changes.as_last_counted, "return armed"),
     ),
     Mutant(
         name="emulated counters believed",
@@ -65,7 +65,7 @@ THE_CUT = (
         noticed_by={
             "guest-with-a-counter-of-its-own": "durable",
         },
-        change=without(cut._risen, " or before.emulated or after.emulated", ""),
+        change=without(machine_changes.has_risen, " or before.emulated or after.emulated", ""),
     ),
     Mutant(
         name="counters of any drive believed",
@@ -74,7 +74,7 @@ THE_CUT = (
         noticed_by={
             "other-enclosure-whose-serial-is-zeros-too": "durable",
         },
-        change=without(cut._risen, "is_nobodys(before.serial)", "not before.serial"),
+        change=without(machine_changes.has_risen, "is_nobodys(before.serial)", "not before.serial"),
     ),
     Mutant(
         name="a counter that went back kept its count",
@@ -83,7 +83,7 @@ THE_CUT = (
         noticed_by={
             "counter-that-went-back-at-an-attested-cut": "inconclusive: attestation-contradicted, cut-class",
         },
-        change=without(cut._risen, " or now < then", ""),
+        change=without(machine_changes.has_risen, " or now < then", ""),
     ),
     Mutant(
         name="one count is that of several drives",
@@ -93,7 +93,9 @@ THE_CUT = (
             "two-disks-in-a-dock-of-which-one-was-cut": "durable",
         },
         change=without(
-            cut._counted, "return before.unsafe_shutdowns == other.unsafe_shutdowns or (", "return True or ("
+            machine_changes.counted_pairs,
+            "return one.unsafe_shutdowns == other.unsafe_shutdowns or (",
+            "return True or (",
         ),
     ),
     Mutant(
@@ -103,7 +105,9 @@ THE_CUT = (
         noticed_by={
             "image-on-another-guest-without-a-serial": "durable",
         },
-        change=without(cut._moved, "or not own_serial(before, armed.host.machine_id)", ""),
+        change=without(
+            machine_changes.attached_elsewhere, "or not own_serial(then, before.host.machine_id)", ""
+        ),
     ),
     Mutant(
         name="containers are machines",
@@ -112,7 +116,7 @@ THE_CUT = (
         noticed_by={
             "container-in-which-nothing-was-cut": "durable",
         },
-        change=without(cut._is_elsewhere, "not same_kernel(armed.host, now.host) and ", ""),
+        change=without(machine_changes._is_elsewhere, "not same_kernel(before.host, after.host) and ", ""),
     ),
     Mutant(
         name="a guest's end is a power cut",

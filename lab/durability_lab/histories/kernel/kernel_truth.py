@@ -18,7 +18,7 @@ from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import Storage
 from durability_lab.drive.drive_log import Broken
 from durability_lab.histories.assumed_runs import AssumedRuns
-from durability_lab.histories.cuts_and_answers import PlayedCut
+from durability_lab.histories.cuts_and_answers import PlayedCut, PlayedLook
 from durability_lab.histories.figures import PromisedOperations
 from durability_lab.histories.kernel.kernel_processes import BegunCommand
 from durability_lab.histories.series import SeriesRuns
@@ -74,6 +74,11 @@ class KernelTruth:
     def stored(self) -> Mapping[int, Sequence[StoredVerdict]]:
         """By run, the verdicts that the server's store has."""
         return self._store.stored
+
+    @property
+    def looks(self) -> Mapping[int, Sequence[PlayedLook]]:
+        """By run, what calls of `verify` have told the server's store."""
+        return self._store.looks
 
     @property
     def unanswered(self) -> Set[int]:

@@ -16,7 +16,7 @@ from typing import Any
 from durability.formats.plan import Plan
 from durability_lab.drive.drive_log import Broken
 from durability_lab.histories.assumed_runs import AssumedRuns
-from durability_lab.histories.cuts_and_answers import PlayedCut
+from durability_lab.histories.cuts_and_answers import PlayedCut, PlayedLook
 from durability_lab.histories.figures import PromisedOperations
 from durability_lab.histories.series import SeriesRuns
 from durability_lab.histories.simulated.eventful_drive import HistoryStorage
@@ -73,6 +73,11 @@ class HistoryTruth:
     def stored(self) -> Mapping[int, Sequence[StoredVerdict]]:
         """By run, the verdicts that the server's store has."""
         return self._store.stored
+
+    @property
+    def looks(self) -> Mapping[int, Sequence[PlayedLook]]:
+        """By run, what calls of `verify` have told the server's store."""
+        return self._store.looks
 
     @property
     def unanswered(self) -> Set[int]:
@@ -147,6 +152,14 @@ class HistoryTruth:
     def renamed(self, run: int) -> bool:
         """Whether the target, or its drive, has another name than when the run began to write."""
         return self._names.get(run, self._names_now) != self._names_now
+
+    def went_on(self, run: int) -> bool:
+        """Whether neither the machine nor the drive has stopped since the run began, or looks like another
+        one."""
+        drive = self._machine.drive
+        alike = (drive.sizes[run], self._names[run][1]) == (drive.size_bytes, self._names_now[1])
+        here = (self._machine.boot_id, drive.generation)
+        return alike and self._begun_in[run] == here and run not in self.assumed.counted
 
     def left_behind(self, run: int) -> bool:
         """Whether the target was moved without the files in which the run has its records. If some are beside

@@ -341,6 +341,7 @@ class World:
         if export is not None:
             self._unheard.note_older_log(export.assumed)
         smaller = frozenset(one for one in runs if self.truth.smaller(one))
+        went_on = frozenset(one for one in runs if self.truth.went_on(one))
 
         async def answered(output: VerifyOutput) -> VerifyAnswer:
             case = None
@@ -361,6 +362,7 @@ class World:
                 interrupted=self._interrupted,
                 recovered=recovered,
                 flipped=self._flipped,
+                went_on=went_on,
             )
 
         if not machine.storage.mounted:

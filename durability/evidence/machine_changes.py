@@ -1,0 +1,152 @@
+"""What happened to a machine and its drives between two looks at them: restarts, power losses, new places.
+
+`before` are the facts of an earlier look, as those at arming, and `after` those of a later one. A sentence
+says what is shown for every drive, for people; "" says that it is not shown, and never that it did not
+happen.
+Refuses to conclude anything from an emulated drive's counter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from durability.evidence.drive_identity import are_two, machine_ids, own_serial, same_kernel, told_apart
+from durability.formats.drive_serials import is_nobodys
+from durability.formats.facts import Drive, Facts
+from durability.formats.run_statistics import Statistics
+
+
+def is_another_boot(before: Facts, after: Facts) -> bool:
+    """Whether the same machine is in another boot than before."""
+    if not before.host.machine_id or before.host.machine_id != after.host.machine_id:
+        return False
+    return bool(after.host.boot_id) and before.host.boot_id != after.host.boot_id
+
+
+def counted_power_loss(before: Facts, after: Facts) -> str:
+    """The sentence that every leaf drive counted a power loss, or ""."""
+    drives = counted_pairs(before, after)
+    if not drives or not all(has_risen(then, now) for then, now in drives):
+        return ""
+    counters = ", ".join(
+        f"{then.serial} {then.unsafe_shutdowns} → {now.unsafe_shutdowns}"
+        for then, now in drives
+        if now is not None
+    )
+    return f"the unsafe-shutdown counter of every drive rose since the run read it last: {counters}"
+
+
+def enumerated_anew(before: Facts, after: Facts) -> str:
+    """The sentence that each leaf drive was attached anew in one boot, or "". The drives of `after` are those
+    below the file system as it is mounted then, so a newer one means a newer mount as well."""
+    drives = _pairs(before, after)
+    if not drives or before.host.boot_id != after.host.boot_id or _is_elsewhere(before, after):
+        return ""  # within another boot everything is new, and two machines number drives as they like
+    if not all(_is_reattached(then, now) for then, now in drives):
+        return ""
+    return "every drive was re-enumerated: " + ", ".join(
+        f"{then.name} diskseq {then.diskseq} → {now.diskseq}" for then, now in drives if now is not None
+    )
+
+
+def attached_elsewhere(before: Facts, after: Facts) -> str:
+    """The sentence that each leaf drive is attached to another machine than before, or ""."""
+    drives = _pairs(before, after)
+    if not drives or not _is_elsewhere(before, after):
+        return ""
+    for then, now in drives:
+        if now is None or not own_serial(then, before.host.machine_id):
+            return ""  # two machines may give one name to drives of one size
+    return "every drive, recognised by its serial number, is attached to another machine than at arming"
+
+
+def has_changed(before: Facts, after: Facts) -> bool:
+    """Whether anything of that is shown, be it of one drive."""
+    if is_another_boot(before, after) or _is_elsewhere(before, after):
+        return is_another_boot(before, after) or bool(attached_elsewhere(before, after))
+    in_one_boot = before.host.boot_id == after.host.boot_id
+    reattached = in_one_boot and any(_is_reattached(then, now) for then, now in _pairs(before, after))
+    return reattached or any(has_risen(then, now) for then, now in counted_pairs(before, after))
+
+
+def went_on(before: Facts, after: Facts) -> bool:
+    """Whether the system of before lives, and has all its drives as they were: none was attached anew, and
+    none counted a power loss."""
+    if not same_kernel(before.host, after.host):
+        return False
+    return not has_changed(before, after) and all(
+        now is not None and then.diskseq == now.diskseq for then, now in _pairs(before, after)
+    )
+
+
+def as_last_counted(armed: Facts, statistics: Statistics | None) -> Facts:
+    """The facts at arming, with the counters that the run read last: what they counted until then was no cut
+    at its end."""
+    newest = () if statistics is None else statistics.unsafe_shutdowns
+    if len(newest) != len(armed.drives):
+        return armed
+    drives = (
+        drive if count is None else replace(drive, unsafe_shutdowns=count)
+        for drive, count in zip(armed.drives, newest, strict=True)
+    )
+    return replace(armed, drives=tuple(drives))
+
+
+def counted_pairs(before: Facts, after: Facts) -> list[tuple[Drive, Drive | None]]:
+    """Each leaf drive of before with itself after; None where there is none, or where that may be one of
+    another count. Paths to one drive show one count, unless only some of them could be read later, so others
+    are drives that nothing else tells apart."""
+    drives = _pairs(before, after)
+
+    def is_one(one: Drive, other: Drive) -> bool:
+        return one.unsafe_shutdowns == other.unsafe_shutdowns or (bool(one.wwid) and one.wwid == other.wwid)
+
+    return [
+        (then, now if all(is_one(then, other) for other, its in drives if its is now) else None)
+        for then, now in drives
+    ]
+
+
+def has_risen(before: Drive, after: Drive | None) -> bool | None:
+    """Whether the unsafe-shutdown counter rose; None where it proves nothing, as one that went back."""
+    if after is None or is_nobodys(before.serial) or before.emulated or after.emulated:
+        return None
+    then, now = before.unsafe_shutdowns, after.unsafe_shutdowns
+    return None if then is None or now is None or now < then else now > then
+
+
+def _is_reattached(before: Drive, after: Drive | None) -> bool:
+    """Whether the kernel that enumerated a drive before has enumerated it anew."""
+    if after is None or before.diskseq is None or after.diskseq is None:
+        return False
+    return after.diskseq > before.diskseq
+
+
+def _pairs(before: Facts, after: Facts) -> list[tuple[Drive, Drive | None]]:
+    """Each leaf drive of before with itself after: by serial, else by name and size, and emulated or not as
+    it was before (rule 9). Of several that are alike, as two paths to one drive, the one that has been there
+    the longest."""
+    then_on, now_on = machine_ids(before.host, after.host)
+
+    def is_same(then: Drive, now: Drive) -> bool:
+        serial = own_serial(then, then_on)
+        if serial != own_serial(now, now_on):
+            return False
+        if serial:
+            return not are_two(then, now)
+        return (then.name, then.size_bytes) == (now.name, now.size_bytes)
+
+    def age(drive: Drive) -> tuple[int, int]:
+        return drive.diskseq or 0, drive.unsafe_shutdowns or 0
+
+    known = zip(told_apart(before, after).drives, after.drives, strict=True)
+    found = sorted(known, key=lambda one: age(one[1]))
+    return [
+        (then, next((now for taken, now in found if is_same(then, taken)), None)) for then in before.drives
+    ]
+
+
+def _is_elsewhere(before: Facts, after: Facts) -> bool:
+    """Whether the facts are of another machine. Containers have machine ids of their own; the boot is their
+    kernel's."""
+    return not same_kernel(before.host, after.host) and before.host.machine_id != after.host.machine_id
