@@ -7,6 +7,7 @@ moments.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import struct
 import subprocess
@@ -17,6 +18,8 @@ from pathlib import Path
 
 from durability_client.system.device_users import use_of_device
 from tests.waiting import wait_for
+
+_SHUT_DOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN, which is XFS_IOC_GOINGDOWN too
 
 
 @contextmanager
@@ -61,6 +64,15 @@ def remove_partitions(device: Path) -> None:
     for partition in Path("/sys/block", device.name).glob(f"{device.name}p*"):
         number = int((partition / "partition").read_text())
         wait_for(partial(_removed, device, number), partial(use_of_device, partition.name))
+
+
+def shut_down(directory: Path) -> None:
+    """Have a file system answer everything with an error, as one does whose drive is gone."""
+    fd = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.ioctl(fd, _SHUT_DOWN, struct.pack("I", 2))  # without the log
+    finally:
+        os.close(fd)
 
 
 def wait_until_unused(device: Path) -> None:

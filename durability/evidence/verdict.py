@@ -48,7 +48,7 @@ REASONS: Mapping[str, str] = {
     "drive-missing": "a drive that the target was on at arming is gone, and what is on it was not read",
     "smaller-or-copy": "a device without serials is smaller than at arming, or the target was copied to it",
     "session-stopped": "the run was stopped cleanly, not by a cut",
-    "session-closed": "the connection was closed, so the kernel survived the client",
+    "session-closed": "the run's system outlived its client, so no cut ended the run",
     "session-client-error": "the client failed, but not because of an I/O error of the target",
     "session-server-down": "the server was down when the session ended",
     "session-live": "the server never saw the session end",

@@ -140,6 +140,13 @@ def drives_below(path: Path) -> tuple[str, ...]:
     return () if mount is None else _stack_below(mount, _names_below(mount))[0].leaves
 
 
+def drives_under_loop(name: str) -> tuple[str, ...]:
+    """The drives under the file of the loop device `name`; () for another device, and where none are
+    known."""
+    file = block_devices.backing_file(name)
+    return () if file is None else drives_below(file)
+
+
 def is_misaligned(path: Path, kind: TargetKind) -> bool:
     """Whether a device that holds the target begins within a physical block of its drives. That is known
     through layers too, though not at which offset."""

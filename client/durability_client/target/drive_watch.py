@@ -24,6 +24,7 @@ from durability.formats.facts import Facts
 from durability_client.system import block_devices
 from durability_client.system.processes import main_of
 from durability_client.target import drive_reader
+from durability_client.target.discovery import drives_under_loop
 from durability_client.target.drive_reader import NO_DATA, REFUSED_BY_DRIVE
 from durability_client.target.storage import DriveLook
 
@@ -40,7 +41,8 @@ _GONE = frozenset(
 class KernelDriveWatch:
     """A `DriveWatch` of the drives in `armed`, the facts of the target at `path` at arming.
 
-    Of a device target whose drives cannot be opened the device itself is read.
+    Of a device target whose drives cannot be opened the device itself is read. Beside a loop device the
+    drives under its file are read.
     """
 
     def __init__(self, path: Path, armed: Facts) -> None:
@@ -53,6 +55,14 @@ class KernelDriveWatch:
         if armed.kind == "device" and (self._refused or not armed.drives):
             self._refused.clear()
             self._open(str(path), path)
+        # A loop device reads through a file system, which may refuse while the drive under it lives.
+        pending = [drive.name for drive in armed.drives]
+        seen = set(pending)
+        while pending:
+            for below in set(drives_under_loop(pending.pop())) - seen:
+                seen.add(below)
+                pending.append(below)
+                self._open(below, block_devices.node_of(below))
         sizes = [drive.logical_block_bytes for drive in armed.drives]
         if self._fds:
             self._process = _reader(max([_BLOCK_BYTES, *sizes]), self._fds)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from durability.evidence.cut import restart_is_unclear
 from durability.evidence.judge import attestation_would_do
+from durability.evidence.looks import first_found
 from durability.evidence.outcome import Outcome
 from durability.evidence.strength import upper_bound
 from durability.formats.case import ProvableCutClass
@@ -67,6 +68,8 @@ _NO_DRIVE = (
     " identifies"
 )
 _NEWER_LOG = "verify with the server that has the log of this run, or with a newer export of it"
+# What is attested after that may be about another cut (rule 11).
+_VERIFY_AGAIN = "verify again before this machine restarts"
 _ATTESTED_AS: Mapping[ProvableCutClass, str] = {
     "power": "if the drives lost their power",
     "vm": "if the virtual machine was ended by force",
@@ -119,6 +122,8 @@ def _about(code: str, outcome: Outcome) -> Iterator[str]:
             yield said
         if not said or code == "cut-class":
             yield advice
+    elif code == "attestation-contradicted" and _was_seen_before(outcome):
+        yield "run again, and attest the cut in the first `verify` after it"
     elif code == "nothing-at-risk":
         yield _to_have_records_at_risk(outcome) or advice
     elif code == "too-few-cuts" and not series.is_series:
@@ -136,6 +141,11 @@ def _needs_a_newer_log(outcome: Outcome) -> bool:
     return restart_is_unclear(case, now) and all(off.subject != "drive" for off in case.power_offs)
 
 
+def _was_seen_before(outcome: Outcome) -> bool:
+    """Whether an earlier verify saw the cut, and more has happened since."""
+    return outcome.case is not None and first_found(outcome.case, outcome.facts) is not None
+
+
 def _attest(outcome: Outcome) -> str:
     """How to attest a cut of the class that is required; "" if that would not be believed."""
     case, required = outcome.case, outcome.requirements.cut
@@ -143,10 +153,11 @@ def _attest(outcome: Outcome) -> str:
     controller = next((off.text for off in case.power_offs), None)
     unsaid = outcome.cut.attested in (None, controller)
     if unsaid and attestation_would_do(outcome, None):
-        return 'if you cut the power, verify again and say how: `--attest-cut "mains plug pulled"`'
+        return f'if you cut the power, {_VERIFY_AGAIN}, and say how: `--attest-cut "mains plug pulled"`'
     if required != "none" and attestation_would_do(outcome, required):
         what = _ATTESTED_AS[required]
-        return f'{what}, verify again and say so: `--attest-cut "HOW IT WAS CUT" --cut-class {required}`'
+        said = f'`--attest-cut "HOW IT WAS CUT" --cut-class {required}`'
+        return f"{what}, {_VERIFY_AGAIN}, and say so: {said}"
     return ""
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -25,6 +23,7 @@ from durability_client.bench.measure.job_processes import JobError
 from durability_client.bench.runner import MeasuredResult, Options, _Entry, _rounds, measure
 from durability_client.target.safety_checks import Consent
 from tests.client.bench.quick_cells import SIZE_BYTES, tiny
+from tests.loop_devices import shut_down
 
 pytestmark = pytest.mark.slow  # whole measurements
 
@@ -232,24 +231,12 @@ def test_a_full_target_ends_also_where_files_are_made(make_mount: Callable[..., 
     assert decode(encode(outcome.result)) == outcome.result
 
 
-_SHUT_DOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN
-
-
-def _shut_down(directory: Path) -> None:
-    """Have the file system answer everything with an error, as one does whose drive is gone."""
-    fd = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.ioctl(fd, _SHUT_DOWN, (2).to_bytes(4, sys.byteorder))  # without the log
-    finally:
-        os.close(fd)
-
-
 def test_a_target_that_is_gone_between_rounds(make_mount: Callable[..., tuple[Path, Path]]) -> None:
     """The log of an appending cell cannot be made any more: what was measured is kept, with the reason."""
     _, directory = make_mount("ext4")
     append = tiny(rounds=9, workload="append", pattern="sequential", file_state="fresh")
     outcome = measure(
-        _options(directory, append), Ear(lambda number: _shut_down(directory) if number == 4 else None)
+        _options(directory, append), Ear(lambda number: shut_down(directory) if number == 4 else None)
     )
     assert isinstance(outcome.ending, TargetError)
     words = f"{directory}: {append.name}: I/O error of the target: "
@@ -283,7 +270,7 @@ def test_what_comes_first_is_told(make_mount: Callable[..., tuple[Path, Path]]) 
     long = replace(
         tiny(workload="append", pattern="sequential", file_state="fresh", seconds=30.0), group="sustained"
     )
-    listener = _InRound(lambda: _shut_down(directory))
+    listener = _InRound(lambda: shut_down(directory))
     outcome = measure(_options(directory, tiny(), long), listener)
     assert isinstance(outcome.ending, TargetError)
     assert isinstance(outcome.ending.__cause__, JobError)

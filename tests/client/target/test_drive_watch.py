@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,10 @@ import pytest
 from durability.formats.case import DriveState
 from durability.formats.facts import Facts
 from durability_client.target import drive_watch
+from durability_client.target.discovery import collect
 from durability_client.target.drive_reader import NO_DATA
 from durability_client.target.drive_watch import KernelDriveWatch, conclude
+from tests.loop_devices import looped, shut_down
 from tests.sample_facts import drive, facts
 from tests.waiting import DEADLINE_S
 
@@ -87,6 +90,22 @@ def test_a_file_whose_drives_cannot_be_opened_is_unseen(tmp_path: Path) -> None:
     assert "no-such-drive cannot be read: No such file" in watch.blind
     assert watch.look(LOOK_S).drive == "unseen"
     watch.close()
+
+
+def test_a_loop_device_whose_file_system_refuses_is_no_dead_drive(
+    make_mount: Callable[..., tuple[Path, Path]],
+) -> None:
+    """The drive under its file still answers, whatever the file system between them does."""
+    below, directory = make_mount("ext4")
+    (directory / "image").write_bytes(bytes(1 << 20))
+    with looped(directory / "image") as device:
+        armed = collect(device, "device")
+        watch = KernelDriveWatch(device, armed)
+        assert [one.name for one in armed.drives] == [device.name]
+        shut_down(directory)
+        found = watch.look(LOOK_S)
+        watch.close()
+    assert (found.drive, found.text) == ("answered", f"{below.name} still answers reads")
 
 
 def test_a_reading_process_that_ends_has_seen_nothing(tmp_path: Path) -> None:

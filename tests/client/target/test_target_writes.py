@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,10 +16,9 @@ from durability_client.target.kernel_storage import KernelStorage, sync_call
 from durability_client.target.storage import Storage, TargetFile
 from durability_client.target.target_files import TargetFiles
 from tests.client.verify.targets import aligned, bytes_of, prefill_of
+from tests.loop_devices import shut_down
 
 MakePlan = Callable[..., Plan]
-SHUTDOWN = 0x8004587D  # the ioctl EXT4_IOC_SHUTDOWN, which is XFS_IOC_GOINGDOWN too
-WITHOUT_THE_LOG = 2  # NOLOGFLUSH: as after an I/O error of the log
 
 
 @pytest.mark.parametrize("direct", [False, True])
@@ -97,9 +95,7 @@ def test_a_directory_does_not_sync_on_a_file_system_that_is_dead(
     storage.sync_directory()
     directory = storage.open_directory()
     storage.unlink(".0.0")
-    root = os.open(mounted, os.O_RDONLY)
-    fcntl.ioctl(root, SHUTDOWN, struct.pack("I", WITHOUT_THE_LOG))
-    os.close(root)
+    shut_down(mounted)
     with pytest.raises(OSError, match="Input/output error"):
         directory.sync()
     directory.close()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from durability.evidence.verdict import REASONS
-from durability.formats.case import PastVerdict, PowerOff, TargetFailure
+from durability.formats.case import Look, PastVerdict, PowerOff, TargetFailure
 from durability.formats.facts import Facts
 from durability.formats.plan import Plan
 from durability_client.verify.advice import ADVICE, next_steps
@@ -17,7 +17,10 @@ from tests.core.evidence.memory_target import LAST_NS, MS
 from tests.sample_facts import drive, facts
 
 MakePlan = Callable[..., Plan]
-ATTEST = 'if you cut the power, verify again and say how: `--attest-cut "mains plug pulled"`'
+ATTEST = (
+    "if you cut the power, verify again before this machine restarts, and say how:"
+    ' `--attest-cut "mains plug pulled"`'
+)
 
 
 def of_ssd(*, boot: int = 1, virtualisation: str = "none", **changes: Any) -> Facts:
@@ -59,7 +62,7 @@ def test_a_restart_after_an_error_can_be_attested(make_plan: MakePlan) -> None:
     assert advised(make_plan, case=case) == ATTEST
     counted: dict[str, Any] = {"now": facts(boot="boot-2", uptime_s=30), "require_cut": "os"}
     assert advised(make_plan, case={**case, "armed": facts()}, **counted) == (
-        "if the operating system crashed or was reset, verify again and say so:"
+        "if the operating system crashed or was reset, verify again before this machine restarts, and say so:"
         ' `--attest-cut "HOW IT WAS CUT" --cut-class os`'
     )
 
@@ -80,11 +83,31 @@ def test_a_guests_host_may_have_lost_its_power(make_plan: MakePlan) -> None:
     for attested, shown in ((None, "os"), ("host unplugged", "vm")):
         first, second = advised(make_plan, attested=attested, **guest).splitlines()
         assert first == (
-            "if the drives lost their power, verify again and say so:"
+            "if the drives lost their power, verify again before this machine restarts, and say so:"
             ' `--attest-cut "HOW IT WAS CUT" --cut-class power`'
         )
         assert second.endswith(f"or ask for less: `--require-cut {shown}`")
     assert advised(make_plan, require_cut="vm", **guest).splitlines()[0] == ATTEST
+
+
+@pytest.mark.parametrize("attested", [None, "plug pulled"])
+def test_what_an_earlier_verify_was_not_told_is_not_to_be_attested_now(
+    make_plan: MakePlan, attested: str | None
+) -> None:
+    """The machine has restarted since, so a word of now may be about that."""
+    seen = Look(
+        at_ns=LAST_NS + 100 * 10**9,
+        boot_id="server-boot",
+        wall="2026-11-29T12:00:00.000Z",
+        facts=of_ssd(boot=2),
+        answers=True,
+        attested="",
+        cut_class=None,
+    )
+    said = advised(make_plan, case={"looks": (seen,)}, now=of_ssd(boot=3), attested=attested)
+
+    assert "verify again" not in said
+    assert ("run again, and attest the cut in the first `verify` after it" in said) is (attested is not None)
 
 
 @pytest.mark.parametrize("attested", [None, "plug pulled"])

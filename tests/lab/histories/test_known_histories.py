@@ -53,6 +53,18 @@ FILES = {
         "a reset after silence does not count",
         "inconclusive (session-closed); inconclusive (session-closed)",
     ),
+    # Found by a reader: the power is cut after a verify that found the drive with power, after a crash, or
+    # after a client that had ended in a dead network.
+    "crash-first": (
+        "the last of several events was the cut",
+        "inconclusive (attestation-contradicted, cut-class); inconclusive (attestation-contradicted,"
+        " cut-class); inconclusive (attestation-contradicted, cut-class)",
+    ),
+    "went-on": (
+        "a client's system dies with it",
+        "inconclusive (session-closed, attestation-contradicted, cut-not-shown);"
+        " inconclusive (session-closed); inconclusive (session-closed)",
+    ),
     # Found by the search: a drive dies while the network is away, which then delivers what is old by now.
     "held-up": ("late frames are new", "inconclusive (nothing-at-risk)"),
     # Found by the search: a run of which only the superblock is left, and a server restored to before it.
@@ -106,6 +118,24 @@ RIGHT = {
     "a run that is cut before its first heartbeat": (
         "seed 3827; drive flush-ignored; run writers=3 sync=dsync",
         "loss (findings)",
+    ),
+    # A reader's: the drive had emptied its cache when a verify saw it.
+    "attested after a crash that a verify had seen": (
+        "drive early-ack:delay_ms=3000; run size_kib=1024; pass ms=400; cut what=guest; boot; pass ms=4000;"
+        " verify attest=none; cut; boot; verify",
+        "inconclusive (cut-class); inconclusive (attestation-contradicted, cut-class);"
+        " inconclusive (attestation-contradicted, cut-class)",
+    ),
+    "a clean restart after a verify that had seen the machine": (
+        "drive early-ack:delay_ms=3000; run size_kib=1024; pass ms=400; network; pass; kill; pass ms=4000;"
+        " network up=yes; pass; verify attest=none require=os; reboot; verify attest=none require=os",
+        "inconclusive (session-closed, cut-not-shown); inconclusive (session-closed);"
+        " inconclusive (session-closed, cut-class)",
+    ),
+    # The first verify was told of the cut, and lost its drive; so the second one need not be told.
+    "power lost during verify, and a cut of the machine after it": (
+        "run size_kib=1024; pass ms=400; cut; boot; verify cut_after=5; cut; boot; verify attest=none",
+        "inconclusive (scan-unfinished, nothing-checked); durable; durable",
     ),
     # The kernel enumerates the drive anew, so a run that goes on gets an error: no flush of the drive that
     # came back acknowledges what it lost.

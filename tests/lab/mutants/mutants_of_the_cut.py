@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from durability.evidence import at_risk, cut, flushes, machine_changes, strength, verdict
+from durability.evidence import at_risk, cut, flushes, looks, machine_changes, strength, verdict
 from durability.evidence.name_oracle import NameOracle
 from durability.evidence.proven_operations import ProvenOperations
 from durability.evidence.slot_oracle import SlotOracle
@@ -19,7 +19,7 @@ THE_CUT = (
         noticed_by={
             "client-that-was-killed": "durable",
         },
-        change=without(cut.assess, 'case.failed else "none"', 'case.failed else "power"'),
+        change=without(cut._assess, 'case.failed else "none"', 'case.failed else "power"'),
     ),
     Mutant(
         name="any class of cut is enough",
@@ -39,6 +39,15 @@ THE_CUT = (
             "reset-and-a-cut-attested": "durable",
         },
         change=answering(cut._contradictions, "return []"),
+    ),
+    Mutant(
+        name="the last of several events was the cut",
+        rule=11,
+        taken_away="what an earlier verify found is forgotten, and a later power loss counts as the cut",
+        noticed_by={
+            "power-cut-after-a-reset-that-a-verify-had-seen": "durable",
+        },
+        change=answering(looks.first_found, "return None"),
     ),
     Mutant(
         name="one drive's counter is enough",
@@ -134,7 +143,7 @@ THE_CUT = (
         noticed_by={
             "guest-whose-drive-is-read-on-its-host": "durable",
         },
-        change=without(cut.assess, "_is_guest(case.armed) or ", ""),
+        change=without(cut._assess, "_is_guest(case.armed) or ", ""),
     ),
     Mutant(
         name="a guest reads what was cut",
@@ -143,7 +152,7 @@ THE_CUT = (
         noticed_by={
             "drive-that-is-read-on-a-guest": "durable",
         },
-        change=without(cut.assess, " or _is_guest(now)", ""),
+        change=without(cut._assess, " or _is_guest(now)", ""),
     ),
     Mutant(
         name="only a guest that restarted has died",
@@ -179,7 +188,7 @@ THE_CUT = (
         noticed_by={
             "restart-after-an-error": "durable",
         },
-        change=without(cut.assess, " and not case.failed", ""),
+        change=without(cut._assess, " and not case.failed", ""),
     ),
     Mutant(
         name="a drive is cut with its system",
@@ -188,7 +197,7 @@ THE_CUT = (
         noticed_by={
             "mirror-of-which-one-slot-was-switched": "durable",
         },
-        change=without(cut.assess, "(death and not alone)", "death"),
+        change=without(cut._assess, "(death and not alone)", "death"),
     ),
     Mutant(
         name="a switched drive has no power",
@@ -261,13 +270,22 @@ THE_CUT = (
         change=answering(cut.outlived, "return _reset_ns(case) is not None"),
     ),
     Mutant(
+        name="a client's system dies with it",
+        rule=12,
+        taken_away="an earlier verify that found the system of the run alive is forgotten",
+        noticed_by={
+            "power-cut-after-a-client-that-a-verify-had-outlived": "durable",
+        },
+        change=answering(looks.looks_while_it_went_on, "return []"),
+    ),
+    Mutant(
         name="any reset in the boot of the run counts",
         rule=12,
         taken_away="a system that resets its client's connection shows no cut, though its drive came anew",
         noticed_by={
             "reset-connection-of-a-drive-that-was-cut-alone": "inconclusive: session-closed",
         },
-        change=without(cut.outlived, "not _enumerated_anew(case.armed, now)", "True"),
+        change=without(cut.outlived, "not enumerated_anew(case.armed, now)", "True"),
     ),
     Mutant(
         name="silence after an error does not count",

@@ -10,7 +10,7 @@ import pytest
 
 from durability import limits
 from durability.errors import ProtocolError, RefusedError
-from durability.formats.case import Case
+from durability.formats.case import Case, case_from_value
 from durability.formats.documents import to_value
 from durability.formats.packing import Value
 from durability.formats.plan import Plan
@@ -512,6 +512,34 @@ async def test_requests_that_make_no_sense_are_refused(lab: Lab, sqlite_url: str
         error = await client.ended()
         assert isinstance(error, RefusedError), request
         assert error.code == "bad-request"
+
+
+async def test_a_verify_leaves_what_it_found(lab: Lab, store_url: str) -> None:
+    """With each look that tells more than the one before, as far as there is room. A client of the first
+    release says nothing of an attestation."""
+    running = await lab.start(store_url)
+    client = await lab.connect(running.address, "run")
+    await client.begin(lab.plan(run=1), lab.facts())
+    client.writer.close()
+    verifier = await lab.connect(running.address, "verify")
+
+    async def examine(attested: str = "", cut_class: str = "") -> Case:
+        message = messages.Examine(
+            run=1, facts=to_value(lab.facts()), answers=True, attested=attested, cut_class=cut_class
+        )
+        return case_from_value((await verifier.ask(message, messages.CaseFile)).case)
+
+    assert (await verifier.fetch(1, lab.facts())).looks == ()
+    (first,) = (await verifier.fetch(1, lab.facts(), end=True)).looks
+    assert (first.answers, first.attested, first.cut_class) == (False, "", None)
+    assert first.facts.drives == lab.facts().drives and first.facts.file_system is None
+    await examine()
+    assert len((await examine()).looks) == 2
+    said = (await examine("pulled the plug", "power")).looks
+    assert [(one.attested, one.cut_class) for one in said[1:]] == [("", None), ("pulled the plug", "power")]
+    for number in range(2 * limits.LOOKS_MAX):
+        case = await examine(f"pulled it {number} times")
+    assert len(case.looks) == limits.LOOKS_MAX and case.looks[:3] == said
 
 
 async def test_many_clients_at_once(lab: Lab, store_url: str) -> None:

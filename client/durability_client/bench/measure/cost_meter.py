@@ -22,7 +22,7 @@ from durability.bench.measurement import DiskWork, Idle
 from durability_client.system import block_devices
 from durability_client.system.block_devices import DiskCounters
 from durability_client.system.other_programs import KTHREADD, PROC
-from durability_client.target.discovery import drives_below
+from durability_client.target.discovery import drives_under_loop
 
 _OTHERS_MAX = 0.1  # of what was counted: more than this cannot be separated from the work of others
 _TRIFLE = 0.05  # for each operation: too little to hide anything
@@ -125,10 +125,7 @@ def _work(
 
 def _beneath(name: str, depth: int = 4) -> tuple[str, ...]:
     """The drives that the work of a leaf arrives at: itself, or for a loop device those under its file."""
-    file = block_devices.backing_file(name)
-    if file is None or not depth:
-        return (name,)
-    below = drives_below(file)
+    below = drives_under_loop(name) if depth else ()
     return tuple(leaf for one in below for leaf in _beneath(one, depth - 1)) or (name,)
 
 

@@ -1,0 +1,140 @@
+"""What an earlier verify found decides which of several events was the cut of a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from durability.evidence.cut import Cut, assess
+from durability.evidence.looks import first_found, looks_while_it_went_on
+from durability.formats.case import Case, Look, PowerOff
+from durability.formats.facts import Facts
+from tests.core.evidence.memory_target import LAST_NS, MS, MakePlan, make_case, small
+from tests.sample_facts import drive, facts
+
+RUN = facts(drives=(drive(diskseq=9, unsafe_shutdowns=3),))
+CRASHED = facts(boot="boot-2", uptime_s=30, drives=(drive(diskseq=1, unsafe_shutdowns=3),))
+CUT = facts(boot="boot-2", uptime_s=30, drives=(drive(diskseq=1, unsafe_shutdowns=4),))
+LATER = facts(boot="boot-3", uptime_s=30, drives=(drive(diskseq=1, unsafe_shutdowns=5),))
+
+
+def uncounted(found: Facts) -> Facts:
+    """The same, of drives that say nothing of their power losses."""
+    return replace(found, drives=tuple(replace(one, unsafe_shutdowns=None) for one in found.drives))
+
+
+def look(found: Facts, **changes: Any) -> Look:
+    """A verify 100 s after the last frame, of which nobody attested anything."""
+    fields: dict[str, Any] = {
+        "at_ns": LAST_NS + 100_000 * MS,
+        "boot_id": "server-boot",
+        "wall": "2026-11-29T12:00:00.000Z",
+        "facts": found,
+        "answers": True,
+        "attested": "",
+        "cut_class": None,
+    }
+    return Look(**{**fields, **changes})
+
+
+@pytest.fixture(name="case", scope="module")
+def fixture_case(make_plan: MakePlan) -> Case:
+    """A run whose last frame came an hour before the last verify."""
+    return make_case(small(make_plan), (100,), now_ns=LAST_NS + 3_600_000 * MS)
+
+
+def after(case: Case, *looks: Look, now: Facts = LATER, attested: str | None = None) -> Cut:
+    """The cut as a verify sees it that comes after `looks`."""
+    return assess(replace(case, looks=looks), now, attested=attested, cut_class=None)
+
+
+def test_a_power_cut_after_a_crash_is_no_cut_of_the_run(case: Case) -> None:
+    """The drive of the crashed system had power when a verify looked. Without that look nobody could know."""
+    assert after(case).cut_class == "power"
+    seen = after(case, look(CRASHED))
+    assert (seen.cut_class, seen.contradictions) == ("os", ())
+
+
+def test_an_attestation_counts_if_the_first_look_had_it(case: Case) -> None:
+    """What is attested only later may be about a later event, and the reason says so."""
+    bare = replace(case, armed=uncounted(RUN))
+    first = look(uncounted(CRASHED))
+    told = after(bare, first, now=uncounted(LATER), attested="pulled the plug")
+    assert (told.cut_class, told.attested) == ("os", "pulled the plug")
+    assert "before the verify of 2026-11-29T12:00:00.000Z" in told.contradictions[0]
+    for looks in (
+        (replace(first, attested="pulled the plug"),),
+        (first, replace(first, attested="pulled the plug")),  # the same boot, asked again
+    ):
+        known = after(bare, *looks, now=uncounted(LATER))
+        assert (known.cut_class, known.attested) == ("power", "pulled the plug")
+    forced = replace(first, attested="forced off", cut_class="vm")
+    assert after(bare, forced, now=uncounted(LATER), attested="pulled the plug").cut_class == "vm"
+
+
+def test_within_one_boot_nothing_changes(case: Case) -> None:
+    """A verify that is asked again, with an attestation or as root, is judged by what it finds itself."""
+    bare = replace(case, armed=uncounted(RUN), now_ns=LAST_NS + 120_000 * MS)
+    again = after(bare, look(uncounted(CRASHED)), now=uncounted(CRASHED), attested="pulled the plug")
+    assert (again.cut_class, again.contradictions) == ("power", ())
+    as_root = after(replace(case, now_ns=LAST_NS + 120_000 * MS), look(uncounted(CUT)), now=CUT)
+    assert as_root.cut_class == "power"
+
+
+def test_counters_of_the_first_boot_count(case: Case) -> None:
+    """The first verify could not read them, the second one could, and then the plug was pulled again."""
+    assert after(case, look(uncounted(CUT)), look(CUT)).cut_class == "power"
+    assert after(case, look(uncounted(CRASHED)), look(CRASHED)).cut_class == "os"
+    assert after(case, look(uncounted(CRASHED))).cut_class == "os"
+
+
+@pytest.mark.parametrize(
+    ("found", "now"),
+    [
+        (RUN, LATER),
+        (CUT, CUT),
+        (facts(boot="boot-9", machine="another", drives=(drive(serial=""),)), LATER),
+        (facts(drives=()), LATER),
+    ],
+    ids=["nothing had happened", "nothing more has happened", "another machine", "no drive was found"],
+)
+def test_a_look_without_a_first_event_says_nothing_of_the_cut(case: Case, found: Facts, now: Facts) -> None:
+    """Then what is found now counts."""
+    assert first_found(replace(case, looks=(look(found),)), now) is None
+
+
+@pytest.mark.parametrize(
+    ("found", "went_on"),
+    [
+        (RUN, True),
+        (uncounted(RUN), True),
+        (CRASHED, False),
+        (facts(drives=(drive(diskseq=10),)), False),
+        (facts(drives=(drive(unsafe_shutdowns=4),)), False),
+        (facts(drives=()), False),
+    ],
+    ids=["as it was", "no counters", "another boot", "attached anew", "a power loss counted", "no drive"],
+)
+def test_a_machine_that_is_as_it_was_went_on(case: Case, found: Facts, went_on: bool) -> None:
+    """Its system and all its drives, none of which was attached anew or counted a power loss."""
+    looks = looks_while_it_went_on(replace(case, looks=(look(found),)))
+    assert bool(looks) is went_on
+
+
+def test_a_switch_that_went_off_after_the_first_look_cut_nothing(case: Case) -> None:
+    """The controller's log is an attestation, and it may come too late as well."""
+    bare = replace(case, armed=uncounted(RUN))
+    seen = look(uncounted(CRASHED))
+    for asked_ns, expected in ((LAST_NS, "power"), (seen.at_ns + MS, "os")):
+        off = PowerOff(
+            asked_ns=asked_ns,
+            confirmed_ns=asked_ns + MS,
+            boot_id="server-boot",
+            subject="machine",
+            cut_class="power",
+            text="off",
+        )
+        told = replace(bare, power_offs=(off,))
+        assert after(told, seen, now=uncounted(LATER)).cut_class == expected
