@@ -47,12 +47,14 @@ class PlayedCut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedLook:
-    """A `verify` that told the server, by `at_ns`, what it found of the machine and the drive. `went_on`:
-    neither had stopped since the run, or been another one; `falsely`: its operator attested what was not
-    true."""
+    """A `verify` that told the server, between `began_ns` and `ended_ns`, what it found of the machine and
+    the drive. `went_on`: neither had stopped since the run, or been another one; `attested`: its operator
+    attested a cut, and `falsely`: what was not true."""
 
-    at_ns: int
+    began_ns: int
+    ended_ns: int
     went_on: bool
+    attested: bool
     falsely: bool
 
 
@@ -66,16 +68,18 @@ def attests(step: Step, cuts: Iterable[PlayedCut], judged: Iterable[int]) -> boo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyAnswer:
-    """What one `verify` said, and how the world was then. `document` None: it refused, for the reason `why`.
-    `case`: the log that it judged by; `older`: the operator asked for an older run by name, or
-    for that of an export; `exported`: it was read from one, so the answer was not stored. `smaller`: the runs
-    for which the drive was smaller than it had been, when verify began. `interrupted`: something happened
-    while it went on. `recovered`: so did the drive, which gave back meanwhile what could not be read at
-    first. `flipped`: where a read had a wrong bit in passing, what its sector begins with; b"" if none had.
-    `beside`: what another `verify` said, which was begun meanwhile. `went_on`: the runs since which neither
-    the machine nor the drive had stopped when verify began."""
+    """What one `verify` said, and how the world was then, from `began_ns` to `at_ns`. `document` None:
+    it refused, for the reason `why`. `case`: the log that it judged by; `older`: the operator asked
+    for an older run by name, or for that of an export; `exported`: it was read from one, so the answer
+    was not stored. `smaller`: the runs for which the drive was smaller than it had been, when verify
+    began. `interrupted`: something happened while it went on. `recovered`: so did the drive, which
+    gave back meanwhile what could not be read at first. `flipped`: where a read had a wrong bit in
+    passing, what its sector begins with; b"" if none had. `beside`: what another `verify` said, which
+    was begun meanwhile. `went_on`: the runs since which neither the machine nor the drive had stopped
+    when verify began."""
 
     step: Step
+    began_ns: int
     at_ns: int
     document: dict[str, Any] | None
     why: str
@@ -96,7 +100,9 @@ class VerifyAnswer:
         if self.document is None or self.exported:
             return None
         return PlayedLook(
-            at_ns=self.at_ns,
+            began_ns=self.began_ns,
+            ended_ns=self.at_ns,
+            attested=self.attested,
             went_on=parse_run(self.document["run"]) in self.went_on,
             falsely=self.step["attest"] == "false",
         )

@@ -422,8 +422,18 @@ def _shown(truth: KnownTruth, answer: VerifyAnswer) -> bool:
     """Whether the operator said that the power was cut, or the drive counts such cuts; of a guest, that it
     was forced off, where no more is required."""
     if truth.history.in_guest:
-        return answer.attested and answer.step["cut_class"] != "os" and answer.step["require"] == "os"
-    return _counts(truth.history) or (answer.attested and answer.step["cut_class"] == "power")
+        told = answer.step["cut_class"] != "os" and answer.step["require"] == "os"
+    else:
+        told = answer.step["cut_class"] == "power"
+    attested = answer.attested and told and not _perhaps_later(truth, answer)
+    return _counts(truth.history) or attested
+
+
+def _perhaps_later(truth: KnownTruth, answer: VerifyAnswer) -> bool:
+    """Whether what the operator says may be about a later cut: the machine, or its drive, was cut again after
+    an earlier verify that was told of none."""
+    told = [] if answer.document is None else truth.looks.get(parse_run(answer.document["run"]), ())
+    return any(cut.at_ns >= look.began_ns for look in told if not look.attested for cut in truth.cuts)
 
 
 def _counts(history: History) -> bool:
@@ -550,7 +560,7 @@ def _limit(truth: KnownTruth, answer: VerifyAnswer, run: int, cut_class: str) ->
                 and one.is_of(cut_class)
                 and one.at_ns > silent
                 # A verify in between has seen that the drive had power.
-                and not any(silent < look.at_ns < one.at_ns for look in looks)
+                and not any(silent < look.began_ns and look.ended_ns < one.at_ns for look in looks)
                 for one in truth.cuts
             )
         ),

@@ -46,6 +46,7 @@ SAMPLES: tuple[Message, ...] = (
     messages.Progress(statistics=STATISTICS),
     messages.Stopped(),
     messages.Fetch(run=0, facts={}, end=True),
+    messages.Examine(run=1, facts={}, answers=True, attested="pulled the plug", cut_class="power"),
     messages.CaseFile(case={"timeline": [[1, [2, 3]]]}),
     messages.Evidence(run=1, name="lost-000", data=b"\x00\xff"),
     messages.Stored(),

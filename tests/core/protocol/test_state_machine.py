@@ -75,6 +75,8 @@ SCRIPTS: dict[str, list[type[Message]]] = {
     "verify": [
         messages.Fetch,
         messages.CaseFile,
+        messages.Examine,
+        messages.CaseFile,
         messages.Evidence,
         messages.Stored,
         messages.GiveVerdict,

@@ -395,6 +395,7 @@ class KernelWorld:
             *(("--attest-cut", ATTESTATION, "--cut-class", step["cut_class"]) if attested else ()),
             *("--require-cut", step["require"], "--min-cuts", step["min_cuts"], "--json"),
         )
+        began_ns = time.monotonic_ns()
         smaller = frozenset(armed for armed in self.truth.armed if self.truth.smaller(armed))
         if int(step["cut_after"]):
             self.rig.events.happen(reads=int(step["cut_after"]) + 1)
@@ -411,6 +412,7 @@ class KernelWorld:
             case = await self._case(parse_run(document["run"]))
         return VerifyAnswer(
             step=step,
+            began_ns=began_ns,
             at_ns=time.monotonic_ns(),
             document=document,
             why=why,

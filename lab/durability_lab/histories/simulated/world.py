@@ -340,6 +340,7 @@ class World:
         )
         if export is not None:
             self._unheard.note_older_log(export.assumed)
+        began_ns = self._loop.now_ns
         smaller = frozenset(one for one in runs if self.truth.smaller(one))
         went_on = frozenset(one for one in runs if self.truth.went_on(one))
 
@@ -351,6 +352,7 @@ class World:
                 case = await self._server.case(parse_run(output.document["run"]))
             return VerifyAnswer(
                 step=step,
+                began_ns=began_ns,
                 at_ns=self._loop.now_ns,
                 document=output.document,
                 why=output.why,
