@@ -15,11 +15,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from durability.evidence.cut import off_as_seen, sent_ns
-from durability.formats.case import KERNEL_ALIVE, REBOOT, TRACES_OF_A_CUT, Case, DriveState, Receipt
+from durability.formats.case import (
+    KERNEL_ALIVE,
+    LOST_SIGHT,
+    REBOOT,
+    TRACES_OF_A_CUT,
+    Case,
+    DriveState,
+    Receipt,
+)
 from durability.formats.mixing import U64
 from durability.formats.plan import Plan
 from durability.formats.versions import Versions
-from durability.limits import SIGN_OF_LIFE_NS
 
 WINDOWS_MS = (1, 10, 100, 1000)
 _MS = 1_000_000
@@ -165,10 +172,10 @@ def _exposed(versions: Versions, plan: Plan, writer: int, since: int, acked: int
     return int(np.count_nonzero(newest == seqs))
 
 
-def cut_interval_ns(case: Case) -> tuple[int, int] | None:
+def cut_interval_ns(case: Case) -> tuple[int, int | None] | None:
     """When the cut was, earliest and latest, on the clock of the receipts (rule 14); None where that is not
-    known. After an I/O error the drive may have been dead since its last acknowledgement, unless it answered
-    later; and that may have come late."""
+    known, or only the earliest. After an I/O error the drive may have been dead since its last
+    acknowledgement, unless it answered later; and that may have come late."""
     power_ns = last_power_ns(case)
     if power_ns is None:
         return None
@@ -178,25 +185,26 @@ def cut_interval_ns(case: Case) -> tuple[int, int] | None:
     earliest, latest = _seen_interval_ns(case, power_ns)
     if off is None:
         return earliest, latest
-    latest = min(latest, off.confirmed_ns)
+    latest = off.confirmed_ns if latest is None else min(latest, off.confirmed_ns)
     return min(max(earliest, off.asked_ns), latest), latest
 
 
-def _seen_interval_ns(case: Case, power_ns: int) -> tuple[int, int]:
-    """When the cut was as the client showed it, earliest and latest."""
+def _seen_interval_ns(case: Case, power_ns: int) -> tuple[int, int | None]:
+    """When the cut was as the client showed it, earliest and latest; None if nobody saw for how long its
+    machine had power."""
     earliest = case.last_receipt_ns
     if case.held_up and case.last_receipt_ns <= case.held_up[-1].until_ns:  # the last frame came late
         earliest = min(earliest, case.held_up[-1].from_ns)
     # A client that stood still says nothing of its drive, which may have lost its power alone meanwhile.
-    stood_still = case.session_end == "silence" and _stands_still(case)
-    if case.timeline and (stood_still or (case.failed and _drive_seen(case) != "answered")):
+    seen = _last_seen(case) if case.session_end == "silence" else ""
+    if case.timeline and (
+        seen in (KERNEL_ALIVE, LOST_SIGHT) or (case.failed and _drive_seen(case) != "answered")
+    ):
         earliest = sent_ns(case, case.timeline[-1])
     earliest -= _flight_ns(case)
     if case.session_end == "target-error":
         return earliest, max(power_ns, earliest)
-    # A server that was killed since may not have saved that it heard the client's kernel for longer.
-    unsaved_ns = SIGN_OF_LIFE_NS if stood_still else 0
-    return earliest, power_ns + _allowance_ns(case) + unsaved_ns
+    return earliest, None if seen == LOST_SIGHT else power_ns + _allowance_ns(case)
 
 
 def _flight_ns(case: Case) -> int:
@@ -208,10 +216,11 @@ def _flight_ns(case: Case) -> int:
     return max(0, case.last_receipt_ns - armed[-1]) if armed else 0
 
 
-def _stands_still(case: Case) -> bool:
-    """Whether the client fell silent, its kernel did not, and nothing was heard of it since."""
-    kinds = [one.kind for one in case.events if one.kind in (KERNEL_ALIVE, "heard-again", "session")]
-    return kinds[-1:] == [KERNEL_ALIVE]
+def _last_seen(case: Case) -> str:
+    """What was seen last of a client that fell silent: that its kernel is alive, that the server ended then,
+    or neither."""
+    kinds = (KERNEL_ALIVE, LOST_SIGHT, "heard-again", "session")
+    return next((one.kind for one in reversed(case.events) if one.kind in kinds), "")
 
 
 def loss_window(case: Case, *, proven: Sequence[int], oldest_lost: Sequence[int | None]) -> LossWindow | None:
@@ -227,9 +236,11 @@ def loss_window(case: Case, *, proven: Sequence[int], oldest_lost: Sequence[int 
     first = min(_position(case.timeline, writer, seq) for writer, seq in lost)
     before = sum(case.timeline[first - 1].frontiers) if first else 0
     known = [early for early, _ in received if early is not None]
+    latest_known = [late for _, late in received if late is not None]
+    longest_ns = max(0, latest - min(known)) if latest is not None and len(known) == len(received) else None
     return LossWindow(
-        ms_min=max(0, earliest - min(late for _, late in received)) / _MS,
-        ms_max=max(0, latest - min(known)) / _MS if len(known) == len(received) else None,
+        ms_min=max(0, earliest - min(latest_known, default=earliest)) / _MS,
+        ms_max=longest_ns / _MS if longest_ns is not None else None,
         operations=sum(proven) - before,
     )
 
@@ -239,15 +250,16 @@ def _position(timeline: Sequence[Receipt], writer: int, seq: int) -> int:
     return bisect_left(timeline, seq, key=lambda receipt: receipt.frontiers[writer])
 
 
-def _received_ns(case: Case, writer: int, seq: int, latest: int) -> tuple[int | None, int]:
-    """When the acknowledgement of `seq` was received, earliest and latest; by the cut where it never was. It
-    is not older than the frame before it, which may have come late. What has the time 0 came before this
-    clock began, nobody knows when: the earliest is None then."""
+def _received_ns(case: Case, writer: int, seq: int, latest: int | None) -> tuple[int | None, int | None]:
+    """When the acknowledgement of `seq` was received, earliest and latest; by the cut where it never was, of
+    which nobody may know the `latest`. It is not older than the frame before it, which may have come late.
+    What has the time 0 came before this clock began, nobody knows when: the earliest is None then."""
     position = _position(case.timeline, writer, seq)
     late = case.timeline[position].at_ns if position < len(case.timeline) else latest
-    if not late:
-        late = min(_clock_began_ns(case), latest)
-    early = sent_ns(case, case.timeline[position - 1]) if position else _first_ns(case, late)
+    if late == 0:
+        began_ns = _clock_began_ns(case)
+        late = began_ns if latest is None else min(began_ns, latest)
+    early = sent_ns(case, case.timeline[position - 1]) if position else _first_ns(case, late or 0)
     return early or None, late
 
 

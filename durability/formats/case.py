@@ -32,6 +32,9 @@ RESET = "the connection was reset"
 FILES_REMOVED = "files-removed"
 # The kind of the event that says that the client fell silent, and its kernel still took what was sent to it.
 KERNEL_ALIVE = "kernel-alive"
+# The kind of the event that says that the server ended while such a client's kernel still took what it sent:
+# nobody saw for how long that went on.
+LOST_SIGHT = "lost-sight"
 REBOOT = "reboot"  # of the server's machine: times before are of another clock
 
 # What may be attested of a cut, in falling order: all lost its power, a guest died, an operating system died.

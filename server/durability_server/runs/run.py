@@ -16,6 +16,7 @@ from durability import limits
 from durability.formats.case import (
     CASE_SCHEMA,
     KERNEL_ALIVE,
+    LOST_SIGHT,
     REBOOT,
     Case,
     DriveState,
@@ -146,6 +147,16 @@ class Run:
         self._durable: tuple[int, ...] = ()  # the frontiers that this server has saved last
         self._boot_id = boot_id
         self._events_saved = snapshot.events[-1][0] if snapshot.events else 0
+        if snapshot.session_end == "silence" and not stored.held_at and self._was_watched:
+            text = "the server ended while the machine of the silent client still took what was sent to it"
+            self.note(snapshot.last_receipt_ns, LOST_SIGHT, text)
+
+    @property
+    def _was_watched(self) -> bool:
+        """Whether the last that was seen of the connection is that the client's kernel is alive."""
+        kinds = (KERNEL_ALIVE, LOST_SIGHT, "heard-again", "session", "silence", "fin", "rst")
+        seen = [event.kind for _, event in self.events if event.kind in kinds]
+        return seen[-1:] == [KERNEL_ALIVE]
 
     @property
     def state(self) -> RunState:

@@ -261,7 +261,7 @@ def test_rule_14_the_cut_is_an_interval(plan: Plan, disk: Disk) -> None:
     interval = cut_interval_ns(case)
     assert interval is not None
     earliest, latest = interval
-    assert earliest < LAST_NS < latest
+    assert latest is not None and earliest < LAST_NS < latest
     slot = disk.slot_of(0, ACKED - 99)
     disk.put(0, slot, disk.record(0, slot, disk.newest(0, slot, ACKED - 100)))
     window = judged(case, plan, scan(disk, (ACKED,))).window

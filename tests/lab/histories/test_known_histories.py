@@ -119,6 +119,14 @@ RIGHT = {
         "seed 3827; drive flush-ignored; run writers=3 sync=dsync",
         "loss (findings)",
     ),
+    # The server ended while the client stood still, so nobody saw for how long its machine had power.
+    **{
+        f"a client that stands still, and a server that ends: {server}": (
+            f"drive flush-ignored; run size_kib=1024 writers=1; freeze; pass ms=4000; {server}",
+            "loss (findings)",
+        )
+        for server in ("server how=restarted", "server; pass ms=4000; server how=start")
+    },
     # A reader's: the drive had emptied its cache when a verify saw it.
     "attested after a crash that a verify had seen": (
         "drive early-ack:delay_ms=3000; run size_kib=1024; pass ms=400; cut what=guest; boot; pass ms=4000;"
