@@ -350,7 +350,12 @@ Run = Annotated[
     str | None,
     typer.Option(metavar="RUN", help="Run to verify.", show_default="from TARGET, else the server"),
 ]
-AttestCut = Annotated[str | None, typer.Option(metavar="TEXT", help="State that power was cut, and how.")]
+AttestCut = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT", help="State that power was cut, and how; in the first verify after the cut."
+    ),
+]
 AttestedClass = Annotated[
     ProvableCutClass | None,
     typer.Option(help="Class of the attested cut.", show_default="power; vm if a guest died"),

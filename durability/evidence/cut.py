@@ -16,6 +16,7 @@ If more has happened since an earlier `verify` of the run, only what that one fo
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import le
 from typing import Literal, TypeAlias
 
@@ -75,10 +76,14 @@ def assess(case: Case, now: Facts | None, *, attested: str | None, cut_class: Cu
     look = first_found(case, now) if now is not None else None
     if look is None:
         return _assess(case, now, attested=attested, cut_class=cut_class)
-    cut = _assess(as_of(case, look), look.facts, attested=look.attested or None, cut_class=look.cut_class)
-    if not attested or cut.attested:
+    then = partial(_assess, as_of(case, look), look.facts)
+    cut = then(attested=look.attested or None, cut_class=look.cut_class)
+    if not attested:
         return cut
-    return replace(cut, attested=attested, contradictions=(_perhaps_later(look),))
+    if look.attested:  # what is said later may correct it, but makes it no more
+        corrected = then(attested=attested, cut_class=cut_class)
+        return cut if at_least(corrected.cut_class, cut.cut_class) else corrected
+    return cut if cut.attested else replace(cut, attested=attested, contradictions=(_perhaps_later(look),))
 
 
 def _perhaps_later(look: Look) -> str:
@@ -143,6 +148,9 @@ def outlived(case: Case, now: Facts | None) -> bool:
     drive was enumerated anew: a drive that is cut alone leaves its system alive."""
     if case.session_end != "silence" or case.armed is None or now is None or not now.host.boot_id:
         return False
+    if (look := first_found(case, now)) is not None:
+        case, now = as_of(case, look), look.facts
+    assert case.armed is not None
     reset_ns = _reset_ns(case)
     if reset_ns is None:
         return False

@@ -15,7 +15,7 @@ from durability.evidence.at_risk import AtRisk, at_risk, loss_window
 from durability.evidence.cut import Cut, CutClass, assess, at_least, outlived
 from durability.evidence.identity import identify, identify_without_log
 from durability.evidence.judgement import Judgement
-from durability.evidence.looks import looks_while_it_went_on
+from durability.evidence.looks import drive_answered, found_alive
 from durability.evidence.observation import SUPERBLOCK_WRITER
 from durability.evidence.outcome import Outcome, Requirements
 from durability.evidence.scan_report import Example, ScanReport
@@ -105,10 +105,9 @@ def judge(
 def _as_it_ended(case: Case, now: Facts) -> Case:
     """The case with the end of the session that later evidence shows: a system that outlived its client was
     not cut, and a drive that answered later in its boot had power."""
-    looks = looks_while_it_went_on(case)
-    if outlived(case, now) or (looks and case.session_end == "silence"):
+    if outlived(case, now) or (case.session_end == "silence" and found_alive(case)):
         case = replace(case, session_end="rst" if case.target_error is None else "target-error")
-    if case.target_error is not None and any(look.answers for look in looks):
+    if case.target_error is not None and drive_answered(case):
         case = replace(case, target_error=replace(case.target_error, drive="answered"))
     return case
 

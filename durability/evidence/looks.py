@@ -8,18 +8,35 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from durability.evidence.machine_changes import as_last_counted, has_changed, went_on
+from durability.evidence.drive_identity import same_kernel
+from durability.evidence.machine_changes import (
+    as_last_counted,
+    changed_drives,
+    enumerated_anew,
+    has_changed,
+    has_counters,
+    kept_power,
+)
 from durability.formats.case import Case, Look
 from durability.formats.facts import Facts
 
 
-def looks_while_it_went_on(case: Case) -> list[Look]:
-    """Those that found the machine of the run in the run's boot, and all its drives attached as they were.
-    What ended the client was no cut of that machine, and what was at risk then is no more."""
+def found_alive(case: Case) -> bool:
+    """Whether a look found the machine of the run in the run's boot, and not all of its drives attached anew:
+    what silenced the client was no cut."""
+    armed = case.armed
+    return armed is not None and any(
+        same_kernel(armed.host, look.facts.host) and not enumerated_anew(armed, look.facts)
+        for look in case.looks
+    )
+
+
+def drive_answered(case: Case) -> bool:
+    """Whether a look in the boot of the run could read the target, on drives that had kept their power."""
     if case.armed is None:
-        return []
+        return False
     armed = as_last_counted(case.armed, case.statistics)
-    return [look for look in case.looks if went_on(armed, look.facts)]
+    return any(look.answers and kept_power(armed, look.facts) for look in case.looks)
 
 
 def first_found(case: Case, now: Facts) -> Look | None:
@@ -31,17 +48,26 @@ def first_found(case: Case, now: Facts) -> Look | None:
     armed, looks = as_last_counted(case.armed, case.statistics), list(case.looks)
     while looks and not has_changed(armed, looks[0].facts):
         looks.pop(0)
-    if not looks or not has_changed(looks[0].facts, now):
+    if not looks or not _has_gone_on(armed, looks[0].facts, now):
         return None
     first, *later = looks
     for look in later:
-        if has_changed(first.facts, look.facts):
+        if _has_gone_on(armed, first.facts, look.facts):
             break
-        if all(drive.unsafe_shutdowns is not None for drive in look.facts.drives):
+        if has_counters(armed, look.facts):
             first = replace(first, at_ns=look.at_ns, boot_id=look.boot_id, facts=look.facts)
         if look.attested:
             first = replace(first, attested=look.attested, cut_class=look.cut_class)
     return first
+
+
+def _has_gone_on(armed: Facts, first: Facts, later: Facts) -> bool:
+    """Whether more has happened after what a first look found. In one boot, the drives of a mirror may be
+    attached anew one after the other: more has happened once a drive is that had been before the look."""
+    if same_kernel(armed.host, first.host):
+        before = [one.serial for one in changed_drives(armed, first)]
+        first = replace(first, drives=tuple(one for one in first.drives if one.serial in before))
+    return has_changed(first, later)
 
 
 def as_of(case: Case, look: Look) -> Case:

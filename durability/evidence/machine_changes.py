@@ -61,22 +61,40 @@ def attached_elsewhere(before: Facts, after: Facts) -> str:
 
 
 def has_changed(before: Facts, after: Facts) -> bool:
-    """Whether anything of that is shown, be it of one drive."""
-    if is_another_boot(before, after) or _is_elsewhere(before, after):
-        return is_another_boot(before, after) or bool(attached_elsewhere(before, after))
-    in_one_boot = before.host.boot_id == after.host.boot_id
-    reattached = in_one_boot and any(_is_reattached(then, now) for then, now in _pairs(before, after))
-    return reattached or any(has_risen(then, now) for then, now in counted_pairs(before, after))
-
-
-def went_on(before: Facts, after: Facts) -> bool:
-    """Whether the system of before lives, and has all its drives as they were: none was attached anew, and
-    none counted a power loss."""
-    if not same_kernel(before.host, after.host):
+    """Whether anything of that is shown, be it of one drive: one that is recognised in another boot was
+    started or attached anew, whichever machine it is in."""
+    if is_another_boot(before, after) or changed_drives(before, after):
+        return True
+    if not before.host.boot_id or not after.host.boot_id or same_kernel(before.host, after.host):
         return False
-    return not has_changed(before, after) and all(
-        now is not None and then.diskseq == now.diskseq for then, now in _pairs(before, after)
+    on = machine_ids(before.host, after.host)[0]
+    return any(now is not None and own_serial(then, on) for then, now in _pairs(before, after))
+
+
+def changed_drives(before: Facts, after: Facts) -> list[Drive]:
+    """The drives, as they were before, that were attached anew in one boot, or counted a power loss."""
+    in_one_boot = before.host.boot_id == after.host.boot_id and not _is_elsewhere(before, after)
+    reattached = [in_one_boot and _is_reattached(then, now) for then, now in _pairs(before, after)]
+    counted = [has_risen(then, now) for then, now in counted_pairs(before, after)]
+    return [one for one, anew, lost in zip(before.drives, reattached, counted, strict=True) if anew or lost]
+
+
+def kept_power(before: Facts, after: Facts) -> bool:
+    """Whether all drives are known to be as they were in the boot of before: none was attached anew, and none
+    of those that count power losses has counted one."""
+    return same_kernel(before.host, after.host) and all(
+        now is not None
+        and now.diskseq is not None
+        and now.diskseq == then.diskseq
+        and now.unsafe_shutdowns == then.unsafe_shutdowns
+        for then, now in _pairs(before, after)
     )
+
+
+def has_counters(before: Facts, after: Facts) -> bool:
+    """Whether all drives of before are there, and their counters are known."""
+    pairs = _pairs(before, after)
+    return bool(pairs) and all(now is not None and now.unsafe_shutdowns is not None for _, now in pairs)
 
 
 def as_last_counted(armed: Facts, statistics: Statistics | None) -> Facts:

@@ -69,7 +69,7 @@ _NO_DRIVE = (
 )
 _NEWER_LOG = "verify with the server that has the log of this run, or with a newer export of it"
 # What is attested after that may be about another cut (rule 11).
-_VERIFY_AGAIN = "verify again before this machine restarts"
+_VERIFY_AGAIN = "verify again before this machine restarts or a drive is attached anew"
 _ATTESTED_AS: Mapping[ProvableCutClass, str] = {
     "power": "if the drives lost their power",
     "vm": "if the virtual machine was ended by force",

@@ -48,14 +48,15 @@ class PlayedCut:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedLook:
     """A `verify` that told the server, between `began_ns` and `ended_ns`, what it found of the machine and
-    the drive. `went_on`: neither had stopped since the run, or been another one; `attested`: its operator
-    attested a cut, and `falsely`: what was not true."""
+    the drive. `went_on`: that was still in the boot of the run, with the same drive; `attested`: its operator
+    attested a cut, and `falsely`: what was not true. `certain`: else it may have told nothing."""
 
     began_ns: int
     ended_ns: int
     went_on: bool
     attested: bool
     falsely: bool
+    certain: bool
 
 
 def attests(step: Step, cuts: Iterable[PlayedCut], judged: Iterable[int]) -> bool:
@@ -95,14 +96,13 @@ class VerifyAnswer:
     went_on: frozenset[int] = frozenset()
 
     @property
-    def look(self) -> PlayedLook | None:
-        """What the server has learned by it, even if it was not stored; None if that is not sure."""
-        if self.document is None or self.exported:
-            return None
+    def look(self) -> PlayedLook:
+        """What the server has learned by it, even if the answer was not stored."""
         return PlayedLook(
             began_ns=self.began_ns,
             ended_ns=self.at_ns,
             attested=self.attested,
-            went_on=parse_run(self.document["run"]) in self.went_on,
+            went_on=self.document is not None and parse_run(self.document["run"]) in self.went_on,
             falsely=self.step["attest"] == "false",
+            certain=self.document is not None,
         )

@@ -137,9 +137,11 @@ def _keep(world: Playable, answer: VerifyAnswer) -> None:
         return
     if answer.document is None:
         store.unanswered.update(world.truth.plans)
+        for run in world.truth.plans:
+            store.looks.setdefault(run, []).append(answer.look)
         return
     run, given = parse_run(answer.document["run"]), StoredVerdict.of_document(answer.document)
-    if answer.look is not None and answer.case is not None:
+    if answer.case is not None:
         store.looks.setdefault(run, []).append(answer.look)
     if answer.interrupted:
         store.unanswered.add(run)  # it may not have been stored

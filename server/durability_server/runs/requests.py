@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import cast, get_args
@@ -363,9 +364,15 @@ class Requests:
             if session is not None:
                 session.channel.fail("run-ended", "verify has begun")
             await self._committer.flush(run)
-            if look is not None:
-                await self._given.give(head.client, partial(self._store.add_look, run_id, look))
+            if look is not None and run.armed is not None:
+                await self._keep_look(head, look)
             return await self._case_of(run, keys)
+
+    async def _keep_look(self, head: RunHead, look: Look) -> None:
+        """Keeps a look if there is room: a client that may give no more may verify all the same."""
+        with suppress(RefusedError):
+            await self._given.require_left(head.client, "verdicts")
+            await self._given.give(head.client, partial(self._store.add_look, head.run, look))
 
     def _require_not_live(self, head: RunHead) -> None:
         """Raises RefusedError "run-live"."""
@@ -434,7 +441,16 @@ def _look(facts: Facts, message: messages.Fetch | messages.Examine, *, boot_id: 
         at_ns=clock.now_ns(),
         boot_id=boot_id,
         wall=clock.wall(),
-        facts=replace(facts, file_system=None, layers=(), warnings=(), named=""),
+        facts=replace(
+            facts,
+            host=replace(facts.host, hostname="", kernel=""),
+            path="",
+            path_in_file_system="",
+            file_system=None,
+            layers=(),
+            warnings=(),
+            named="",
+        ),
         answers=said is not None and said.answers,
         attested=said.attested if said is not None else "",
         cut_class=next((one for one in PROVABLE_CUT_CLASSES if one == named), None),

@@ -391,7 +391,9 @@ class Store:
 
     def add_look(self, run: int, look: Look) -> int:
         """Keeps what a `verify` found, if it tells more than the newest one that is kept, and there is room
-        for it; how many bytes it takes. Raises RefusedError for an unknown run."""
+        for it; how many bytes it takes. Raises RefusedError for an unknown run, and "store-unavailable" where
+        the disk has too little left."""
+        self._require_room()
         with self._database.transaction() as db:
             require_run(db, run)
             kept = looks_of(db, format_run(run))

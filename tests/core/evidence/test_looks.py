@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from durability.evidence.cut import Cut, assess
-from durability.evidence.looks import first_found, looks_while_it_went_on
-from durability.formats.case import Case, Look, PowerOff
+from durability.evidence.looks import drive_answered, first_found, found_alive
+from durability.formats.case import Case, Look, PowerOff, ProvableCutClass
 from durability.formats.facts import Facts
 from tests.core.evidence.memory_target import LAST_NS, MS, MakePlan, make_case, small
 from tests.sample_facts import drive, facts
@@ -106,21 +106,92 @@ def test_a_look_without_a_first_event_says_nothing_of_the_cut(case: Case, found:
 
 
 @pytest.mark.parametrize(
-    ("found", "went_on"),
+    ("found", "alive", "answered"),
     [
-        (RUN, True),
-        (uncounted(RUN), True),
-        (CRASHED, False),
-        (facts(drives=(drive(diskseq=10),)), False),
-        (facts(drives=(drive(unsafe_shutdowns=4),)), False),
-        (facts(drives=()), False),
+        (RUN, True, True),
+        (uncounted(RUN), True, False),
+        (CRASHED, False, False),
+        (facts(drives=(drive(diskseq=10),)), False, False),
+        (facts(drives=(drive(diskseq=None),)), True, False),
+        (facts(drives=(drive(unsafe_shutdowns=4),)), True, False),
+        (facts(drives=()), True, False),
     ],
-    ids=["as it was", "no counters", "another boot", "attached anew", "a power loss counted", "no drive"],
+    ids=[
+        "as it was",
+        "counters not read",
+        "another boot",
+        "attached anew",
+        "no number of its attachment",
+        "a power loss counted",
+        "no drive",
+    ],
 )
-def test_a_machine_that_is_as_it_was_went_on(case: Case, found: Facts, went_on: bool) -> None:
-    """Its system and all its drives, none of which was attached anew or counted a power loss."""
-    looks = looks_while_it_went_on(replace(case, looks=(look(found),)))
-    assert bool(looks) is went_on
+def test_a_machine_in_the_boot_of_the_run_outlived_its_client(
+    case: Case, found: Facts, alive: bool, answered: bool
+) -> None:
+    """A drive that failed before must be as it was in all that is known of it, to have answered."""
+    seen = replace(case, looks=(look(found),))
+    assert (found_alive(seen), drive_answered(seen)) == (alive, answered)
+    assert not drive_answered(replace(case, looks=(look(found, answers=False),)))
+
+
+def test_a_machine_without_an_id_has_another_boot(case: Case) -> None:
+    """As a container; its drive is recognised."""
+    bare = replace(case, armed=facts(machine="", drives=RUN.drives))
+    first = facts(boot="boot-2", machine="", uptime_s=30, drives=CRASHED.drives)
+    later = facts(boot="boot-3", machine="", uptime_s=30, drives=LATER.drives)
+    assert after(bare, now=later).cut_class == "power"
+    assert after(bare, look(first), now=later).cut_class == "none"
+
+
+def test_one_drive_of_a_mirror_is_enough_to_have_been_elsewhere(case: Case) -> None:
+    """It was read on another machine, with power, before both were cut."""
+
+    def mirror(*, machine: str, boot: str, count: int, both: bool = True) -> Facts:
+        names = ("sda", "sdb") if both else ("sda",)
+        drives = (drive(name=name, serial=name, diskseq=1, unsafe_shutdowns=count) for name in names)
+        return facts(machine=machine, boot=boot, uptime_s=30, drives=tuple(drives))
+
+    armed = replace(case, armed=mirror(machine="a", boot="1", count=3), statistics=None)
+    now = mirror(machine="a", boot="3", count=4)
+    assert after(armed, now=now).cut_class == "power"
+    assert after(armed, look(mirror(machine="b", boot="2", count=3, both=False)), now=now).cut_class == "none"
+
+
+def test_drives_of_a_mirror_may_be_attached_one_after_the_other(case: Case) -> None:
+    """In one boot, and each once: a verify in between has not seen another cut. A drive that is attached
+    once more may have lost its power then."""
+
+    def mirror(*numbers: int) -> Facts:
+        drives = (
+            drive(name=f"sd{at}", serial=f"S{at}", diskseq=number, unsafe_shutdowns=None)
+            for at, number in enumerate(numbers)
+        )
+        return facts(drives=tuple(drives))
+
+    armed = replace(case, armed=mirror(1, 2), statistics=None)
+    one = look(mirror(3, 2), attested="pulled both")
+    assert after(armed, one, now=mirror(3, 4), attested="pulled both").cut_class == "power"
+    assert after(armed, look(mirror(3, 2)), now=mirror(5, 6), attested="pulled both").cut_class == "none"
+
+
+def test_a_look_without_drives_tells_less_than_one_before(case: Case) -> None:
+    """As one in a container, after one as root."""
+    assert after(case, look(CUT), look(replace(CUT, drives=()))).cut_class == "power"
+
+
+def test_a_correction_of_what_was_attested_makes_it_less(case: Case) -> None:
+    """Never more: that may be about a later cut."""
+    bare = replace(case, armed=uncounted(RUN))
+    classes: list[tuple[ProvableCutClass, ProvableCutClass]] = [
+        ("power", "os"),
+        ("os", "power"),
+        ("os", "os"),
+    ]
+    for first, later in classes:
+        seen = replace(bare, looks=(look(uncounted(CRASHED), attested="so it was", cut_class=first),))
+        cut = assess(seen, uncounted(LATER), attested="or so", cut_class=later)
+        assert cut.cut_class == "os"
 
 
 def test_a_switch_that_went_off_after_the_first_look_cut_nothing(case: Case) -> None:

@@ -276,7 +276,7 @@ THE_CUT = (
         noticed_by={
             "power-cut-after-a-client-that-a-verify-had-outlived": "durable",
         },
-        change=answering(looks.looks_while_it_went_on, "return []"),
+        change=answering(looks.found_alive, "return False"),
     ),
     Mutant(
         name="any reset in the boot of the run counts",

@@ -154,12 +154,8 @@ class HistoryTruth:
         return self._names.get(run, self._names_now) != self._names_now
 
     def went_on(self, run: int) -> bool:
-        """Whether neither the machine nor the drive has stopped since the run began, or looks like another
-        one."""
-        drive = self._machine.drive
-        alike = (drive.sizes[run], self._names[run][1]) == (drive.size_bytes, self._names_now[1])
-        here = (self._machine.boot_id, drive.generation)
-        return alike and self._begun_in[run] == here and run not in self.assumed.counted
+        """Whether the machine is in the boot of the run, and the drive was not attached anew."""
+        return self._begun_in[run] == (self._machine.boot_id, self._machine.drive.generation)
 
     def left_behind(self, run: int) -> bool:
         """Whether the target was moved without the files in which the run has its records. If some are beside
