@@ -62,8 +62,8 @@ def test_a_restart_after_an_error_can_be_attested(make_plan: MakePlan) -> None:
     assert advised(make_plan, case=case) == ATTEST
     counted: dict[str, Any] = {"now": facts(boot="boot-2", uptime_s=30), "require_cut": "os"}
     assert advised(make_plan, case={**case, "armed": facts()}, **counted) == (
-        "if the operating system crashed or was reset, verify again before this machine restarts or a drive is"
-        " attached anew, and say so:"
+        "if the operating system crashed or was reset, verify again before this machine restarts or a drive"
+        " is attached anew, and say so:"
         ' `--attest-cut "HOW IT WAS CUT" --cut-class os`'
     )
 
@@ -84,8 +84,8 @@ def test_a_guests_host_may_have_lost_its_power(make_plan: MakePlan) -> None:
     for attested, shown in ((None, "os"), ("host unplugged", "vm")):
         first, second = advised(make_plan, attested=attested, **guest).splitlines()
         assert first == (
-            "if the drives lost their power, verify again before this machine restarts or a drive is"
-            " attached anew, and say so:"
+            "if the drives lost their power, verify again before this machine restarts or a drive"
+            " is attached anew, and say so:"
             ' `--attest-cut "HOW IT WAS CUT" --cut-class power`'
         )
         assert second.endswith(f"or ask for less: `--require-cut {shown}`")
