@@ -15,7 +15,7 @@ from durability import plain_text
 from durability.evidence.flushes import leaf_flushes
 from durability.evidence.strength import weightiest
 from durability.evidence.verdict import REASONS
-from durability.formats.case import RUNS_SCHEMA, SHOW_SCHEMA, Case, case_from_value
+from durability.formats.case import RUNS_SCHEMA, SHOW_SCHEMA, Case, Look, case_from_value
 from durability.formats.documents import to_json
 from durability.formats.plan import Plan
 from durability.plain_text import owner_label
@@ -147,6 +147,9 @@ def _page(document: Row) -> Iterator[str]:
     if case.events:
         yield ""
         yield from (f"{event.wall}  {event.kind:<16} {_shortened(event.text)}" for event in case.events)
+    if case.looks:
+        yield ""
+        yield from map(_look, case.looks)
     for verdict in _documents(document.get("verdicts")):
         yield ""
         yield f"verdict      {verdict.get('verdict')}, cut: {verdict.get('cut', {}).get('class')}"
@@ -180,6 +183,13 @@ def _head(case: Case) -> Iterator[str]:
         yield f"stands       {stands.verdict}, cut: {stands.cut_class}, of {stands.wall}"
     if case.superseded_by:
         yield f"superseded   by run {case.superseded_by}"
+
+
+def _look(look: Look) -> str:
+    """What a call of `verify` told the server before it read the target."""
+    said = f'attested "{look.attested}"' if look.attested else "no cut attested"
+    drives = "".join(f", {one.name} diskseq {one.diskseq or '?'}" for one in look.facts.drives)
+    return f"{look.wall}  {'verify-begins':<16} boot {look.facts.host.boot_id[:8] or '?'}{drives}; {said}"
 
 
 def _shortened(text: str) -> str:

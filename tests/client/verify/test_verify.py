@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -32,6 +33,7 @@ from durability.formats.documents import to_json
 from durability.formats.facts import Facts
 from durability.formats.plan import Plan
 from durability.protocol.messages import Evidence, GiveVerdict, Message
+from durability_client import queries
 from durability_client.link.server_connection import Connection
 from durability_client.verify import case_source
 from durability_server.store import evidence_rows, store
@@ -60,6 +62,20 @@ async def test_intact_target_after_a_power_loss_is_durable(lab: Lab) -> None:
     assert (document["acked"], document["checked"], document["at_risk"]["ms1000"]) == (ACKED, 1024, ACKED)
     assert (await lab.shown())["verdicts"] == [document]
     assert not lab.said.getvalue()
+
+
+async def test_show_tells_what_each_verify_found(lab: Lab) -> None:
+    """The boot, the drives, and what was attested: a later verify is judged by them, too."""
+    await lab.run()
+    await lab.verify()
+    await lab.verify(attest_cut="pulled the plug")
+    out = io.StringIO()
+    await queries.show(lab.endpoint, lab.plan.run, json=False, out=out)
+    lines = [line.partition("verify-begins")[2].strip() for line in out.getvalue().splitlines()]
+    assert [line for line in lines if line] == [
+        "boot boot-2, sda diskseq 1; no cut attested",
+        'boot boot-2, sda diskseq 1; attested "pulled the plug"',
+    ]
 
 
 async def test_lost_writes_are_a_loss_with_evidence_on_the_server(lab: Lab) -> None:
