@@ -48,13 +48,14 @@ class PlayedCut:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedLook:
     """A `verify` that told the server, between `began_ns` and `ended_ns`, what it found of the machine and
-    the drive. `went_on`: that was still in the boot of the run, with the same drive; `attested`: its operator
-    attested a cut, and `falsely`: what was not true. `certain`: else it may have told nothing."""
+    the drive. `went_on`: that was still in the boot of the run, with the same drive; `attested`: the class
+    of cut that its operator attested, "" for none, and `falsely`: what was not true. `certain`: else it
+    may have told nothing."""
 
     began_ns: int
     ended_ns: int
     went_on: bool
-    attested: bool
+    attested: str
     falsely: bool
     certain: bool
 
@@ -101,7 +102,7 @@ class VerifyAnswer:
         return PlayedLook(
             began_ns=self.began_ns,
             ended_ns=self.at_ns,
-            attested=self.attested,
+            attested=self.step["cut_class"] if self.attested else "",
             went_on=self.document is not None and parse_run(self.document["run"]) in self.went_on,
             falsely=self.step["attest"] == "false",
             certain=self.document is not None,

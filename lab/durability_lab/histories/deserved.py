@@ -431,9 +431,11 @@ def _shown(truth: KnownTruth, answer: VerifyAnswer) -> bool:
 
 def _perhaps_later(truth: KnownTruth, answer: VerifyAnswer) -> bool:
     """Whether what the operator says may be about a later cut: the machine, or its drive, was cut again after
-    an earlier verify that was told of none."""
-    told = [] if answer.document is None else truth.looks.get(parse_run(answer.document["run"]), ())
-    return any(cut.at_ns >= look.began_ns for look in told if not look.attested for cut in truth.cuts)
+    an earlier verify that was told of none, or of less."""
+    looks = [] if answer.document is None else truth.looks.get(parse_run(answer.document["run"]), ())
+    enough = CLASSES[1:] if truth.history.in_guest else ("power",)
+    told_less = [look for look in looks if look.attested not in enough]
+    return any(cut.at_ns >= look.began_ns for look in told_less for cut in truth.cuts)
 
 
 def _counts(history: History) -> bool:

@@ -140,6 +140,12 @@ RIGHT = {
         "inconclusive (session-closed, cut-not-shown); inconclusive (session-closed);"
         " inconclusive (session-closed, cut-class)",
     ),
+    # Found by the search: what is said later makes what the first verify was told no more.
+    "attested as more after the drive was cut again": (
+        "run size_kib=1024; pass ms=1500; cut; boot; verify cut_class=vm cut_after=1; boot; verify",
+        "inconclusive (cut-class, scan-unfinished, nothing-checked); inconclusive (cut-class);"
+        " inconclusive (cut-class)",
+    ),
     # The first verify was told of the cut, and lost its drive; so the second one need not be told.
     "power lost during verify, and a cut of the machine after it": (
         "run size_kib=1024; pass ms=400; cut; boot; verify cut_after=5; cut; boot; verify attest=none",
