@@ -196,7 +196,7 @@ def _seen_interval_ns(case: Case, power_ns: int) -> tuple[int, int | None]:
     if case.held_up and case.last_receipt_ns <= case.held_up[-1].until_ns:  # the last frame came late
         earliest = min(earliest, case.held_up[-1].from_ns)
     # A client that stood still says nothing of its drive, which may have lost its power alone meanwhile.
-    seen = _last_seen(case) if case.session_end == "silence" else ""
+    seen = _last_sign(case) if case.session_end == "silence" else ""
     if case.timeline and (
         seen in (KERNEL_ALIVE, LOST_SIGHT) or (case.failed and _drive_seen(case) != "answered")
     ):
@@ -216,7 +216,7 @@ def _flight_ns(case: Case) -> int:
     return max(0, case.last_receipt_ns - armed[-1]) if armed else 0
 
 
-def _last_seen(case: Case) -> str:
+def _last_sign(case: Case) -> str:
     """What was seen last of a client that fell silent: that its kernel is alive, that the server ended then,
     or neither."""
     kinds = (KERNEL_ALIVE, LOST_SIGHT, "heard-again", "session")

@@ -2,8 +2,7 @@
 
 `before` are the facts of an earlier look, as those at arming, and `after` those of a later one. A sentence
 says what is shown for every drive, for people; "" says that it is not shown, and never that it did not
-happen.
-Refuses to conclude anything from an emulated drive's counter.
+happen. Refuses to conclude anything from an emulated drive's counter.
 """
 
 from __future__ import annotations

@@ -40,6 +40,7 @@ from release.sources import Sources
 from tests.places import ROOT
 from tests.release import tempting_drive
 from tests.release.conftest import require
+from tests.waiting import DEADLINE_S
 
 ISO_VARIABLE = "DURABILITY_LIVE_ISO"
 SOURCES = Sources(ROOT, 1_700_000_000)
@@ -321,7 +322,8 @@ async def test_the_program_outlives_what_fails(tmp_path: Path, monkeypatch: pyte
         async with asyncio.TaskGroup() as group:
             task = group.create_task(live_command.Live(machine, JoinRequest()).run())
             # Of the credential only its first 60 columns: the console may cut the rest.
-            await _heard(reader, "after the long line", "no address yet", f"         {tmp_path}"[:60])
+            async with asyncio.timeout(DEADLINE_S):
+                await _heard(reader, "after the long line", "no address yet", f"         {tmp_path}"[:60])
             task.cancel()
 
 

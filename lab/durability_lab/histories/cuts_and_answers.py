@@ -77,8 +77,8 @@ class VerifyAnswer:
     began. `interrupted`: something happened while it went on. `recovered`: so did the drive, which
     gave back meanwhile what could not be read at first. `flipped`: where a read had a wrong bit in
     passing, what its sector begins with; b"" if none had. `beside`: what another `verify` said, which
-    was begun meanwhile. `went_on`: the runs since which neither the machine nor the drive had stopped
-    when verify began."""
+    was begun meanwhile. `went_on`: the runs in whose boot the machine was
+    when verify began, with the same drive."""
 
     step: Step
     began_ns: int

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from durability.evidence.verdict import REASONS
-from durability.formats.case import Look, PastVerdict, PowerOff, TargetFailure
+from durability.formats.case import PastVerdict, PowerOff, TargetFailure
 from durability.formats.facts import Facts
 from durability.formats.plan import Plan
 from durability_client.verify.advice import ADVICE, next_steps
 from tests.client.verify.outcomes import judged
-from tests.core.evidence.memory_target import LAST_NS, MS
+from tests.core.evidence.memory_target import LAST_NS, MS, make_look
 from tests.sample_facts import drive, facts
 
 MakePlan = Callable[..., Plan]
@@ -97,15 +97,7 @@ def test_what_an_earlier_verify_was_not_told_is_not_to_be_attested_now(
     make_plan: MakePlan, attested: str | None
 ) -> None:
     """The machine has restarted since, so a word of now may be about that."""
-    seen = Look(
-        at_ns=LAST_NS + 100 * 10**9,
-        boot_id="server-boot",
-        wall="2026-11-29T12:00:00.000Z",
-        facts=of_ssd(boot=2),
-        answers=True,
-        attested="",
-        cut_class=None,
-    )
+    seen = make_look(of_ssd(boot=2))
     said = advised(make_plan, case={"looks": (seen,)}, now=of_ssd(boot=3), attested=attested)
 
     assert "verify again" not in said

@@ -20,7 +20,7 @@ from durability.evidence.proven_operations import ProvenOperations
 from durability.evidence.scan_report import Apart, Example, ScanReport
 from durability.evidence.slot_oracle import ExpectedFile, LogOracle, SlotOracle
 from durability.evidence.verdict import Verdict
-from durability.formats.case import CASE_SCHEMA, Case, Event, PastVerdict, Receipt
+from durability.formats.case import CASE_SCHEMA, Case, Event, Look, PastVerdict, Receipt
 from durability.formats.facts import Facts
 from durability.formats.histogram import Histogram
 from durability.formats.mixing import U64, Words
@@ -402,6 +402,20 @@ def make_case(plan: Plan, acked: tuple[int, ...], **changes: Any) -> Case:
         "statistics": make_statistics(operations=acked, flushes={"sda": sum(acked)}),
     }
     return Case(**{**fields, **changes})
+
+
+def make_look(found: Facts, **changes: Any) -> Look:
+    """A verify 100 s after the last frame, which read a superblock, and of which nobody attested anything."""
+    fields: dict[str, Any] = {
+        "at_ns": LAST_NS + 100_000 * MS,
+        "boot_id": "server-boot",
+        "wall": "2026-11-29T12:00:00.000Z",
+        "facts": found,
+        "answers": True,
+        "attested": "",
+        "cut_class": None,
+    }
+    return Look(**{**fields, **changes})
 
 
 def apart(*given: PastVerdict) -> tuple[PastVerdict, ...]:

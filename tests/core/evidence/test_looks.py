@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -11,7 +10,7 @@ from durability.evidence.cut import Cut, assess
 from durability.evidence.looks import drive_answered, first_found, found_alive
 from durability.formats.case import Case, Look, PowerOff, ProvableCutClass
 from durability.formats.facts import Facts
-from tests.core.evidence.memory_target import LAST_NS, MS, MakePlan, make_case, small
+from tests.core.evidence.memory_target import LAST_NS, MS, MakePlan, make_case, make_look, small
 from tests.sample_facts import drive, facts
 
 RUN = facts(drives=(drive(diskseq=9, unsafe_shutdowns=3),))
@@ -23,20 +22,6 @@ LATER = facts(boot="boot-3", uptime_s=30, drives=(drive(diskseq=1, unsafe_shutdo
 def uncounted(found: Facts) -> Facts:
     """The same, of drives that say nothing of their power losses."""
     return replace(found, drives=tuple(replace(one, unsafe_shutdowns=None) for one in found.drives))
-
-
-def look(found: Facts, **changes: Any) -> Look:
-    """A verify 100 s after the last frame, of which nobody attested anything."""
-    fields: dict[str, Any] = {
-        "at_ns": LAST_NS + 100_000 * MS,
-        "boot_id": "server-boot",
-        "wall": "2026-11-29T12:00:00.000Z",
-        "facts": found,
-        "answers": True,
-        "attested": "",
-        "cut_class": None,
-    }
-    return Look(**{**fields, **changes})
 
 
 @pytest.fixture(name="case", scope="module")
@@ -53,14 +38,14 @@ def after(case: Case, *looks: Look, now: Facts = LATER, attested: str | None = N
 def test_a_power_cut_after_a_crash_is_no_cut_of_the_run(case: Case) -> None:
     """The drive of the crashed system had power when a verify looked. Without that look nobody could know."""
     assert after(case).cut_class == "power"
-    seen = after(case, look(CRASHED))
+    seen = after(case, make_look(CRASHED))
     assert (seen.cut_class, seen.contradictions) == ("os", ())
 
 
 def test_an_attestation_counts_if_the_first_look_had_it(case: Case) -> None:
     """What is attested only later may be about a later event, and the reason says so."""
     bare = replace(case, armed=uncounted(RUN))
-    first = look(uncounted(CRASHED))
+    first = make_look(uncounted(CRASHED))
     told = after(bare, first, now=uncounted(LATER), attested="pulled the plug")
     assert (told.cut_class, told.attested) == ("os", "pulled the plug")
     assert "before the verify of 2026-11-29T12:00:00.000Z" in told.contradictions[0]
@@ -77,17 +62,17 @@ def test_an_attestation_counts_if_the_first_look_had_it(case: Case) -> None:
 def test_within_one_boot_nothing_changes(case: Case) -> None:
     """A verify that is asked again, with an attestation or as root, is judged by what it finds itself."""
     bare = replace(case, armed=uncounted(RUN), now_ns=LAST_NS + 120_000 * MS)
-    again = after(bare, look(uncounted(CRASHED)), now=uncounted(CRASHED), attested="pulled the plug")
+    again = after(bare, make_look(uncounted(CRASHED)), now=uncounted(CRASHED), attested="pulled the plug")
     assert (again.cut_class, again.contradictions) == ("power", ())
-    as_root = after(replace(case, now_ns=LAST_NS + 120_000 * MS), look(uncounted(CUT)), now=CUT)
+    as_root = after(replace(case, now_ns=LAST_NS + 120_000 * MS), make_look(uncounted(CUT)), now=CUT)
     assert as_root.cut_class == "power"
 
 
 def test_counters_of_the_first_boot_count(case: Case) -> None:
     """The first verify could not read them, the second one could, and then the plug was pulled again."""
-    assert after(case, look(uncounted(CUT)), look(CUT)).cut_class == "power"
-    assert after(case, look(uncounted(CRASHED)), look(CRASHED)).cut_class == "os"
-    assert after(case, look(uncounted(CRASHED))).cut_class == "os"
+    assert after(case, make_look(uncounted(CUT)), make_look(CUT)).cut_class == "power"
+    assert after(case, make_look(uncounted(CRASHED)), make_look(CRASHED)).cut_class == "os"
+    assert after(case, make_look(uncounted(CRASHED))).cut_class == "os"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +87,7 @@ def test_counters_of_the_first_boot_count(case: Case) -> None:
 )
 def test_a_look_without_a_first_event_says_nothing_of_the_cut(case: Case, found: Facts, now: Facts) -> None:
     """Then what is found now counts."""
-    assert first_found(replace(case, looks=(look(found),)), now) is None
+    assert first_found(replace(case, looks=(make_look(found),)), now) is None
 
 
 @pytest.mark.parametrize(
@@ -130,9 +115,9 @@ def test_a_machine_in_the_boot_of_the_run_outlived_its_client(
     case: Case, found: Facts, alive: bool, answered: bool
 ) -> None:
     """A drive that failed before must be as it was in all that is known of it, to have answered."""
-    seen = replace(case, looks=(look(found),))
+    seen = replace(case, looks=(make_look(found),))
     assert (found_alive(seen), drive_answered(seen)) == (alive, answered)
-    assert not drive_answered(replace(case, looks=(look(found, answers=False),)))
+    assert not drive_answered(replace(case, looks=(make_look(found, answers=False),)))
 
 
 def test_a_machine_without_an_id_has_another_boot(case: Case) -> None:
@@ -141,7 +126,7 @@ def test_a_machine_without_an_id_has_another_boot(case: Case) -> None:
     first = facts(boot="boot-2", machine="", uptime_s=30, drives=CRASHED.drives)
     later = facts(boot="boot-3", machine="", uptime_s=30, drives=LATER.drives)
     assert after(bare, now=later).cut_class == "power"
-    assert after(bare, look(first), now=later).cut_class == "none"
+    assert after(bare, make_look(first), now=later).cut_class == "none"
 
 
 def test_one_drive_of_a_mirror_is_enough_to_have_been_elsewhere(case: Case) -> None:
@@ -155,7 +140,8 @@ def test_one_drive_of_a_mirror_is_enough_to_have_been_elsewhere(case: Case) -> N
     armed = replace(case, armed=mirror(machine="a", boot="1", count=3), statistics=None)
     now = mirror(machine="a", boot="3", count=4)
     assert after(armed, now=now).cut_class == "power"
-    assert after(armed, look(mirror(machine="b", boot="2", count=3, both=False)), now=now).cut_class == "none"
+    half = make_look(mirror(machine="b", boot="2", count=3, both=False))
+    assert after(armed, half, now=now).cut_class == "none"
 
 
 def test_drives_of_a_mirror_may_be_attached_one_after_the_other(case: Case) -> None:
@@ -170,14 +156,14 @@ def test_drives_of_a_mirror_may_be_attached_one_after_the_other(case: Case) -> N
         return facts(drives=tuple(drives))
 
     armed = replace(case, armed=mirror(1, 2), statistics=None)
-    one = look(mirror(3, 2), attested="pulled both")
+    one = make_look(mirror(3, 2), attested="pulled both")
     assert after(armed, one, now=mirror(3, 4), attested="pulled both").cut_class == "power"
-    assert after(armed, look(mirror(3, 2)), now=mirror(5, 6), attested="pulled both").cut_class == "none"
+    assert after(armed, make_look(mirror(3, 2)), now=mirror(5, 6), attested="pulled both").cut_class == "none"
 
 
 def test_a_look_without_drives_tells_less_than_one_before(case: Case) -> None:
     """As one in a container, after one as root."""
-    assert after(case, look(CUT), look(replace(CUT, drives=()))).cut_class == "power"
+    assert after(case, make_look(CUT), make_look(replace(CUT, drives=()))).cut_class == "power"
 
 
 def test_a_correction_of_what_was_attested_makes_it_less(case: Case) -> None:
@@ -189,7 +175,7 @@ def test_a_correction_of_what_was_attested_makes_it_less(case: Case) -> None:
         ("os", "os"),
     ]
     for first, later in classes:
-        seen = replace(bare, looks=(look(uncounted(CRASHED), attested="so it was", cut_class=first),))
+        seen = replace(bare, looks=(make_look(uncounted(CRASHED), attested="so it was", cut_class=first),))
         cut = assess(seen, uncounted(LATER), attested="or so", cut_class=later)
         assert cut.cut_class == "os"
 
@@ -197,7 +183,7 @@ def test_a_correction_of_what_was_attested_makes_it_less(case: Case) -> None:
 def test_a_switch_that_went_off_after_the_first_look_cut_nothing(case: Case) -> None:
     """The controller's log is an attestation, and it may come too late as well."""
     bare = replace(case, armed=uncounted(RUN))
-    seen = look(uncounted(CRASHED))
+    seen = make_look(uncounted(CRASHED))
     for asked_ns, expected in ((LAST_NS, "power"), (seen.at_ns + MS, "os")):
         off = PowerOff(
             asked_ns=asked_ns,

@@ -6,13 +6,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
-from durability.formats.case import RESET, DriveState, Event, HeldUp, Look, PowerOff, TargetFailure
-from durability.formats.facts import Facts
+from durability.formats.case import RESET, DriveState, Event, HeldUp, PowerOff, TargetFailure
 from durability_lab.simulated_rig.virtual_time import MS
 from tests.core.evidence.memory_target import (
     LAST_NS,
     apart,
     make_case,
+    make_look,
     make_statistics,
 )
 from tests.lab.mutants.drive_cases import (
@@ -43,20 +43,6 @@ def failed(drive: DriveState, *, after_ms: int = 0) -> TargetFailure:
     return TargetFailure(at_ns=LAST_NS + after_ms * MS, drive=drive, text="")
 
 
-def a_look(found: Facts, *, attested: str = "") -> Look:
-    """A verify soon after the end of a run, and what it found."""
-    at_ns = LAST_NS + 100_000 * MS
-    return Look(
-        at_ns=at_ns,
-        boot_id="server-boot",
-        wall="2026-11-29T12:00:00.000Z",
-        facts=found,
-        answers=True,
-        attested=attested,
-        cut_class=None,
-    )
-
-
 @lab_case("inconclusive: cut-not-shown")
 def client_that_was_killed() -> str:
     """The client was killed; nobody cut anything, and nobody says so."""
@@ -75,7 +61,7 @@ def machine_that_was_reset() -> str:
 def power_cut_after_a_reset_that_a_verify_had_seen() -> str:
     """The operating system died, and a verify found its drive with power; the plug was pulled after that."""
     disk, case = kept()
-    seen = a_look(facts(boot="boot-2", uptime_s=30))
+    seen = make_look(facts(boot="boot-2", uptime_s=30))
     counted = facts(boot="boot-3", uptime_s=30, drives=(drive(diskseq=1, unsafe_shutdowns=4),))
     return judged(disk, dataclasses.replace(case, looks=(seen,)), now=counted)
 
@@ -84,7 +70,7 @@ def power_cut_after_a_reset_that_a_verify_had_seen() -> str:
 def power_cut_after_a_client_that_a_verify_had_outlived() -> str:
     """The client fell silent, and a verify found its system alive; the plug was pulled after that."""
     disk, case = kept()
-    seen = a_look(facts(uptime_s=2000))
+    seen = make_look(facts(uptime_s=2000))
     return judged(disk, dataclasses.replace(case, looks=(seen,)))
 
 

@@ -13,6 +13,7 @@ from sqlalchemy import make_url, select
 
 from durability import limits
 from durability.errors import RefusedError
+from durability.formats.case import case_from_value
 from durability.formats.documents import to_value
 from durability.formats.packing import Value
 from durability.formats.run_statistics import statistics_to_value
@@ -319,6 +320,34 @@ async def test_arming_and_verdicts_leave_some_of_the_disk_free(
         with pytest.raises(RefusedError, match="make room there") as refused:
             await asker.ask(message, answer)
         assert refused.value.code == "store-unavailable"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("full", ["quota", "disk", "neither"])
+async def test_a_verify_goes_on_where_nothing_can_be_kept_of_what_it_found(
+    lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch, full: str
+) -> None:
+    """Its client has given too much, or the disk is full. Of a run that was never armed nothing is kept."""
+    running = await lab.start(sqlite_url)
+    verifier = await _ended(lab, running.address, 1)
+    client = await lab.connect(running.address)
+    await client.register(lab.plan(run=2), lab.facts(serial="S2"))
+    client.reset()
+    kept = len((await verifier.fetch(1, lab.facts())).looks)
+    assert kept == 1
+    if full == "quota":
+        for name in ("BYTES_OF_CLIENT_MAX", "BYTES_BEYOND_FOR_VERDICTS"):
+            monkeypatch.setattr(evidence_rows, name, 0)
+    elif full == "disk":
+        monkeypatch.setattr(store_module, "KEPT_BYTES_MAX", 1 << 60)
+        monkeypatch.setattr(store_module, "KEPT_SHARE", 1)
+    monkeypatch.setattr(given_bytes, "REFUSED_S", 0.0)
+    for run, looks in ((1, kept + (full == "neither")), (2, 0)):
+        examine = messages.Examine(
+            run=run, facts=to_value(lab.facts()), answers=True, attested="pulled the plug", cut_class=""
+        )
+        case_file = await verifier.ask(examine, messages.CaseFile)
+        assert len(case_from_value(case_file.case).looks) == looks
 
 
 @pytest.mark.slow
