@@ -149,7 +149,7 @@ def _page(document: Row) -> Iterator[str]:
         yield from (f"{event.wall}  {event.kind:<16} {_shortened(event.text)}" for event in case.events)
     if case.looks:
         yield ""
-        yield from map(_look, case.looks)
+        yield from (_look(look, case.run) for look in case.looks)
     for verdict in _documents(document.get("verdicts")):
         yield ""
         yield f"verdict      {verdict.get('verdict')}, cut: {verdict.get('cut', {}).get('class')}"
@@ -185,11 +185,12 @@ def _head(case: Case) -> Iterator[str]:
         yield f"superseded   by run {case.superseded_by}"
 
 
-def _look(look: Look) -> str:
+def _look(look: Look, run: str) -> str:
     """What a call of `verify` told the server before it read the target."""
+    of = "" if look.run == run else f" of run {look.run}"
     said = f'attested "{look.attested}"' if look.attested else "no cut attested"
     drives = "".join(f", {one.name} diskseq {one.diskseq or '?'}" for one in look.facts.drives)
-    return f"{look.wall}  {'verify-begins':<16} boot {look.facts.host.boot_id[:8] or '?'}{drives}; {said}"
+    return f"{look.wall}  {'verify-begins':<16} boot {look.facts.host.boot_id[:8] or '?'}{drives}; {said}{of}"
 
 
 def _shortened(text: str) -> str:

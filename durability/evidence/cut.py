@@ -10,7 +10,7 @@ Refuses to conclude anything from an emulated drive's counter.
     os      the operating system died; the drives may have kept power
     none    nothing shows a cut
 
-If more has happened since an earlier `verify` of the run, only what that one found counts (`looks`).
+What happened first is judged as the first `verify` found it that saw it (`looks`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from operator import le
 from typing import Literal, TypeAlias
 
 from durability.evidence.drive_identity import same_kernel
-from durability.evidence.looks import as_of, first_found
+from durability.evidence.looks import FirstEvent, as_of, first_event
 from durability.evidence.machine_changes import (
     as_last_counted,
     attached_elsewhere,
@@ -73,17 +73,39 @@ def at_least(shown: CutClass, required: CutClass) -> bool:
 def assess(case: Case, now: Facts | None, *, attested: str | None, cut_class: CutClass | None) -> Cut:
     """The cut between the end of the run of `case` and `now`. `attested` is what the operator says of the
     cut, `cut_class` the class that the operator claims (None: power)."""
-    look = first_found(case, now) if now is not None else None
-    if look is None:
+    event = first_event(case, now) if now is not None else None
+    if event is None:
         return _assess(case, now, attested=attested, cut_class=cut_class)
+    look = _by_which_clock(case, event)
     then = partial(_assess, as_of(case, look), look.facts)
-    cut = then(attested=look.attested or None, cut_class=look.cut_class)
+    first = then(attested=look.attested or None, cut_class=look.cut_class)
     if not attested:
-        return cut
+        return first if look.run == case.run else then(attested=None, cut_class=None)
+    said = then(attested=attested, cut_class=cut_class)
+    if not event.over:
+        return said
     if look.attested:  # what is said later may correct it, but makes it no more
-        corrected = then(attested=attested, cut_class=cut_class)
-        return cut if at_least(corrected.cut_class, cut.cut_class) else corrected
-    return cut if cut.attested else replace(cut, attested=attested, contradictions=(_perhaps_later(look),))
+        return first if at_least(said.cut_class, first.cut_class) else said
+    return (
+        first if first.attested else replace(first, attested=attested, contradictions=(_perhaps_later(look),))
+    )
+
+
+def _by_which_clock(case: Case, event: FirstEvent) -> Look:
+    """The first of the looks at one state whose clock shows that the system of the run had died; else the
+    first of all."""
+    assert case.armed is not None
+    died = (look for look in event.looks if _os_death(as_of(case, look), case.armed, look.facts))
+    return next(died, event.looks[0])
+
+
+def _as_first_found(case: Case, now: Facts) -> tuple[Case, Facts]:
+    """The case, and the facts, by which the first event after the run is judged."""
+    event = first_event(case, now)
+    if event is None:
+        return case, now
+    look = _by_which_clock(case, event)
+    return as_of(case, look), look.facts
 
 
 def _perhaps_later(look: Look) -> str:
@@ -148,8 +170,7 @@ def outlived(case: Case, now: Facts | None) -> bool:
     drive was enumerated anew: a drive that is cut alone leaves its system alive."""
     if case.session_end != "silence" or case.armed is None or now is None or not now.host.boot_id:
         return False
-    if (look := first_found(case, now)) is not None:
-        case, now = as_of(case, look), look.facts
+    case, now = _as_first_found(case, now)
     assert case.armed is not None
     reset_ns = _reset_ns(case)
     if reset_ns is None:
@@ -169,8 +190,7 @@ def restart_is_unclear(case: Case, now: Facts) -> bool:
     armed = case.armed
     if armed is None or not armed.host.boot_id:
         return False
-    if (look := first_found(case, now)) is not None:
-        case, now = as_of(case, look), look.facts
+    case, now = _as_first_found(case, now)
     return is_another_boot(armed, now) and not _os_death(case, armed, now)
 
 

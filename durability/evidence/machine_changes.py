@@ -71,29 +71,44 @@ def has_changed(before: Facts, after: Facts) -> bool:
 
 
 def changed_drives(before: Facts, after: Facts) -> list[Drive]:
-    """The drives, as they were before, that were attached anew in one boot, or counted a power loss."""
+    """The drives, as they are after, that were attached anew in one boot, or counted a power loss."""
     in_one_boot = before.host.boot_id == after.host.boot_id and not _is_elsewhere(before, after)
-    reattached = [in_one_boot and _is_reattached(then, now) for then, now in _pairs(before, after)]
     counted = [has_risen(then, now) for then, now in counted_pairs(before, after)]
-    return [one for one, anew, lost in zip(before.drives, reattached, counted, strict=True) if anew or lost]
+    return [
+        now
+        for (then, now), lost in zip(_pairs(before, after), counted, strict=True)
+        if now is not None and (lost or (in_one_boot and _is_reattached(then, now)))
+    ]
 
 
 def kept_power(before: Facts, after: Facts) -> bool:
-    """Whether all drives are known to be as they were in the boot of before: none was attached anew, and none
-    of those that count power losses has counted one."""
+    """Whether all drives are known to be as they were in the boot of before: each has a path that was not
+    attached anew, and none of those that count power losses has counted one."""
     return same_kernel(before.host, after.host) and all(
         now is not None
         and now.diskseq is not None
-        and now.diskseq == then.diskseq
+        and then.diskseq is not None
+        and now.diskseq <= then.diskseq
         and now.unsafe_shutdowns == then.unsafe_shutdowns
         for then, now in _pairs(before, after)
     )
 
 
-def has_counters(before: Facts, after: Facts) -> bool:
-    """Whether all drives of before are there, and their counters are known."""
+def are_all_there(before: Facts, after: Facts) -> bool:
+    """Whether there are drives, and all of before are recognised after."""
     pairs = _pairs(before, after)
-    return bool(pairs) and all(now is not None and now.unsafe_shutdowns is not None for _, now in pairs)
+    return bool(pairs) and all(now is not None for _, now in pairs)
+
+
+def with_counters_of(after: Facts, before: Facts) -> Facts:
+    """`after`, with the counters of before where they cannot be read after."""
+    drives = (
+        replace(drive, unsafe_shutdowns=then.unsafe_shutdowns)
+        if drive.unsafe_shutdowns is None and then is not None
+        else drive
+        for drive, (_, then) in zip(after.drives, _pairs(after, before), strict=True)
+    )
+    return replace(after, drives=tuple(drives))
 
 
 def as_last_counted(armed: Facts, statistics: Statistics | None) -> Facts:
@@ -142,10 +157,11 @@ def _is_reattached(before: Drive, after: Drive | None) -> bool:
 def _pairs(before: Facts, after: Facts) -> list[tuple[Drive, Drive | None]]:
     """Each leaf drive of before with itself after: by serial, else by name and size, and emulated or not as
     it was before (rule 9). Of several that are alike, as two paths to one drive, the one that has been there
-    the longest."""
+    the longest; and before, they have the number of the one that was attached last: a drive is attached anew
+    only if all its paths are."""
     then_on, now_on = machine_ids(before.host, after.host)
 
-    def is_same(then: Drive, now: Drive) -> bool:
+    def is_same(then: Drive, now: Drive, now_on: str) -> bool:
         serial = own_serial(then, then_on)
         if serial != own_serial(now, now_on):
             return False
@@ -156,10 +172,15 @@ def _pairs(before: Facts, after: Facts) -> list[tuple[Drive, Drive | None]]:
     def age(drive: Drive) -> tuple[int, int]:
         return drive.diskseq or 0, drive.unsafe_shutdowns or 0
 
+    def as_attached(then: Drive) -> Drive:
+        newest = max((one for one in before.drives if is_same(then, one, then_on)), key=age)
+        return then if then.diskseq is None else replace(then, diskseq=newest.diskseq)
+
     known = zip(told_apart(before, after).drives, after.drives, strict=True)
     found = sorted(known, key=lambda one: age(one[1]))
     return [
-        (then, next((now for taken, now in found if is_same(then, taken)), None)) for then in before.drives
+        (as_attached(then), next((now for taken, now in found if is_same(then, taken, now_on)), None))
+        for then in before.drives
     ]
 
 

@@ -112,11 +112,12 @@ class PowerOff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What a `verify` found of the run's machine and drives before it read them, at `at_ns` on the clock of
-    the server's boot `boot_id`; `wall` is UTC ISO 8601, for people only. `facts` are without what takes much
-    room. `answers`: whether a superblock of the run could be read. `attested`: what its operator said of the
-    cut, "" for nothing, and `cut_class` of which class; None: no class was named."""
+    """What a `verify` of `run` (16 hex digits) found of a machine and drives before it read them, at `at_ns`
+    on the clock of the server's boot `boot_id`; `wall` is UTC ISO 8601, for people only. `facts` are without
+    what takes much room. `answers`: whether a superblock of that run could be read. `attested`: what its
+    operator said of the cut, "" for nothing, and `cut_class` of which class; None: no class was named."""
 
+    run: str
     at_ns: int
     boot_id: str
     wall: str
@@ -133,7 +134,8 @@ class Look:
     def _told(self) -> tuple[object, ...]:
         host = self.facts.host
         drives = [(one.name, one.serial, one.diskseq, one.unsafe_shutdowns) for one in self.facts.drives]
-        return host.machine_id, host.boot_id, drives, self.answers, self.attested, self.cut_class
+        said = (self.run, self.attested, self.cut_class) if self.attested else None
+        return host.machine_id, host.boot_id, drives, self.answers, said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,8 +167,8 @@ class Case:
     in exports of releases that did not look at the drives. `power_offs`: the confirmed ones since arming,
     oldest first. `held_up`: the newest stretches of frames that came late, oldest first. `attempts`: encoded
     plans, as hex, of the runs that were registered later on the same target, if none of them was ever armed;
-    empty also where the server does not say. `looks`: of the calls of `verify` of this run, oldest first,
-    those that told more than the one before; not more than the first `limits.LOOKS_MAX`.
+    empty also where the server does not say. `looks`: what calls of `verify` have told of the machine and the
+    drives of this run, also those of other runs, oldest first; not more than `limits.LOOKS_MAX`.
     """
 
     schema: str

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from durability.evidence.cut import restart_is_unclear
 from durability.evidence.judge import attestation_would_do
-from durability.evidence.looks import first_found
+from durability.evidence.looks import first_event
 from durability.evidence.outcome import Outcome
 from durability.evidence.strength import upper_bound
 from durability.formats.case import ProvableCutClass
@@ -143,7 +143,8 @@ def _needs_a_newer_log(outcome: Outcome) -> bool:
 
 def _was_seen_before(outcome: Outcome) -> bool:
     """Whether an earlier verify saw the cut, and more has happened since."""
-    return outcome.case is not None and first_found(outcome.case, outcome.facts) is not None
+    event = None if outcome.case is None else first_event(outcome.case, outcome.facts)
+    return event is not None and event.over
 
 
 def _attest(outcome: Outcome) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from durability.formats.case import Case
@@ -95,15 +95,18 @@ class VerifyAnswer:
     flipped: bytes = b""
     beside: VerifyAnswer | None = None
     went_on: frozenset[int] = frozenset()
+    others: Mapping[int, bool] = field(default_factory=dict)
+    looks: Mapping[int, Sequence[PlayedLook]] | None = None
 
-    @property
-    def look(self) -> PlayedLook:
-        """What the server has learned by it, even if the answer was not stored."""
+    def look(self, run: int) -> PlayedLook:
+        """What the server has learned by it of a run, even if the answer was not stored."""
+        judged = None if self.document is None else parse_run(self.document["run"])
+        said = judged in (None, run) or self.others.get(run, False)
         return PlayedLook(
             began_ns=self.began_ns,
             ended_ns=self.at_ns,
-            attested=self.step["cut_class"] if self.attested else "",
-            went_on=self.document is not None and parse_run(self.document["run"]) in self.went_on,
-            falsely=self.step["attest"] == "false",
-            certain=self.document is not None,
+            attested=self.step["cut_class"] if self.attested and said else "",
+            went_on=judged is not None and run in self.went_on,
+            falsely=self.step["attest"] == "false" and said,
+            certain=judged == run or (judged is not None and run in self.others),
         )

@@ -24,7 +24,7 @@ from durability.formats.versions import Versions
 from durability.units import parse_run
 from durability_client.verify.scan.target_reader import block_bytes_of
 from durability_lab.drive.drive_log import Broken
-from durability_lab.histories.cuts_and_answers import AT_RISK_NS, PlayedCut, VerifyAnswer
+from durability_lab.histories.cuts_and_answers import AT_RISK_NS, PlayedCut, PlayedLook, VerifyAnswer
 from durability_lab.histories.figures import FigureTruth, untrue
 from durability_lab.histories.known_truth import KnownTruth
 from durability_lab.histories.series import SeriesRuns, untrue_series
@@ -432,10 +432,15 @@ def _shown(truth: KnownTruth, answer: VerifyAnswer) -> bool:
 def _perhaps_later(truth: KnownTruth, answer: VerifyAnswer) -> bool:
     """Whether what the operator says may be about a later cut: the machine, or its drive, was cut again after
     an earlier verify that was told of none, or of less."""
-    looks = [] if answer.document is None else truth.looks.get(parse_run(answer.document["run"]), ())
+    looks = () if answer.document is None else _looks(truth, answer, parse_run(answer.document["run"]))
     enough = CLASSES[1:] if truth.history.in_guest else ("power",)
     told_less = [look for look in looks if look.attested not in enough]
     return any(cut.at_ns >= look.began_ns for look in told_less for cut in truth.cuts)
+
+
+def _looks(truth: KnownTruth, answer: VerifyAnswer, run: int) -> Sequence[PlayedLook]:
+    """What earlier calls of `verify` have told the log that the answer is from, of this run."""
+    return (truth.looks if answer.looks is None else answer.looks).get(run, ())
 
 
 def _counts(history: History) -> bool:
@@ -538,7 +543,7 @@ def _limit(truth: KnownTruth, answer: VerifyAnswer, run: int, cut_class: str) ->
     # Nobody outside a guest is believed to have cut a drive's power where the whole guest went.
     whole = any(one.what == "machine" and _met(truth, one, run) for one in truth.cuts)
     refused = cut_class == "power" and truth.history.in_guest and whole
-    looks = [look for look in truth.looks.get(run, ()) if look.certain]
+    looks = [look for look in _looks(truth, answer, run) if look.certain]
     hit_ns = sorted(one.at_ns for one in truth.cuts if one.hit(run))
     of_first = [look for look in looks if not hit_ns[1:] or look.began_ns < hit_ns[1]]  # of the first cut
     went_on = any(look.went_on for look in looks)  # so the end that the server did not see was no cut

@@ -138,11 +138,12 @@ def _keep(world: Playable, answer: VerifyAnswer) -> None:
     if answer.document is None:
         store.unanswered.update(world.truth.plans)
         for run in world.truth.plans:
-            store.looks.setdefault(run, []).append(answer.look)
+            store.looks.setdefault(run, []).append(answer.look(run))
         return
     run, given = parse_run(answer.document["run"]), StoredVerdict.of_document(answer.document)
     if answer.case is not None:
-        store.looks.setdefault(run, []).append(answer.look)
+        for seen in (run, *answer.others):
+            store.looks.setdefault(seen, []).append(answer.look(seen))
     if answer.interrupted:
         store.unanswered.add(run)  # it may not have been stored
     elif answer.case is not None:  # else the server does not know the run

@@ -31,9 +31,10 @@ class _Copy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """What the server had of a run once, as a file. `assumed`: as of a copy."""
+    """What the server had of a run once, as a file. `looks` and `assumed`: as of a copy."""
 
     path: Path
+    looks: Mapping[int, Sequence[PlayedLook]]
     assumed: AssumedRuns
 
 
@@ -57,9 +58,14 @@ class StoreCopies:
         """Where a copy of the store as it is now is to be put: a directory to make."""
         path = self._directory / f"copy-{len(self._copies)}"
         stored = {run: tuple(given) for run, given in self.stored.items()}
-        looks = {run: tuple(given) for run, given in self.looks.items()}
         self._copies.append(
-            _Copy(path=path, known=frozenset(self.known), stored=stored, looks=looks, assumed=assumed)
+            _Copy(
+                path=path,
+                known=frozenset(self.known),
+                stored=stored,
+                looks=self._looks_now(),
+                assumed=assumed,
+            )
         )
         return path
 
@@ -67,7 +73,10 @@ class StoreCopies:
         """Keep a case, as a document."""
         path = self._directory / f"export-{len(self._exports)}.json"
         path.write_text(to_json(case))
-        self._exports.append(Export(path=path, assumed=assumed))
+        self._exports.append(Export(path=path, looks=self._looks_now(), assumed=assumed))
+
+    def _looks_now(self) -> dict[int, Sequence[PlayedLook]]:
+        return {run: tuple(given) for run, given in self.looks.items()}
 
     def restore(self, step: Step) -> _Copy | None:
         """The copy on which a `server` step starts it; from here on it knows what it knew then. None: the

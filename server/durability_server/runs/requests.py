@@ -349,7 +349,7 @@ class Requests:
             raise RefusedError("run-ended", removal.text)
         if isinstance(message, messages.Fetch) and not message.end:
             return await self._case_of(await self._registry.as_it_is(run_id), keys)
-        look = None if facts is None else _look(facts, message, boot_id=self._registry.boot_id)
+        look = None if facts is None else _look(run_id, facts, message, boot_id=self._registry.boot_id)
         try:
             return await self._end(head, keys, look)
         except MovedError:  # another server had taken it before this one knew: ask that one
@@ -369,10 +369,11 @@ class Requests:
             return await self._case_of(run, keys)
 
     async def _keep_look(self, head: RunHead, look: Look) -> None:
-        """Keeps a look if there is room: a client that may give no more may verify all the same."""
+        """Keeps a look, of each run of the client that it tells of, if there is room: a client that may give
+        no more may verify all the same."""
         with suppress(RefusedError):
             await self._given.require_left(head.client, "verdicts")
-            await self._given.give(head.client, partial(self._store.add_look, head.run, look))
+            await self._given.give(head.client, partial(self._store.add_look, look))
 
     def _require_not_live(self, head: RunHead) -> None:
         """Raises RefusedError "run-live"."""
@@ -432,12 +433,13 @@ def _require_not_ended(head: RunHead) -> None:
         raise RefusedError("run-ended", f"run {format_run(head.run)} was ended by verify; begin a new one")
 
 
-def _look(facts: Facts, message: messages.Fetch | messages.Examine, *, boot_id: str) -> Look:
-    """What a `verify` found that is about to read the target. One of the first release says nothing of what
-    its operator attests, nor whether the target answers."""
+def _look(run: int, facts: Facts, message: messages.Fetch | messages.Examine, *, boot_id: str) -> Look:
+    """What a `verify` of the run found that is about to read the target. One of the first release says
+    nothing of what its operator attests, nor whether the target answers."""
     said = message if isinstance(message, messages.Examine) else None
     named = said.cut_class if said is not None and said.attested else ""
     return Look(
+        run=format_run(run),
         at_ns=clock.now_ns(),
         boot_id=boot_id,
         wall=clock.wall(),

@@ -33,7 +33,7 @@ from sqlalchemy import (
 
 from durability.errors import FormatError, RefusedError
 from durability.evidence.strength import weightiest
-from durability.formats.case import Event, Look, PastVerdict, SessionEnd
+from durability.formats.case import Event, PastVerdict, SessionEnd
 from durability.formats.documents import from_value
 from durability.formats.facts import Facts
 from durability.formats.packing import Value, unpack
@@ -282,13 +282,6 @@ def stored_run(db: Connection, row: Row[Any]) -> StoredRun:
             ),
         ),
     )
-
-
-def looks_of(db: Connection, run: str) -> tuple[Look, ...]:
-    """What calls of `verify` of this run found, oldest first."""
-    columns = tables.looks.c
-    rows = db.execute(select(columns.data).where(columns.run == run).order_by(columns.number)).scalars().all()
-    return tuple(from_value(Look, unpack(row)) for row in rows)
 
 
 def verdicts_of(db: Connection, run: str) -> list[PastVerdict]:

@@ -37,7 +37,7 @@ from durability.formats.case import Look, PastVerdict, SessionEnd
 from durability.formats.documents import to_value
 from durability.formats.packing import Value, pack, unpack
 from durability.units import format_run, parse_run
-from durability_server.store import evidence_rows, live_rows, tables
+from durability_server.store import evidence_rows, live_rows, look_rows, tables
 from durability_server.store.campaign_store import CampaignStore, power_offs_of
 from durability_server.store.client_store import ClientStore, client_names
 from durability_server.store.database import Database, Mode
@@ -67,7 +67,6 @@ from durability_server.store.run_rows import (
     key_columns,
     known_row,
     listed,
-    looks_of,
     newest_on,
     newest_over,
     of_client,
@@ -373,7 +372,7 @@ class Store:
             )
             rows = db.execute(ends.where(*others).order_by(runs.number)).all()
             given = standing_verdicts(db, select(runs.run).where(*others))
-            offs, looks = power_offs_of(db, me), looks_of(db, me)
+            offs, looks = power_offs_of(db, me), look_rows.looks_of(db, me)
         standing = (
             given.get(row.run)
             or unverified(row.run, self._seen(row.session_end, row.held_at, row.holder), row.receipt_wall)
@@ -389,19 +388,13 @@ class Store:
             looks=looks,
         )
 
-    def add_look(self, run: int, look: Look) -> int:
-        """Keeps what a `verify` found, if it tells more than the newest one that is kept, and there is room
-        for it; how many bytes it takes. Raises RefusedError for an unknown run, and "store-unavailable" where
-        the disk has too little left."""
+    def add_look(self, look: Look) -> int:
+        """Keeps what a `verify` found, of each run that it tells of and there is room for; how many bytes it
+        takes. Raises RefusedError for an unknown run, and "store-unavailable" where the disk has too little
+        left."""
         self._require_room()
         with self._database.transaction() as db:
-            require_run(db, run)
-            kept = looks_of(db, format_run(run))
-            if len(kept) >= limits.LOOKS_MAX or (kept and not look.tells_more_than(kept[-1])):
-                return 0
-            data = pack(to_value(look))
-            db.execute(insert(tables.looks).values(run=format_run(run), number=len(kept) + 1, data=data))
-        return evidence_rows.ROW_BYTES + len(data)
+            return look_rows.keep_look(db, look)
 
     def add_verdict(self, past: PastVerdict, document: Value) -> int:
         """Adds a verdict to the earlier ones; how many bytes it takes. Raises RefusedError for an unknown run

@@ -405,8 +405,10 @@ def make_case(plan: Plan, acked: tuple[int, ...], **changes: Any) -> Case:
 
 
 def make_look(found: Facts, **changes: Any) -> Look:
-    """A verify 100 s after the last frame, which read a superblock, and of which nobody attested anything."""
+    """A verify of the plan's run 100 s after its last frame, which read a superblock, and in which nobody
+    attested anything."""
     fields: dict[str, Any] = {
+        "run": "0123456789abcdef",
         "at_ns": LAST_NS + 100_000 * MS,
         "boot_id": "server-boot",
         "wall": "2026-11-29T12:00:00.000Z",

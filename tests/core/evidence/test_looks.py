@@ -7,7 +7,13 @@ from dataclasses import replace
 import pytest
 
 from durability.evidence.cut import Cut, assess
-from durability.evidence.looks import drive_answered, first_found, found_alive
+from durability.evidence.looks import (
+    as_of_another_run,
+    drive_answered,
+    first_event,
+    found_alive,
+    is_to_be_kept,
+)
 from durability.formats.case import Case, Look, PowerOff, ProvableCutClass
 from durability.formats.facts import Facts
 from tests.core.evidence.memory_target import LAST_NS, MS, MakePlan, make_case, make_look, small
@@ -76,18 +82,17 @@ def test_counters_of_the_first_boot_count(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "now"),
+    "found",
     [
-        (RUN, LATER),
-        (CUT, CUT),
-        (facts(boot="boot-9", machine="another", drives=(drive(serial=""),)), LATER),
-        (facts(drives=()), LATER),
+        RUN,
+        facts(boot="boot-9", machine="another", drives=(drive(serial=""),)),
+        facts(drives=()),
     ],
-    ids=["nothing had happened", "nothing more has happened", "another machine", "no drive was found"],
+    ids=["nothing had happened", "another machine", "no drive was found"],
 )
-def test_a_look_without_a_first_event_says_nothing_of_the_cut(case: Case, found: Facts, now: Facts) -> None:
+def test_a_look_without_a_first_event_says_nothing_of_the_cut(case: Case, found: Facts) -> None:
     """Then what is found now counts."""
-    assert first_found(replace(case, looks=(make_look(found),)), now) is None
+    assert first_event(replace(case, looks=(make_look(found),)), LATER) is None
 
 
 @pytest.mark.parametrize(
@@ -195,3 +200,159 @@ def test_a_switch_that_went_off_after_the_first_look_cut_nothing(case: Case) -> 
         )
         told = replace(bare, power_offs=(off,))
         assert after(told, seen, now=uncounted(LATER)).cut_class == expected
+
+
+def test_a_look_that_counters_are_added_to_keeps_its_clock(case: Case) -> None:
+    """The server restarted after the first one: no clock of a later one shows when the boot began."""
+    restarted = {"boot_id": "another-server-boot", "at_ns": 20_000 * MS}
+    for later in (CRASHED, uncounted(CRASHED)):
+        looks = (make_look(uncounted(CRASHED)), make_look(later, **restarted))
+        assert after(case, *looks).cut_class == "os"
+
+
+def test_what_an_earlier_look_shows_counts_within_its_boot(case: Case) -> None:
+    """The verify of now has the clock of a server that restarted since."""
+    bare = replace(case, armed=uncounted(RUN), server_boot_id="another-server-boot", now_ns=20_000 * MS)
+    assert after(bare, now=uncounted(CRASHED)).cut_class == "none"
+    seen = make_look(uncounted(CRASHED))
+    assert after(bare, seen, now=uncounted(CRASHED)).cut_class == "os"
+    assert after(bare, seen, now=uncounted(CRASHED), attested="pulled the plug").cut_class == "power"
+    told = replace(seen, attested="pulled the plug")
+    assert after(bare, told, now=uncounted(CRASHED)).cut_class == "power"
+
+
+def test_a_later_look_may_have_the_better_clock(case: Case) -> None:
+    """The first one had that of a server that began with this boot."""
+    seen = make_look(uncounted(CRASHED), boot_id="another-server-boot", at_ns=20_000 * MS)
+    bare = replace(case, armed=uncounted(RUN))
+    assert after(bare, seen, now=uncounted(LATER)).cut_class == "none"
+    for now in (CRASHED, LATER):
+        again = make_look(uncounted(CRASHED))
+        assert after(bare, seen, again, now=uncounted(now)).cut_class == "os"
+
+
+def paths(*numbers: int, boot: str = "boot-1", count: int = 3) -> Facts:
+    """A drive on as many paths, by the numbers of their attachment."""
+    drives = (
+        drive(name=f"sd{at}", serial="S1", wwid="naa.5", diskseq=number, unsafe_shutdowns=count)
+        for at, number in enumerate(numbers)
+    )
+    return facts(boot=boot, uptime_s=30, drives=tuple(drives))
+
+
+def test_a_drive_on_two_paths_answers_on_either(case: Case) -> None:
+    """It was attached anew only if no path is as it was."""
+    armed = replace(case, armed=paths(5, 6), statistics=None)
+    for found, answered in ((paths(5, 6), True), (paths(6), True), (paths(7, 6), True), (paths(7, 8), False)):
+        assert drive_answered(replace(armed, looks=(make_look(found),))) == answered
+
+
+def test_a_path_that_is_gone_is_no_event(case: Case) -> None:
+    """Both were there when the first verify looked, and the drive has not lost power since."""
+    armed = replace(case, armed=replace(paths(5, 6), drives=uncounted(paths(5, 6)).drives), statistics=None)
+    first = make_look(uncounted(paths(1, 2, boot="boot-2")))
+    for left in ((1,), (2,)):
+        now = uncounted(paths(*left, boot="boot-2"))
+        assert after(armed, first, now=now, attested="pulled the plug").cut_class == "power"
+
+
+@pytest.mark.parametrize("serial", ["", "DOCK"])
+def test_drives_that_look_alike_may_be_attached_one_after_the_other(case: Case, serial: str) -> None:
+    """Without serials, or with one for all of them."""
+
+    def mirror(*numbers: int) -> Facts:
+        drives = (
+            drive(name=f"sd{at}", serial=serial, diskseq=number, unsafe_shutdowns=None)
+            for at, number in enumerate(numbers)
+        )
+        return facts(drives=tuple(drives))
+
+    armed = replace(case, armed=mirror(1, 2), statistics=None)
+    one = make_look(mirror(3, 2), attested="pulled both")
+    assert after(armed, one, now=mirror(3, 4), attested="pulled both").cut_class == "power"
+
+
+OTHER = "00000000000000aa"  # another run
+
+
+def test_an_attestation_for_another_run_is_not_this_ones(case: Case) -> None:
+    """It is about that run's cut. It shows that this run's operator was asked in time."""
+    bare = replace(case, armed=uncounted(RUN))
+    seen = make_look(uncounted(CRASHED), run=OTHER, attested="pulled the plug")
+    assert after(bare, seen, now=uncounted(LATER)).cut_class == "os"
+    assert after(bare, seen, now=uncounted(LATER), attested="pulled the plug").cut_class == "power"
+    own = make_look(uncounted(CRASHED), attested="sysrq", cut_class="os")
+    for looks in ((seen, own), (own, seen)):
+        assert after(bare, *looks, now=uncounted(LATER), attested="pulled the plug").cut_class == "os"
+
+
+HERE = facts(drives=(drive(diskseq=9, unsafe_shutdowns=3), drive(serial="S2", name="sdb", diskseq=10)))
+
+
+@pytest.mark.parametrize(
+    ("run", "kept", "found", "expected"),
+    [
+        ("own", (), RUN, True),
+        ("own", (), facts(drives=()), True),
+        (OTHER, (), RUN, True),
+        (OTHER, (), HERE, True),
+        (OTHER, (), facts(drives=HERE.drives[1:]), False),
+        (OTHER, (), facts(boot="boot-2", drives=HERE.drives[1:]), True),
+        ("own", (), facts(boot="boot-9", machine="another", drives=(drive(serial="loop:image"),)), False),
+        (OTHER, (RUN,), CRASHED, True),
+        ("own", (CRASHED,), CRASHED, False),
+        ("own", (uncounted(CRASHED),), CRASHED, True),
+        ("own", (CRASHED,), LATER, False),
+        ("own", (RUN, CRASHED), replace(CRASHED, host=replace(CRASHED.host, machine_id="")), True),
+    ],
+    ids=[
+        "in its boot",
+        "in its boot, no drive was found",
+        "another run's, of its drive",
+        "another run's, of its drive too",
+        "another run's, of another drive",
+        "another run's, of another drive, in a later boot",
+        "an image of the drive on another machine",
+        "something has happened since the one before",
+        "nothing more is known",
+        "the counters are known now",
+        "more has happened",
+        "in a container, in that boot",
+    ],
+)
+def test_a_look_is_kept_if_it_tells_of_the_first_event(
+    case: Case, run: str, kept: tuple[Facts, ...], found: Facts, *, expected: bool
+) -> None:
+    """Others would take the room of those that do."""
+    assert case.armed is not None
+    look = make_look(found, run=case.run if run == "own" else run)
+    armed = replace(RUN, host=case.armed.host)
+    assert is_to_be_kept(case.run, armed, case.statistics, [*map(make_look, kept)], look) == expected
+
+
+@pytest.mark.parametrize(
+    ("verified", "armed", "expected"),
+    [
+        (RUN, RUN, True),
+        (HERE, RUN, True),
+        (RUN, HERE, False),
+        (RUN, CRASHED, False),
+        (RUN, facts(drives=(drive(diskseq=11, unsafe_shutdowns=3),)), False),
+        (facts(drives=(drive(diskseq=9, unsafe_shutdowns=4),)), RUN, False),
+    ],
+    ids=[
+        "on one drive",
+        "on one of its drives",
+        "on a drive more",
+        "in another boot",
+        "attached anew between them",
+        "power lost between them",
+    ],
+)
+def test_what_was_attested_for_a_run_counts_for_one_with_the_same_cut(
+    verified: Facts, armed: Facts, *, expected: bool
+) -> None:
+    """That is one on the same drives, between which and the other nothing had happened."""
+    look = make_look(LATER, run=OTHER, attested="pulled the plug", cut_class="power")
+    told = as_of_another_run(look, verified, armed)
+    assert told == (look if expected else replace(look, attested="", cut_class=None))

@@ -65,6 +65,12 @@ FILES = {
         "inconclusive (session-closed, attestation-contradicted, cut-not-shown);"
         " inconclusive (session-closed); inconclusive (session-closed)",
     ),
+    # Found by another reader: the verify that found it so was of another run.
+    "other-run": (
+        "a verify tells of its own run only",
+        "inconclusive (superseded, session-closed, cut-class); inconclusive (cut-class);"
+        " inconclusive (attestation-contradicted, cut-class)",
+    ),
     # Found by the search: a drive dies while the network is away, which then delivers what is old by now.
     "held-up": ("late frames are new", "inconclusive (nothing-at-risk)"),
     # Found by the search: a run of which only the superblock is left, and a server restored to before it.
@@ -85,7 +91,7 @@ FILES = {
     # that gives back its superblocks, and nothing of the one name that there is.
     "half": ("drives without a serial may shrink", "inconclusive (smaller-or-copy)"),
     "one-name": ("I/O errors cause no loss", "loss (findings, unreadable-only)"),
-    "copy": ("copies accepted", "inconclusive (drive-changed); inconclusive (drive-changed, cut-class)"),
+    "copy": ("copies accepted", "inconclusive (drive-changed); inconclusive (drive-changed)"),
     # Found by the search: a smaller run is cut in its first sync, and the server is restored to before both.
     "smaller": (
         "superblocks among records are earlier runs'",
@@ -139,6 +145,34 @@ RIGHT = {
         " network up=yes; pass; verify attest=none require=os; reboot; verify attest=none require=os",
         "inconclusive (session-closed, cut-not-shown); inconclusive (session-closed);"
         " inconclusive (session-closed, cut-class)",
+    ),
+    # Another reader's: that verify was of another run.
+    "a machine that a verify of another run had seen": (
+        "drive early-ack:delay_ms=3000; run size_kib=1024; kill; run size_kib=1024; pass ms=400; network;"
+        " pass; kill; pass ms=4000; pass ms=4000; pass ms=4000; pass ms=4000; network up=yes; pass ms=4000;"
+        " verify run=older attest=none; pass ms=4000; cut; boot; verify",
+        "inconclusive (superseded, session-closed, cut-not-shown); inconclusive (session-closed);"
+        " inconclusive (session-closed)",
+    ),
+    # The same reader's: what a verify has shown holds, though the server has another clock since.
+    **{
+        f"a restart of the server after a verify, counters {counters}": (
+            f"counters {counters}; run size_kib=1024; pass ms=400; cut what=guest; boot; verify attest=none;"
+            " server how=restarted; verify attest=true require=os cut_class=os; reboot;"
+            " verify attest=none require=os",
+            "inconclusive (cut-class); durable; durable; inconclusive (cut-class)",
+        )
+        for counters in ("yes", "no")
+    },
+    "attested after a restart of the server, which had seen the cut": (
+        "run size_kib=1024; pass ms=400; cut; boot; verify attest=none; server how=restarted;"
+        " verify attest=true; reboot; verify attest=none",
+        "inconclusive (cut-class); durable; durable; durable",
+    ),
+    "an export that was made before a verify saw the machine": (
+        "counters yes; run size_kib=1024; pass ms=400; cut what=guest; boot; pass ms=4000; copy;"
+        " verify attest=none; cut; boot; verify log=export",
+        "inconclusive (cut-class); durable; inconclusive (attestation-contradicted, cut-class)",
     ),
     # Found by the search: what is said later makes what the first verify was told no more.
     "attested as more after the drive was cut again": (
@@ -269,7 +303,7 @@ RIGHT = {
     ),
     "a counter without a serial contradicts nobody": (
         "counters yes; serials none; run; cut what=guest; boot; verify attest=false",
-        "durable; inconclusive (cut-class)",
+        "durable; durable",
     ),
     "a counter contradicts a cut of the power alone": (
         "counters yes; run; cut what=guest; boot; verify attest=false cut_class=vm require=os",

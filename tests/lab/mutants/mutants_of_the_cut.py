@@ -9,6 +9,7 @@ from durability.evidence.slot_oracle import SlotOracle
 from durability_client.target import drive_watch
 from durability_client.verify.scan.scan_base import ScanBase
 from durability_server.runs.run import Run
+from durability_server.store import look_rows
 from tests.lab.mutants.mutation import Mutant, answering, constant, without
 
 THE_CUT = (
@@ -47,7 +48,16 @@ THE_CUT = (
         noticed_by={
             "power-cut-after-a-reset-that-a-verify-had-seen": "durable",
         },
-        change=answering(looks.first_found, "return None"),
+        change=answering(looks.first_event, "return None"),
+    ),
+    Mutant(
+        name="a verify tells of its own run only",
+        rule=11,
+        taken_away="what a verify of another run found is forgotten, and a later power loss is the cut",
+        noticed_by={
+            "power-cut-after-a-reset-that-a-verify-of-another-run-had-seen": "power",
+        },
+        change=answering(look_rows._unjudged, "return iter(())"),
     ),
     Mutant(
         name="one drive's counter is enough",

@@ -15,7 +15,8 @@ from unittest.mock import patch
 
 from durability import limits
 from durability.errors import DurabilityError, RefusedError
-from durability.formats.facts import Drive
+from durability.evidence.cut import assess
+from durability.formats.facts import Drive, Facts
 from durability.formats.packing import Value
 from durability.formats.plan import Plan
 from durability.protocol.messages import Ack, Credit, GiveVerdict, List, Listing, Stored
@@ -106,6 +107,33 @@ async def _superseded_by_a_file_on_it(
     await (later.begin if is_armed else later.register)(replace(plan, run=77), file)
     case = await (await lab.connect(address, "query")).export(plan.run)
     return "superseded" if case.superseded_by == format_run(77) else "not superseded"
+
+
+@lab_case("os")
+def power_cut_after_a_reset_that_a_verify_of_another_run_had_seen() -> str:
+    """The operating system of two runs died, and a verify of the one found their drive with power; the plug
+    was pulled after that."""
+
+    async def story(lab: Lab, address: tuple[str, int], plan: Plan) -> str:
+        counters = (drive(diskseq=9, unsafe_shutdowns=3),)
+        found = replace(lab.facts(drives=counters), path="/other", path_in_file_system="other")
+        for one, facts in ((plan, lab.facts(drives=counters)), (replace(plan, run=77), found)):
+            client = await lab.connect(address)
+            await client.begin(one, facts)
+            client.reset()
+            await lab.exported(address, one.run, lambda case: case.session_end != "live")
+        verifier = await lab.connect(address, "verify")
+        await verifier.fetch(77, _in_boot(found, "second", count=3), end=True)
+        now = _in_boot(lab.facts(), "third", count=4)
+        return assess(await verifier.fetch(plan.run, now), now, attested=None, cut_class=None).cut_class
+
+    return served(story)
+
+
+def _in_boot(facts: Facts, boot: str, *, count: int) -> Facts:
+    """As they are found in another boot, just begun, with that count of power losses."""
+    host = replace(facts.host, boot_id=boot, uptime_ns=0)
+    return replace(facts, host=host, drives=(drive(diskseq=1, unsafe_shutdowns=count),))
 
 
 @lab_case("superseded")

@@ -12,11 +12,13 @@ from durability import limits
 from durability.errors import ProtocolError, RefusedError
 from durability.formats.case import Case, case_from_value
 from durability.formats.documents import to_value
+from durability.formats.facts import Facts
 from durability.formats.packing import Value
 from durability.formats.plan import Plan
 from durability.formats.run_statistics import statistics_to_value
 from durability.protocol import messages
 from durability.protocol.frame import frame
+from durability.units import format_run
 from durability_server import clock
 from tests import waiting
 from tests.core.evidence.memory_target import make_statistics
@@ -540,6 +542,46 @@ async def test_a_verify_leaves_what_it_found(lab: Lab, store_url: str) -> None:
     for number in range(2 * limits.LOOKS_MAX):
         case = await examine(f"pulled it {number} times")
     assert len(case.looks) == limits.LOOKS_MAX and case.looks[:3] == said
+
+
+async def test_a_verify_leaves_what_it_found_with_other_runs(lab: Lab, store_url: str) -> None:
+    """Of its client, that it tells of: not with one that has a verdict, nor with one that goes on in that
+    boot. What was attested is of one that had the same beginning."""
+    running = await lab.start(store_url)
+    here, elsewhere = lab.facts(), lab.facts(serial="S2", uuid="uuid-2")
+    stranger = await lab.join(running.address, (await running.server.invite()).line)
+    clients = {}
+    for run, facts in ((1, here), (2, here), (3, elsewhere), (4, here), (5, here), (6, here)):
+        member = stranger if run == 6 else None
+        clients[run] = await lab.connect(running.address, member=member)
+        await clients[run].begin(
+            lab.plan(run=run), replace(facts, path=f"/{run}", path_in_file_system=f"{run}")
+        )
+    verifier = await lab.connect(running.address, "verify")
+    for run in (1, 2, 3, 4, 6):
+        clients[run].reset()
+        await lab.exported(running.address, run, lambda case: case.session_end != "live")
+    await verifier.fetch(4, here, end=True)
+    verdict: dict[str, Value] = {
+        "verdict": "durable",
+        "reasons": [],
+        "cut": {"class": "power"},
+        "at_risk": {"ms1000": 1},
+    }
+    await verifier.ask(messages.GiveVerdict(run=4, document=verdict), messages.Stored)
+
+    async def examine(facts: Facts) -> list[list[str]]:
+        message = messages.Examine(
+            run=1, facts=to_value(facts), answers=True, attested="pulled the plug", cut_class="power"
+        )
+        await verifier.ask(message, messages.CaseFile)
+        cases = [await lab.exported(running.address, run, lambda case: True) for run in (2, 3, 4, 5, 6)]
+        return [[look.attested for look in case.looks if look.run == format_run(1)] for case in cases]
+
+    said = ["pulled the plug"]
+    assert await examine(here) == [said, [], [], [], []]
+    later = replace(here, host=replace(here.host, boot_id="a later one", uptime_ns=1))
+    assert await examine(later) == [said * 2, [""], [], said, []]
 
 
 async def test_many_clients_at_once(lab: Lab, store_url: str) -> None:

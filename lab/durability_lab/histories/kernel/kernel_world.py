@@ -422,6 +422,7 @@ class KernelWorld:
             exported=export is not None,
             smaller=smaller,
             interrupted=interrupted,
+            looks=None if export is None else export.looks,
         )
 
     async def _verdict(self, options: tuple[str, ...]) -> tuple[dict[str, Any] | None, str]:

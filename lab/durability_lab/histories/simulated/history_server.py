@@ -48,6 +48,11 @@ class HistoryServer:
         runs = self._server.runs if self._server is not None else ()
         return [one.id for one in runs if one.armed is not None]
 
+    def live(self) -> set[int]:
+        """The runs of which it takes the client to be there."""
+        runs = self._server.runs if self._server is not None else ()
+        return {one.id for one in runs if one.session_end == "live"}
+
     async def start(self) -> None:
         """Start it, and wait until it listens."""
         process = Process("server", boot_id=f"server-boot-{self._boots}", ahead_ns=self._ahead_ns)

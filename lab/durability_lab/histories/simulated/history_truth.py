@@ -157,6 +157,14 @@ class HistoryTruth:
         """Whether the machine is in the boot of the run, and the drive was not attached anew."""
         return self._begun_in[run] == (self._machine.boot_id, self._machine.drive.generation)
 
+    def others_seen(self, run: int) -> dict[int, bool]:
+        """The runs but this one of which a verify of this one finds the machine and the drive as they are:
+        those that are not known to go on. Whether nothing had happened between the two."""
+        live = self._server.live()
+        others = [one for one in self.plans if one != run and one in self.known and one in self.armed]
+        seen = [one for one in others if one not in live or not self.went_on(one)]
+        return {one: self._begun_in[one] == self._begun_in[run] for one in seen}
+
     def left_behind(self, run: int) -> bool:
         """Whether the target was moved without the files in which the run has its records. If some are beside
         it, the move did not happen, or the drive has undone it."""

@@ -343,6 +343,7 @@ class World:
         began_ns = self._loop.now_ns
         smaller = frozenset(one for one in runs if self.truth.smaller(one))
         went_on = frozenset(one for one in runs if self.truth.went_on(one))
+        others = {one: self.truth.others_seen(one) for one in runs}
 
         async def answered(output: VerifyOutput) -> VerifyAnswer:
             case = None
@@ -350,6 +351,7 @@ class World:
                 case = case_from_value(json.loads(export.path.read_text()))
             elif output.document is not None:
                 case = await self._server.case(parse_run(output.document["run"]))
+            judged = 0 if output.document is None else parse_run(output.document["run"])
             return VerifyAnswer(
                 step=step,
                 began_ns=began_ns,
@@ -365,6 +367,8 @@ class World:
                 recovered=recovered,
                 flipped=self._flipped,
                 went_on=went_on,
+                others=others.get(judged, {}),
+                looks=None if export is None else export.looks,
             )
 
         if not machine.storage.mounted:
