@@ -102,11 +102,12 @@ class VerifyAnswer:
         """What the server has learned by it of a run, even if the answer was not stored."""
         judged = None if self.document is None else parse_run(self.document["run"])
         said = judged in (None, run) or self.others.get(run, False)
+        known = judged is not None and self.case is not None  # else perhaps
         return PlayedLook(
             began_ns=self.began_ns,
             ended_ns=self.at_ns,
             attested=self.step["cut_class"] if self.attested and said else "",
             went_on=judged is not None and run in self.went_on,
             falsely=self.step["attest"] == "false" and said,
-            certain=judged == run or (judged is not None and run in self.others),
+            certain=known and (judged == run or run in self.others),
         )

@@ -543,9 +543,10 @@ def _limit(truth: KnownTruth, answer: VerifyAnswer, run: int, cut_class: str) ->
     # Nobody outside a guest is believed to have cut a drive's power where the whole guest went.
     whole = any(one.what == "machine" and _met(truth, one, run) for one in truth.cuts)
     refused = cut_class == "power" and truth.history.in_guest and whole
-    looks = [look for look in _looks(truth, answer, run) if look.certain]
+    told = _looks(truth, answer, run)
+    looks = [look for look in told if look.certain]
     hit_ns = sorted(one.at_ns for one in truth.cuts if one.hit(run))
-    of_first = [look for look in looks if not hit_ns[1:] or look.began_ns < hit_ns[1]]  # of the first cut
+    of_first = [look for look in told if not hit_ns[1:] or look.began_ns < hit_ns[1]]  # of the first cut
     went_on = any(look.went_on for look in looks)  # so the end that the server did not see was no cut
     said_falsely = answer.step["attest"] == "false" or any(look.falsely for look in of_first)
     false = said_falsely and not contradicted and not refused

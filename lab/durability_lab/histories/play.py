@@ -141,9 +141,8 @@ def _keep(world: Playable, answer: VerifyAnswer) -> None:
             store.looks.setdefault(run, []).append(answer.look(run))
         return
     run, given = parse_run(answer.document["run"]), StoredVerdict.of_document(answer.document)
-    if answer.case is not None:
-        for seen in (run, *answer.others):
-            store.looks.setdefault(seen, []).append(answer.look(seen))
+    for seen in (run, *answer.others):
+        store.looks.setdefault(seen, []).append(answer.look(seen))
     if answer.interrupted:
         store.unanswered.add(run)  # it may not have been stored
     elif answer.case is not None:  # else the server does not know the run

@@ -169,6 +169,16 @@ RIGHT = {
         " verify attest=true; reboot; verify attest=none",
         "inconclusive (cut-class); durable; durable; durable",
     ),
+    # A verify that is killed, or loses its network, has told the server what it was told.
+    "a false attestation of a verify that lost its network": (
+        "run size_kib=1024; pass ms=400; cut what=guest; boot; verify attest=false cut_after=5 loses=network",
+        "durable; durable",
+    ),
+    "a false attestation of a verify that was killed, in an export": (
+        "counters yes; run size_kib=1024; pass ms=400; cut what=guest; boot;"
+        " verify attest=false cut_class=vm cut_after=5 loses=process; glitch; copy; verify require=os log=export",
+        "none (killed); durable; inconclusive (cut-class)",
+    ),
     "an export that was made before a verify saw the machine": (
         "counters yes; run size_kib=1024; pass ms=400; cut what=guest; boot; pass ms=4000; copy;"
         " verify attest=none; cut; boot; verify log=export",
