@@ -22,6 +22,10 @@ from durability_lab.vm_rig import guest_machine as machine
 from tests import chromium, sample_facts
 from tests.waiting import DEADLINE_S
 
+# What whoever starts the tests says of their terminal is not said of those that the tests make.
+for _name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+    os.environ.pop(_name, None)
+
 # A machine that others use too makes any example slow now and then; the suite's own timeout bounds a hang.
 settings.register_profile(
     "shared-machine", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]

@@ -176,7 +176,8 @@ RIGHT = {
     ),
     "a false attestation of a verify that was killed, in an export": (
         "counters yes; run size_kib=1024; pass ms=400; cut what=guest; boot;"
-        " verify attest=false cut_class=vm cut_after=5 loses=process; glitch; copy; verify require=os log=export",
+        " verify attest=false cut_class=vm cut_after=5 loses=process; glitch; copy;"
+        " verify require=os log=export",
         "none (killed); durable; inconclusive (cut-class)",
     ),
     "an export that was made before a verify saw the machine": (

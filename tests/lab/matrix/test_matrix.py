@@ -372,11 +372,14 @@ async def test_cut_of_rig_b_is_held_against_the_truth(file_system: FileSystemNam
     """A liar under a real kernel: caught, with findings that its log confirms, each counted once.
 
     A raw device can always be read again, and all are compared; a file system may not mount any more, and
-    then none is.
+    then none is. A machine that stands still for a second before the cut lets the drive keep all.
     """
-    cell = MatrixCell(rig="b", drive="early-ack:delay_ms=1000", load=Load(file_system=file_system), cuts=1)
+    cell = MatrixCell(rig="b", drive="early-ack:delay_ms=1000", load=Load(file_system=file_system), cuts=3)
     async with Cutter() as cutter:
-        one = await cutter.make(cell, 1, cell.seed(seed, 1))
+        for number in (1, 2, 3):
+            one = await cutter.make(cell, number, cell.seed(seed, number))
+            if one.grade != "missed" or one.broken:
+                break
     assert (one.grade, one.wrong) == ("right", False), one
     assert one.broken
     assert sum(found.agreed + found.unjudged for found in one.classes.values()) == one.lost

@@ -310,9 +310,10 @@ async def test_a_command_for_news_that_may_not_be_ended_gives_them_once(
 ) -> None:
     """It became another user and does not end in time: its news are given all the same."""
     monkeypatch.setattr(notifications, "COMMAND_S", 0.5)
-    end, tell, given = os.killpg, CampaignStore.tell, [0]
+    end, tell, given, told = os.killpg, CampaignStore.tell, [0], tmp_path / "told"
 
     def is_anothers(group: int, number: int) -> None:
+        waiting.wait_for(lambda: told.exists() and bool(told.read_text()))
         end(group, number)  # nothing is left behind
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
@@ -321,7 +322,6 @@ async def test_a_command_for_news_that_may_not_be_ended_gives_them_once(
         given.append(number)
 
     monkeypatch.setattr(os, "killpg", is_anothers)
-    told = tmp_path / "told"
     running = await lab.start(sqlite_url)
     monkeypatch.setattr(CampaignStore, "tell", told_up_to)
     notify = f"sh -c 'echo \"$0\" >> {told}; sleep 1000'"

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,7 @@ def bmc(machine: Machine) -> Iterator[Bmc]:
 def ipmi(bmc: Bmc, tmp_path: Path) -> Power:
     """The switch that is the BMC."""
     password = secret_file(tmp_path, PASSWORD)
-    return power("fence", "fence_ipmilan", **bmc.options, password_file=password, power_timeout="5")
+    return power("fence", "fence_ipmilan", **bmc.options, password_file=password, power_timeout="60")
 
 
 async def outcomes(controller: Controller, switch: Power, *operations: str) -> list[str]:
@@ -161,7 +162,8 @@ async def test_a_bmc_that_does_nothing_has_failed(
 ) -> None:
     """A BMC that takes `off` and leaves the power on is found out by the agent."""
     machine.has("lies")
-    answer = await controller.ask(ipmi, "off")
+    switch = replace(ipmi, options={**ipmi.options, "power_timeout": "5"})
+    answer = await controller.ask(switch, "off")
     assert (answer.outcome, machine.is_on) == ("failed", True)
     assert "Timed out waiting to power OFF" in answer.text
     assert await outcomes(controller, ipmi, "status") == ["on"]

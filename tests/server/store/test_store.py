@@ -793,16 +793,17 @@ def test_no_client_crowds_another_out_of_a_listing(
 @pytest.mark.slow
 def test_a_listing_that_takes_too_long_is_refused(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends then, so that others are answered; the next question finds the store as it was."""
-    monkeypatch.setattr(database, "LISTING_S_MAX", 0.2)
     store = Store(store_url)
     store.open()
     endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT -x FROM n) SELECT count(*) FROM n"
     for _ in range(2):
         with (
+            monkeypatch.context() as patches,
             pytest.raises(RefusedError, match=r"longer than 0\.2 s") as refused,
-            store._database.listing() as db,
         ):
-            db.exec_driver_sql(endless)
+            patches.setattr(database, "LISTING_S_MAX", 0.2)
+            with store._database.listing() as db:
+                db.exec_driver_sql(endless)
         assert refused.value.code == "busy"
         assert store.listing(5, client=None) == ()
         with store._database.reading() as db:
