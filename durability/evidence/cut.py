@@ -99,15 +99,6 @@ def _by_which_clock(case: Case, event: FirstEvent) -> Look:
     return next(died, event.looks[0])
 
 
-def _as_first_found(case: Case, now: Facts) -> tuple[Case, Facts]:
-    """The case, and the facts, by which the first event after the run is judged."""
-    event = first_event(case, now)
-    if event is None:
-        return case, now
-    look = _by_which_clock(case, event)
-    return as_of(case, look), look.facts
-
-
 def _perhaps_later(look: Look) -> str:
     """Why an attestation is not believed that the first look after the cut was not told."""
     return (
@@ -170,11 +161,17 @@ def outlived(case: Case, now: Facts | None) -> bool:
     drive was enumerated anew: a drive that is cut alone leaves its system alive."""
     if case.session_end != "silence" or case.armed is None or now is None or not now.host.boot_id:
         return False
-    case, now = _as_first_found(case, now)
-    assert case.armed is not None
     reset_ns = _reset_ns(case)
     if reset_ns is None:
         return False
+    event = first_event(case, now)
+    seen = ((as_of(case, look), look.facts) for look in event.looks) if event is not None else ((case, now),)
+    return any(_outlived(then, found, reset_ns) for then, found in seen)
+
+
+def _outlived(case: Case, now: Facts, reset_ns: int) -> bool:
+    """As `outlived`, by one clock and what was found then."""
+    assert case.armed is not None
     if same_kernel(case.armed.host, now.host):
         return not enumerated_anew(case.armed, now)
     if not case.armed.host.machine_id or case.armed.host.machine_id != now.host.machine_id:
@@ -190,7 +187,9 @@ def restart_is_unclear(case: Case, now: Facts) -> bool:
     armed = case.armed
     if armed is None or not armed.host.boot_id:
         return False
-    case, now = _as_first_found(case, now)
+    if (event := first_event(case, now)) is not None:
+        look = _by_which_clock(case, event)
+        case, now = as_of(case, look), look.facts
     return is_another_boot(armed, now) and not _os_death(case, armed, now)
 
 

@@ -8,6 +8,7 @@ must agree as well. Refuses to take one drive for another by its name.
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -60,13 +61,15 @@ def told_apart(armed: Facts, now: Facts) -> Facts:
     that arming took for emulated, or did not, counts as that: releases differ in which drives they take for
     it."""
     then_on, now_on = machine_ids(armed.host, now.host)
-    known = [(own_serial(drive, then_on), drive) for drive in armed.drives]
+    known = defaultdict[str, list[Drive]](list)
+    for one in armed.drives:
+        known[own_serial(one, then_on)].append(one)
     emulated = {(drive.serial, drive.model): drive.emulated for drive in armed.drives}
 
     def apart(drive: Drive) -> Drive:
         drive = replace(drive, emulated=emulated.get((drive.serial, drive.model), drive.emulated))
         serial = own_serial(drive, now_on)
-        before = [one for own, one in known if serial and own == serial]
+        before = known[serial] if serial else []
         if not before or not all(are_two(one, drive) for one in before):
             return drive
         return replace(drive, serial=f"{drive.serial} ({drive.size_bytes:,} bytes: another drive)")

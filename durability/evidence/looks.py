@@ -37,11 +37,12 @@ def found_alive(case: Case) -> bool:
 
 
 def drive_answered(case: Case) -> bool:
-    """Whether a look in the boot of the run could read a target, on drives that had kept their power."""
+    """Whether a look in the boot of the run could read the target, on drives that had kept their power."""
     if case.armed is None:
         return False
     armed = as_last_counted(case.armed, case.statistics)
-    return any(look.answers and kept_power(armed, look.facts) for look in case.looks)
+    own = (look for look in case.looks if look.run == case.run)
+    return any(look.answers and kept_power(armed, look.facts) for look in own)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,24 +133,23 @@ def is_to_be_kept(
 ) -> bool:
     """Whether a look says anything of a run beside those that are `kept` of it: of the machine in the boot of
     the run, or of what happened first after it. `armed` and `counted` are the run's facts at arming and its
-    last statistics. A look for another run may have seen other drives: in the boot of this one these must be
-    among them."""
+    last statistics. A look for another run says something if it has found all drives of this one."""
+    if look.run != run and not are_all_there(armed, look.facts):
+        return False
     if kept and not look.tells_more_than(kept[-1]):
         return False
     armed = as_last_counted(armed, counted)
     first = next((one for one in kept if has_changed(armed, one.facts)), None)
-    if first is not None:
-        again = same_kernel(first.facts.host, look.facts.host) or has_changed(armed, look.facts)
-        return again and not _has_gone_on(armed, first.facts, look.facts)
-    if same_kernel(armed.host, look.facts.host):
-        return look.run == run or are_all_there(armed, look.facts)
-    return has_changed(armed, look.facts)
+    if first is None:
+        return same_kernel(armed.host, look.facts.host) or has_changed(armed, look.facts)
+    again = same_kernel(first.facts.host, look.facts.host) or has_changed(armed, look.facts)
+    return again and not _has_gone_on(armed, first.facts, look.facts)
 
 
 def as_of_another_run(look: Look, verified: Facts, armed: Facts) -> Look:
     """What a look for the run that was armed with the facts `verified` says of one that was with `armed`.
     What its operator attests is of the first event after that run: of this one too only if nothing had
-    happened between the two, and all of its drives were seen."""
+    happened between the two, and they have these drives in common."""
     one = same_kernel(verified.host, armed.host) and are_all_there(armed, verified)
     if one and not has_changed(verified, armed) and not has_changed(armed, verified):
         return look

@@ -7,6 +7,7 @@ happen. Refuses to conclude anything from an emulated drive's counter.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 
 from durability.evidence.drive_identity import are_two, machine_ids, own_serial, same_kernel, told_apart
@@ -71,14 +72,16 @@ def has_changed(before: Facts, after: Facts) -> bool:
 
 
 def changed_drives(before: Facts, after: Facts) -> list[Drive]:
-    """The drives, as they are after, that were attached anew in one boot, or counted a power loss."""
+    """The drives, with all their paths, as they are after, that were attached anew in one boot, or counted a
+    power loss."""
     in_one_boot = before.host.boot_id == after.host.boot_id and not _is_elsewhere(before, after)
     counted = [has_risen(then, now) for then, now in counted_pairs(before, after)]
-    return [
-        now
-        for (then, now), lost in zip(_pairs(before, after), counted, strict=True)
-        if now is not None and (lost or (in_one_boot and _is_reattached(then, now)))
+    changed = [
+        paths
+        for (then, paths), lost in zip(_with_paths(before, after), counted, strict=True)
+        if paths and (lost or (in_one_boot and _is_reattached(then, paths[0])))
     ]
+    return [drive for drive in after.drives if any(drive in paths for paths in changed)]
 
 
 def kept_power(before: Facts, after: Facts) -> bool:
@@ -155,33 +158,42 @@ def _is_reattached(before: Drive, after: Drive | None) -> bool:
 
 
 def _pairs(before: Facts, after: Facts) -> list[tuple[Drive, Drive | None]]:
-    """Each leaf drive of before with itself after: by serial, else by name and size, and emulated or not as
-    it was before (rule 9). Of several that are alike, as two paths to one drive, the one that has been there
-    the longest; and before, they have the number of the one that was attached last: a drive is attached anew
-    only if all its paths are."""
+    """Each leaf drive of before with itself after, None where it is not there: of several paths to it, the
+    one that has been there the longest. Before, it has the number of the path that was attached last, so it
+    was attached anew only if all its paths were."""
+    return [(then, paths[0] if paths else None) for then, paths in _with_paths(before, after)]
+
+
+def _with_paths(before: Facts, after: Facts) -> list[tuple[Drive, list[Drive]]]:
+    """As `_pairs`, with all paths after, by age: drives are one by serial, else by name and size, and
+    emulated or not as before (rule 9)."""
     then_on, now_on = machine_ids(before.host, after.host)
+    known, found = (
+        defaultdict[object, list[Drive]](list),
+        defaultdict[object, list[tuple[Drive, Drive]]](list),
+    )
+    for drive in before.drives:
+        known[_recognised_by(drive, then_on)].append(drive)
+    apart = zip(told_apart(before, after).drives, after.drives, strict=True)
+    for taken, now in sorted(apart, key=lambda one: _age(one[1])):
+        found[_recognised_by(taken, now_on)].append((taken, now))
 
-    def is_same(then: Drive, now: Drive, now_on: str) -> bool:
-        serial = own_serial(then, then_on)
-        if serial != own_serial(now, now_on):
-            return False
-        if serial:
-            return not are_two(then, now)
-        return (then.name, then.size_bytes) == (now.name, now.size_bytes)
+    def with_paths(then: Drive) -> tuple[Drive, list[Drive]]:
+        by = _recognised_by(then, then_on)
+        alone = not own_serial(then, then_on)
+        newest = max((one for one in known[by] if alone or not are_two(then, one)), key=_age)
+        paths = [now for taken, now in found[by] if alone or not are_two(then, taken)]
+        return then if then.diskseq is None else replace(then, diskseq=newest.diskseq), paths
 
-    def age(drive: Drive) -> tuple[int, int]:
-        return drive.diskseq or 0, drive.unsafe_shutdowns or 0
+    return [with_paths(then) for then in before.drives]
 
-    def as_attached(then: Drive) -> Drive:
-        newest = max((one for one in before.drives if is_same(then, one, then_on)), key=age)
-        return then if then.diskseq is None else replace(then, diskseq=newest.diskseq)
 
-    known = zip(told_apart(before, after).drives, after.drives, strict=True)
-    found = sorted(known, key=lambda one: age(one[1]))
-    return [
-        (as_attached(then), next((now for taken, now in found if is_same(then, taken, now_on)), None))
-        for then in before.drives
-    ]
+def _recognised_by(drive: Drive, machine_id: str) -> object:
+    return own_serial(drive, machine_id) or (drive.name, drive.size_bytes)
+
+
+def _age(drive: Drive) -> tuple[int, int]:
+    return drive.diskseq or 0, drive.unsafe_shutdowns or 0
 
 
 def _is_elsewhere(before: Facts, after: Facts) -> bool:

@@ -373,7 +373,9 @@ class Requests:
         no more may verify all the same."""
         with suppress(RefusedError):
             await self._given.require_left(head.client, "verdicts")
-            await self._given.give(head.client, partial(self._store.add_look, look))
+            # Asked aside: it takes long where many runs are on many drives, and commits must not wait.
+            if looks := await self._thread.ask(self._store.looks_to_keep, look):
+                await self._given.give(head.client, partial(self._store.keep_looks, looks))
 
     def _require_not_live(self, head: RunHead) -> None:
         """Raises RefusedError "run-live"."""

@@ -1,20 +1,20 @@
 """What calls of `verify` found: of which runs a look is kept, and how it is read again.
 
-A verify of one run has seen the machine and the drives of others, which nobody may have verified since. So
-these keep it too. Refuses to keep what another client has seen.
+A verify of one run has seen the drives of others, which nobody may have verified since. So these keep it too,
+as long as nothing more is received of them: a run that was silent for a while has not ended. Refuses to keep
+what another client has seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, func, insert, not_, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, insert, not_, select
 
 from durability import limits
 from durability.errors import FormatError
-from durability.evidence.drive_identity import same_kernel
 from durability.evidence.looks import as_of_another_run, is_to_be_kept
 from durability.formats.case import Look
 from durability.formats.documents import from_value, to_value
@@ -23,68 +23,95 @@ from durability.formats.packing import pack, unpack
 from durability.formats.run_statistics import Statistics
 from durability.units import parse_run
 from durability_server.store import evidence_rows, tables
+from durability_server.store.records import KeptLook
 from durability_server.store.run_rows import data_of, known_row
 
-# A look is kept of so many other runs, of the newest of the client, and as long as their facts are no longer:
-# it is kept in the thread that saves.
-_NEWEST_MAX = 256
-_OTHERS_MAX = 64
-_FACTS_BYTES_MAX = 4 << 20
-_RUNS = tables.runs.c
+_OTHERS_MAX = 16  # that keep a look, the newest: their facts may be long
+_RUNS, _LOOKS, _DRIVES = tables.runs.c, tables.looks.c, tables.run_drives.c
 
 
 def looks_of(db: Connection, run: str) -> tuple[Look, ...]:
-    """The looks that are kept of this run, oldest first."""
-    columns = tables.looks.c
-    rows = db.execute(select(columns.data).where(columns.run == run).order_by(columns.number)).scalars().all()
-    return tuple(from_value(Look, unpack(row)) for row in rows)
+    """The looks that are kept of this run, oldest first, without those after which it went on."""
+    looks = select(_LOOKS.data).join_from(tables.looks, tables.runs, _is_current(run))
+    return tuple(
+        from_value(Look, unpack(data)) for data in db.execute(looks.order_by(_LOOKS.number)).scalars()
+    )
 
 
-def keep_look(db: Connection, look: Look) -> int:
-    """Keeps it of the run that was verified, and of others of its client that no verify has judged; how many
-    bytes that takes. Raises RefusedError "run-unknown"."""
-    own = known_row(db, parse_run(look.run), _RUNS.run, _RUNS.client, _RUNS.armed, data_of(tables.statistics))
+def _is_current(run: str) -> ColumnElement[bool]:
+    """Whether a row is a look of the run, which has received nothing since."""
+    received = _LOOKS.receipt_ns == _RUNS.last_receipt_ns, _LOOKS.receipt_boot_id == _RUNS.receipt_boot_id
+    return and_(_LOOKS.run == run, _RUNS.run == run, *received)
+
+
+def to_be_kept(db: Connection, look: Look) -> list[KeptLook]:
+    """The look as it is to be kept of the run that was verified, and of others on its drives that no verify
+    has judged. Raises RefusedError "run-unknown"."""
+    own = known_row(db, parse_run(look.run), *_WANTED)
     if own.armed is None:
-        return 0
+        return []
     verified = from_value(Facts, unpack(own.armed))
-    added = _keep(db, own.run, verified, _statistics(own), look)
-    for row in _unjudged(db, own.run, own.client):
+    kept = [one for one in (_kept(db, own, verified, look),) if one is not None]
+    for row in _unjudged(db, own):
         with suppress(FormatError):  # of a release whose facts this one does not read
             armed = from_value(Facts, unpack(row.armed))
-            if row.session_end == "live" and same_kernel(armed.host, look.facts.host):
-                continue  # what ends it is still to come
-            added += _keep(db, row.run, armed, _statistics(row), as_of_another_run(look, verified, armed))
-    return added
+            one = _kept(db, row, armed, as_of_another_run(look, verified, armed))
+            if one is not None:
+                kept.append(one)
+    return kept
 
 
-def _unjudged(db: Connection, run: str, client: str) -> Iterator[Row[Any]]:
-    """The armed runs of the client but this one that have no verdict, newest first."""
-    newest = select(_RUNS.run).where(_RUNS.client == client).order_by(_RUNS.number.desc()).limit(_NEWEST_MAX)
+_WANTED = (
+    _RUNS.run,
+    _RUNS.client,
+    _RUNS.armed,
+    _RUNS.last_receipt_ns,
+    _RUNS.receipt_boot_id,
+    data_of(tables.statistics),
+)
+
+
+def _unjudged(db: Connection, own: Row[Any]) -> Iterator[Row[Any]]:
+    """The other armed runs of the client on these drives that have no verdict, newest first."""
+    drives = select(_DRIVES.identity).where(_DRIVES.run == own.run)
+    on_these = select(_DRIVES.run).where(_DRIVES.identity.in_(drives))
     judged = select(tables.verdicts.c.run).where(tables.verdicts.c.run == _RUNS.run).exists()
-    runs: Select[Any] = (
-        select(_RUNS.run, func.length(_RUNS.armed).label("bytes"))
-        .where(_RUNS.run.in_(newest), _RUNS.run != run, _RUNS.armed.is_not(None), not_(judged))
-        .order_by(_RUNS.number.desc())
-        .limit(_OTHERS_MAX)
+    mine = (_RUNS.client == own.client, _RUNS.run != own.run)
+    runs: Select[Any] = select(_RUNS.run).where(
+        _RUNS.run.in_(on_these), *mine, _RUNS.armed.is_not(None), not_(judged)
     )
-    room = _FACTS_BYTES_MAX
-    for row in db.execute(runs).all():
-        room -= row.bytes
-        if room < 0:
-            return
-        yield known_row(
-            db, parse_run(row.run), _RUNS.run, _RUNS.session_end, _RUNS.armed, data_of(tables.statistics)
+    for run in db.execute(runs.order_by(_RUNS.number.desc()).limit(_OTHERS_MAX)).scalars().all():
+        yield known_row(db, parse_run(run), *_WANTED)  # one by one: facts may be long
+
+
+def _kept(db: Connection, row: Row[Any], armed: Facts, look: Look) -> KeptLook | None:
+    counted = None if row.statistics is None else from_value(Statistics, unpack(row.statistics))
+    kept = looks_of(db, row.run)
+    if len(kept) >= limits.LOOKS_MAX or not is_to_be_kept(row.run, armed, counted, kept, look):
+        return None
+    return KeptLook(
+        run=row.run, look=look, receipt_ns=row.last_receipt_ns, receipt_boot_id=row.receipt_boot_id
+    )
+
+
+def keep(db: Connection, looks: Sequence[KeptLook]) -> int:
+    """Keeps these, in place of those after which their runs went on; how many bytes that takes."""
+    added = 0
+    for one in looks:
+        current = select(_LOOKS.number).join_from(tables.looks, tables.runs, _is_current(one.run))
+        numbers = db.execute(current).scalars().all()
+        if len(numbers) >= limits.LOOKS_MAX:
+            continue
+        db.execute(delete(tables.looks).where(_LOOKS.run == one.run, _LOOKS.number.not_in(numbers)))
+        data = pack(to_value(one.look))
+        db.execute(
+            insert(tables.looks).values(
+                run=one.run,
+                number=max(numbers, default=0) + 1,
+                data=data,
+                receipt_ns=one.receipt_ns,
+                receipt_boot_id=one.receipt_boot_id,
+            )
         )
-
-
-def _statistics(row: Row[Any]) -> Statistics | None:
-    return None if row.statistics is None else from_value(Statistics, unpack(row.statistics))
-
-
-def _keep(db: Connection, run: str, armed: Facts, counted: Statistics | None, look: Look) -> int:
-    kept = looks_of(db, run)
-    if len(kept) >= limits.LOOKS_MAX or not is_to_be_kept(run, armed, counted, kept, look):
-        return 0
-    data = pack(to_value(look))
-    db.execute(insert(tables.looks).values(run=run, number=len(kept) + 1, data=data))
-    return evidence_rows.ROW_BYTES + len(data)
+        added += evidence_rows.ROW_BYTES + len(data)
+    return added

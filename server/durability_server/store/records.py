@@ -119,6 +119,17 @@ class RunHead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptLook:
+    """A look as it is kept of `run` (16 hex digits), which had received nothing after `receipt_ns`, by the
+    clock of the server's boot `receipt_boot_id`."""
+
+    run: str
+    look: Look
+    receipt_ns: int
+    receipt_boot_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Relations:
     """What other runs and earlier looks say about a run. `superseded_by`: a run registered later on the same
     target or one that overlaps (it may have prefilled it already), or "". `verdicts`: of the run itself,

@@ -47,6 +47,7 @@ from durability_server.store.live_rows import RunNow
 from durability_server.store.machine_store import MachineStore
 from durability_server.store.migration.migrations import STORE_FORMAT, Migrated, open_store
 from durability_server.store.records import (
+    KeptLook,
     MovedError,
     Registration,
     Relations,
@@ -388,13 +389,18 @@ class Store:
             looks=looks,
         )
 
-    def add_look(self, look: Look) -> int:
-        """Keeps what a `verify` found, of each run that it tells of and there is room for; how many bytes it
-        takes. Raises RefusedError for an unknown run, and "store-unavailable" where the disk has too little
-        left."""
+    def looks_to_keep(self, look: Look) -> list[KeptLook]:
+        """What a `verify` found, as it is to be kept of each run that it tells of. Raises RefusedError for an
+        unknown run."""
+        with self._database.reading() as db:
+            return look_rows.to_be_kept(db, look)
+
+    def keep_looks(self, looks: Sequence[KeptLook]) -> int:
+        """Keeps these where there is room; how many bytes it takes. Raises RefusedError "store-unavailable"
+        where the disk has too little left."""
         self._require_room()
         with self._database.transaction() as db:
-            return look_rows.keep_look(db, look)
+            return look_rows.keep(db, looks)
 
     def add_verdict(self, past: PastVerdict, document: Value) -> int:
         """Adds a verdict to the earlier ones; how many bytes it takes. Raises RefusedError for an unknown run

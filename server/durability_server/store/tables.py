@@ -19,7 +19,8 @@
     events     the newest of each run, for people
     verdicts   every verdict that was ever given, whole; none is replaced
     evidence   the bytes behind the findings
-    looks      what calls of `verify` found before they read the target (`case.Look`); none is changed
+    looks      what calls of `verify` found before they read the target (`case.Look`), of each run that they
+               tell of
     power_offs what power controllers confirmed, one row per run and confirmed off (`case.PowerOff`)
     results    one row per result of the benchmark that a client keeps; none is changed
     result_drives one row per drive that a kept result is of
@@ -227,6 +228,8 @@ looks = Table(
     _run(),
     Column("number", Integer, primary_key=True),
     Column("data", LargeBinary, nullable=False),
+    _number("receipt_ns"),  # what the run had received last, by which boot's clock: since then it has not
+    _text("receipt_boot_id"),  # gone on
 )
 
 power_offs = Table(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from durability.evidence.cut import Cut, assess
+from durability.evidence.cut import Cut, assess, outlived
 from durability.evidence.looks import (
     as_of_another_run,
     drive_answered,
@@ -14,7 +14,7 @@ from durability.evidence.looks import (
     found_alive,
     is_to_be_kept,
 )
-from durability.formats.case import Case, Look, PowerOff, ProvableCutClass
+from durability.formats.case import RESET, Case, Event, Look, PowerOff, ProvableCutClass
 from durability.formats.facts import Facts
 from tests.core.evidence.memory_target import LAST_NS, MS, MakePlan, make_case, make_look, small
 from tests.sample_facts import drive, facts
@@ -243,6 +243,8 @@ def paths(*numbers: int, boot: str = "boot-1", count: int = 3) -> Facts:
 def test_a_drive_on_two_paths_answers_on_either(case: Case) -> None:
     """It was attached anew only if no path is as it was."""
     armed = replace(case, armed=paths(5, 6), statistics=None)
+    of_another = make_look(paths(5, 6), run=OTHER)  # its target may be on other drives too
+    assert not drive_answered(replace(armed, looks=(of_another,)))
     for found, answered in ((paths(5, 6), True), (paths(6), True), (paths(7, 6), True), (paths(7, 8), False)):
         assert drive_answered(replace(armed, looks=(make_look(found),))) == answered
 
@@ -297,7 +299,7 @@ HERE = facts(drives=(drive(diskseq=9, unsafe_shutdowns=3), drive(serial="S2", na
         (OTHER, (), RUN, True),
         (OTHER, (), HERE, True),
         (OTHER, (), facts(drives=HERE.drives[1:]), False),
-        (OTHER, (), facts(boot="boot-2", drives=HERE.drives[1:]), True),
+        (OTHER, (), facts(boot="boot-2", drives=HERE.drives[1:]), False),
         ("own", (), facts(boot="boot-9", machine="another", drives=(drive(serial="loop:image"),)), False),
         (OTHER, (RUN,), CRASHED, True),
         ("own", (CRASHED,), CRASHED, False),
@@ -356,3 +358,25 @@ def test_what_was_attested_for_a_run_counts_for_one_with_the_same_cut(
     look = make_look(LATER, run=OTHER, attested="pulled the plug", cut_class="power")
     told = as_of_another_run(look, verified, armed)
     assert told == (look if expected else replace(look, attested="", cut_class=None))
+
+
+def test_a_path_of_a_drive_that_was_attached_anew_may_come_and_go(case: Case) -> None:
+    """That is no second event, whichever path it is."""
+    bare = [
+        replace(one, drives=uncounted(one).drives)
+        for one in (paths(5, 6), paths(7, 8), paths(9, 8), paths(7, 9))
+    ]
+    armed, seen, *later = bare
+    for now in (seen, *later):
+        cut = after(replace(case, armed=armed, statistics=None), make_look(seen), now=now, attested="pulled")
+        assert (cut.cut_class, cut.contradictions) == ("power", ())
+
+
+def test_a_reset_that_one_clock_tells_ends_the_run(case: Case) -> None:
+    """Another server, with another clock, heard the first verify after it."""
+    reset = Event(at_ns=LAST_NS + MS, wall="", kind="rst", text=RESET)
+    told = replace(case, events=(*case.events, reset), now_ns=LAST_NS + 3_600_000 * MS)
+    assert outlived(told, CRASHED)
+    other_clock = make_look(CRASHED, boot_id="another-server-boot", at_ns=100_000_000 * MS)
+    assert outlived(replace(told, looks=(other_clock,)), CRASHED)
+    assert not outlived(replace(told, looks=(other_clock,)), LATER)

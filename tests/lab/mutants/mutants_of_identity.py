@@ -454,7 +454,7 @@ IDENTITY = (
                 "inconclusive: attestation-contradicted, cut-not-shown"
             ),
         },
-        change=without(machine_changes._pairs, "told_apart(before, after).drives", "after.drives"),
+        change=without(machine_changes._with_paths, "told_apart(before, after).drives", "after.drives"),
     ),
     Mutant(
         name="copies accepted without a log",

@@ -295,7 +295,7 @@ THE_CUT = (
         noticed_by={
             "reset-connection-of-a-drive-that-was-cut-alone": "inconclusive: session-closed",
         },
-        change=without(cut.outlived, "not enumerated_anew(case.armed, now)", "True"),
+        change=without(cut._outlived, "not enumerated_anew(case.armed, now)", "True"),
     ),
     Mutant(
         name="silence after an error does not count",

@@ -158,11 +158,14 @@ class HistoryTruth:
         return self._begun_in[run] == (self._machine.boot_id, self._machine.drive.generation)
 
     def others_seen(self, run: int) -> dict[int, bool]:
-        """The runs but this one of which a verify of this one finds the machine and the drive as they are:
-        those that are not known to go on. Whether nothing had happened between the two."""
-        live = self._server.live()
+        """The runs but this one of which a verify of this one finds machine and drive, which is surely
+        recognised, and is not too early. Whether nothing had happened between the two."""
+        live, drive = self._server.live(), self._machine.drive
         others = [one for one in self.plans if one != run and one in self.known and one in self.armed]
-        seen = [one for one in others if one not in live or not self.went_on(one)]
+        as_it_was = [
+            one for one in others if drive.sizes.get(one) == drive.size_bytes and not self.renamed(one)
+        ]
+        seen = [one for one in as_it_was if one not in live or not self.went_on(one)]
         return {one: self._begun_in[one] == self._begun_in[run] for one in seen}
 
     def left_behind(self, run: int) -> bool:
