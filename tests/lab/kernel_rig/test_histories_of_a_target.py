@@ -135,9 +135,10 @@ async def test_question_asked_differently_changes_nothing(seed: int) -> None:
     async with local_server() as lab, powered(BlockRig("honest", "ext4", seed=seed)) as rig:
         first = await _run_and_cut(lab, rig, EXT4)
         require_durable(await _attested(lab, rig))
+        require_durable(await verify(lab, rig.target))  # what was attested need not be said again
         more = await _attested(lab, rig, "--min-cuts", "10")
-        unattested = await verify(lab, rig.target)
-        assert [more.exit_code, unattested.exit_code] == [EXIT_INCONCLUSIVE] * 2
+        lesser = await verify(lab, rig.target, "--attest-cut", "it crashed", "--cut-class", "os")
+        assert [more.exit_code, lesser.exit_code] == [EXIT_INCONCLUSIVE] * 2
         assert more.document["requirements"] == {"cut": "power", "min_cuts": 10}
         second = await _run_and_cut(lab, rig, EXT4)
         older = await _attested(lab, rig, "--run", first)
