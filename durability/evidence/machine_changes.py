@@ -168,10 +168,8 @@ def _with_paths(before: Facts, after: Facts) -> list[tuple[Drive, list[Drive]]]:
     """As `_pairs`, with all paths after, by age: drives are one by serial, else by name and size, and
     emulated or not as before (rule 9)."""
     then_on, now_on = machine_ids(before.host, after.host)
-    known, found = (
-        defaultdict[object, list[Drive]](list),
-        defaultdict[object, list[tuple[Drive, Drive]]](list),
-    )
+    known = defaultdict[object, list[Drive]](list)
+    found = defaultdict[object, list[tuple[Drive, Drive]]](list)
     for drive in before.drives:
         known[_recognised_by(drive, then_on)].append(drive)
     apart = zip(told_apart(before, after).drives, after.drives, strict=True)

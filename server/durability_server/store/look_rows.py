@@ -51,14 +51,12 @@ def to_be_kept(db: Connection, look: Look) -> list[KeptLook]:
     if own.armed is None:
         return []
     verified = from_value(Facts, unpack(own.armed))
-    kept = [one for one in (_kept(db, own, verified, look),) if one is not None]
+    told = [_kept(db, own, verified, look)]
     for row in _unjudged(db, own):
         with suppress(FormatError):  # of a release whose facts this one does not read
             armed = from_value(Facts, unpack(row.armed))
-            one = _kept(db, row, armed, as_of_another_run(look, verified, armed))
-            if one is not None:
-                kept.append(one)
-    return kept
+            told.append(_kept(db, row, armed, as_of_another_run(look, verified, armed)))
+    return [one for one in told if one is not None]
 
 
 _WANTED = (
