@@ -113,8 +113,12 @@ def _counter_of(campaign: CampaignEvidence) -> Finding:
     cuts = [one.cycle for one in campaign.cuts if _is_unsafe(one)]
     shut_down = [one.cycle for one in campaign.cuts if not _is_unsafe(one)]
     every = {one.cycle for one in campaign.cuts}
-    whole = [row for row in campaign.rows if row.cycle not in every]
-    values = dict(known_values(whole, lambda row: row.unsafe_shutdowns)) | read
+    # By the last cycle before it: what was read after that, a check before the next one last.
+    values = {
+        place: row.unsafe_shutdowns
+        for place, row in campaign.placed_rows
+        if row.unsafe_shutdowns is not None and (row.cycle not in every or row.cycle in read)
+    }
     counting = [one.cycle for one in campaign.cuts if _is_unsafe(one) and _counts(one)]
     of_all = counted(len(counting), "cut")
     if left_out := sum(not _is_unsafe(one) and _counts(one) for one in campaign.cuts):
@@ -130,7 +134,7 @@ def _counter_of(campaign: CampaignEvidence) -> Finding:
         figure = f"the counter was not read before and after {unread} of {of_all}"
         return Finding(word="not shown", figure=figure, source=source)
     seen = sum(
-        values[cycle] - values[first] >= sum(first < at <= cycle for at in cuts) for first, cycle in pairs
+        read[cycle] - values[first] >= sum(first < at <= cycle for at in cuts) for first, cycle in pairs
     )
     figure = f"the counter rose at {seen:,} of {of_all}"
     if seen == len(counting):
@@ -335,7 +339,7 @@ def _first_unsaid(evidence: DriveEvidence) -> Finding | None:
     """What is missing if nobody read the media errors before the first cut."""
     first = min((one for one in evidence.campaigns if one.cuts), key=lambda one: one.began)
     before = first.cuts[0].cycle
-    if any(cycle < before for cycle, _ in known_values(first.rows, lambda row: row.media_errors)):
+    if any(place < before and row.media_errors is not None for place, row in first.placed_rows):
         return None
     source = f"campaign {first.name}"
     return Finding(

@@ -31,7 +31,6 @@ from durability.formats.histogram import SAMPLES_BEYOND_MIN, FineHistogram
 from durability.units import counted, duration, percent
 
 _BEYOND_MAX = 0.01  # of the time may be beyond the limit of a 99th percentile
-_NO_ACCEPT = "no result of bench --accept has this load"
 
 
 @kind("plausible", "a flush does what a flush must, as far as times can tell")
@@ -74,7 +73,7 @@ def _commit_p99(evidence: DriveEvidence, criterion: Criterion) -> Finding:
         if (rounds := one.result.rounds_of(HELD_COMMIT.name))
     ]
     if not known:
-        return Finding(word="not shown", figure=_NO_ACCEPT)
+        return _no_load(evidence, HELD_COMMIT)
     found, _ = min(known, key=lambda pair: (WORST_FIRST.index(pair[0].word), -pair[1]))
     return _unless_broken_off(evidence, found)
 
@@ -190,7 +189,7 @@ def _held_for(evidence: DriveEvidence, criterion: Criterion) -> Finding:
         )
     ]
     if not known:
-        return Finding(word="not shown", figure=_NO_ACCEPT)
+        return _no_load(evidence, HELD_COMMIT)
     complete, longest, best = max(known, key=lambda each: each[:2])
     figure = f"each held for {number(criterion, longest)} s"
     if not complete:
@@ -235,7 +234,7 @@ def _filled_rate(evidence: DriveEvidence, criterion: Criterion) -> Finding:
 def _filled_share(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     fills = [(one, fill) for one in evidence.results if (fill := filled(one.result)) is not None]
     if not fills:
-        return Finding(word="not shown", figure=_NO_ACCEPT)
+        return _no_load(evidence, HELD_FILL)
     best, fill = max(fills, key=lambda pair: (pair[0].result.complete, pair[1].share))
     if not best.result.complete:
         return _broken_off(best, fill.text)
@@ -284,12 +283,22 @@ def _of_load(
         why = f"the load of {lacking.name} was too short"
         short = Finding(word="not shown", figure=why, source=lacking.name)
     if not values:
-        return short or Finding(word="not shown", figure=_NO_ACCEPT)
+        return short or _no_load(evidence, cell)
     value, name = worst(criterion, values)
     found = held(criterion, value, f"{number(criterion, value)} {unit}", name)
     # What a result does not show may be the worst.
     found = worse(found, short or found)
     return _unless_broken_off(evidence, found)
+
+
+def _no_load(evidence: DriveEvidence, cell: Cell) -> Finding:
+    """That no result has this sustained load, and why a result of `bench --accept` lacks it."""
+    for one in evidence.results:
+        for measured in one.result.cells:
+            if measured.cell.name == cell.name and not measured.rounds and measured.note:
+                figure = f"{one.name} does not have this load: {measured.note}"
+                return Finding(word="not shown", figure=figure, source=one.name)
+    return Finding(word="not shown", figure="no result of bench --accept has this load")
 
 
 def _unless_broken_off(evidence: DriveEvidence, found: Finding) -> Finding:

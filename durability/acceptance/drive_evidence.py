@@ -20,7 +20,7 @@ from durability.campaign.campaign_state import CampaignState
 from durability.campaign.cycle_outcome import OF_THE_DRIVE
 from durability.campaign.cycles import arm_of
 from durability.campaign.definition.settings import CutMoment
-from durability.campaign.health import HealthRow, health_rows
+from durability.campaign.health import HealthRow, health_rows, health_warnings
 from durability.campaign.log_entries import Cause, OutcomeWord
 from durability.campaign.results import INDEPENDENT, DriveResult, results
 from durability.campaign.tasks import Trouble
@@ -34,6 +34,9 @@ _AND = " + "  # between the names of several drives
 
 # What keeps a cycle from beginning, and tells nothing of the drive.
 _NOT_OF_THE_DRIVE: frozenset[Trouble] = frozenset({"in-use", "system-disk", "not-begun"})
+
+# What the health of a campaign warns of that another campaign does not show.
+_WARNINGS_AGAINST = frozenset({"smaller", "backup-failed", "media-errors"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +97,7 @@ class CycleWord:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignEvidence:
     """A campaign's word on the drive. `state`: "running", "paused" or "ended", with the reason; `cycles` and
-    `rows` oldest first."""
+    `rows` oldest first. `checked_after`: for each row of a check, the number of the last cycle before it."""
 
     name: str
     state: str
@@ -105,6 +108,21 @@ class CampaignEvidence:
     result: DriveResult
     cycles: tuple[CycleWord, ...]
     rows: tuple[HealthRow, ...]
+    checked_after: tuple[int, ...] = (0,)
+
+    @property
+    def speaks_against(self) -> bool:
+        """Whether it saw the drive fail, or did not see it after a cut."""
+        unseen = any(one.cut and not one.was_seen and not one.under_way for one in self.cycles)
+        warned = any(one.code in _WARNINGS_AGAINST for one in health_warnings(self.rows))
+        return unseen or warned or any(one.trouble for one in self.cycles)
+
+    @property
+    def placed_rows(self) -> list[tuple[int, HealthRow]]:
+        """Each row with the number of its cycle; a check has that of the last cycle before it. A campaign is
+        checked again if it goes on after a long pause."""
+        checks = iter(self.checked_after)
+        return [(row.cycle or next(checks, 0), row) for row in self.rows]
 
     @property
     def cuts(self) -> tuple[CycleWord, ...]:
@@ -181,6 +199,11 @@ def campaign_evidence(state: CampaignState, drive: str) -> CampaignEvidence:
     past = [one for one in state.cycles if one.began.cycle]
     rows = health_rows(state, drive)
     cycles = []
+    checked_after, last = [], 0
+    for one in state.cycles:
+        last = max(last, one.began.cycle)
+        if not one.began.cycle and drive in one.statuses:
+            checked_after.append(last)
     for one in past:
         mine = one.of(drive)
         if mine is None:
@@ -216,6 +239,7 @@ def campaign_evidence(state: CampaignState, drive: str) -> CampaignEvidence:
         result=result,
         cycles=tuple(cycles),
         rows=rows,
+        checked_after=tuple(checked_after),
     )
 
 

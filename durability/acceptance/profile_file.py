@@ -28,6 +28,7 @@ from durability.formats.toml_tables import Table, read_tables
 from durability.limits import NAME_BYTES_MAX
 
 CRITERIA_MAX = 18  # that fit a page
+NAME_CHARACTERS_MAX = NAME_BYTES_MAX // 4
 TITLE_CHARACTERS_MAX, ABOUT_CHARACTERS_MAX, REASON_CHARACTERS_MAX = 80, 200, 100
 
 
@@ -38,9 +39,10 @@ def read_profile(text: str, *, name: str) -> Profile:
     head = top.table("profile")
     tables = top.tables("criterion")
     top.end()
+    called = _short(head, "name", name[:NAME_CHARACTERS_MAX], NAME_CHARACTERS_MAX)
     profile = Profile(
-        name=_short(head, "name", name, NAME_BYTES_MAX // 4),
-        title=_short(head, "title", name, TITLE_CHARACTERS_MAX),
+        name=called,
+        title=_short(head, "title", called, TITLE_CHARACTERS_MAX),
         about=_short(head, "about", "", ABOUT_CHARACTERS_MAX),
         criteria=tuple(_criterion(table, number) for number, table in enumerate(tables, 1)),
     )

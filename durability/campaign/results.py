@@ -52,6 +52,11 @@ class ArmResult:
     kept: int
     left_out: int
 
+    @property
+    def clean(self) -> int:
+        """Cuts without a loss, after which a verdict was asked for."""
+        return self.tally.cuts - self.tally.losses - self.kept
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveResult:

@@ -93,7 +93,9 @@ def _beside(page: Path) -> Path:
             f"-o {page}: the report is a page; its JSON goes beside it. Name a file such as {page.stem}.html"
         )
     saved_results.check_page(page)  # first: what names a directory has no suffix
-    beside = page.with_suffix(".json")
+    # Only a suffix of a page is replaced: pages of two days, as in report-2026.01.05, share no JSON.
+    is_page = page.suffix.lower() in (".html", ".htm")
+    beside = page.with_suffix(".json") if is_page else page.with_name(f"{page.name}.json")
     output_files.check_replaceable(beside, _JSON, _is_report)
     return beside
 

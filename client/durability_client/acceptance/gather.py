@@ -304,14 +304,15 @@ async def _add_campaign(
                 continue
             mine = _Drive()
             drives.append(mine)
-        known = known_of_campaign(state, drive.name, by_run)
+        known, said = known_of_campaign(state, drive.name, by_run), campaign_evidence(state, drive.name)
         mine.runs |= set(runs_of(state, drive.name))
         mine.machines.add(machine_that_was_cut(state, drive.name))
         if only_against:
             known = [one for one in known if one.proof.losses or one.proof.bound is None]
         else:
             mine.facts += [one.facts for one in known] or [facts]
-            mine.campaigns.append(campaign_evidence(state, drive.name))
+        if not only_against or said.speaks_against:
+            mine.campaigns.append(said)
         mine.proofs += [(one.facts, one.proof) for one in known]
         found = True
     return found
@@ -358,7 +359,9 @@ async def _search_runs(questions: Questions, drive: _Drive, wanted: EvidenceWant
         questions, facts, wanted.clients, named, owners=drive.owners, machines=drive.machines
     )
     told = _worth_telling(drive, found.known, named)
-    drive.facts += [one.facts for one in found.known[:1]]
+    # A run may show a serial that a result hides. One by hand on another firmware is no evidence of this one.
+    named_firmware = {_firmware(one) for one in drive.facts}
+    drive.facts += [one.facts for one in found.known if _firmware(one.facts) in named_firmware][:1]
     drive.proofs += [(one.facts, one.proof) for one in told]
     drive.left_out += found.left_out
     drive.unfinished += found.unread
@@ -366,6 +369,10 @@ async def _search_runs(questions: Questions, drive: _Drive, wanted: EvidenceWant
     for proof in (one.proof for one in told if unread(one.proof.source) not in found.unread):
         if proof.bound is None and not proof.losses:
             drive.to_verify.append(_to_verify(proof))
+
+
+def _firmware(facts: Facts) -> tuple[str, ...]:
+    return tuple(sorted(one.firmware for one in facts.drives))
 
 
 def _to_verify(proof: Proof) -> str:

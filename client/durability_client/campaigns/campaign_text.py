@@ -220,7 +220,7 @@ def _arm_row(result: DriveResult, arm: ArmResult) -> dict[str, Any]:
         "drive": result.drive,
         "arm": arm.arm,
         "moment": arm.moment,
-        **_counts(arm.tally, arm.tally.cuts - arm.tally.losses - arm.kept, arm.kept, arm.left_out),
+        **_counts(arm.tally, arm.clean, arm.kept, arm.left_out),
     }
 
 

@@ -87,10 +87,11 @@ class Candidate:
     @property
     def advice(self) -> str:
         """What is to be done before it is taken."""
-        if self.proof is not None and self.proof.but:
-            return "cut it as you measured it before you take it"
+        # First what the next cut would make unknowable.
         if self.proof is not None and self.proof.waits_for_answers:
             return f"verify its cuts without an outcome, or {_FIND_OUT}, before you take it"
+        if self.proof is not None and self.proof.but:
+            return "cut it as you measured it before you take it"
         if self.proof is not None and self.proof.disputed:
             return f"choose whose runs of it count {_CHOOSE_CLIENT} before you take it"
         return f"cut its power {_times(self)} before you take it"
@@ -126,11 +127,13 @@ def _with_none(first: Candidate, other: Candidate, speeds: Speeds) -> str:
     """Neither of them is proven: what is missing."""
     but = "but" if speeds.decides else "and"
     head = f"Do not choose yet: {_speed(first, other, speeds)}, {but} neither is proven"
-    unlike = [one.label for one in (first, other) if one.proof is not None and one.proof.but]
-    advice = [f"Cut {_listed(unlike, 'and')} as you measured it"] if unlike else []
+    advice = []
     waiting = [one.label for one in (first, other) if one.proof is not None and one.proof.waits_for_answers]
     if waiting:
         advice.append(f"Verify the cuts of {_listed(waiting, 'and')} without an outcome, or {_FIND_OUT}")
+    unlike = [one.label for one in (first, other) if one.proof is not None and one.proof.but]
+    if unlike:
+        advice.append(f"Cut {_listed(unlike, 'and')} as you measured it")
     disputed = [one.label for one in (first, other) if one.proof is not None and one.proof.disputed]
     if disputed:
         advice.append(f"Choose whose runs of {_listed(disputed, 'and')} count {_CHOOSE_CLIENT}")

@@ -60,8 +60,8 @@ class Proof:
 
     @property
     def waits_for_answers(self) -> bool:
-        """Whether cuts of the stack that was measured have no outcome, and none is known to have lost."""
-        return not self.losses and not self.but and (self.bound is None or bool(self.unanswered))
+        """Whether cuts that may speak against the drive have no outcome, and none is known to have lost."""
+        return not self.losses and bool(self.unanswered or (self.bound is None and not self.but))
 
     @property
     def cuts_missing(self) -> int:
@@ -91,7 +91,8 @@ class Proof:
 
     @property
     def _why_too_few(self) -> str:
-        if lacks := self.but or self.unanswered or self.disputed:
+        # First what the next run on the same target would make unknowable.
+        if lacks := self.unanswered or self.but or self.disputed:
             return f", but {lacks}"
         if self.bound is None:
             return f", {counted(self.unknown, 'other')} with unknown outcome"
@@ -107,22 +108,21 @@ def outweighs(proof: Proof | None, code: Code) -> bool:
 
 def weightiest_proof(proofs: list[Proof]) -> Proof | None:
     """The proof that counts of several on one drive: a loss, else the most cuts of the heaviest word. Another
-    series with cuts that have no answer keeps it from proving the drive. Of too few cuts, it says how many of
-    the same campaign were of another stack."""
+    series with cuts that have no answer keeps it from proving the drive, and it says so. Of too few cuts, it
+    says how many of the same campaign were of another stack."""
     order: dict[ProofWord, int] = {"lost data": 2, "proven": 1, "too few cuts": 0}
     heaviest = max(
         proofs,
         key=lambda one: (order[one.word], one.cut_class == "power", not one.but, one.cuts),
         default=None,
     )
+    if heaviest is None or heaviest.word == "lost data" or heaviest.bound is None:
+        return heaviest
+    if heaviest.word == "too few cuts" and not heaviest.but:
+        heaviest = replace(heaviest, but=of_other_stacks(heaviest, proofs))
     # Of a weaker class they may have left the drive its power.
     void = next((one for one in proofs if one.voids), None)
-    if heaviest is None:
-        return None
-    if heaviest.word == "too few cuts" and heaviest.bound is not None and not heaviest.but:
-        apart = of_other_stacks(heaviest, proofs)
-        return replace(heaviest, but=apart) if apart else heaviest
-    if heaviest.word != "proven" or void is None:
+    if void is None:
         return heaviest
     open_cuts = f"{counted(void.unknown, 'cut')} of {void.source} with unknown outcome"
     return replace(heaviest, unanswered=open_cuts)

@@ -13,6 +13,7 @@ from durability.bench.decision.claims import Machine
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.log_entries import entry_from_value
 from durability.campaign.progress import Pace
+from durability.campaign.tasks import in_one_order
 from durability.errors import FormatError
 from durability.formats.packing import pack
 from durability_server.store.campaign_store import CampaignStore
@@ -95,12 +96,13 @@ class Missing:
 
 
 def vanished(campaigns: tuple[WatchedCampaign, ...]) -> dict[tuple[str, Machine], Missing]:
-    """The drives, by serial and machine, that the newest campaign with them does not find any more."""
+    """The drives, by machine and serials in one order, that the newest campaign with them does not find."""
     gone: dict[tuple[str, Machine], Missing] = {}
     for campaign in campaigns:
         state = campaign.state
         for drive in state.plan.drives if state.settings is not None else ():
-            serial = condition.serial if (condition := state.conditions.get(drive.name)) is not None else ""
+            condition = state.conditions.get(drive.name)
+            serial = in_one_order(condition.serial) if condition is not None else ""
             trouble, text, until = _newest_trouble(state, drive.name)
             if not serial or trouble is None:
                 continue

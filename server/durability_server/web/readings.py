@@ -13,9 +13,10 @@ from datetime import datetime
 from typing import Any, Literal, TypeAlias, get_args
 
 from durability.bench.decision.claims import Machine
-from durability.campaign.progress import cycles_left, doing, left_s
+from durability.campaign.progress import cycles_left, doing, is_dark, left_s
 from durability.campaign.results import DriveResult, results
 from durability.campaign.server_time import SILENT_AFTER_S
+from durability.campaign.tasks import in_one_order
 from durability.evidence.strength import weightiest
 from durability.formats.case import PERHAPS_CUT, TRACES_OF_A_CUT, Case, SessionEnd
 from durability.formats.packing import Value
@@ -88,7 +89,8 @@ class MachineView:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignView:
     """A campaign. `cycles`: those that are over, also those left out; `cycles_left` and `left_s`, as
-    `progress` has them: how many are to come at least, and how long they take, None where it says nothing."""
+    `progress` has them: how many are to come at least, and how long they take, None where it says nothing.
+    `dark`: the machines that are silent on purpose."""
 
     name: str
     state: str
@@ -99,6 +101,7 @@ class CampaignView:
     cycles_left: int
     left_s: float | None
     silent_s: Mapping[str, float]
+    dark: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +181,7 @@ def campaign_view(campaign: WatchedCampaign, silent_s: Mapping[str, float]) -> C
         cycles_left=cycles_left(state) if known else 0,
         left_s=left_s(state, took_s=campaign.pace.took_s) if known else None,
         silent_s=silent_s,
+        dark=frozenset(machine for machine in silent_s if known and is_dark(state, machine)),
     )
 
 
@@ -193,7 +197,8 @@ def missing_text(
     campaign of one client's machine says is of that client's drive; if the drive is `alone` with its serial,
     of this one."""
     client, name = str(row["client"]), str(row["client_name"])
-    found = {machine: one for (serial, machine), one in gone.items() if serial == str(row["serial"])}
+    serials = in_one_order(str(row["serial"]))
+    found = {machine: one for (serial, machine), one in gone.items() if serial == serials}
     missing = next((one for machine, one in found.items() if machine.is_of(client, name)), None)
     if missing is None and alone:
         missing = next(iter(found.values()), None)
@@ -258,7 +263,8 @@ def _machines(
         for machine in campaign.state.plan.machines:
             seen.setdefault(machine, "")
             if machine in silent_s.get(campaign.name, {}):
-                silent[machine] = silent_s[campaign.name][machine], campaign.name
+                quiet_s = 0.0 if is_dark(campaign.state, machine) else silent_s[campaign.name][machine]
+                silent[machine] = quiet_s, campaign.name
     for name in sorted(seen):
         quiet_s, campaign_name = silent.get(name, (0.0, ""))
         if name in writing:

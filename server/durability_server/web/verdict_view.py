@@ -90,7 +90,7 @@ def _series(strength: Mapping[str, Value]) -> str:
     cuts, losses, bound = (strength.get(name) for name in ("cuts", "losses", "bound"))
     if not isinstance(cuts, int) or not isinstance(losses, int):
         return ""
-    known = percent_at_most(bound) if isinstance(bound, int | float) else ""
+    known = percent_at_most(bound) if isinstance(bound, int | float) and 0 <= bound <= 1 else ""
     most = f", at most {known} of cuts lose data" if known else ", no bound"
     return f"{counted(losses, 'loss', 'losses')} in {counted(cuts, 'cut')}{most}"
 

@@ -131,6 +131,9 @@ def test_a_report_has_a_page_and_its_evidence(place: Path) -> None:
         taken.unlink()
     with pytest.raises(UsageError, match=r"Name a file such as report\.html"):
         run(place, "good.json", output=beside)
+    for day in ("01.05", "01.06"):
+        run(place, "good.json", output=place / f"report-2026.{day}")
+        assert (place / f"report-2026.{day}.json").exists()
 
 
 @pytest.mark.slow

@@ -146,6 +146,31 @@ async def test_a_campaign_that_is_not_named_hides_nothing_against_the_drive(
     assert proof is not None and words[proof.word] == expected[0]
 
 
+async def test_a_campaign_that_is_not_named_and_saw_the_drive_fail_counts(cut: Cut, path: Path) -> None:
+    """Its drive failed with its power on, so no cut and no loss tells of it; then it was seated anew."""
+    failed = [[said("durable", 60)], [said("nothing")]]
+    endpoint = await cut.begin(
+        [*CLEAN_CUTS, (_drive(), "durable")], LOG, written_log("d", failed, {"d0": condition("S1")})
+    )
+    cut.change("UPDATE clients SET name = 'b'")
+    evidence = await _gathered(endpoint, path, ("c",))
+    assert [one.name for one in evidence.campaigns] == ["c", "d"]
+    there = Criterion(kind="always-there", limit=None, cut_class="power", required=True, reason="Because.")
+    decision = decide_on(replace(PROFILE, criteria=(CLEAN, there)), evidence)
+    assert (decision.word, decision.why) == (
+        "refuse",
+        "always-there: it is gone (cycle 2 of campaign d)",
+    )
+
+
+async def test_a_run_on_another_firmware_is_no_evidence_of_this_one(cut: Cut, path: Path) -> None:
+    """The drive was cut by hand, then its firmware was replaced, and it was measured anew."""
+    endpoint = await cut.begin([(_drive(firmware="0.9"), "durable"), (_drive(), "durable")])
+    cut.change("UPDATE clients SET name = 'b'")
+    evidence = await _gathered(endpoint, path)
+    assert {drive.firmware for one in evidence.facts for drive in one.drives} == {_drive().firmware}
+
+
 async def test_a_campaign_of_another_drive_says_nothing(cut: Cut, path: Path) -> None:
     """It is on the same server, and its drive lost data."""
     log = written_log("d", [[said("loss", 60)]], {"d0": condition("S2")})

@@ -18,6 +18,7 @@ from durability.bench.catalogue import HELD_COMMIT, HELD_FILL, HELD_UNSYNCED, HE
 from durability.bench.decision.proof import Proof
 from durability.bench.measurement import NO_LATENCIES
 from durability.bench.result import Medium
+from durability.campaign.health import HealthRow
 from durability.evidence.strength import upper_bound
 from tests.core.acceptance.samples import (
     HONEST,
@@ -84,6 +85,15 @@ SMALL = [row(cycle, size_bytes=1 << 39) for cycle in range(60)]
 SHUT_DOWN = campaign(
     moments=("shutdown",), health=[row(at, unsafe_shutdowns=7) for at in range(60)], name="in-order"
 )
+
+
+def resumed(cuts: int, after: int) -> tuple[HealthRow, ...]:
+    """The rows of a campaign that was checked again after a cycle, when the counter had risen by two more."""
+    before = [row(cycle) for cycle in range(after + 1)]
+    later = [row(cycle, unsafe_shutdowns=52 + cycle) for cycle in range(after + 1, cuts + 1)]
+    return (*before, row(0, unsafe_shutdowns=52 + after), *later)
+
+
 HALF_SHUT_DOWN = campaign(
     moments=("load", "shutdown"), health=[row(at, unsafe_shutdowns=7 + (at + 1) // 2) for at in range(60)]
 )
@@ -107,6 +117,10 @@ CRAMPED = evidence(results=[measured(accept_result(size_bytes=4 << 30))])
 NONE = evidence(
     results=[measured(accept_result(without=(HELD_COMMIT, HELD_WRITERS, HELD_UNSYNCED, HELD_FILL)))]
 )
+# Its load that fills the free space had no room.
+_FULL = accept_result(without=(HELD_FILL,))
+_LACKING = replace(_FULL.cells[-1], cell=HELD_FILL, rounds=(), note="needs more free space than 800 MiB")
+NO_ROOM = evidence(results=[measured(replace(_FULL, cells=(*_FULL.cells, _LACKING)))])
 
 
 def with_load(name: str = "ssd.json", **changes: Any) -> BenchEvidence:
@@ -205,7 +219,28 @@ CASES = (
         "1 loss in 9 cuts, first in run aa (with nobarrier)",
     ),
     case("clean-cuts", 59, evidence(), "not shown", "no cut of this drive is known"),
+    *(
+        case(
+            kind,
+            limit,
+            NO_ROOM,
+            "not shown",
+            "ssd.json does not have this load: needs more free space than 800 MiB",
+        )
+        for kind, limit in (("filled-rate", 500), ("filled-share", 50))
+    ),
     case("counted-cuts", None, FINE, "pass", "the counter rose at 59 of 59 cuts"),
+    *(
+        case(
+            "counted-cuts",
+            None,
+            # It went on after a long pause, in which the drive lost its power twice more, with a new check.
+            evidence(replace(campaign(cuts), rows=resumed(cuts, after), checked_after=(0, after))),
+            "pass",
+            f"the counter rose at {counted} of {counted} cut",
+        )
+        for cuts, after, counted in ((1, 1, 1), (2, 1, 2), (59, 30, 59))
+    ),
     case(
         "counted-cuts",
         None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from durability.acceptance.profile_file import CRITERIA_MAX, read_profile
+from durability.acceptance.profile_file import CRITERIA_MAX, NAME_CHARACTERS_MAX, read_profile
 from durability.errors import UsageError
 
 GOOD = """
@@ -31,6 +31,10 @@ def test_a_profile_is_read() -> None:
     cuts, plausible = profile.criteria
     assert (cuts.kind, cuts.limit, cuts.cut_class, cuts.required) == ("clean-cuts", 59.0, "vm", True)
     assert (plausible.limit, plausible.cut_class, plausible.required) == (None, "power", False)
+    untitled = read_profile(GOOD.replace('title = "A drive"', 'name = "ours"'), name="mine")
+    assert (untitled.name, untitled.title) == ("ours", "ours")
+    long = "profile of a shelf " * 9
+    assert read_profile(GOOD, name=long).name == long[:NAME_CHARACTERS_MAX].strip()
 
 
 @pytest.mark.parametrize(

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from durability.campaign.log_entries import Began, DriveReported, Entry, MachineSeen
+from durability.campaign.log_entries import Began, CutDue, DriveReported, Entry, MachineSeen, PowerAsked
 from durability.campaign.tasks import Trouble
 from durability_server.store.client_store import Client, Invitation
 from durability_server.store.store import Store
-from durability_server.web.campaign_watch import CampaignWatch
+from durability_server.web.campaign_watch import CampaignWatch, WatchedCampaign, vanished
 from durability_server.web.metrics import metrics
-from durability_server.web.readings import Overview, overview
+from durability_server.web.readings import Overview, _machines, campaign_view, missing_text, overview
 from durability_server.web.watch import Watch
 from tests.client.bench.test_cut_verdicts import keep_log
-from tests.core.campaign.told_campaign import condition, part, told_settings
+from tests.core.campaign.told_campaign import ToldCampaign, condition, part, told_settings
 from tests.core.campaign.written_log import said, written_log
 from tests.server.store.conftest import StoreFixture
 
@@ -152,6 +152,39 @@ def test_a_drive_vanished_from_the_machine_that_was_cut(filled: StoreFixture, cl
     assert gone() == {owner: "d0 is not there"}
     keep_log(filled.store, _looked_for("d", owner, "c1" if client else "c2", ""), "d")
     assert gone() == {}
+
+
+@pytest.mark.parametrize("order", ["S1 + S9", "S9 + S1"])
+def test_a_vanished_mirror_is_found_in_any_order_of_its_drives(order: str) -> None:
+    """The row of its drives has them sorted; the kernel found them in one order or the other."""
+    log = written_log("c", [[said("durable", 1)]], {"d0": condition(order)})
+    status = part("failed", trouble="missing", text="d0 is not there")
+    reported = DriveReported(machine="b", task=5, what="run", status=status)
+    campaign = WatchedCampaign("c")
+    for entry in (*log[:-2], replace(log[-1], number=len(log) - 1, happening=reported)):
+        campaign.state.apply(entry)
+    gone = vanished((campaign,))
+    row = {"client": "", "client_name": "b", "serial": "S1 + S9"}
+    assert missing_text(row, None, gone, alone=True) == "d0 is not there"
+
+
+@pytest.mark.parametrize("is_off", [False, True])
+def test_a_machine_that_is_off_on_purpose_is_not_silent(is_off: bool) -> None:
+    """As in `campaign status`."""
+    told = ToldCampaign()
+    told.begin(told_settings())
+    told.checked()
+    told.note()
+    told.say(part("armed", run="00000000000000a1"), boot="boot-2")
+    assert isinstance(told.note(), CutDue)
+    if is_off:
+        told.add(PowerAsked(switch=0, operation="off"))
+    campaign = WatchedCampaign("c", state=told.state)
+    (machine,) = told.state.plan.machines
+    silent_s = {"c": {machine: 60.0}}
+    (shown,) = _machines((), (), {}, (campaign,), silent_s, names={})
+    assert shown.state == ("heard" if is_off else "silent")
+    assert campaign_view(campaign, silent_s["c"]).dark == ({machine} if is_off else set())
 
 
 def test_a_run_that_a_dead_server_left_is_not_live(sqlite_url: str, filled: StoreFixture) -> None:

@@ -247,6 +247,7 @@ def test_a_cycle_that_was_left_out_is_none_of_those_that_were_wanted() -> None:
         {"verdict": 3, "reasons": "no", "cut": [], "at_risk": 1, "findings": None, "strength": {"cuts": "x"}},
         {"verdict": "loss", "reasons": [None, 3, {"code": 5}], "cut": {"class": 1, "proof": {"a": 1}}},
         {"loss_window": {"ms_min": True}, "strength": {"cuts": 1, "losses": 0, "bound": "much"}},
+        *({"strength": {"cuts": 1, "losses": 0, "bound": bound}} for bound in (-0.1, 2.0, float("nan"))),
     ],
 )
 def test_any_document_can_be_shown(document: Any) -> None:

@@ -244,7 +244,7 @@ def test_of_several_proofs_a_loss_counts_then_the_most_cuts() -> None:
     """A later series without a loss does not take an earlier loss back."""
     assert weightiest_proof([PROVEN, LOST, FEW]) is LOST
     assert weightiest_proof([FEW, GUEST, PROVEN]) is PROVEN
-    assert weightiest_proof([GUEST, FEW]) is FEW
+    assert weightiest_proof([GUEST, FEW]) == FEW
     assert weightiest_proof([]) is None
 
 
@@ -280,6 +280,21 @@ def test_a_series_without_answers_keeps_a_drive_from_being_proven() -> None:
     assert weightiest_proof([PROVEN, replace(hung, cut_class="os")]) is PROVEN
 
 
+def test_cuts_without_an_outcome_are_told_before_there_are_enough_others() -> None:
+    """The next run on the same target would make their outcome unknowable: they are to be verified first."""
+    run = replace(PROVEN, cuts=0, bound=None, unknown=1, source="run aa")
+    apart = replace(PROVEN, cuts=4, bound=0.53, source="campaign x", but="on xfs, not on ext4")
+    for proofs, cuts in (([FEW, run], "3 cuts"), ([apart, FEW, run], "3 cuts")):
+        counts = weightiest_proof(proofs)
+        assert counts is not None and counts.waits_for_answers
+        assert counts.text.startswith(f"no loss in {cuts}")
+        assert counts.text.endswith(", but 1 cut of run aa with unknown outcome")
+        assert _answer(PROVEN, counts).endswith(
+            "verify its cuts without an outcome, or find out why they have none, before you take it."
+        )
+        assert "erify the cuts of b without an outcome" in _answer(FEW, counts)
+
+
 def test_cuts_without_an_outcome_are_to_be_verified() -> None:
     """They were of what was measured, so no other cut is missing; those of another stack are."""
     hung = replace(PROVEN, cuts=0, bound=None, unknown=2, source="campaign hung")
@@ -296,7 +311,7 @@ def test_cuts_without_an_outcome_are_to_be_verified() -> None:
         assert "as you measured it" not in said
     other = replace(PROVEN, but="not with nobarrier")
     assert _answer(other, hung).endswith(
-        ". Cut a as you measured it. Verify the cuts of b without an outcome, or find out why they have none."
+        ". Verify the cuts of b without an outcome, or find out why they have none. Cut a as you measured it."
     )
 
 
