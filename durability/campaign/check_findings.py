@@ -26,13 +26,27 @@ def check_problems(
 
 def check_notes(state: CampaignState, statuses: Sequence[DriveStatus]) -> tuple[str, ...]:
     """What the check could not check, in sentences, from what was said of each drive after the cut."""
-    if state.plan.cut_class != "power":
-        return ()
-    return tuple(
-        f"drive {status.drive} has no count of unsafe shutdowns: only the switch says that it loses its power"
-        for status in statuses
-        if not _has_counter(status.condition) or not _has_counter(state.conditions.get(status.drive))
-    )
+    return (*_of_several_switches(state), *_of_counters(state, statuses))
+
+
+def _of_several_switches(state: CampaignState) -> Iterator[str]:
+    """They go off together: one of them alone may do it, and another may have a machine of somebody else."""
+    for machine in state.plan.machines:
+        mine = [switch.name for switch in state.plan.power if switch.has(machine)]
+        if len(mine) > 1:
+            yield (
+                f"machine {machine} has {len(mine)} switches, and the check does not show that each of them"
+                f" feeds it: make sure of {', '.join(mine)}"
+            )
+
+
+def _of_counters(state: CampaignState, statuses: Sequence[DriveStatus]) -> Iterator[str]:
+    for status in statuses if state.plan.cut_class == "power" else ():
+        if not _has_counter(status.condition) or not _has_counter(state.conditions.get(status.drive)):
+            yield (
+                f"drive {status.drive} has no count of unsafe shutdowns: only the switch says that it loses"
+                " its power"
+            )
 
 
 def _has_counter(condition: Condition | None) -> bool:
@@ -95,6 +109,8 @@ def _before(state: CampaignState, cycle: CycleState, statuses: Sequence[DriveSta
 
 
 def _after(state: CampaignState, cycle: CycleState, statuses: Sequence[DriveStatus]) -> Iterator[str]:
+    if state.plan.subject == "drive":
+        yield from _of_restarts(cycle)
     for status in statuses:
         before, after = cycle.examined.get(status.drive), status.condition
         if before is not None and after is not None:
@@ -103,6 +119,17 @@ def _after(state: CampaignState, cycle: CycleState, statuses: Sequence[DriveStat
             yield from (f"drive {status.drive}: {text}" for text in changes)
         elif status.state != "failed":
             yield f"drive {status.drive}: the agent did not say which drive it is"
+
+
+def _of_restarts(cycle: CycleState) -> Iterator[str]:
+    """Machines that a cut of their drives alone has restarted."""
+    asked = cycle.touched_by
+    for machine, starts in cycle.starts.items():
+        if asked is not None and any(one.number > asked.number for one in starts):
+            yield (
+                f"machine {machine} was restarted by the cut: either its switch cuts the whole machine (set"
+                ' cuts = "machine"), or it does not survive without the drive'
+            )
 
 
 def _is_another(first: Condition, now: Condition) -> bool:
@@ -121,9 +148,8 @@ def _changes(state: CampaignState, before: Condition, after: Condition, *, offs:
         return
     if after.size_bytes < before.size_bytes:
         yield f"it has {after.size_bytes:,} bytes after the cut, and had {before.size_bytes:,}"
-    attached_anew = before.diskseq is None or after.diskseq is None or after.diskseq != before.diskseq
-    if state.plan.subject == "drive" and not attached_anew:
-        yield "it was not attached anew, so it kept its power: this switch controls something else"
+    if state.plan.subject == "drive":
+        yield from _not_anew(before, after)
     if state.plan.cut_class != "power" or before.emulated:
         return
     if before.unsafe_shutdowns is None:
@@ -134,6 +160,20 @@ def _changes(state: CampaignState, before: Condition, after: Condition, *, offs:
         yield (
             f"its count of unsafe shutdowns rose by {after.unsafe_shutdowns - before.unsafe_shutdowns} in"
             f" {counted(offs, 'cut')}: it loses its power in other ways too"
+        )
+
+
+def _not_anew(before: Condition, after: Condition) -> Iterator[str]:
+    """Why a drive that was cut alone does not show it; nothing if it was attached anew."""
+    if before.diskseq is not None and after.diskseq is not None:
+        if before.diskseq == after.diskseq:
+            yield "it was not attached anew, so it kept its power: this switch controls something else"
+        return
+    counts = ((before.unsafe_shutdowns, after.unsafe_shutdowns), (before.power_cycles, after.power_cycles))
+    if not any(one is not None and other is not None and other > one for one, other in counts):
+        yield (
+            "nothing shows that it lost its power: this kernel does not count how often a drive was attached"
+            " (Linux 5.15 does), and no counter of the drive rose"
         )
 
 

@@ -198,7 +198,8 @@ def _going_on(cycle: CycleState) -> tuple[str, ...]:
 
 
 def _shutdown(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
-    """A server that was away begins anew to wait: meanwhile it heard of no machine."""
+    """A server that was away begins anew to wait: meanwhile it heard of no machine. After long it switches
+    none off that it did not hear, as in `_wait_to_hear`: somebody may have booted it otherwise."""
     if cycle.is_up_again and cycle.abandoned is None:
         return _give_up("agent", f"machine {cycle.machines[0]} was started again before its power went")
     loud = [one for one in cycle.machines if moment.silent_s.get(one, 0.0) < AFTER_SHUTDOWN_S]
@@ -211,6 +212,9 @@ def _shutdown(state: CampaignState, cycle: CycleState, moment: ServerTime) -> li
     if went_on and cycle.abandoned is None:
         text = f"machine {min(went_on)} was to shut down, and was heard after that"
         return _give_up("agent", text)
+    late = moment.came_after_s(cycle.since) >= state.plan.boot_within_s
+    if late and not all(map(moment.has_heard, cycle.machines)):
+        return [Note(PowerFailed(on=False, reason=_AWAY))]
     return ask_all(cycle, "off")
 
 

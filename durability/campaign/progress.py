@@ -115,7 +115,7 @@ class Pace:
         if entry.happening.kind == "cycle-began":
             self._within, self._since, self._mine_s = bool(entry.happening.cycle), entry.wall, 0.0
             self._arm = entry.happening.arm
-        elif kind == "resumed" and self._within:
+        elif kind == "resumed" and self._within and not self._since:
             self._since = entry.wall
         elif kind in ("paused", "cycle-ended", "ended") and self._within:
             self._stop(entry.wall)

@@ -49,6 +49,10 @@ class ServerTime:
             return math.inf
         return max(0.0, (self.began_ns - entry.at_ns) / _S)
 
+    def has_heard(self, machine: str) -> bool:
+        """Whether a machine was heard since this server began to conduct the campaign."""
+        return self.silent_s.get(machine, math.inf) < (self.now_ns - self.began_ns) / _S
+
     def hears(self, machine: str) -> bool:
         """Whether a machine was heard lately, while this server conducted the campaign."""
         silent_s = self.silent_s.get(machine, HEARD_WITHIN_S)

@@ -20,7 +20,7 @@ from durability.campaign.tasks import DriveTask, Trouble, in_one_order
 from durability.errors import SetupError, TargetBusyError, TargetError
 from durability.units import parse_size
 from durability_client.system import block_devices, device_users
-from durability_client.system.mounts import mounts
+from durability_client.system.mounts import mount_of, mounts
 from durability_client.system.path_walk import real_path
 from durability_client.target import discovery, safety_checks
 from durability_client.target.signatures import Signature
@@ -103,19 +103,31 @@ def find(drive: DriveUnderTest, serial: str) -> FoundDrive:
             return elsewhere
     path = drive.device or drive.target
     if found is None:
-        lack = "is not there" if drive.device else "is in no directory on a drive: mount its file system"
+        lack = "is not there" if drive.device else _lack_of(Path(path))
         raise DriveError("missing", f"{path} {lack}")
     has = f"has the serial {found.serial}" if found.serial else "has no serial"
     hint = "" if drive.device else ": is the right file system mounted?"
     raise DriveError("wrong-drive", f"the drive at {path} {has}, expected {serial}{hint}")
 
 
+def _lack_of(target: Path) -> str:
+    """Why no drive is known below a target, and what to do."""
+    mount = mount_of(target.parent) if target.parent.is_dir() else None
+    if mount is not None and mount.mount_point != "/":
+        return (
+            f"is on {mount.type}, which does not show its drives, so no campaign can know them again:"
+            " name a drive with device"
+        )
+    return "is in no directory on a drive: mount its file system"
+
+
 def check_system_disk(found: FoundDrive) -> None:
     """Raises DriveError for a drive from which the machine runs."""
     system = set(system_drives())
     twins = {block_devices.wwid_of(block_devices.whole_of(name)) for name in system} - {""}
+    nvme = _nvme_drives(map(block_devices.whole_of, system))
     for leaf in found.leaves:
-        if leaf in system or block_devices.wwid_of(leaf) in twins:
+        if leaf in system or block_devices.wwid_of(leaf) in twins or _nvme_drives([leaf]) & nvme:
             raise DriveError(
                 "system-disk", f"this machine runs from {leaf}; name a drive that carries none of its parts"
             )
@@ -156,11 +168,17 @@ def check_named_once(found: FoundDrive, others: Iterable[DriveTask]) -> None:
             there = find(other.drive, other.serial)
         except DriveError:
             continue  # its own part says so
-        if shared := sorted({*found.leaves} & {*there.leaves}):
+        nvme = _nvme_drives(there.leaves)
+        shared = [leaf for leaf in found.leaves if leaf in there.leaves or _nvme_drives([leaf]) & nvme]
+        if shared:
             name = other.drive.name
             raise DriveError(
                 "in-use", f"this drive ({shared[0]}) is [[drive]] {name} too: name each drive once"
             )
+
+
+def _nvme_drives(leaves: Iterable[str]) -> set[str]:
+    return {block_devices.nvme_drive_of(leaf) for leaf in leaves} - {""}
 
 
 def check_size(found: FoundDrive, drive: DriveUnderTest) -> None:

@@ -289,6 +289,14 @@ def wwid_of(name: str, *, sys: Path = SYS) -> str:
     return wwid if kind in ("naa", "eui", "uuid") and not is_nobodys(number) else ""
 
 
+def nvme_drive_of(name: str, *, sys: Path = SYS) -> str:
+    """What the namespaces of one NVMe drive share, and no other drive has; "" for a drive of another kind.
+    Namespaces of one drive have one cache and one supply."""
+    device = _class(name, sys) / "device"
+    subsystem, serial = text_of(device / "subsysnqn"), text_of(device / "serial")
+    return f"{subsystem} {serial}" if subsystem and serial else ""
+
+
 def all_names(*, sys: Path = SYS) -> list[str]:
     """The kernel's names of all block devices, partitions included."""
     return sorted(entry.name for entry in (sys / "class" / "block").glob("*"))

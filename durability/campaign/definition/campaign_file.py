@@ -6,6 +6,7 @@ what it should be. Refuses to read files: it takes text.
 
 from __future__ import annotations
 
+import re
 from typing import Any, get_args
 
 from durability.campaign.definition.settings import (
@@ -117,7 +118,9 @@ def _power(table: Table) -> Power:
 
 def _drive(table: Table, machines: tuple[str, ...], number: int) -> DriveUnderTest:
     device, target = table.text("device", ""), table.text("target", "")
-    known = (device or target).rstrip("/").rpartition("/")[2] or f"drive-{number}"
+    # Names in /dev/disk/by-path have colons, which no name of a drive may have.
+    last = (device or target).rstrip("/").rpartition("/")[2]
+    known = re.sub(r"[^A-Za-z0-9._-]", "-", last).lstrip("._-") or f"drive-{number}"
     drive = DriveUnderTest(
         name=table.text("name", known[:63]),
         machine=table.text("machine", machines[0] if len(machines) == 1 else ""),

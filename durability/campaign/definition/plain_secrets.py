@@ -10,8 +10,10 @@ import re
 import shlex
 from collections.abc import Iterator, Set
 
-_SECRET = r"(?:password|passwd|passphrase|pass|pwd|pw|secret|token|bearer|apikey|api[-_]?key|community)"
-_OPTION = re.compile(rf"(?:.*[-_])?(?:{_SECRET}|key)(?:[-_]value)?", re.IGNORECASE)
+_SECRET = (
+    r"(?:password|passwd|passphrase|pass|pwd|pw|secret|token|bearer|apikey|(?:api|auth)[-_]?key|community)"
+)
+_OPTION = re.compile(rf"(?:.*[-_])?(?:{_SECRET}|key|kg)(?:[-_]value)?", re.IGNORECASE)
 _WITHIN_URL = re.compile(r"(?:://|^)[^\s/@:]*:[^\s/@]+@")
 _NAMED = re.compile(rf"(?:^|[^A-Za-z0-9])(?:[A-Za-z0-9]+[-_])*{_SECRET}=(.+)", re.IGNORECASE | re.DOTALL)
 _FLAG = re.compile(rf"-{{1,2}}(?:[A-Za-z0-9]+[-_])*{_SECRET}", re.IGNORECASE)
@@ -19,19 +21,22 @@ _HEADER = re.compile(
     r"(?:(?:[a-z0-9]+-)*(?:authorization|token|secret)|x-[a-z-]*key|(?:[a-z0-9]+-)*api-?key):\s*\S",
     re.IGNORECASE,
 )
+_JSON = re.compile(rf'"(?:[A-Za-z0-9]+[-_])*{_SECRET}"\s*:\s*"(?![$@])[^"]', re.IGNORECASE)
 _ELSEWHERE = re.compile(r"[$/@<.~]|env:|file:|%env")  # how a value begins that says where the secret is
 _DEPTH_MAX = 4  # a shell's words within words
 
 # Flags whose value is a secret, by program; "user:password" for those of `_WITH_USER`.
 _FLAGS = {
-    "ipmitool": "-P",
-    "mosquitto_pub": "-P",
-    "mosquitto_rr": "-P",
-    "mosquitto_sub": "-P",
-    "snmpget": "-c",
-    "snmpset": "-c",
-    "snmpwalk": "-c",
-    "sshpass": "-p",
+    "ipmitool": ("-P", "-k"),
+    "mosquitto_pub": ("-P",),
+    "mosquitto_rr": ("-P",),
+    "mosquitto_sub": ("-P",),
+    "racadm": ("-p",),
+    "redfishtool": ("-p",),
+    "snmpget": ("-c", "-A", "-X"),
+    "snmpset": ("-c", "-A", "-X"),
+    "snmpwalk": ("-c", "-A", "-X"),
+    "sshpass": ("-p",),
 }
 _WITH_USER = {"curl": ("-u", "--user", "-U", "--proxy-user"), "http": ("-a", "--auth")}
 _TAKES_SECRETS = _FLAGS.keys() | _WITH_USER.keys()
@@ -61,7 +66,7 @@ def has_secret(command: str) -> bool:
 
 def _is_secret(programs: Set[str], before: str, word: str) -> bool:
     """Whether `word` gives a secret away. `programs`: all words before it, `before`: the last of them."""
-    if has_secret_in_url(word) or _HEADER.match(word):
+    if has_secret_in_url(word) or _HEADER.match(word) or _JSON.search(word):
         return True
     if (named := _NAMED.search(word)) is not None and not _ELSEWHERE.match(named[1]):
         return True
@@ -74,12 +79,16 @@ def _is_secret(programs: Set[str], before: str, word: str) -> bool:
 
 def _is_flagged(program: str, flag: str, word: str) -> bool:
     """Whether `word` is the secret that a flag of a known program takes, before it or within it."""
-    single = _FLAGS.get(program)
-    if single is not None:
+    for single in _FLAGS.get(program, ()):
         within = word.startswith(single) and word != single
-        return (flag == single or within) and not _ELSEWHERE.match(word.removeprefix(single))
-    return ":" in word and any(
-        flag == one or (word.startswith(one) and not one.startswith("--")) for one in _WITH_USER[program]
+        if (flag == single or within) and not _ELSEWHERE.match(word.removeprefix(single)):
+            return True
+    return (
+        program in _WITH_USER
+        and ":" in word
+        and any(
+            flag == one or (word.startswith(one) and not one.startswith("--")) for one in _WITH_USER[program]
+        )
     )
 
 

@@ -281,7 +281,8 @@ class Campaigns:
             if state.state == "ended":
                 raise RefusedError("bad-request", f"campaign {message.name} is over: {state.reason}")
             if message.action == "resume":
-                if state.state != "paused":
+                is_due = state.asked is not None and not state.asked.stop
+                if state.state != "paused" and not is_due:
                     raise RefusedError("bad-request", f"campaign {message.name} is not paused")
                 yield Resumed()
             elif state.state == "paused" and message.action == "pause":

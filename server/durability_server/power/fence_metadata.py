@@ -10,7 +10,11 @@ from xml.etree import ElementTree
 from durability.errors import SetupError
 
 NEEDED_ACTIONS = ("on", "off", "status")
-_TRUTHS = frozenset({"1", "yes", "on", "true", "0", "no", "off", "false"})
+_FALSE = frozenset({"0", "no", "off", "false"})
+_TRUTHS = frozenset({"1", "yes", "on", "true"}) | _FALSE
+
+# Agents take a comma in these as the end of one outlet's name, and say "on" if any of several is.
+_OUTLETS = frozenset({"plug", "port"})
 
 # With these an agent writes what it sends, secrets too, into a log or a file.
 _TALKATIVE = frozenset({"verbose", "verbose_level", "debug", "debug_file", "logfile"})
@@ -109,6 +113,11 @@ def _meant(name: str, metadata: Metadata) -> str:
 def _value_problems(parameter: Parameter, value: str) -> list[str]:
     if parameter.kind == "boolean" and value.lower() not in _TRUTHS:
         return [f"{parameter.name} is {value!r}, expected true or false"]
+    if parameter.kind == "boolean" and value.lower() in _FALSE and not parameter.has_default:
+        # As ssl_insecure: agents ask only whether it is among their options.
+        return [f"{parameter.name} is {value!r}, and agents take it for true: leave it out"]
+    if parameter.name in _OUTLETS and "," in value:
+        return [f"{parameter.name} is {value!r}: write a table [[power]] for each outlet"]
     if parameter.kind in {"integer", "second"} and not value.replace(".", "", 1).isdecimal():
         return [f"{parameter.name} is {value!r}, expected a number"]
     if parameter.choices and value not in parameter.choices:

@@ -29,7 +29,10 @@ if TYPE_CHECKING:  # the controller loads nothing that has threads, see `exchang
 Action: TypeAlias = Literal["on", "off", "status"]
 
 # The options of a fence agent that say which outlet of which device is meant; old names beside new ones.
-_PLACE = (("ip", "ipaddr"), ("ipport",), ("plug", "port"), ("switch",), ("systems_uri",))
+_PLACE = (
+    *(("ip", "ipaddr"), ("ipport",), ("plug", "port"), ("switch",), ("systems_uri",)),
+    *(("managed",), ("suborg",), ("pve_node", "node_name", "nodename")),
+)
 
 # Secrets of all agents. For others the agent's metadata says whether it reads the file by itself.
 _COMMON_SECRETS = frozenset({"password_file", "passwd_file", "community_file", "snmp_priv_passwd_file"})

@@ -30,6 +30,8 @@ from tests.core.campaign.told_campaign import (
     told_settings,
 )
 
+UNNUMBERED = replace(condition(), diskseq=None)
+
 
 @pytest.mark.parametrize(
     ("wall", "kind"), [("2027-01-30T23:00:00Z", "run"), ("2027-02-01T00:00:00Z", "examine")]
@@ -83,11 +85,51 @@ def test_check_says_that_no_counter_was_compared(
 ) -> None:
     """It passes, and does not look as if the drive had confirmed the cut."""
     told = cut_once(before, subject=subject)
-    told.say(boot="boot-2")
-    told.say(part("done", found=after), boot="boot-2")
+    boot = "boot-2" if subject == "machine" else "boot-1"
+    told.say(boot=boot)
+    told.say(part("done", found=after), boot=boot)
     found = told.note()
     assert isinstance(found, Checked) and found.problems == ()
     assert [bool("no count of unsafe shutdowns" in one) for one in found.notes] == ([True] if note else [])
+
+
+@pytest.mark.parametrize(
+    ("boot", "before", "after", "problem"),
+    [
+        ("boot-1", condition(), condition(unsafe=6, diskseq=2), ""),
+        ("boot-1", condition(), condition(unsafe=6), "it was not attached anew"),
+        ("boot-2", condition(), condition(unsafe=6, diskseq=2), "machine b was restarted by the cut"),
+        # A kernel before 5.15 does not number drives.
+        ("boot-1", UNNUMBERED, replace(UNNUMBERED, unsafe_shutdowns=6), ""),
+        ("boot-1", replace(UNNUMBERED, unsafe_shutdowns=None), None, "nothing shows that it lost its power"),
+        (
+            "boot-1",
+            replace(UNNUMBERED, unsafe_shutdowns=None, power_cycles=3),
+            replace(UNNUMBERED, unsafe_shutdowns=None, power_cycles=4),
+            "",
+        ),
+    ],
+)
+def test_check_of_a_drive_that_is_cut_alone_shows_that_it_was(
+    boot: str, before: Condition, after: Condition | None, problem: str
+) -> None:
+    """Else its switch may be the outlet of the whole machine, or that of something else."""
+    told = cut_once(before, subject="drive")
+    told.say(boot=boot)
+    told.say(part("done", found=after or before), boot=boot)
+    found = told.note()
+    assert isinstance(found, Checked)
+    assert [problem in one for one in found.problems] == ([True] if problem else [])
+
+
+def test_check_says_that_it_does_not_tell_switches_apart() -> None:
+    """They go off together, so that one alone may cut the machine, and another one somebody else's."""
+    settings = told_settings()
+    other = replace(settings.power[0], options={**settings.power[0].options, "off": "off of another"})
+    told = ToldCampaign()
+    told.begin(replace(settings, power=(settings.power[0], other)), check_only=True)
+    (note,) = told.checked().notes
+    assert note.startswith("machine b has 2 switches, and the check does not show that each of them feeds it")
 
 
 @pytest.mark.parametrize(

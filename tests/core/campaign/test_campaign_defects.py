@@ -259,7 +259,8 @@ def test_pauses_are_no_part_of_what_a_cycle_takes() -> None:
     pace, at = Pace(), datetime.fromisoformat(NEW_YEAR)
     steps: list[tuple[Happening, float]] = [
         (CycleBegan(cycle=1, arm="load", cut_after_s=1, off_s=1, again_after_s=None, drives=()), 0),
-        (Paused(reason="look"), 60),
+        (Resumed(), 20),  # takes back a pause that had not begun
+        (Paused(reason="look"), 40),
         (Resumed(), 36_000),
         (CycleEnded(cycle=1, drives=()), 40),
         (Paused(reason="night"), 0),

@@ -20,6 +20,7 @@ from durability.campaign.log_entries import (
     PowerFailed,
     PowerWentOff,
     Resumed,
+    ShutdownDue,
 )
 from durability.campaign.steps import Ask, Note
 from tests.core.campaign.test_long_pauses import MONTHS_LATER
@@ -122,6 +123,21 @@ def test_server_that_was_away_for_long_switches_no_missing_machine_off(away_s: f
     told = cut_under_load()
     (step,) = told.steps(later_s=away_s + SILENT_S, silent_s=SILENT_S, up_s=SILENT_S if away_s else None)
     assert step == (Ask(0, "status") if away_s else Note(NotBack(machine="b")))
+
+
+@pytest.mark.parametrize(("away_s", "heard"), [(0.0, False), (WEEK_S, False), (WEEK_S, True)])
+def test_server_that_was_away_for_long_cuts_no_machine_that_was_shut_down(away_s: float, heard: bool) -> None:
+    """It went as the machine shut down. Somebody may have booted that from a stick since. A machine that was
+    heard, and shut down after that, is cut."""
+    told = begun(moment="shutdown")
+    told.say(part("armed", run=RUN, found=condition(unsafe=6)))
+    told.note()
+    assert isinstance(told.note(later_s=100.0), ShutdownDue)
+    told.say(part("done", run=RUN))
+    up_s = 300.0 if away_s else None
+    (step,) = told.steps(later_s=away_s + 300.0, silent_s=200.0 if heard else 300.0, up_s=up_s)
+    away = Note(PowerFailed(on=False, reason="the server was away when the power was to go"))
+    assert step == (away if away_s and not heard else Ask(0, "off"))
 
 
 @pytest.mark.parametrize("months", [True, False])

@@ -284,7 +284,8 @@ class ToldCampaign:
     def checked(self, *, found: Condition | None = None, boot: int = 1) -> Checked:
         """The check of one machine with one drive goes as it should; what it found. `boot`: that of the
         machine before the cut."""
-        before, after = f"boot-{boot}", f"boot-{boot + 1}"
+        is_cut_alone = self.state.plan.subject == "drive"
+        before, after = f"boot-{boot}", f"boot-{boot if is_cut_alone else boot + 1}"
         known = found or condition()
         unsafe = known.unsafe_shutdowns
         self.note()  # the cycle begins
@@ -293,6 +294,8 @@ class ToldCampaign:
         self.cut()
         self.say(boot=after)
         counted = replace(known, unsafe_shutdowns=None if unsafe is None else unsafe + 1)
+        if is_cut_alone and known.diskseq is not None:
+            counted = replace(counted, diskseq=known.diskseq + 1)
         self.say(part("done", found=counted), boot=after)
         found_out = self.note()
         assert isinstance(found_out, Checked)

@@ -14,7 +14,7 @@ import pytest
 from durability.campaign import next_steps
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.definition.campaign_file import read_campaign
-from durability.campaign.definition.settings import DriveUnderTest, Settings, check
+from durability.campaign.definition.settings import DriveUnderTest, Power, Settings, check
 from durability.campaign.log_entries import Entry, PowerAsked, WritersHeld, entry_from_value
 from durability.campaign.results import results
 from durability.errors import RefusedError
@@ -226,26 +226,48 @@ async def test_of_two_machines_with_two_drives_each_only_the_liar_is_named(
         assert found[honest].tally.bound == pytest.approx(1 - 0.05**0.25)
 
 
+def gated(power: Path, gate: Path) -> Power:
+    """A switch that says nothing of its state until there is a gate."""
+    slow = switch(power)
+    waits = f"sh -c 'until [ -e {gate} ]; do sleep 0.05; done; grep -q on {power} || exit 2'"
+    return replace(slow, options={**slow.options, "status": waits})
+
+
+def is_switch_asked(state: CampaignState) -> bool:
+    """Whether the check has asked its switch, which has not answered."""
+    return state.cycle is not None and state.cycle.switches[0].asked == "check"
+
+
+async def test_a_pause_is_taken_back_before_it_begins(
+    lab: Lab, sqlite_url: str, power: Path, tmp_path: Path
+) -> None:
+    """It waits for a switch. The check goes on as if nobody had asked for a pause."""
+    running = await lab.start(sqlite_url)
+    gate = tmp_path / "gate"
+    operator = await lab.connect(running.address, "operate", local=True)
+    async with living(Machine(lab, running.address, power)):
+        await begin(lab, running, settings_of(power, power=(gated(power, gate),)), check_only=True)
+        await until(lab, running, is_switch_asked)
+        for action in ("pause", "resume"):
+            await operator.ask(messages.SteerCampaign(name="trial", action=action), messages.Stored)
+        open_(gate)
+        state = await until(lab, running, lambda state: state.state in ("ended", "paused"))
+    assert (state.state, state.reason) == ("ended", "checked")
+
+
 async def test_a_slow_switch_delays_no_acknowledgement(
     lab: Lab, sqlite_url: str, power: Path, tmp_path: Path
 ) -> None:
     """While a switch has not answered, another client of the server registers, writes and gets its credit."""
     running = await lab.start(sqlite_url)
     gate = tmp_path / "gate"
-    slow = switch(power)
-    waits = f"sh -c 'until [ -e {gate} ]; do sleep 0.05; done; grep -q on {power} || exit 2'"
-    slow = replace(slow, options={**slow.options, "status": waits})
     async with living(Machine(lab, running.address, power)):
-        await begin(lab, running, settings_of(power, power=(slow,)), check_only=True)
-
-        def asked(state: CampaignState) -> bool:
-            return state.cycle is not None and state.cycle.switches[0].asked == "check"
-
-        await until(lab, running, asked)
+        await begin(lab, running, settings_of(power, power=(gated(power, gate),)), check_only=True)
+        await until(lab, running, is_switch_asked)
         client = await lab.connect(running.address)
         await client.begin(lab.plan(run=77), lab.facts(serial="S9", uuid="u9"))
         await client.acknowledge(5, 6)
-        assert asked(await until(lab, running, lambda _: True))
+        assert is_switch_asked(await until(lab, running, lambda _: True))
         open_(gate)
         state = await until(lab, running, lambda state: state.state == "ended")
     assert state.reason == "checked"

@@ -405,6 +405,11 @@ async def test_the_lock_directory_cannot_be_made(tmp_path: Path, switch: Switch)
             power("fence", "fence_apc_snmp", ip="A", plug="1"),
             True,
         ),
+        (
+            power("fence", "fence_lpar", ip="a", plug="1", managed="x"),
+            power("fence", "fence_lpar", ip="a", plug="1", managed="y"),
+            False,
+        ),
         (power("shelly", "192.0.2.7"), power("shelly", "http://192.0.2.7:80"), True),
         (power("commands", on="a", off="b"), power("commands", on="a", off="c"), False),
         (power("commands", on="a", off="b"), power("commands", on="d", off="b", status="e"), True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -236,6 +237,12 @@ def test_refusals_name_the_key_and_what_is_needed(what: str) -> None:
         "mosquitto_pub -h h --pw HUSH -t plug -m off",
         "curl -H 'PRIVATE-TOKEN: HUSH' http://h/off",
         "curl --oauth2-bearer HUSH http://h/off",
+        "curl -d 'auth_key=HUSH' http://h/off",
+        'curl -d \'{"user": "a", "password": "HUSH"}\' http://h/off',
+        "racadm -r h -u root -p HUSH serveraction powerdown",
+        "redfishtool -r h -u root -p HUSH Systems reset ForceOff",
+        "ipmitool -H h -f /etc/bmc -k HUSH power off",
+        "snmpset -v3 -u a -A HUSH -X HUSH h 1.3.6 i 1",
     ],
 )
 def test_a_secret_in_a_command_is_refused_and_not_repeated(command: str) -> None:
@@ -256,6 +263,8 @@ def test_a_secret_in_a_command_is_refused_and_not_repeated(command: str) -> None
         "curl -u admin http://h/off",
         "ssh root@192.0.2.1 poweroff",
         "sh -c 'grep -q on /run/power || exit 2'",
+        "racadm -r h -u root -p $(cat /etc/drac) serveraction powerdown",
+        'sh -c \'curl -d {\\"password\\":\\"$P\\"} http://h/off\'',
     ],
 )
 def test_commands_without_secrets_are_taken(command: str) -> None:
@@ -267,6 +276,19 @@ def read_commands(off: str) -> Settings:
     """The settings of a file whose switch goes off with this command."""
     commands = f'on = "true"\noff = {json.dumps(off)}\nstatus = "true"'
     return read(FILE_SYSTEM.replace('fence = "fence_ipmilan"', commands))
+
+
+@pytest.mark.parametrize(
+    ("device", "name"),
+    [
+        ("/dev/disk/by-path/pci-0000:00:17.0-ata-1", "pci-0000-00-17.0-ata-1"),
+        ("/dev/disk/by-id/usb-Maker_T7_0123-0:0", "usb-Maker_T7_0123-0-0"),
+    ],
+)
+def test_a_drive_without_a_name_has_that_of_its_path(device: str, name: str) -> None:
+    """With the characters that a name may have."""
+    (drive,) = read(re.sub('device = "[^"]*"', f'device = "{device}"', FILE_SYSTEM)).drives
+    assert (drive.name, drive.device) == (name, device)
 
 
 def test_switches_must_agree() -> None:
