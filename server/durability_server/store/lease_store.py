@@ -44,13 +44,19 @@ _FORGOTTEN_MS = 600_000  # after its end, the row of a server that was killed is
 # What a server wants a run for: to go on with it, or to end it, for which it must not be live.
 Purpose: TypeAlias = Literal["resume", "end"]
 
-_NOW: ColumnElement[int] = type_coerce(func.floor(extract("epoch", func.now()) * 1000), BigInteger)
+
+def _ms(time: ColumnElement[Any]) -> ColumnElement[int]:
+    return type_coerce(func.floor(extract("epoch", time) * 1000), BigInteger)
+
+
+_NOW = _ms(func.now())  # when the transaction began
+_THIS_MOMENT = _ms(func.clock_timestamp())
 
 
 def _lasts(expires: ColumnElement[int]) -> ColumnElement[bool]:
     """Whether a time has not come. One that is further away than any can be was set before the database's
-    clock was put back: who lives will set it anew."""
-    return and_(expires > _NOW, expires <= _NOW + LEASE_MS)
+    clock was put back: who lives will set it anew. Others may have set theirs since the transaction began."""
+    return and_(expires > _THIS_MOMENT, expires <= _THIS_MOMENT + LEASE_MS)
 
 
 def living(db: Connection) -> tuple[str, ...]:

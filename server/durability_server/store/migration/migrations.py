@@ -19,6 +19,7 @@ made after the last step. So its step is `Migration(4, "what it keeps")`.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ from durability_server.store.database import Database
 from durability_server.store.drives import drive_listing
 from durability_server.store.lease_store import living
 from durability_server.store.migration import store_copy, table_copies
+
+log = logging.getLogger(__name__)
 
 COPY_PREFIX = "before_format_{}_"  # of tables in PostgreSQL that keep what was there before
 
@@ -137,12 +140,19 @@ def open_store(database: Database) -> Migrated | None:
             return Migrated(store.format, STORE_FORMAT, _migrate_shared(db, database.name, store))
     if database.file is None:
         return None
+    file = database.file.resolve()  # a link's copy lies, and needs its room, where the store does
     if store is not None and store.format < STORE_FORMAT:
+        _say_that_it_begins(database.name, store)
         with database.sqlite() as connection:
-            store_copy.write(connection, database.file)
+            store_copy.write(connection, file)
         with database.transaction() as db:  # the file is this server's since it was opened
             _migrate(db, store)
-    return _keep_copy(database.file)
+    return _keep_copy(file)
+
+
+def _say_that_it_begins(name: str, store: FoundStore) -> None:
+    """It may take minutes, in which the server answers nobody."""
+    log.warning("%s: the store is copied and migrated from format %d to %d", name, store.format, STORE_FORMAT)
 
 
 def _complete(db: Connection, store: FoundStore | None) -> None:
@@ -224,6 +234,7 @@ def _migrate_shared(db: Connection, name: str, store: FoundStore) -> str:
             f"{name}: the tables {prefix}… keep what an earlier migration found. Move them to another schema"
             f" or drop them, then start the server again: DROP TABLE {', '.join(sorted(taken))}"
         )
+    _say_that_it_begins(name, store)
     _run(db, "SET LOCAL statement_timeout = 0")
     table_copies.write(db, mine, prefix)
     _migrate(db, store)

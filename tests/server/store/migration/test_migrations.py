@@ -26,6 +26,7 @@ from durability.formats.documents import from_value
 from durability.formats.facts import Facts
 from durability.formats.plan import Plan
 from durability.units import format_run
+from durability_server.store.lease_store import living
 from durability_server.store.migration import migrations
 from durability_server.store.migration.migrations import STORE_FORMAT
 from durability_server.store.store import Store
@@ -131,6 +132,20 @@ def test_the_copy_is_the_old_store(old: Path) -> None:
     assert copy.name == f"store.sqlite.format-{before['meta'][0]['format']}"
     assert rows(copy) == before
     assert copy.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_copy_of_a_store_behind_a_link_is_beside_the_store(
+    old: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """There is its room: the link may be on a small system disk. The log tells of it before it takes long."""
+    link = tmp_path / "etc" / "store.sqlite"
+    link.parent.mkdir()
+    link.symlink_to(old)
+    migrated = opened(link)
+    assert migrated is not None and Path(migrated.copy).parent == old.parent
+    assert [path.name for path in link.parent.iterdir()] == [link.name]
+    (told,) = (record.getMessage() for record in caplog.records if record.name.endswith("migrations"))
+    assert f"is copied and migrated from format {migrated.before} to {STORE_FORMAT}" in told
 
 
 def test_a_copy_that_was_restored_is_migrated_beside_the_first(old: Path) -> None:
@@ -440,3 +455,16 @@ def test_postgresql_waits_for_the_servers_of_before(store_fixture: StoreFixture,
         store_fixture.store.open()
     with store_fixture.store._database.reading() as db:
         assert db.execute(text("SELECT format FROM meta")).scalar_one() == 2
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
+def test_a_server_that_renews_within_a_transaction_lives(store_fixture: StoreFixture, store_url: str) -> None:
+    """A transaction that waited, for a lock or its turn, sees a lease that is younger than itself."""
+    other = Store(store_url)
+    other.open()
+    with store_fixture.store._database.transaction() as db:
+        db.execute(text("SELECT pg_sleep(0.05)"))
+        other.leases.renew("192.0.2.8:7420", "boot")
+        assert living(db) == ("192.0.2.8:7420",)
+    other.close()
