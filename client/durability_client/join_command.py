@@ -83,6 +83,9 @@ async def join(
     if earlier is not None and earlier.fingerprint == fingerprint.hex():
         lost = f"Runs that this machine began as {earlier.name} are another client's now"
         print(f"{lost}: only an operator can verify them.", file=out)
+    if earlier is not None:
+        restart = "`systemctl restart durability-agent`"
+        print(f"If the agent runs on this machine, restart it: {restart}.", file=out)
 
 
 def _require_free(path: Path, *, force: bool) -> Credential | None:

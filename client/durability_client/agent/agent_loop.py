@@ -15,10 +15,11 @@ from contextlib import closing, suppress
 from functools import partial
 
 from durability.campaign.tasks import Task
-from durability.errors import DurabilityError
+from durability.errors import DurabilityError, SetupError
 from durability.formats.documents import from_value, to_value
 from durability.protocol.messages import AgentStatus, AgentTask
 from durability_client.agent.task_work import TaskWork
+from durability_client.link.credential import load_credential
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import Connection, connect, later_servers
 
@@ -29,7 +30,8 @@ _WAIT_S = (0.5, 1.0, 2.0, 5.0)  # after the first, second … failure to reach t
 
 
 async def agent_loop(endpoint: Endpoint, work: TaskWork, say: Callable[[str], None]) -> None:
-    """Do the server's tasks until cancelled. `say` gets a line for people when something changes."""
+    """Do the server's tasks until cancelled. `say` gets a line for people when something changes. Raises
+    SetupError once the server is not to be had, and this machine has joined anew."""
     failures, last = 0, ""
     memory = _Memory()
     while True:
@@ -55,27 +57,46 @@ async def agent_loop(endpoint: Endpoint, work: TaskWork, say: Callable[[str], No
         if text != last:
             say(text)
             last = text
+        memory.look(endpoint)
+        if memory.joined_anew:
+            raise SetupError(
+                f"{memory.joined_anew}: start the agent again, so that it goes on as that client"
+            )
         await asyncio.sleep(_WAIT_S[min(failures, len(_WAIT_S) - 1)])
         failures += 1
 
 
 class _Memory:
-    """Has the credential know the servers that live, in one thread at a time, which nothing waits for."""
+    """Has the credential know the servers that live, and looks whether it is still the agent's, in one thread
+    at a time, which nothing waits for. `joined_anew`: that it is another client's, in words, "" if not."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
+        self.joined_anew = ""
 
     def begin(self, connection: Connection) -> None:
         """Remember those that `connection` knows of. While an earlier call waits for the disk nothing
         happens: a later one makes up for it."""
+        self._do(connection.remember)
+
+    def look(self, endpoint: Endpoint) -> None:
+        """See who this machine is now. A later call makes up for it in the same way."""
+        self._do(partial(self._look, endpoint))
+
+    def _do(self, task: Callable[[], None]) -> None:
         if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=_remember, args=(connection,), daemon=True)
+            self._thread = threading.Thread(target=_unless_it_fails, args=(task,), daemon=True)
             self._thread.start()
 
+    def _look(self, endpoint: Endpoint) -> None:
+        known = load_credential(endpoint.credential) if endpoint.credential is not None else None
+        if known is not None and known.client != endpoint.client:
+            self.joined_anew = f"this machine has joined {', '.join(known.servers)} as {known.name} since"
 
-def _remember(connection: Connection) -> None:
+
+def _unless_it_fails(task: Callable[[], None]) -> None:
     with suppress(DurabilityError):  # the connection is what the agent needs
-        connection.remember()
+        task()
 
 
 async def _exchange(connection: Connection, work: TaskWork) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from durability.errors import SetupError
 from durability_client.agent import agent_loop as loop_module
 from durability_client.agent.agent_loop import agent_loop
 from durability_client.agent.agent_paths import AgentPaths
 from durability_client.agent.drive_work import Setting
 from durability_client.agent.task_work import TaskWork
+from durability_client.link.credential import SCHEMA, Credential, place_for_credential
 from durability_client.link.endpoint import Endpoint
 from durability_client.target.discovery import host_now
 from tests.client.agent.task_server import Tasks, TaskServer, drive_on, task_server
@@ -86,6 +89,37 @@ async def test_a_refusal_does_not_end_the_agent(here: LoopHere, tmp_path: Path) 
     await until(lambda: "no such client" in here.said)
     server.refusal = ""
     await server.until(lambda _: True)
+    await server.stop()
+
+
+async def test_an_agent_ends_once_its_machine_has_joined_anew(tmp_path: Path) -> None:
+    """Its client was revoked, or its server set up anew. Systemd starts it again, as what the machine is now;
+    before, it said for ever that the machine must join."""
+    path = tmp_path / "credential.json"
+    mine = Credential(
+        schema=SCHEMA,
+        servers=("192.0.2.7:7420",),
+        fingerprint="ab" * 32,
+        client="01" * 8,
+        secret="cd" * 32,
+        name="b",
+        role="client",
+    )
+    with place_for_credential(path, replaces=False) as save:
+        save(mine)
+    server = TaskServer()
+    server.refusal = "no such client"
+    await server.start(tmp_path / "socket")
+    setting = Setting(places=AgentPaths(tmp_path / "agent"), options=(), boot_id=host_now().boot_id)
+    said: list[str] = []
+    work = TaskWork(setting, host_now(), power_off=asyncio.Event().wait, say=said.append)  # type: ignore[arg-type]
+    endpoint = Endpoint(local=tmp_path / "socket", client=mine.client, credential=path)
+    task = asyncio.create_task(agent_loop(endpoint, work, said.append))
+    await until(lambda: "no such client" in said)
+    with place_for_credential(path, replaces=True) as save:
+        save(replace(mine, client="02" * 8, name="b2"))
+    with pytest.raises(SetupError, match=r"joined 192\.0\.2\.7:7420 as b2 since: start the agent again"):
+        await task
     await server.stop()
 
 
