@@ -127,6 +127,8 @@ async def run(options: RunOptions, storage: Storage, out: TextIO) -> RunSummary:
             await current.link.connect(peer)
         try:
             storage.lock(create=True)
+            if isinstance(storage, KernelStorage) and storage.kind == "device":
+                await asyncio.to_thread(safety_checks.check_held_device, storage.path, facts, consent)
             await asyncio.to_thread(
                 safety_checks.check_contents, storage
             )  # an earlier run may have left many names

@@ -1,8 +1,9 @@
 """Refusals before anything is written: targets that hold other data, and plans that prove nothing.
 
-Four checks: of the path (`check_path`), of its file system (`check_place`), of the plan against the facts
-(`check_plan`) and, under the lock, of the target's contents (`check_contents`). They refuse everything that
-this tool did not create; `Consent` says what the user allowed.
+Five checks: of the path (`check_path`), of its file system (`check_place`), of the plan against the facts
+(`check_plan`) and, under the lock, whether a device is still what it was (`check_held_device`), and of a
+file's contents (`check_contents`). They refuse everything that this tool did not create; `Consent` says what
+the user allowed.
 """
 
 from __future__ import annotations
@@ -202,12 +203,29 @@ def check_space(storage: KernelStorage, facts: Facts, plan: Plan) -> None:
         )
 
 
+def check_held_device(path: Path, facts: Facts, consent: Consent) -> None:
+    """Refuse a device whose name another drive than that of `facts` has by now, or on which somebody has made
+    something since `check_path`: facts and a connection take time. Call it under the lock. Raises
+    TargetError."""
+    number = path.stat().st_rdev
+    name = block_devices.name_of((os.major(number), os.minor(number)))
+    leaves = block_devices.stack_of((name,)).leaves if name is not None else ()
+    known = {drive.name: drive.diskseq for drive in facts.drives}
+    if any(known.get(leaf, -1) != block_devices.diskseq_of(leaf) for leaf in leaves) or not leaves:
+        raise TargetError(
+            f"{path}: the drive was attached anew, or replaced, since it was examined; nothing was written."
+            " Look at it with `durability device`, then begin again"
+        )
+    if not consent.force:
+        _check_signature(path)
+
+
 def check_contents(storage: Storage) -> None:
     """Refuse to overwrite, or remove, a file that this tool did not write, and the target of another run that
     has the name of a sibling; call it under the lock.
 
-    Empty files pass, siblings only beside a main file of ours; and so do devices: what they hold was
-    `check_path`'s to ask about. Raises NotOursError.
+    Empty files pass, siblings only beside a main file of ours; and so do devices: what they hold is
+    `check_held_device`'s to ask about. Raises NotOursError.
     """
     if storage.kind == "device":
         return
@@ -311,11 +329,14 @@ def _check_device(path: Path, consent: Consent) -> None:
                 f"{path} is held by a mount, swap or another program; release it first"
             ) from error
         raise TargetError(f"{path}: cannot be opened for writing: {error.strerror}") from error
-    if consent.force:
-        return
-    if kind := signature_of(path):
+    if not consent.force:
+        _check_signature(path)
+
+
+def _check_signature(device: Path) -> None:
+    if kind := signature_of(device):
         raise NotOursError(
-            f"{path} carries {kind}; erase it with wipefs if you do not need it, or add --force"
+            f"{device} carries {kind}; erase it with wipefs if you do not need it, or add --force"
         )
 
 

@@ -27,6 +27,7 @@ from durability_client.target.safety_checks import (
     Consent,
     block_bytes,
     check_contents,
+    check_held_device,
     check_path,
     check_plan,
     check_space,
@@ -128,6 +129,29 @@ def test_a_device_needs_consent(make_loop: Callable[..., Path]) -> None:
     with pytest.raises(UsageError, match="--destroy-data"):
         check_path(device, NOTHING)
     check_path(device, DESTROY)
+
+
+def test_a_device_that_is_another_by_now_is_refused(make_loop: Callable[..., Path]) -> None:
+    """Between the checks of the path and the lock lie facts and a connection. Meanwhile somebody makes a file
+    system on it, or another drive gets its name."""
+    device = make_loop()
+    storage = KernelStorage(device)
+    facts = storage.facts()
+    storage.lock()
+    check_held_device(device, facts, DESTROY)
+    storage.unlock()
+    subprocess.run(["mkswap", "--quiet", device], check=True, capture_output=True)
+    storage.lock()
+    with pytest.raises(NotOursError, match="carries swap"):
+        check_held_device(device, facts, DESTROY)
+    check_held_device(device, facts, replace(DESTROY, force=True))
+    storage.unlock()
+    (drive,) = facts.drives
+    assert drive.diskseq is not None
+    for other in (replace(drive, diskseq=drive.diskseq - 1), replace(drive, name="loop999")):
+        changed = replace(facts, drives=(other,))
+        with pytest.raises(TargetError, match="attached anew, or replaced, since it was examined"):
+            check_held_device(device, changed, replace(DESTROY, force=True))
 
 
 def test_a_mounted_device_is_refused_whatever_was_said(
