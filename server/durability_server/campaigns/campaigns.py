@@ -80,6 +80,7 @@ class Campaigns:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._work: asyncio.Task[None] | None = None
         self._unread: set[str] = set()
+        self._left: set[str] = set()  # those that are another machine's, which was said
         self._told: dict[str, int] = {}  # of campaigns that are over: up to which entry news were given
 
     def begin(self) -> None:
@@ -390,7 +391,12 @@ class Campaigns:
         async def claim() -> bool:
             return await self._thread.call(self._store.claim, name, home=self._home)
 
-        if not await claim() or self._is_conducted(name):
+        claimed = await claim()
+        if not claimed and not self._shared and name not in self._left:
+            # Its machine may be off. Of several servers another one has it, or will have it again.
+            self._left.add(name)
+            self._tell(name, await self._note(campaign))
+        if not claimed or self._is_conducted(name):
             return
         steps = CampaignTask(
             campaign,

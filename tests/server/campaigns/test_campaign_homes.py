@@ -198,10 +198,14 @@ async def test_a_moved_store_is_adopted(
     await begin(lab, running, settings_of(power), check_only=True)
     await running.server.stop()
     monkeypatch.setattr(clock, "read_machine_id", lambda: "another-machine")
-    moved = await lab.start(sqlite_url)
+    told: list[tuple[str, str]] = []
+    moved = await lab.start(sqlite_url, announce=lambda who, what: told.append((who, what)))
     said = io.StringIO()
     await campaign_command.status(operator(lab, moved), None, json=False, out=said)
     assert "no server runs it" in " ".join(said.getvalue().split())
+    await waiting.until(lambda: bool(told))
+    ((who, what),) = told
+    assert who == "campaign trial" and "type `durability campaign adopt trial` here" in what
     async with living(Machine(lab, moved.address, power)):
         await campaign_command.steer(operator(lab, moved), "trial", "adopt", out=said)
         state = await until(lab, moved, lambda state: state.state == "ended")
