@@ -329,6 +329,8 @@ def results(
         return
     if drive or host or limit is not None:
         raise UsageError("--drive, --host and --limit choose from the list: remove them, or RESULT")
+    if output is not None and (full or json):
+        raise UsageError("-o saves the file of RESULT, and shows nothing: remove -o, or --full and --json")
     code = bench_command.show_kept(
         connection.endpoint(), result, output, full=full, json=json, out=sys.stdout, err=sys.stderr
     )

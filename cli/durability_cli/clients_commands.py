@@ -28,6 +28,8 @@ def list_clients(
     """
     context.obj = options.ServerOptions(server=server, credential=credential)
     if context.invoked_subcommand is not None:
+        if json:
+            raise UsageError(f"--json is for the list of clients: remove it, or {context.invoked_subcommand}")
         return
     from durability_client import clients_command
 

@@ -28,9 +28,10 @@ from durability.errors import (
     RefusedError,
     SetupError,
     StoreError,
+    TargetError,
     UsageError,
 )
-from durability.formats.documents import to_json, to_value
+from durability.formats.documents import to_value
 from durability.protocol.local_address import SYSTEM_DIRECTORY
 from durability_cli.numpy_loading import numpy_required
 
@@ -375,10 +376,15 @@ def verify(
     from durability_client.verify.verify_command import VerifyOptions
     from durability_client.verify.verify_command import verify as verify_target
 
+    named = _named_run(run)
+    if attest_cut is not None and not attest_cut.strip():
+        raise UsageError("--attest-cut is empty: say how the power was cut, or leave it out")
+    if from_export is not None and (connection.server or connection.credential):
+        raise UsageError("--from-export asks no server: remove --server and --credential")
     chosen = VerifyOptions(
         target=target,
         endpoint=None if from_export else connection.endpoint(),
-        run=parse_run(run) if run else 0,
+        run=named,
         attest_cut=attest_cut,
         cut_class=cut_class,
         require_cut=require_cut,
@@ -391,6 +397,15 @@ def verify(
     raise typer.Exit(asyncio.run(verify_target(chosen)))
 
 
+def _named_run(run: str | None) -> int:
+    """The run that is named, 0 for none. Raises UsageError."""
+    if run is None:
+        return 0
+    if not run.strip() or not (named := parse_run(run)):
+        raise UsageError(f"--run {run!r} names no run: give its id (is a shell variable unset?)")
+    return named
+
+
 @app.command()
 def device(target: options.DeviceTarget, json: options.Json = False) -> None:
     """Show TARGET's drives, layers and warnings.
@@ -398,12 +413,17 @@ def device(target: options.DeviceTarget, json: options.Json = False) -> None:
     Each warning names something that weakens a verdict on TARGET. Needs no server.
     """
     from durability_client.descriptions import DEVICE_SCHEMA, VALUES_AT, describe
-    from durability_client.system.terminal import fitted
+    from durability_client.system.terminal import fitted, print_json
     from durability_client.target.kernel_storage import KernelStorage
+    from durability_client.target.safety_checks import check_shown
 
-    facts = KernelStorage(target).facts()
+    check_shown(target)
+    try:
+        facts = KernelStorage(target).facts()
+    except OSError as error:
+        raise TargetError(f"{target}: cannot be examined: {error.strerror}") from error
     if json:
-        print(to_json({"schema": DEVICE_SCHEMA, **to_value(facts)}))
+        print_json({"schema": DEVICE_SCHEMA, **to_value(facts)}, sys.stdout)
     else:
         print(fitted("\n".join(describe(facts)), sys.stdout, indent=VALUES_AT))
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any, TextIO
 
-from durability.formats.documents import to_json
 from durability.protocol.messages import (
     Clients,
     Invite,
@@ -21,6 +20,7 @@ from durability.protocol.messages import (
 from durability.units import counted
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import connect
+from durability_client.system.terminal import print_json
 from durability_client.text_tables import table
 
 CLIENTS_SCHEMA = "durability.clients/1"
@@ -32,7 +32,7 @@ async def list_clients(endpoint: Endpoint, *, json: bool, out: TextIO) -> None:
     with closing(await connect(endpoint, "operate")) as connection:
         rows = (await connection.request(ListClients(), Clients)).rows
     if json:
-        print(to_json({"schema": CLIENTS_SCHEMA, "clients": rows}), file=out)
+        print_json({"schema": CLIENTS_SCHEMA, "clients": rows}, out)
         return
     for line in table(_COLUMNS, [_shown(row) for row in rows]):
         print(line, file=out)

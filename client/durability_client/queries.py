@@ -31,7 +31,7 @@ from durability_client.descriptions import (
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import connect
 from durability_client.system import output_files
-from durability_client.system.terminal import fitted, width_of
+from durability_client.system.terminal import fitted, print_json, width_of
 from durability_client.text_tables import table
 
 _RUN_COLUMNS = ("run", "state", "session_end", "verdict", "acked", "registered", "path", "label")
@@ -63,9 +63,10 @@ async def runs(endpoint: Endpoint, chosen: ChosenRuns, *, each: bool, json: bool
         drives = () if each and not json else (await connection.request(chosen.by("drive"), Listing)).rows
         rows = (await connection.request(chosen.by("run"), Listing)).rows if each or json else ()
     if json:
-        print(to_json({"schema": RUNS_SCHEMA, "runs": rows, "drives": drives}), file=out)
+        print_json({"schema": RUNS_SCHEMA, "runs": rows, "drives": drives}, out)
     elif each:
-        _print(table(_RUN_COLUMNS, rows), out)
+        # A zero as text: else it is a dash, as what is not known.
+        _print(table(_RUN_COLUMNS, [{**row, "acked": str(row["acked"])} for row in rows]), out)
     else:
         columns = _DRIVE_COLUMNS if _each_has_one_client(drives) else (*_DRIVE_COLUMNS, "client")
         _print(table(columns, list(map(_drive_row, drives)), width=width_of(out)), out)
@@ -116,7 +117,7 @@ async def show(endpoint: Endpoint, run: int, *, json: bool, out: TextIO) -> None
     with closing(await connect(endpoint, "query")) as connection:
         document = (await connection.request(Show(run=run), Shown)).document
     if json:
-        print(to_json({"schema": SHOW_SCHEMA, **document}), file=out)
+        print_json({"schema": SHOW_SCHEMA, **document}, out)
         return
     for line in _page(document):
         print(plain_text.as_line(line), file=out)
@@ -131,11 +132,11 @@ async def export(endpoint: Endpoint, run: int, *, output: Path | None, out: Text
     if output is not None:
         output_files.check_new(output, _EXPORT)
     with closing(await connect(endpoint, "query")) as connection:
-        text = to_json((await connection.request(Export(run=run), CaseFile)).case)
+        case = (await connection.request(Export(run=run), CaseFile)).case
     if output is None:
-        print(text, file=out)
+        print_json(case, out)
     else:
-        output_files.create(output, f"{text}\n".encode(), _EXPORT)
+        output_files.create(output, f"{to_json(case)}\n".encode(), _EXPORT)
 
 
 def _page(document: Row) -> Iterator[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rich.cells import cell_len, set_cell_size
+
 from durability import plain_text
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -20,7 +22,7 @@ def table(
     for none. In it the widest column is made narrower, and its cells are cut, until the lines fit."""
     cells = [[name.replace("_", " ") for name in columns]]
     cells += [[plain_text.as_line(str(row.get(name) or "-")) for name in columns] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     if width is not None:
         _narrow(widths, width - len(_BETWEEN) * (len(widths) - 1))
     for line in cells:
@@ -38,4 +40,6 @@ def _narrow(widths: list[int], room: int) -> None:
 
 
 def _cell(text: str, width: int) -> str:
-    return text.ljust(width) if len(text) <= width else text[: width - 1] + _CUT
+    """Filled or cut to so many columns; some characters take two."""
+    fits = cell_len(text) <= width
+    return set_cell_size(text, width) if fits else set_cell_size(text, width - 1) + _CUT

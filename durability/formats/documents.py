@@ -12,6 +12,7 @@ the import would be a third of their start.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, cast
@@ -28,6 +29,7 @@ T = TypeVar("T")
 TEXT_CHARACTERS_MAX = 4096  # as many as a path may have bytes
 NAME_CHARACTERS_MAX = 256
 FINITE_MAX = 1e18  # of anything measured, and small enough to be added up, divided and squared
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _SHOWN_CHARACTERS = 60  # of a stranger's text in a message
 
 
@@ -173,6 +175,12 @@ def shortened(document: T) -> T:
 def to_json(value: object) -> str:
     """One plain line of JSON, keys in the order given; what is not plain is escaped, so nothing is lost."""
     return plain_text.as_json(json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False))
+
+
+def to_ascii_json(value: object) -> str:
+    """The same, with every other character escaped, for a stream that is not of UTF-8, as JSON must be."""
+    # What is not ASCII stands within a string.
+    return _NOT_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], to_json(value))
 
 
 def from_json(text: str | bytes) -> object:

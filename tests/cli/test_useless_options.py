@@ -18,6 +18,12 @@ from durability_cli.main import app
             ("results", "0123456789ab", "--limit", "50"),
             "--limit choose from the list: remove them",
         ),
+        (("results", "0123456789ab", "-o", "/tmp/r.json", "--json"), "-o saves the file of RESULT"),
+        (("clients", "--json", "invite"), "--json is for the list of clients"),
+        (("verify", "/mnt/t", "--attest-cut", ""), "--attest-cut is empty"),
+        (("verify", "/mnt/t", "--run", ""), "--run '' names no run: give its id"),
+        (("verify", "/mnt/t", "--run", "0" * 16), "names no run"),
+        (("verify", "/mnt/t", "--from-export", "/tmp/x", "--server", "a"), "--from-export asks no server"),
     ],
     ids=" ".join,
 )

@@ -37,6 +37,12 @@ def test_the_widest_column_is_cut() -> None:
     ]
 
 
+def test_characters_that_take_two_columns_are_counted_as_two() -> None:
+    """Else all that follows in their row would be elsewhere."""
+    rows = [{"host": "サーバー", "cuts": "1"}, {"host": "b", "cuts": "2"}]
+    assert list(table(("host", "cuts"), rows)) == ["host      cuts", "サーバー  1", "b         2"]
+
+
 @given(width=st.integers(1, 100))
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     """As long as each column has a few characters."""

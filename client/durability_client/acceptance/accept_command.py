@@ -28,7 +28,7 @@ from durability_client.acceptance.sheet import report_page
 from durability_client.bench import saved_results
 from durability_client.link.endpoint import Endpoint
 from durability_client.system import output_files
-from durability_client.system.terminal import Terminal
+from durability_client.system.terminal import Terminal, print_json
 
 BY_CHARACTERS_MAX = 80
 _JSON = "the JSON of a report"
@@ -64,16 +64,15 @@ def accept(options: AcceptOptions, out: TextIO, err: TextIO) -> int:
         decisions=tuple(decide_on(loaded.profile, one) for one in evidence),
     )
     document = document_of(report)
-    text = to_json(document)
     if options.output is not None and beside is not None:
         page = report_page(report, str(document["sha256"]))
         evidence_file = output_files.NewFile(
-            path=beside, data=f"{text}\n".encode(), what=_JSON, is_ours=_is_report
+            path=beside, data=f"{to_json(document)}\n".encode(), what=_JSON, is_ours=_is_report
         )
         output_files.replace_together([evidence_file, saved_results.page_file(page, options.output)])
         _say(f"the report is in {options.output}, its evidence in {beside}", err)
     if options.json:
-        print(text, file=out, flush=True)
+        print_json(document, out)
     else:
         console = Terminal(file=out)
         console.width = max(console.width, _WIDTH_MIN)

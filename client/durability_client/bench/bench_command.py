@@ -36,7 +36,6 @@ from durability.errors import (
     SetupError,
     UsageError,
 )
-from durability.formats.documents import to_json
 from durability_client.bench import cut_verdicts, kept_results, saved_results
 from durability_client.bench.cut_verdicts import FoundVerdicts
 from durability_client.bench.measure import workspace
@@ -45,7 +44,7 @@ from durability_client.bench.report import comparison_screen, html_page, one_scr
 from durability_client.bench.runner import IDLE_QUICK_S, IDLE_S, Options, measure
 from durability_client.bench.stop_signals import StopSignals
 from durability_client.link.endpoint import Endpoint, endpoint
-from durability_client.system.terminal import Terminal
+from durability_client.system.terminal import Terminal, print_json
 from durability_client.target import safety_checks
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.safety_checks import Consent
@@ -189,7 +188,7 @@ def compare_files(options: CompareOptions, out: TextIO, err: TextIO) -> int:
         page = html_page.comparison_page(kept, loaded)
         saved_results.save_page(page, options.html, apart_from=paths)
     if options.json:
-        print(to_json(comparison_document(kept)), file=out)
+        print_json(comparison_document(kept), out)
     elif options.full:
         terminal_tables.show_comparison(comparison, _console(out))
     else:
@@ -376,7 +375,7 @@ def _say(text: str, err: TextIO) -> None:
 
 def _print(result: Result, out: TextIO, *, full: bool, json: bool) -> None:
     if json:
-        print(to_json(summary_document(result)), file=out, flush=True)
+        print_json(summary_document(result), out)
     elif full:
         terminal_tables.show_result(result, _console(out), joined=_has_server())
     else:

@@ -15,7 +15,7 @@ from durability.bench.hashed_serials import hashed
 from durability.bench.kept_result import digest_of, other_cell, pack_body, summary_of, unpack_body
 from durability.bench.result import Result
 from durability.errors import FormatError
-from durability.formats.documents import to_json, to_value
+from durability.formats.documents import to_value
 from durability.protocol.messages import (
     FetchResult,
     KeepResult,
@@ -27,7 +27,7 @@ from durability.protocol.messages import (
 from durability.units import counted, duration, few_digits
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import Connection, connect
-from durability_client.system.terminal import width_of
+from durability_client.system.terminal import print_json, width_of
 from durability_client.text_tables import table
 
 RESULTS_SCHEMA = "durability.results/1"
@@ -105,7 +105,7 @@ async def show_listing(endpoint: Endpoint, chosen: ChosenResults, *, json: bool,
     with closing(await connect(endpoint, "query")) as connection:
         rows = await listing(connection, chosen)
     if json:
-        print(to_json({"schema": RESULTS_SCHEMA, "results": rows}), file=out)
+        print_json({"schema": RESULTS_SCHEMA, "results": rows}, out)
         return
     for line in listing_lines(rows, width_of(out)):
         print(line, file=out)

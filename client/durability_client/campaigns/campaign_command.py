@@ -41,7 +41,7 @@ from durability_client.link.endpoint import Endpoint
 from durability_client.link.questions import Questions
 from durability_client.link.server_connection import Connection, connect
 from durability_client.system import output_files
-from durability_client.system.terminal import confirmed, fitted
+from durability_client.system.terminal import confirmed, fitted, print_json
 
 STATUS_SCHEMA = "durability.campaigns/1"
 CAMPAIGN_SCHEMA = "durability.campaign/1"
@@ -132,7 +132,7 @@ async def status(endpoint: Endpoint, name: str | None, *, json: bool, out: TextI
         logs = [log for log in logs if log.state.state != "ended" or log in newest]
     if json:
         shown = [{**_status_value(log), "note": log.note} for log in logs]
-        print(to_json({"schema": STATUS_SCHEMA, "campaigns": shown}), file=out)
+        print_json({"schema": STATUS_SCHEMA, "campaigns": shown}, out)
         return
     if not logs:
         print("no campaign has begun: `durability campaign start FILE`", file=out)
@@ -156,7 +156,7 @@ async def show(endpoint: Endpoint, name: str, *, log: bool, health: bool, json: 
     with closing(await connect(endpoint, "query")) as connection:
         read = await fetch_log(connection, name)
     if json:
-        print(to_json(_value(read)), file=out)
+        print_json(_value(read), out)
         return
     took = took_s(read.entries)
     for line in campaign_text.page(read.state, read.silent_s, took_s=took, bars=bars_for(out), health=health):
@@ -186,13 +186,13 @@ async def export(
                     raise
                 missing[run] = str(error)
                 print(fitted(f"the export lacks run {run}: {error}", err, indent=2), file=err)
-    text = to_json({**_value(read), "runs": runs, "missing_runs": missing})
+    document = {**_value(read), "runs": runs, "missing_runs": missing}
     if junit is not None:
         campaign_junit.write(read.state, junit)
     if output is None:
-        print(text, file=out)
+        print_json(document, out)
     else:
-        output_files.create(output, f"{text}\n".encode(), _EXPORT)
+        output_files.create(output, f"{to_json(document)}\n".encode(), _EXPORT)
 
 
 def read_file(path: Path) -> Settings:

@@ -16,7 +16,7 @@ from durability_client.live.this_machine import SeenDrive, ThisMachine
 from durability_client.system.block_devices import node_of
 from durability_client.text_tables import table
 
-HOW_TO_JOIN = "Type HOST:PORT CODE, as `durability clients invite --machines 1` prints them on the server:"
+HOW_TO_JOIN = "Type HOST:PORT CODE (server: `durability clients invite --machines 1`):"
 _DRIVE_COLUMNS = ("device", "model", "serial", "size", "writes")
 VERDICT_COLUMNS = ("verdict", "run", "registered", "path")
 _BELOW = " " * 9  # what is shown below "Server"
@@ -84,7 +84,7 @@ def page(view: View, *, width: int, height: int, typed: str | None) -> str:
     """A whole screen. `typed`: what somebody has typed so far; None if nothing is asked."""
     shown = head(view, width=width)
     below = verdicts(view, width=width)
-    asked = [] if typed is None else [HOW_TO_JOIN, f"> {typed}"]
+    asked = [] if typed is None else [*_fitted([HOW_TO_JOIN], width), _end_of(typed, width)]
     room = height - len(shown) - len(asked) - 2 - (len(below) + 1 if below else 0)
     if room < _LINES_MIN:
         below = below[: max(0, len(below) - (_LINES_MIN - room))]
@@ -93,7 +93,13 @@ def page(view: View, *, width: int, height: int, typed: str | None) -> str:
     shown += ["", *said, *([""] if said else []), *below]
     shown = shown[: height - len(asked)]
     shown += [""] * (height - len(shown) - len(asked))
-    return "\r\n".join([*shown, *_fitted(asked, width)])
+    return "\r\n".join([*shown, *asked])
+
+
+def _end_of(typed: str, width: int) -> str:
+    """What is typed, or its end, which may have to be corrected."""
+    line = f"> {plain_text.as_line(typed)}"
+    return line if len(line) < width else f"> {_CUT}{line[len(_CUT) + 3 - width :]}"
 
 
 def _drives(view: View, width: int) -> list[str]:

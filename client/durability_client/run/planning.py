@@ -84,7 +84,7 @@ def check_options(options: RunOptions) -> None:
         raise UsageError(f"--label must be one line of plain text, at most {limits.NAME_BYTES_MAX} bytes")
     if options.prefill_only and options.duration_s is not None:
         raise UsageError("--duration ends writes that --prefill-only never begins: remove one")
-    if options.duration_s is not None and options.duration_s <= 0:
+    if options.duration_s is not None and not options.duration_s > 0:
         raise UsageError(f"--duration is {options.duration_s:g} s, expected more than 0")
 
 

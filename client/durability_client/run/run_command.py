@@ -34,7 +34,7 @@ from durability_client.run.planning import RunOptions, check_options, make_plan
 from durability_client.run.sender import Sender
 from durability_client.run.shared_state import Order, WriterFailure, WriterState
 from durability_client.run.statistics_collector import StatisticsCollector
-from durability_client.run.status_line import State, StatusLine, StatusSample
+from durability_client.run.status_line import OutputError, State, StatusLine, StatusSample
 from durability_client.run.writer_processes import WriterProcesses, starting_for_run
 from durability_client.target import safety_checks
 from durability_client.target.discovery import is_misaligned
@@ -135,8 +135,12 @@ async def run(options: RunOptions, storage: Storage, out: TextIO) -> RunSummary:
             for line in describe(facts):
                 live.say(line)
             return await current.run(facts)
+        except OutputError as error:
+            if isinstance(error.__cause__, BrokenPipeError):  # which ends a command in its own way
+                raise error.__cause__ from None
+            raise
         finally:
-            live.end_line()
+            live.close()
             await current.link.close()
             storage.unlock()
 

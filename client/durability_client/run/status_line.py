@@ -1,7 +1,8 @@
 """The status line of a run, one per second.
 
 People read stderr: on a terminal one line is rewritten, elsewhere a new line follows when the state changes
-and every ten seconds. Programs read JSON lines on stdout (`durability.run/1`). Neither slows a writer down.
+and every ten seconds. Programs read JSON lines on stdout (`durability.run/1`). Neither slows a writer down:
+the run does not wait for a terminal that was stopped, or a program that does not read.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from rich.progress import (
 )
 
 from durability import plain_text
-from durability.formats.documents import to_json
+from durability.errors import EXIT_ENVIRONMENT, DurabilityError
 from durability.units import duration
 from durability_client.descriptions import VALUES_AT
-from durability_client.system.terminal import PLAIN_LINE_S, fitted
+from durability_client.system.terminal import PLAIN_LINE_S, columns_of, fitted, json_line
+from durability_client.system.unhurried_output import UnhurriedOutput
 
 RUN_SCHEMA = "durability.run/1"
 
@@ -52,14 +54,23 @@ class StatusSample:
     detail: str
 
 
+class OutputError(DurabilityError):
+    """Stdout, where programs read, cannot be written; the cause says why."""
+
+    exit_code = EXIT_ENVIRONMENT
+
+
 class StatusLine:
     """Shows samples of the run named `run` (16 hexadecimal digits); without `out` there are no JSON lines."""
 
     def __init__(self, run: str, *, out: TextIO | None, err: TextIO) -> None:
         self._run = run
-        self._out = out
+        self._stdout = out
+        self._out = UnhurriedOutput(out) if out is not None else None
         self._err = err
-        self._terminal = err.isatty()
+        self._said = UnhurriedOutput(err)
+        # On one terminal with JSON, the line would be rewritten over that.
+        self._terminal = err.isatty() and not (out is not None and out.isatty())
         self._console = Console(file=err)
         self._rows = 0  # of the line that is being rewritten
         self._last: tuple[State, str] | None = None
@@ -69,30 +80,39 @@ class StatusLine:
     def say(self, text: str) -> None:
         """A line for people that stays."""
         self.end_line()
-        print(fitted(plain_text.as_line(text), self._err, indent=VALUES_AT), file=self._err, flush=True)
+        self._said.write(f"{fitted(plain_text.as_line(text), self._err, indent=VALUES_AT)}\n")
 
     def show(self, sample: StatusSample) -> None:
-        """Show one second."""
-        if self._out is not None:
-            print(to_json(_document(self._run, sample)), file=self._out, flush=True)
+        """Show one second. Raises OutputError."""
+        if self._stdout is not None and self._out is not None:
+            self._out.write(f"{json_line(_document(self._run, sample), self._stdout)}\n")
+            if (failure := self._out.failure) is not None:
+                raise OutputError(f"stdout cannot be written: {failure.strerror}") from failure
         if self._terminal:
             if sample.state != "prefill" or sample.detail:  # that has its bar
-                self._rewrite(_rows(sample, self._console.width))
+                self._rewrite(_rows(sample, columns_of(self._err)))
         elif self._out is None and self._is_news(sample):
-            print(self._line(sample), file=self._err, flush=True)
+            self._said.write(f"{self._line(sample)}\n")
 
     def end_line(self) -> None:
         """Leave the line that is being rewritten as it is."""
         if self._rows:
-            print(file=self._err, flush=True)
+            self._said.write("\n")
             self._rows = 0
+
+    def close(self) -> None:
+        """Wait a while for lines that are not written yet: others write there next."""
+        self.end_line()
+        for lines in (self._said, self._out):
+            if lines is not None:
+                lines.flush()
 
     def _rewrite(self, rows: list[str]) -> None:
         """Put `rows` in place of those of the last second."""
         upwards = f"\x1b[{self._rows - 1}A" if self._rows > 1 else ""
-        self._err.write(f"{upwards}\r\x1b[J" + "\n".join(rows))
-        self._err.flush()
-        self._rows = len(rows)
+        if self._said.is_idle:  # else a later second shows more
+            self._said.write(f"{upwards}\r\x1b[J" + "\n".join(rows))
+            self._rows = len(rows)
 
     @contextmanager
     def prefill(self) -> Iterator[Callable[[int, int], None]]:
@@ -108,6 +128,7 @@ class StatusLine:
             TransferSpeedColumn(),
             TimeRemainingColumn(),
         )
+        self._said.flush()  # what was said stands above the bar
         with Progress(*columns, console=self._console, transient=True) as progress:
             task = progress.add_task("prefill", total=None)
             yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -3,6 +3,7 @@ are plain and that a terminal does not break within a word. And the only questio
 
 from __future__ import annotations
 
+import codecs
 import errno
 import os
 import select
@@ -10,13 +11,15 @@ import signal
 import sys
 import threading
 from textwrap import TextWrapper
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
 from durability import plain_text
+from durability.formats.documents import to_ascii_json, to_json
 
+SCREEN_WIDTH_MIN = 20  # of a terminal that says less, as a serial console may, nothing is known
 SCREEN_WIDTH_MAX = 120  # longer lines are harder to read
 SCREEN_HEIGHT_MAX = 22  # of a terminal of 24, with the line that names what was written and the prompt
 PLAIN_LINE_S = 10.0  # between lines of progress without a terminal
@@ -30,12 +33,32 @@ def fitted(text: str, stream: TextIO, *, indent: int) -> str:
     if not stream.isatty():
         return text
     wrapper = TextWrapper(
-        width=Console(file=stream).width,
+        width=columns_of(stream),
         subsequent_indent=" " * indent,
         break_long_words=False,
         break_on_hyphens=False,
     )
     return "\n".join(row for line in text.splitlines() for row in wrapper.wrap(line) or [""])
+
+
+def columns_of(stream: TextIO) -> int:
+    """How many columns to fill on `stream`: those of a terminal, or what COLUMNS says; else 80."""
+    return _known(Console(file=stream).width)
+
+
+def _known(columns: int) -> int:
+    return columns if columns >= SCREEN_WIDTH_MIN else 80
+
+
+def json_line(value: object, out: TextIO) -> str:
+    """`value` as JSON that can be printed on `out`."""
+    is_utf8 = codecs.lookup(out.encoding or "utf-8").name == "utf-8"
+    return to_json(value) if is_utf8 else to_ascii_json(value)
+
+
+def print_json(value: object, out: TextIO) -> None:
+    """Print `value` as one line of JSON."""
+    print(json_line(value, out), file=out, flush=True)
 
 
 def cut_to(text: str, width: int) -> str:
@@ -46,7 +69,7 @@ def cut_to(text: str, width: int) -> str:
 
 def width_of(stream: TextIO) -> int | None:
     """How many columns the terminal has that `stream` is; None elsewhere."""
-    return Console(file=stream).width if stream.isatty() else None
+    return columns_of(stream) if stream.isatty() else None
 
 
 def confirmed(question: str) -> bool:
@@ -73,10 +96,15 @@ def confirmed(question: str) -> bool:
 
 
 class Terminal(Console):
-    """A console that reports to its caller when the reader closed stdout.
+    """A console that reports to its caller when the reader closed stdout, has no colour elsewhere than on a
+    terminal, whatever FORCE_COLOR says, and at least `SCREEN_WIDTH_MIN` columns.
 
     rich's own would end the program with 1, which is this tool's word for a defect.
     """
+
+    def __init__(self, *, file: TextIO, **options: Any) -> None:
+        super().__init__(file=file, force_terminal=None if file.isatty() else False, **options)
+        self.width = _known(self.width)
 
     def on_broken_pipe(self) -> NoReturn:
         """Raises BrokenPipeError."""

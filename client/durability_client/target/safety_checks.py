@@ -12,6 +12,7 @@ import errno
 import mmap
 import os
 import re
+import shlex
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
@@ -89,7 +90,8 @@ def check_path(path: Path, consent: Consent) -> None:
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
-        _check_new_file(path)
+        _check_new_name(path)
+        _check_writable(path.parent, path.parent)
         _check_name(path)
         return
     except OSError as error:
@@ -155,6 +157,17 @@ def check_subject(path: Path) -> None:
         _check_kind(path, path.stat().st_mode)
 
 
+def check_shown(path: Path) -> None:
+    """Refuse to show what cannot be a target, or a name without a place: a typing error would show another
+    drive. Raises TargetError."""
+    try:
+        _check_kind(path, path.stat().st_mode)
+    except FileNotFoundError:
+        _check_new_name(path)
+    except OSError as error:
+        raise TargetError(f"{path}: cannot be examined: {error.strerror}") from error
+
+
 def check_plan(facts: Facts, plan: Plan, consent: Consent, *, is_misaligned: bool = False) -> None:
     """Refuse a plan whose verdict on this target would mean nothing. `is_misaligned`: see `discovery`. Raises
     UsageError, TargetError."""
@@ -214,7 +227,7 @@ def check_held_device(path: Path, facts: Facts, consent: Consent) -> None:
     if any(known.get(leaf, -1) != block_devices.diskseq_of(leaf) for leaf in leaves) or not leaves:
         raise TargetError(
             f"{path}: the drive was attached anew, or replaced, since it was examined; nothing was written."
-            " Look at it with `durability device`, then begin again"
+            f" Look at it with `durability device {shlex.quote(str(path))}`, then begin again"
         )
     if not consent.force:
         _check_signature(path)
@@ -292,7 +305,7 @@ def _check_kind(path: Path, mode: int) -> None:
     raise TargetError(f"{path} is {kind}{hint}")
 
 
-def _check_new_file(path: Path) -> None:
+def _check_new_name(path: Path) -> None:
     if not path.parent.is_dir():
         raise TargetError(
             f"{path}: the directory {path.parent} does not exist; create it, or mount its file system"
@@ -300,7 +313,6 @@ def _check_new_file(path: Path) -> None:
     # A mistyped device name must not become a file in memory that passes for a drive.
     if path.is_relative_to("/dev") and not path.is_relative_to("/dev/shm"):
         raise TargetError(f"{path}: no such device")
-    _check_writable(path.parent, path.parent)
 
 
 def _check_writable(path: Path, directory: Path) -> None:

@@ -35,7 +35,7 @@ ADVICE: Mapping[str, str] = {
     "smaller-or-copy": "verify on the drive that lost power; if this is it, it came back smaller",
     "session-stopped": "run again, and cut the power while the run writes; do not stop it first",
     "session-closed": "cut the power of the machine; do not end the client or its connection",
-    "session-client-error": "look up the failure with `durability show`, and run again",
+    "session-client-error": "look up the failure with `durability show {run}`, and run again",
     "session-server-down": "run again, and keep the server up until after the cut",
     "session-live": "run again, and keep the server up until the client falls silent",
     "cut-not-shown": "run again, and cut the power of the drive or of its machine while the run writes",
@@ -113,7 +113,7 @@ def _codes(outcome: Outcome) -> list[str]:
 def _about(code: str, outcome: Outcome) -> Iterator[str]:
     """What to do about one reason."""
     cut, series = outcome.cut.cut_class, outcome.verdict.strength
-    advice = ADVICE[code].format(cut=cut, cuts=max(1, series.cuts))
+    advice = ADVICE[code].format(cut=cut, cuts=max(1, series.cuts), run=f"{outcome.plan.run:016x}")
     if code in ("cut-not-shown", "attestation-contradicted") and _needs_a_newer_log(outcome):
         yield _NEWER_LOG
     elif code in ("cut-not-shown", "cut-class"):

@@ -75,7 +75,9 @@ def write(outcome: Outcome, out: TextIO) -> None:
     """Print the page of `outcome` on `out`."""
     console = Terminal(file=out, highlight=False, markup=False, emoji=False, soft_wrap=True)
     width = min(console.width, _WIDTH_MAX)
-    verdict_lines = TextWrapper(width=width, subsequent_indent="  ", break_on_hyphens=False)
+    verdict_lines = TextWrapper(
+        width=width, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False
+    )
     style = _STYLES[outcome.verdict.word]
     for line in verdict_lines.wrap(plain_text.as_line(first_line(outcome))):
         console.print(Text(line, style=style))
@@ -164,7 +166,9 @@ def _lines(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
     """The rows in two columns, `width` characters wide. What stands in backticks is not broken."""
     column = max(len(name) for name, _ in rows)
     indent = " " * (column + 4)
-    wrapper = TextWrapper(width=width, subsequent_indent=indent, break_on_hyphens=False)
+    wrapper = TextWrapper(
+        width=width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+    )
     for name, text in rows:
         wrapper.initial_indent = f"  {name:<{column}}  "
         whole = _COMMAND.sub(
@@ -214,10 +218,10 @@ def _checked(outcome: Outcome) -> Iterator[tuple[str, str]]:
     if outcome.case is not None:
         yield (
             "acknowledged",
-            f"{sum(outcome.case.frontiers):,} operations of {counted(plan.writers, 'writer')}",
+            f"{counted(sum(outcome.case.frontiers), 'operation')} of {counted(plan.writers, 'writer')}",
         )
     part = "" if report.finished else "; the scan did not finish"
-    yield "read", f"{report.checked:,} {plan.contract.noun}s in {outcome.duration_s:.1f} s{part}"
+    yield "read", f"{counted(report.checked, plan.contract.noun)} in {outcome.duration_s:.1f} s{part}"
     risk = outcome.at_risk
     if outcome.case is not None:
         yield (
@@ -251,7 +255,7 @@ def _in_flight(outcome: Outcome) -> str:
     report = outcome.report
     if not (report.finished or report.in_flight):
         return "unknown, the scan did not come so far"
-    slots = f"{report.in_flight:,} {outcome.plan.contract.noun}s"
+    slots = counted(report.in_flight, outcome.plan.contract.noun)
     text = f"{slots} may hold operations that were never acknowledged"
     if not report.in_flight_damaged:
         return text
@@ -259,7 +263,8 @@ def _in_flight(outcome: Outcome) -> str:
         (drive.atomic_write_bytes for drive in outcome.facts.drives if drive.atomic_write_bytes is not None),
         default=None,
     )
-    text += f"; {report.in_flight_damaged:,} of them are damaged, which is not a loss"
+    damaged = _of(report.in_flight_damaged, "is damaged", "are damaged", of="them")
+    text += f"; {damaged}, which is not a loss"
     in_place = outcome.plan.contract.layout == "region"  # else a file may be short of what was never written
     if in_place and atomic is not None and outcome.plan.record_bytes <= atomic:
         text += f", although the drive claims to write {atomic:,} bytes atomically at power failure (AWUPF)"
@@ -269,10 +274,11 @@ def _in_flight(outcome: Outcome) -> str:
 def _control(outcome: Outcome) -> str:
     assert outcome.case is not None
     completed, lost = outcome.case.control, outcome.report.control_lost
+    never = f"{counted(completed, 'write')} that {'was' if completed == 1 else 'were'} never synced"
     if outcome.identity.moved:
-        return f"{completed:,} writes that were never synced: not looked for, {outcome.identity.moved}"
+        return f"{never}: not looked for, {outcome.identity.moved}"
     if not outcome.report.finished:  # what is missing may be so because the drive went away
-        return f"{completed:,} writes that were never synced: unknown, the scan did not finish"
+        return f"{never}: unknown, the scan did not finish"
     if lost and outcome.verdict.explained:
         what = "this proves nothing, something else than the drive may be why"
     elif lost and outcome.facts.file_system is not None and not outcome.facts.file_system.mount_point:
@@ -283,7 +289,7 @@ def _control(outcome: Outcome) -> str:
         what = "a volatile cache below the kernel lost them; nothing was promised for them"
     else:
         what = "this proves nothing, other flushes or power-loss protection may have kept them"
-    return f"{lost:,} of {completed:,} writes that were never synced are lost: {what}"
+    return f"{lost:,} of {never} {'is' if lost == 1 else 'are'} lost: {what}"
 
 
 def _may_have_held_back(outcome: Outcome) -> str:
@@ -312,11 +318,14 @@ def _lost(outcome: Outcome) -> Iterator[tuple[str, str]]:
             f"{report.prefill_lost:,} of these held no operation yet, only what `run` had prepared",
         )
     if report.superblocks_lost:
-        yield "superblock", f"{report.superblocks_lost:,} of these are copies of the superblock"
+        kinds = ("is a copy of the superblock", "are copies of the superblock")
+        yield "superblock", _of(report.superblocks_lost, *kinds)
     if report.files_back:
-        yield "file", f"{report.files_back:,} of these are removed files that are back"
+        kinds = ("is a removed file that is back", "are removed files that are back")
+        yield "file", _of(report.files_back, *kinds)
     if report.earlier_names_back:
-        yield "name", f"{report.earlier_names_back:,} of these are names of an earlier run that are back"
+        kinds = ("is a name of an earlier run that is back", "are names of an earlier run that are back")
+        yield "name", _of(report.earlier_names_back, *kinds)
     if outcome.verdict.by_findings:
         yield from _lost_by_writer(report)
     if outcome.verdict.by_findings and window is not None:
@@ -332,6 +341,10 @@ def _lost(outcome: Outcome) -> Iterator[tuple[str, str]]:
         yield "unstable", f"{counted(report.unstable, slot)} wrong when first read, right when reread"
     for judgement in outcome.findings[:_EXAMPLES]:
         yield "example", judgement.text
+
+
+def _of(count: int, one: str, several: str, *, of: str = "these") -> str:
+    return f"{count:,} of {of} {one if count == 1 else several}"
 
 
 def _before_the_cut(window: LossWindow) -> str:
@@ -358,11 +371,16 @@ def _classes(outcome: Outcome) -> Iterator[tuple[str, str]]:
 def _lost_by_writer(report: ScanReport) -> Iterator[tuple[str, str]]:
     """Between which operations the losses of each writer lie."""
     ranges = [
-        (f"writer {writer}", f"seq {oldest:,} to seq {newest:,}" if oldest != newest else f"seq {oldest:,}")
+        (
+            f"writer {writer}",
+            f"the lost operations lie in seq {oldest:,} to seq {newest:,}"
+            if oldest != newest
+            else f"the lost operation is seq {oldest:,}",
+        )
         for writer, (oldest, newest) in enumerate(zip(report.oldest_lost, report.newest_lost, strict=True))
         if oldest is not None
     ]
-    yield from ((name, f"the lost operations lie in {text}") for name, text in ranges[:_WRITERS])
+    yield from ranges[:_WRITERS]
     if len(ranges) > _WRITERS:
         yield "others", f"{counted(len(ranges) - _WRITERS, 'more writer')} lost operations"
 

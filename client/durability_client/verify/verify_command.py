@@ -43,13 +43,12 @@ from durability.evidence.judge import Attestation, Found, judge
 from durability.evidence.outcome import Outcome, Requirements
 from durability.evidence.scan_report import Example, ScanReport, empty_report
 from durability.formats.case import FILES_REMOVED, Case
-from durability.formats.documents import to_json
 from durability.formats.facts import Facts
 from durability.formats.plan import Plan
 from durability.units import format_run, parse_run, verify_device_line
 from durability_client.link.endpoint import Endpoint
 from durability_client.system import block_devices
-from durability_client.system.terminal import fitted
+from durability_client.system.terminal import fitted, print_json
 from durability_client.target import discovery, safety_checks
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import Storage
@@ -119,7 +118,7 @@ async def verify(
         if unkept:
             print(plain_text.as_line(f"warning: {_NOT_ALL_STORED}: {unkept}"), file=err)
     if options.json:
-        print(to_json(document), file=out)
+        print_json(document, out)
     else:
         verdict_text.write(outcome, out)
     if options.junit is not None:

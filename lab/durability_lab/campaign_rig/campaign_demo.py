@@ -25,6 +25,7 @@ from durability.campaign.results import results
 from durability.campaign.tasks import Condition, DriveTask
 from durability.errors import EXIT_INTERNAL, EXIT_OK
 from durability.formats.mixing import combine
+from durability.units import counted
 from durability_client.campaigns.campaign_text import status
 from durability_lab.campaign_rig.demo_cuts import CutOrder, CutVerdict, cut_makers
 from durability_lab.campaign_rig.memory_server import MemoryServer
@@ -238,7 +239,7 @@ def _conclude(state: CampaignState, drives: DemoDrives, out: TextIO) -> int:
     for result in results(state):
         if result.first_loss is not None and result.first_loss[0] > 1:
             clean = result.first_loss[0] - 1
-            print(f"{result.drive} passed {clean} cuts before that loss.", file=out)
+            print(f"{result.drive} passed {counted(clean, 'cut')} before that loss.", file=out)
     print("\nEach verdict agrees with the drive's own log of what it kept.", file=out)
     return EXIT_OK
 

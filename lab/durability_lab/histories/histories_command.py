@@ -23,6 +23,7 @@ from durability.errors import EXIT_INTERNAL, EXIT_OK, FormatError, SetupError, U
 from durability.formats.documents import to_json
 from durability.formats.packing import Value
 from durability.units import counted
+from durability_client.system.terminal import print_json
 from durability_lab.histories.history_workers import RIGS, Rig, search_everywhere
 from durability_lab.histories.search import SearchTally, WrongHistory
 from durability_lab.histories.steps import History
@@ -145,7 +146,7 @@ def _replay(options: HistoriesOptions, file: Path, out: TextIO) -> int:
             "told": list(played.told),
             "wrong": list(played.wrong),
         }
-        print(to_json(document), file=out)
+        print_json(document, out)
     else:
         for line in played.told:
             print(line, file=out)

@@ -22,10 +22,9 @@ from typing import TextIO
 
 from durability import plain_text
 from durability.errors import FormatError, SetupError, UsageError
-from durability.formats.documents import to_json
 from durability.units import counted
 from durability_client.system import output_files
-from durability_client.system.terminal import Terminal
+from durability_client.system.terminal import Terminal, print_json
 from durability_lab.kernel_rig import block_rig
 from durability_lab.matrix import detection_page, matrix_report
 from durability_lab.matrix.cut_log import CutLog, Header, seed_of
@@ -205,7 +204,7 @@ def _tell(cells: Sequence[MatrixCell], log: CutLog, options: MatrixOptions, out:
     seed = log.header.seed
     if options.json:
         document = matrix_report.document(cells, log.graded_cuts, seed=seed, options=log.header.options)
-        print(to_json(document), file=out)
+        print_json(document, out)
     else:
         page = matrix_report.page(cells, log.graded_cuts, seed=seed, by_cell=options.verbose)
         width = None if out.isatty() else _PLAIN_COLUMNS

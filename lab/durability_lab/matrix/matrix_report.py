@@ -269,7 +269,8 @@ def _closing(graded_cuts: Sequence[GradedCut], shown: int) -> Iterator[str]:
         yield f"WRONG ({graded_cut.grade}): {name(graded_cut)}, seed {graded_cut.seed}: {said}"
     count = totals(graded_cuts)
     yield (
-        f"{count['honest']} cuts of honest drives, {count['false_alarms']} false alarms;"
+        f"{counted(count['honest'], 'cut')} of honest drives,"
+        f" {counted(count['false_alarms'], 'false alarm')};"
         f" {count['liars']} of lying drives, {count['caught']} caught, {count['missed']} not caught, of which"
         f" in {count['missed_kept']} the drive kept every promise; {count['wrong']} wrong"
     )

@@ -19,11 +19,10 @@ from rich.table import Table
 
 import durability_server
 from durability.errors import EXIT_INTERNAL, EXIT_OK, UsageError
-from durability.formats.documents import to_json
 from durability.formats.workloads import registry
 from durability.units import counted
 from durability_client.system import output_files
-from durability_client.system.terminal import Terminal
+from durability_client.system.terminal import Terminal, print_json
 from durability_lab.drive import faults
 from durability_lab.support.loads import Load
 from durability_lab.truth.expected_verdict import AS_EXPECTED, FILTERS, NOT_AS_EXPECTED
@@ -70,7 +69,7 @@ async def vm(options: VmOptions, out: TextIO, err: TextIO) -> int:
             cuts.append(one)
     agreed = all(one.as_expected for one in cuts)
     if options.json:
-        print(to_json(_document(seed, cuts, agreed=agreed)), file=out)
+        print_json(_document(seed, cuts, agreed=agreed), out)
     else:
         _print(cuts, out, agreed=agreed)
     return EXIT_OK if agreed else EXIT_INTERNAL

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shlex
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
@@ -237,7 +238,7 @@ class Campaigns:
                 raise RefusedError(
                     "bad-request",
                     f"no machine has joined as {machine!r}{known} (`durability clients invite --name"
-                    f" {machine}` prints the line for it)",
+                    f" {shlex.quote(machine)}` prints the line for it)",
                 )
 
     async def _require_runs_left(self, settings: Settings) -> None:

@@ -66,6 +66,15 @@ def test_on_a_terminal_the_line_is_rewritten_and_text_does_not_run_into_it(
     assert err.getvalue().endswith("running\nserver: the disk is full\n")
 
 
+def test_json_on_a_terminal_is_not_overwritten() -> None:
+    """The line that is rewritten would begin in it, and go up over its last row."""
+    out, err = Terminal(), Terminal()
+    live = StatusLine("00000000000000ff", out=out, err=err)
+    live.show(SAMPLE)
+    live.show(SAMPLE)
+    assert out.getvalue().count("\n") == 2 and err.getvalue() == ""
+
+
 def test_a_notice_forges_no_line() -> None:
     """What a server says stays one line, so that none of it looks like a line of the run."""
     err = io.StringIO()

@@ -30,6 +30,7 @@ from durability_client.target.safety_checks import (
     check_held_device,
     check_path,
     check_plan,
+    check_shown,
     check_space,
     holds_run,
     name_bytes,
@@ -93,6 +94,22 @@ def test_a_mistyped_device_name_is_refused() -> None:
     """A name below /dev that does not exist never becomes a file in memory."""
     with pytest.raises(TargetError, match="no such device"):
         check_path(Path("/dev/nvme99n1"), DESTROY)
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("/dev/nvme99n1", "no such device"),
+        ("/no/such/x", "directory /no/such does not exist"),
+        ("/tmp", "is a directory; name a file in it"),
+        ("/dev/null", "neither a regular file nor a block device"),
+    ],
+)
+def test_what_cannot_be_a_target_is_not_shown(path: str, why: str) -> None:
+    """`device` would show another drive for a typing error. A new name in a directory has a place."""
+    with pytest.raises(TargetError, match=why):
+        check_shown(Path(path))
+    check_shown(Path("/tmp/durability.new"))
 
 
 def test_a_read_only_file_system_is_refused(make_mount: Callable[..., tuple[Path, Path]]) -> None:

@@ -1,0 +1,73 @@
+"""Text for a terminal or another program, for which the writer does not wait.
+
+A terminal that was stopped with Ctrl-S, or a program that does not read, lets a write wait for hours. So a
+thread of its own writes. What waits is bounded; more is left out. An output without a descriptor never waits,
+and is written at once. Never makes the output non-blocking: other programs may have the same
+terminal.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from contextlib import suppress
+from queue import Full, Queue
+from typing import TextIO
+
+WAITING_MAX = 1000  # texts
+END_S = 2.0  # for what waits, when others write next
+
+
+class UnhurriedOutput:
+    """Writes to `out`. `failure`: the last error of a write, None if there was none."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._descriptor: int | None = None
+        with suppress(OSError):  # io.UnsupportedOperation
+            self._descriptor = out.fileno()
+        self._waiting: Queue[bytes] = Queue(WAITING_MAX)
+        self._thread: threading.Thread | None = None
+        self.failure: OSError | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits to be written."""
+        return not self._waiting.unfinished_tasks
+
+    def write(self, text: str) -> None:
+        """Has `text` written when the output takes it."""
+        if self._descriptor is None:
+            self._out.write(text)
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, args=(self._descriptor,), daemon=True)
+            self._thread.start()
+        with suppress(Full):
+            self._waiting.put_nowait(text.encode(self._out.encoding, self._out.errors or "replace"))
+
+    def flush(self) -> None:
+        """Returns once nothing waits any more, or after `END_S`."""
+        with self._waiting.all_tasks_done:
+            self._waiting.all_tasks_done.wait_for(lambda: self.is_idle, END_S)
+
+    def _work(self, descriptor: int) -> None:
+        while True:
+            rest = memoryview(self._waiting.get())
+            try:
+                while rest:
+                    rest = rest[_written(descriptor, rest) :]
+            except OSError as error:  # nobody reads any more, or the disk is full
+                self.failure = error
+            self._waiting.task_done()
+
+
+def _written(descriptor: int, data: memoryview) -> int:
+    try:
+        return os.write(descriptor, data)
+    except BlockingIOError:  # another program has made it non-blocking
+        room = select.poll()
+        room.register(descriptor, select.POLLOUT)
+        room.poll()
+        return 0
