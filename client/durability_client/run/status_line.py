@@ -85,9 +85,9 @@ class StatusLine:
     def show(self, sample: StatusSample) -> None:
         """Show one second. Raises OutputError."""
         if self._stdout is not None and self._out is not None:
-            self._out.write(f"{json_line(_document(self._run, sample), self._stdout)}\n")
             if (failure := self._out.failure) is not None:
                 raise OutputError(f"stdout cannot be written: {failure.strerror}") from failure
+            self._out.write(f"{json_line(_document(self._run, sample), self._stdout)}\n")
         if self._terminal:
             if sample.state != "prefill" or sample.detail:  # that has its bar
                 self._rewrite(_rows(sample, columns_of(self._err)))
