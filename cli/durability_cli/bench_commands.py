@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -26,7 +27,7 @@ def _seconds(text: str) -> float:
         number = float(text)
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not a number of seconds") from None
-    if not number >= 0:
+    if not 0 <= number < math.inf:
         raise typer.BadParameter(f"{number:g} is out of range: type 0 or more")
     return number
 

@@ -324,8 +324,7 @@ def _save(result: Result, output: Path | None, err: TextIO) -> bool:
         except SetupError as error:
             _say(f"durability: {error}", err)
     try:
-        path = saved_results.default_path(result)
-        saved_results.save(result, path)
+        path = saved_results.save_by_default(result)
         _say(f"the result is in {path}", err)
     except SetupError as error:
         _say(f"durability: the result was not saved: {error}", err)

@@ -53,8 +53,20 @@ def _default_directory() -> Path:
     return directory
 
 
+def save_by_default(result: Result) -> Path:
+    """Write `result` to a file of its own in the state directory; which. Raises SetupError."""
+    while True:
+        path = default_path(result)
+        try:
+            save(result, path)
+            return path
+        except SetupError:
+            if not path.exists():  # else a measurement that ended at the same moment took the name
+                raise
+
+
 def default_path(result: Result) -> Path:
-    """A file of its own in the state directory. Raises SetupError."""
+    """A free name in the state directory. Raises SetupError."""
     directory = _default_directory()
     created = datetime.fromisoformat(result.created)
     stem = f"{created:%Y%m%dT%H%M%SZ}-{result.mode}"

@@ -190,7 +190,10 @@ def _names_below(mount: Mount) -> tuple[str, ...]:
     if name is not None:
         return (name,)
     source = Path(mount.source)
-    if not source.is_block_device():
+    try:
+        if not (source.is_absolute() and source.is_block_device()):
+            return ()
+    except OSError:  # a name that is longer than names may be: mergerfs joins all its branches
         return ()
     names = _names_of_device(source)
     for members in Path("/sys/fs/btrfs").glob("*/devices"):

@@ -37,7 +37,8 @@ from durability_client.bench.measure.job_processes import JobError
 from durability_client.system.processes import signals_held
 from durability_client.system.programs import find_tool
 
-_GRACE_S = 30.0  # beyond the runtime, until fio is given up
+_GRACE_S = 30.0  # beyond the runtime and what is in flight at its end, until fio is given up
+_OPERATION_S_MAX = 2.0  # of a slow stick, which writes one block a second
 _LOOK_S = 0.5  # between calls of who watches
 _END_S = 15.0  # a killed process that is still there then waits for the drive
 _REPORT_CHARACTERS_MAX = 64 << 20
@@ -73,7 +74,8 @@ class Fio:
         kernel mode, in microseconds. `watch` is called twice a second. Raises TargetError, SetupError,
         JobError if the target has no O_DIRECT, and UnlikeError if this fio does something else."""
         command = (self._program, *options(cell), *_jobs(tasks))
-        report = self._report(command, cell, timeout_s=cell.seconds + _GRACE_S, watch=watch)
+        in_flight_s = _OPERATION_S_MAX * cell.jobs * cell.depth
+        report = self._report(command, cell, timeout_s=cell.seconds + _GRACE_S + in_flight_s, watch=watch)
         try:
             return round_of_report(cell, report)
         except ReportError as error:

@@ -30,9 +30,11 @@ from durability.errors import TargetError, UsageError
 from durability.formats.mixing import combine
 from durability_client.bench.measure.job import JobTask
 from durability_client.bench.measure.payload import Payload
+from durability_client.system import block_devices
 from durability_client.system.mounts import mount_of
 from durability_client.system.output_files import sync_directory
 from durability_client.target import safety_checks
+from durability_client.target.discovery import drives_below
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.safety_checks import Consent
 
@@ -44,6 +46,9 @@ _LOCK = "lock"
 _LOCK_TEXT = "durability bench made this directory; it may be removed when no bench is running\n"
 _MODE = 0o600
 _IN_MEMORY = frozenset({"tmpfs", "ramfs"})
+_MEMORY_DRIVE = re.compile(r"(zram|ram|brd)\d+")
+_FILE_BYTES_MAX = (16 << 40) - MIB  # of ext4; half of a drive's free space up to twice that
+_OPEN: set[Path] = set()  # working directories of this process
 
 Progress: TypeAlias = Callable[[int, int], None]
 
@@ -129,11 +134,17 @@ class Directory:
         self.where = parent
         self._size_bytes = size_bytes
         self.leftovers = remove_leftovers(parent)
-        self.others = [path for path in _working_directories(parent) if _lock_of(path) == "held"]
+        self.others = [
+            path for path in _working_directories(parent) if path not in _OPEN and _lock_of(path) == "held"
+        ]
         try:
             self._lock_fd, self._own = _make_working_directory(parent)
         except OSError as error:
             raise TargetError(f"{parent}: cannot create a file in it: {error.strerror}") from error
+        _OPEN.add(self._own)
+        self._owner = self._own.lstat().st_uid
+        if self._owner != os.geteuid():  # a file system that gives all files to one user
+            self.leftovers += remove_leftovers(parent, owner=self._owner)
 
     def require_room(self, cells: Sequence[Cell]) -> None:
         """By what `cells` need at a time."""
@@ -196,8 +207,9 @@ class Directory:
 
     def close(self) -> str:
         """Remove the working directory and give its lock back; a sentence on what could not be removed."""
+        _OPEN.discard(self._own)
         try:
-            _remove(self._own)
+            _remove(self._own, self._owner)
         except FileNotFoundError:
             return ""  # with all above it
         except OSError as error:
@@ -213,12 +225,13 @@ class Directory:
         cells have."""
         mount = mount_of(self._own)
         if mount is not None and mount.type in _IN_MEMORY:
-            raise LackError(f"needs a drive, but TARGET is in memory ({mount.type})")
+            raise LackError(_in_memory(mount.type))
+        _require_drives(drives_below(self._own))
         file_system = os.statvfs(self._own)
         span = int(file_system.f_bavail * file_system.f_frsize * FILLED_SHARE) // MIB * MIB
         if span < self._size_bytes:
             raise LackError(f"needs more free space than {span >> 20} MiB, to write most of it")
-        return span
+        return min(span, _FILE_BYTES_MAX) if mount is not None and mount.type == "ext4" else span
 
     def _file(self, kind: str, number: int) -> Path:
         return self._own / f"{kind}-{number:02d}"
@@ -273,6 +286,9 @@ class Device:
         if cell.needs_file_system:
             raise LackError("needs a file system, but TARGET is a device")
         if cell.fills:
+            number = self._storage.path.stat().st_rdev
+            name = block_devices.name_of((os.major(number), os.minor(number)))
+            _require_drives(block_devices.stack_of((name,)).leaves if name is not None else ())
             span = int(self._storage.size("") * FILLED_SHARE) // MIB * MIB
             task = JobTask(
                 cell=cell, path=str(self._storage.path), offset_bytes=0, span_bytes=span, seed=seed
@@ -298,6 +314,16 @@ class Device:
         """Give the device's lock back; nothing is left that could fail."""
         self._storage.unlock()
         return ""
+
+
+def _require_drives(names: Sequence[str]) -> None:
+    """Raises LackError if one of the drives is memory, which most of its size would fill."""
+    if memory_name := next(filter(_MEMORY_DRIVE.fullmatch, names), ""):
+        raise LackError(_in_memory(memory_name))
+
+
+def _in_memory(what: str) -> str:
+    return f"needs a drive, but TARGET is in memory ({what})"
 
 
 def check_size(cells: Sequence[Cell], size_bytes: int) -> None:
@@ -328,13 +354,15 @@ def sync(tasks: Sequence[JobTask]) -> None:
             os.close(fd)
 
 
-def remove_leftovers(parent: Path) -> list[Path]:
-    """Remove working directories in `parent` whose measurement was killed; those removed."""
+def remove_leftovers(parent: Path, *, owner: int | None = None) -> list[Path]:
+    """Remove working directories in `parent` whose measurement was killed; those removed. `owner`: whose
+    directories they are, None for this user's."""
+    whose = os.geteuid() if owner is None else owner
     removed = []
     for directory in _working_directories(parent):
-        if _is_own(directory) and _lock_of(directory) == "free":
+        if _is_of(directory, whose) and _lock_of(directory) == "free":
             with suppress(OSError):
-                _remove(directory)
+                _remove(directory, whose)
                 removed.append(directory)
     return removed
 
@@ -347,15 +375,15 @@ def _working_directories(parent: Path) -> list[Path]:
     return []
 
 
-def _is_own(directory: Path) -> bool:
-    """Whether it is a directory, and this user's: another's may become a link while it is being removed."""
+def _is_of(directory: Path, owner: int) -> bool:
+    """Whether it is a directory, and that user's: another's may become a link while it is being removed."""
     with suppress(OSError):
         found = directory.lstat()
-        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+        return stat.S_ISDIR(found.st_mode) and found.st_uid == owner
     return False
 
 
-def _remove(directory: Path) -> None:
+def _remove(directory: Path, owner: int) -> None:
     """Remove a working directory, its lock file last: what a kill or an error leaves of it is known again.
 
     It is emptied by its descriptor: the owner of the directory above it may have put a link in its place.
@@ -363,7 +391,7 @@ def _remove(directory: Path) -> None:
     """
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        if os.fstat(fd).st_uid != os.geteuid():
+        if os.fstat(fd).st_uid != owner:
             raise PermissionError(errno.EPERM, "it is another user's now")
         for name in os.listdir(fd):  # noqa: PTH208 - by the descriptor
             if stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
@@ -379,8 +407,12 @@ def _remove(directory: Path) -> None:
 
 def _lock_of(directory: Path) -> Literal["held", "free", "not ours"]:
     """Whether a process holds the lock of the measurement that `directory` belongs to."""
+    flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        fd = os.open(directory / _LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            fd = os.open(directory / _LOCK, os.O_RDWR | flags)  # NFSv4 locks only for who may write
+        except PermissionError:
+            fd = os.open(directory / _LOCK, os.O_RDONLY | flags)
     except OSError:
         return "not ours"
     try:
@@ -451,6 +483,8 @@ def _preallocate_most(fd: int, size_bytes: int) -> None:
     try:
         _preallocate(fd, size_bytes)
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise LackError(f"needs {size_bytes >> 20} MiB, more than a file may have here") from error
         if error.errno not in (errno.EDQUOT, errno.ENOSPC):
             raise
         raise LackError(f"needs {size_bytes >> 20} MiB, more than this user may have here") from error

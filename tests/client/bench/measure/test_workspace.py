@@ -350,6 +350,27 @@ def test_leftovers_of_other_users_stay(tmp_path: Path) -> None:
     assert remove_leftovers(tmp_path) == [own]
 
 
+def test_files_that_never_belong_to_this_user_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a stick that is mounted for a user and measured by root: all its files are that user's."""
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    killed = Directory(tmp_path, size_bytes=SIZE_BYTES)
+    (left,) = tmp_path.iterdir()
+    os.close(killed._lock_fd)
+    place = Directory(tmp_path, size_bytes=SIZE_BYTES)
+    assert place.leftovers == [left]
+    assert place.close() == "" and list(tmp_path.iterdir()) == []
+
+
+def test_a_place_is_no_other_measurement_to_itself(tmp_path: Path) -> None:
+    """The control in memory has a directory of its own, beside that of a target there."""
+    first, second = (Directory(tmp_path, size_bytes=SIZE_BYTES) for _ in range(2))
+    assert second.others == []
+    first.close()
+    second.close()
+
+
 def test_what_cannot_be_removed_is_not_said_to_be(make_mount: Callable[..., tuple[Path, Path]]) -> None:
     """A leftover that the file system will not give up stays, is told so, and goes when it can."""
     _, parent = make_mount("ext4")
@@ -408,6 +429,26 @@ def test_the_load_that_fills_has_most_of_the_free_space(
     assert os.statvfs(directory).f_bavail * room.f_frsize > 0.95 * free_bytes
     device = _prepared(opened(make_loop(100 * MIB), DESTROY, size_bytes=8 * MIB), cell)
     assert [one.span_bytes for one in device.begin(cell, 1)] == [80 * MIB]
+
+
+def test_the_load_that_fills_needs_a_file_that_can_be(
+    make_mount: Callable[..., tuple[Path, Path]],
+) -> None:
+    """A larger one than the file system takes is a lack, and no I/O error of the drive."""
+    _, directory = make_mount("ext4")
+    with (
+        (directory / "large").open("wb") as file,
+        pytest.raises(LackError, match="than a file may have here"),
+    ):
+        workspace._preallocate_most(file.fileno(), 17 << 40)
+
+
+@pytest.mark.parametrize("name", ["zram0", "ram1", "brd0"])
+def test_the_load_that_fills_takes_no_memory(name: str) -> None:
+    """The size of a drive in memory may be larger than what is free of that. `pmem` keeps its data."""
+    with pytest.raises(LackError, match=f"in memory \\({name}\\)"):
+        workspace._require_drives(["sda", name])
+    workspace._require_drives(["sda", "pmem0", "nvme0n1"])
 
 
 def test_the_load_that_fills_is_left_out_where_it_cannot_be(opened: Callable[..., CellPlace]) -> None:
