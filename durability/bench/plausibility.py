@@ -374,7 +374,7 @@ def _missing(controls: Controls) -> Iterator[str]:
         yield (
             "other programs used the drive so much that flushes cannot be attributed"
             if controls.others
-            else "this system does not count flushes"
+            else "this system does not count flushes, or other programs sent as many as this one"
         )
     if controls.others and controls.write_share is None and controls.write_ns:
         yield "other programs wrote so much that it is unknown whether direct writes reached the drive"
