@@ -379,8 +379,6 @@ def verify(
     named = _named_run(run)
     if attest_cut is not None and not attest_cut.strip():
         raise UsageError("--attest-cut is empty: say how the power was cut, or leave it out")
-    if from_export is not None and (connection.server or connection.credential):
-        raise UsageError("--from-export asks no server: remove --server and --credential")
     chosen = VerifyOptions(
         target=target,
         endpoint=None if from_export else connection.endpoint(),

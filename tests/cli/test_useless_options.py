@@ -23,7 +23,6 @@ from durability_cli.main import app
         (("verify", "/mnt/t", "--attest-cut", ""), "--attest-cut is empty"),
         (("verify", "/mnt/t", "--run", ""), "--run '' names no run: give its id"),
         (("verify", "/mnt/t", "--run", "0" * 16), "names no run"),
-        (("verify", "/mnt/t", "--from-export", "/tmp/x", "--server", "a"), "--from-export asks no server"),
     ],
     ids=" ".join,
 )

@@ -202,7 +202,10 @@ def flushes_of(name: str, *, sys: Path = SYS) -> int | None:
 def backing_file(name: str, *, sys: Path = SYS) -> Path | None:
     """The file behind the loop device `name`; None for another device, or where the file has no name now."""
     backing = Path(text_of(_class(name, sys) / "loop" / "backing_file") or ".")
-    return backing if backing.is_file() else None
+    try:
+        return backing if backing.is_file() else None
+    except OSError:  # the file system of a process that has died
+        return None
 
 
 def device_at(serial: str, offset_bytes: int, *, sys: Path = SYS) -> Path | None:

@@ -325,7 +325,7 @@ def test_cuts_of_another_stack_prove_nothing() -> None:
     assert replace(LOST, but="of firmware 1, not 2").text.endswith("campaign x (of firmware 1, not 2)")
     few = weightiest_proof([other, FEW])
     assert few is not None and few.text == "no loss in 3 cuts, but 59 cuts of campaign x not with nobarrier"
-    assert weightiest_proof([replace(other, source="campaign y"), FEW]) is FEW
+    assert weightiest_proof([replace(other, source="campaign y"), FEW]) == FEW
 
 
 def test_a_loss_of_a_stack_without_flushes_is_not_the_drives() -> None:
