@@ -43,6 +43,7 @@ def run_agent(
     if context.invoked_subcommand is not None:
         return
     from durability_client.agent import agent_command
+    from durability_client.link.credential import credential_path
 
     connection, directory = context.obj
     endpoint = agent_command.require_joined(connection.endpoint())
@@ -51,6 +52,7 @@ def run_agent(
             endpoint,
             options=_typed(connection),
             directory=directory,
+            credential=connection.credential or credential_path(),
             out=sys.stdout,
             working=service_manager.informed,
         )

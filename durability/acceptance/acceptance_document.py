@@ -73,6 +73,7 @@ def _decision(decision: Decision) -> dict[str, Value]:
         "evidence": {
             "cuts": [to_value(one) for one in evidence.proofs],
             "campaigns": [_campaign(one) for one in evidence.campaigns],
+            "against": [_campaign(one) for one in evidence.against],
             "results": [_measured(one) for one in evidence.results],
         },
     }

@@ -150,7 +150,8 @@ def _counter_of(campaign: CampaignEvidence) -> Finding:
 
 @kind("always-there", "the drive came back after every cut, ready to be used")
 def _always_there(evidence: DriveEvidence, _: Criterion) -> Finding:
-    troubled = [(one, each) for one in evidence.campaigns for each in one.cycles if each.trouble]
+    every = (*evidence.campaigns, *evidence.against)
+    troubled = [(one, each) for one in every for each in one.cycles if each.trouble]
     if troubled:
         campaign, first = troubled[0]
         where = f"cycle {first.cycle} of campaign {campaign.name}"
@@ -159,13 +160,14 @@ def _always_there(evidence: DriveEvidence, _: Criterion) -> Finding:
     cuts = [(one, each) for one in evidence.campaigns for each in one.cuts]
     if not cuts:
         return Finding(word="not shown", figure=_NO_CUT if evidence.campaigns else _no_campaign(evidence))
-    unseen = [(one, each) for one, each in cuts if not each.was_seen]
+    known = [*cuts, *((one, each) for one in evidence.against for each in one.cuts)]
+    unseen = [(one, each) for one, each in known if not each.was_seen]
     if unseen:
         campaign, first = unseen[0]
         where = f"cycle {first.cycle} of campaign {campaign.name}"
         so_far = ", which is not over" if first.under_way else ""
         figure = (
-            f"it was not seen after {len(unseen)} of {counted(len(cuts), 'cut')}, first in {where}{so_far}"
+            f"it was not seen after {len(unseen)} of {counted(len(known), 'cut')}, first in {where}{so_far}"
         )
         return Finding(word="not shown", figure=figure, source=where)
     return Finding(
@@ -314,7 +316,7 @@ def _capacitors(evidence: DriveEvidence, criterion: Criterion) -> Finding:
 def _media_errors(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     known = [
         (int(value), _place(one, cycle))
-        for one in sorted(evidence.campaigns, key=lambda one: one.began)
+        for one in sorted((*evidence.campaigns, *evidence.against), key=lambda one: one.began)
         for cycle, value in known_values(one.rows, lambda row: row.media_errors)
     ]
     if not known:
@@ -424,8 +426,9 @@ def _place(campaign: CampaignEvidence, cycle: int) -> str:
 
 
 def _warned(evidence: DriveEvidence, code: str) -> Finding | None:
-    """The refusal for a change that the health of a campaign warns of."""
-    for campaign in evidence.campaigns:
+    """The refusal for a change that the health of a campaign warns of. Firmware may have been replaced since
+    another campaign."""
+    for campaign in (*evidence.campaigns, *(evidence.against if code != "firmware" else ())):
         for warning in health_warnings(campaign.rows):
             if warning.code == code:
                 where = f"cycle {warning.cycle} of campaign {campaign.name}"

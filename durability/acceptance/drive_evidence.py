@@ -140,17 +140,19 @@ class CampaignEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveEvidence:
-    """All that is known of one drive. `facts`: of each run and result on it, newest first; `proofs`: of its
-    campaigns and single runs; `left_out`: what other clients say of it and does not count, in
-    sentences; `unfinished`: what was not searched to its end, and may hold a loss; `to_verify`: single runs
-    without an outcome, and what may tell it, in sentences; `disputed`: what clients whose runs do not count
-    say against the drive, in words, "" for nothing; `searched`: whether a server was asked for its cuts."""
+    """All that is known of one drive. `facts`: of each run and result on it, newest first; `against`:
+    campaigns that nobody named and that saw it fail, which show nothing else; `proofs`: of its campaigns and
+    single runs; `left_out`: what other clients say of it and does not count, in sentences; `unfinished`: what
+    was not searched to its end, and may hold a loss; `to_verify`: single runs without an outcome, and what
+    may tell it, in sentences; `disputed`: what clients whose runs do not count say against the drive, in
+    words, "" for nothing; `searched`: whether a server was asked for its cuts."""
 
     subject: Subject
     facts: tuple[Facts, ...]
     campaigns: tuple[CampaignEvidence, ...]
     proofs: tuple[Proof, ...]
     results: tuple[BenchEvidence, ...]
+    against: tuple[CampaignEvidence, ...] = ()
     left_out: tuple[str, ...] = ()
     unfinished: tuple[str, ...] = ()
     to_verify: tuple[str, ...] = ()

@@ -26,17 +26,31 @@ def check_problems(
 
 def check_notes(state: CampaignState, statuses: Sequence[DriveStatus]) -> tuple[str, ...]:
     """What the check could not check, in sentences, from what was said of each drive after the cut."""
-    return (*_of_several_switches(state), *_of_counters(state, statuses))
+    return (
+        *_of_several_switches(state),
+        *_of_several_drives(state, statuses),
+        *_of_counters(state, statuses),
+    )
 
 
 def _of_several_switches(state: CampaignState) -> Iterator[str]:
     """They go off together: one of them alone may do it, and another may have a machine of somebody else."""
     for machine in state.plan.machines:
         mine = [switch.name for switch in state.plan.power if switch.has(machine)]
+        fed = "it" if state.plan.subject == "machine" else "a drive of this campaign"
         if len(mine) > 1:
             yield (
                 f"machine {machine} has {len(mine)} switches, and the check does not show that each of them"
-                f" feeds it: make sure of {', '.join(mine)}"
+                f" feeds {fed}: make sure of {', '.join(mine)}"
+            )
+
+
+def _of_several_drives(state: CampaignState, statuses: Sequence[DriveStatus]) -> Iterator[str]:
+    for status in statuses if state.plan.subject == "drive" else ():
+        if status.condition is not None and status.condition.is_of_several:
+            yield (
+                f"drive {status.drive} lies on several drives: only the switch says that all of them lose"
+                " their power"
             )
 
 
@@ -168,6 +182,8 @@ def _not_anew(before: Condition, after: Condition) -> Iterator[str]:
     if before.diskseq is not None and after.diskseq is not None:
         if before.diskseq == after.diskseq:
             yield "it was not attached anew, so it kept its power: this switch controls something else"
+        return
+    if before.is_of_several:  # of which the agent says no numbers: see `check_notes`
         return
     counts = ((before.unsafe_shutdowns, after.unsafe_shutdowns), (before.power_cycles, after.power_cycles))
     if not any(one is not None and other is not None and other > one for one, other in counts):

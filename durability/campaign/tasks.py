@@ -118,6 +118,11 @@ class Condition:
     holds: Text = ""
     wwid: Text = ""
 
+    @property
+    def is_of_several(self) -> bool:
+        """Whether the device lies on several drives."""
+        return any(_AND in names for names in (self.model, self.serial, self.firmware))
+
 
 def in_one_order(joined: str) -> str:
     """Names of several drives, as `Condition` joins them, as they compare: the kernel may find the drives in

@@ -79,12 +79,14 @@ class EvidenceWanted:
 @dataclass(slots=True)
 class _Drive:
     """What was found of one drive so far. `runs`: of its campaigns, also of those that nobody named, and
-    `machines`: those that they cut; `proofs`: of campaigns and single runs, each with the facts of a run.
-    `disputed`: what clients say against it whose runs do not count; `heard`: those of the clients that the
-    user named that have runs or kept results of it."""
+    `machines`: those that they cut; `against`: campaigns that nobody named and that saw it fail. `proofs`: of
+    campaigns and single runs, each with the facts of a run. `disputed`: what clients say against it whose
+    runs do not count; `heard`: those of the clients that the user named that have runs or kept results of
+    it."""
 
     facts: list[Facts] = field(default_factory=list)
     campaigns: list[CampaignEvidence] = field(default_factory=list)
+    against: list[CampaignEvidence] = field(default_factory=list)
     runs: set[str] = field(default_factory=set)
     machines: set[Machine] = field(default_factory=set)
     proofs: list[tuple[Facts, Proof]] = field(default_factory=list)
@@ -124,6 +126,7 @@ class _Drive:
             subject=subject_of(facts, rows),
             facts=tuple(facts),
             campaigns=tuple(self.campaigns),
+            against=tuple(self.against),
             proofs=tuple(held_against(proof, cut, of_results) for cut, proof in self.proofs),
             results=tuple(results),
             left_out=tuple(dict.fromkeys(self.left_out)),
@@ -311,8 +314,9 @@ async def _add_campaign(
             known = [one for one in known if one.proof.losses or one.proof.bound is None]
         else:
             mine.facts += [one.facts for one in known] or [facts]
-        if not only_against or said.speaks_against:
             mine.campaigns.append(said)
+        if only_against and said.speaks_against:
+            mine.against.append(said)
         mine.proofs += [(one.facts, one.proof) for one in known]
         found = True
     return found

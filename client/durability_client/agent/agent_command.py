@@ -34,12 +34,14 @@ async def agent(
     options: Sequence[str],
     directory: Path,
     out: TextIO,
+    credential: Path | None = None,
     power_off: Callable[[], Awaitable[None]] | None = None,
     working: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
 ) -> None:
     """Do the tasks of the server at `endpoint` until SIGINT or SIGTERM. `options`: those with which the
-    commands that it starts find the server. `directory`: for mounts and marks, in memory. `power_off`: in
-    place of the system's. `working` is entered once it can do tasks, and left when it begins to stop.
+    commands that it starts find the server. `directory`: for mounts and marks, in memory. `credential`: the
+    file of `endpoint`, which is looked at again if the server does not know it. `power_off`: in place of the
+    system's. `working` is entered once it can do tasks, and left when it begins to stop.
 
     Raises SetupError.
     """
@@ -58,7 +60,7 @@ async def agent(
         stopped = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-        talking = asyncio.create_task(agent_loop(endpoint, work, say))
+        talking = asyncio.create_task(agent_loop(endpoint, work, say, credential=credential))
         stopping = asyncio.create_task(stopped.wait())
         try:
             async with working():

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import partial
+from pathlib import Path
 
 from durability.campaign.tasks import Task
 from durability.errors import DurabilityError, SetupError
@@ -29,11 +30,14 @@ _ANSWER_S = 60.0
 _WAIT_S = (0.5, 1.0, 2.0, 5.0)  # after the first, second … failure to reach the server
 
 
-async def agent_loop(endpoint: Endpoint, work: TaskWork, say: Callable[[str], None]) -> None:
+async def agent_loop(
+    endpoint: Endpoint, work: TaskWork, say: Callable[[str], None], *, credential: Path | None = None
+) -> None:
     """Do the server's tasks until cancelled. `say` gets a line for people when something changes. Raises
-    SetupError once the server is not to be had, and this machine has joined anew."""
+    SetupError once the server is not to be had, and this machine has joined anew: then the file `credential`
+    is another client's."""
     failures, last = 0, ""
-    memory = _Memory()
+    memory = _Memory(credential)
     while True:
         try:
             with (
@@ -57,7 +61,7 @@ async def agent_loop(endpoint: Endpoint, work: TaskWork, say: Callable[[str], No
         if text != last:
             say(text)
             last = text
-        memory.look(endpoint)
+        memory.look(endpoint.client)
         if memory.joined_anew:
             raise SetupError(
                 f"{memory.joined_anew}: start the agent again, so that it goes on as that client"
@@ -70,7 +74,8 @@ class _Memory:
     """Has the credential know the servers that live, and looks whether it is still the agent's, in one thread
     at a time, which nothing waits for. `joined_anew`: that it is another client's, in words, "" if not."""
 
-    def __init__(self) -> None:
+    def __init__(self, credential: Path | None) -> None:
+        self._credential = credential
         self._thread: threading.Thread | None = None
         self.joined_anew = ""
 
@@ -79,18 +84,18 @@ class _Memory:
         happens: a later one makes up for it."""
         self._do(connection.remember)
 
-    def look(self, endpoint: Endpoint) -> None:
-        """See who this machine is now. A later call makes up for it in the same way."""
-        self._do(partial(self._look, endpoint))
+    def look(self, client: str) -> None:
+        """See whether this machine is still this client. A later call makes up for it in the same way."""
+        self._do(partial(self._look, client))
 
     def _do(self, task: Callable[[], None]) -> None:
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=_unless_it_fails, args=(task,), daemon=True)
             self._thread.start()
 
-    def _look(self, endpoint: Endpoint) -> None:
-        known = load_credential(endpoint.credential) if endpoint.credential is not None else None
-        if known is not None and known.client != endpoint.client:
+    def _look(self, client: str) -> None:
+        known = load_credential(self._credential) if self._credential is not None else None
+        if known is not None and known.client != client:
             self.joined_anew = f"this machine has joined {', '.join(known.servers)} as {known.name} since"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -57,12 +58,9 @@ def save_by_default(result: Result) -> Path:
     """Write `result` to a file of its own in the state directory; which. Raises SetupError."""
     while True:
         path = default_path(result)
-        try:
+        with suppress(output_files.TakenError):  # by a measurement that ended at the same moment
             save(result, path)
             return path
-        except SetupError:
-            if not path.exists():  # else a measurement that ended at the same moment took the name
-                raise
 
 
 def default_path(result: Result) -> Path:
@@ -71,7 +69,10 @@ def default_path(result: Result) -> Path:
     created = datetime.fromisoformat(result.created)
     stem = f"{created:%Y%m%dT%H%M%SZ}-{result.mode}"
     names = (f"{stem}{suffix}.json" for suffix in ("", *(f"-{number}" for number in range(2, 1000))))
-    return next(path for name in names if not (path := directory / name).exists())
+    free = next((path for name in names if not (path := directory / name).exists()), None)
+    if free is None:
+        raise SetupError(f"{directory} has too many results of this second; name a file with -o")
+    return free
 
 
 def save(result: Result, path: Path) -> None:

@@ -122,7 +122,7 @@ async def run(options: RunOptions, storage: Storage, out: TextIO) -> RunSummary:
         safety_checks.check_space(storage, facts, plan)
     live = StatusLine(f"{plan.run:016x}", out=out if options.json else None, err=sys.stderr)
     current = _Run(options, plan, storage, live)
-    with _signals(current.interrupt):
+    with _all_written(live), _signals(current.interrupt):
         with current.accepted():
             await current.link.connect(peer)
         try:
@@ -135,14 +135,27 @@ async def run(options: RunOptions, storage: Storage, out: TextIO) -> RunSummary:
             for line in describe(facts):
                 live.say(line)
             return await current.run(facts)
-        except OutputError as error:
-            if isinstance(error.__cause__, BrokenPipeError):  # which ends a command in its own way
-                raise error.__cause__ from None
-            raise
         finally:
-            live.close()
+            live.end_line()
             await current.link.close()
             storage.unlock()
+
+
+@contextmanager
+def _all_written(live: StatusLine) -> Iterator[None]:
+    """All lines are written at the end. Raises OutputError, and BrokenPipeError if the reader of stdout has
+    gone, which ends a command in its own way."""
+    try:
+        try:
+            yield
+        except BaseException:
+            live.flush()
+            raise
+        live.close()
+    except OutputError as error:
+        if isinstance(error.__cause__, BrokenPipeError):
+            raise error.__cause__ from None
+        raise
 
 
 class _InterruptedError(DurabilityError):

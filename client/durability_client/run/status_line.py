@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from textwrap import wrap
-from typing import Literal, TextIO, TypeAlias
+from typing import Literal, TextIO, TypeAlias, cast
 
 from rich.console import Console
 from rich.progress import (
@@ -32,6 +32,7 @@ from durability_client.system.terminal import PLAIN_LINE_S, columns_of, fitted, 
 from durability_client.system.unhurried_output import UnhurriedOutput
 
 RUN_SCHEMA = "durability.run/1"
+_LAST_LINES_S = 30.0  # for a program to take them
 
 State: TypeAlias = Literal["prefill", "running", "waiting for credit", "reconnecting", "stopping", "stopped"]
 
@@ -60,6 +61,25 @@ class OutputError(DurabilityError):
     exit_code = EXIT_ENVIRONMENT
 
 
+class _Drawn:
+    """The file of a bar that is drawn on `out`, the output of the terminal `err`."""
+
+    def __init__(self, out: UnhurriedOutput, err: TextIO) -> None:
+        self._out = out
+        self.encoding = err.encoding
+        self.fileno = err.fileno  # whose size it has
+
+    def write(self, text: str) -> int:
+        self._out.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        pass
+
+    def isatty(self) -> bool:
+        return True
+
+
 class StatusLine:
     """Shows samples of the run named `run` (16 hexadecimal digits); without `out` there are no JSON lines."""
 
@@ -71,7 +91,6 @@ class StatusLine:
         self._said = UnhurriedOutput(err)
         # On one terminal with JSON, the line would be rewritten over that.
         self._terminal = err.isatty() and not (out is not None and out.isatty())
-        self._console = Console(file=err)
         self._rows = 0  # of the line that is being rewritten
         self._last: tuple[State, str] | None = None
         self._next_line_s = 0.0
@@ -85,8 +104,7 @@ class StatusLine:
     def show(self, sample: StatusSample) -> None:
         """Show one second. Raises OutputError."""
         if self._stdout is not None and self._out is not None:
-            if (failure := self._out.failure) is not None:
-                raise OutputError(f"stdout cannot be written: {failure.strerror}") from failure
+            self._require_written(self._out)
             self._out.write(f"{json_line(_document(self._run, sample), self._stdout)}\n")
         if self._terminal:
             if sample.state != "prefill" or sample.detail:  # that has its bar
@@ -100,12 +118,24 @@ class StatusLine:
             self._said.write("\n")
             self._rows = 0
 
-    def close(self) -> None:
+    def flush(self) -> None:
         """Wait a while for lines that are not written yet: others write there next."""
         self.end_line()
-        for lines in (self._said, self._out):
-            if lines is not None:
-                lines.flush()
+        self._said.flush()
+
+    def close(self) -> None:
+        """The same, and longer for those of programs, of which none may be lost. Raises OutputError."""
+        self.flush()
+        if self._out is None:
+            return
+        self._out.flush(_LAST_LINES_S)
+        self._require_written(self._out)
+        if not self._out.is_idle:
+            raise OutputError(f"stdout took nothing for {_LAST_LINES_S:.0f} s: the last lines are lost")
+
+    def _require_written(self, out: UnhurriedOutput) -> None:
+        if out.failure is not None:
+            raise OutputError(f"stdout cannot be written: {out.failure.strerror}") from out.failure
 
     def _rewrite(self, rows: list[str]) -> None:
         """Put `rows` in place of those of the last second."""
@@ -128,8 +158,8 @@ class StatusLine:
             TransferSpeedColumn(),
             TimeRemainingColumn(),
         )
-        self._said.flush()  # what was said stands above the bar
-        with Progress(*columns, console=self._console, transient=True) as progress:
+        drawn = cast(TextIO, _Drawn(self._said, self._err))
+        with Progress(*columns, console=Console(file=drawn, force_terminal=True), transient=True) as progress:
             task = progress.add_task("prefill", total=None)
             yield lambda done, total: progress.update(task, completed=done, total=total)
 

@@ -293,11 +293,12 @@ def wwid_of(name: str, *, sys: Path = SYS) -> str:
 
 
 def nvme_drive_of(name: str, *, sys: Path = SYS) -> str:
-    """What the namespaces of one NVMe drive share, and no other drive has; "" for a drive of another kind.
-    Namespaces of one drive have one cache and one supply."""
+    """What the namespaces of one NVMe drive share, and no other drive has; "" for a drive of another kind, or
+    behind a network. Namespaces of one drive have one cache and one supply."""
     device = _class(name, sys) / "device"
+    ways = [text_of(place / "transport") for place in (device, *sorted(device.glob("nvme*")))]
     subsystem, serial = text_of(device / "subsysnqn"), text_of(device / "serial")
-    return f"{subsystem} {serial}" if subsystem and serial else ""
+    return f"{subsystem} {serial}" if subsystem and serial and "pcie" in ways else ""
 
 
 def all_names(*, sys: Path = SYS) -> list[str]:

@@ -27,6 +27,10 @@ HEAD_BYTES = 1024
 _NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 
 
+class TakenError(SetupError):
+    """Another file has the name."""
+
+
 def check_new(path: Path, what: str) -> None:
     """Refuse a path at which `create` would fail. Raises SetupError."""
     with _place(path, what, follow_last=False) as place:
@@ -130,7 +134,7 @@ def _check(place: OpenName, path: Path, what: str, is_ours: IsOurs | None) -> os
             raise SetupError(f"{named}: {what} cannot be written there; name another file")
         if found.st_size and not (is_ours is not None and is_ours(_head(place))):
             other = "" if is_ours is None else f" and is not {what} of this tool"
-            raise SetupError(
+            raise TakenError(
                 f"{named} exists{other}, so it is not overwritten; name another file, or remove it if you do "
                 "not need it"
             )
@@ -180,7 +184,7 @@ def _explained(path: Path, what: str) -> Iterator[None]:
     try:
         yield
     except FileExistsError as error:
-        raise SetupError(
+        raise TakenError(
             f"{path} was made by another program meanwhile, so it is not overwritten; name another file"
         ) from error
     except OSError as error:

@@ -47,10 +47,10 @@ class UnhurriedOutput:
         with suppress(Full):
             self._waiting.put_nowait(text.encode(self._out.encoding, self._out.errors or "replace"))
 
-    def flush(self) -> None:
-        """Returns once nothing waits any more, or after `END_S`."""
+    def flush(self, within_s: float = END_S) -> None:
+        """Returns once nothing waits any more, at the latest after `within_s`."""
         with self._waiting.all_tasks_done:
-            self._waiting.all_tasks_done.wait_for(lambda: self.is_idle, END_S)
+            self._waiting.all_tasks_done.wait_for(lambda: self.is_idle, within_s)
 
     def _work(self, descriptor: int) -> None:
         while True:

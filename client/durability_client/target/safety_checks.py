@@ -224,7 +224,8 @@ def check_held_device(path: Path, facts: Facts, consent: Consent) -> None:
     name = block_devices.name_of((os.major(number), os.minor(number)))
     leaves = block_devices.stack_of((name,)).leaves if name is not None else ()
     known = {drive.name: drive.diskseq for drive in facts.drives}
-    if any(known.get(leaf, -1) != block_devices.diskseq_of(leaf) for leaf in leaves) or not leaves:
+    is_gone = bool(known) and not leaves  # where /sys does not show drives, none was known before either
+    if is_gone or any(known.get(leaf, -1) != block_devices.diskseq_of(leaf) for leaf in leaves):
         raise TargetError(
             f"{path}: the drive was attached anew, or replaced, since it was examined; nothing was written."
             f" Look at it with `durability device {shlex.quote(str(path))}`, then begin again"

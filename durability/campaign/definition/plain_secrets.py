@@ -27,7 +27,7 @@ _DEPTH_MAX = 4  # a shell's words within words
 
 # Flags whose value is a secret, by program; "user:password" for those of `_WITH_USER`.
 _FLAGS = {
-    "ipmitool": ("-P", "-k"),
+    "ipmitool": ("-P", "-k", "-y"),
     "mosquitto_pub": ("-P",),
     "mosquitto_rr": ("-P",),
     "mosquitto_sub": ("-P",),

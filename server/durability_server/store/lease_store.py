@@ -55,8 +55,9 @@ _THIS_MOMENT = _ms(func.clock_timestamp())
 
 def _lasts(expires: ColumnElement[int]) -> ColumnElement[bool]:
     """Whether a time has not come. One that is further away than any can be was set before the database's
-    clock was put back: who lives will set it anew. Others may have set theirs since the transaction began."""
-    return and_(expires > _THIS_MOMENT, expires <= _THIS_MOMENT + LEASE_MS)
+    clock was put back: who lives will set it anew. The transaction may have begun long ago: a row that it
+    reads is as old as its beginning, or was set since."""
+    return and_(expires > _NOW, expires <= _THIS_MOMENT + LEASE_MS)
 
 
 def living(db: Connection) -> tuple[str, ...]:

@@ -154,7 +154,7 @@ async def test_a_campaign_that_is_not_named_and_saw_the_drive_fail_counts(cut: C
     )
     cut.change("UPDATE clients SET name = 'b'")
     evidence = await _gathered(endpoint, path, ("c",))
-    assert [one.name for one in evidence.campaigns] == ["c", "d"]
+    assert [[one.name for one in these] for these in (evidence.campaigns, evidence.against)] == [["c"], ["d"]]
     there = Criterion(kind="always-there", limit=None, cut_class="power", required=True, reason="Because.")
     decision = decide_on(replace(PROFILE, criteria=(CLEAN, there)), evidence)
     assert (decision.word, decision.why) == (

@@ -113,8 +113,8 @@ async def test_an_agent_ends_once_its_machine_has_joined_anew(tmp_path: Path) ->
     setting = Setting(places=AgentPaths(tmp_path / "agent"), options=(), boot_id=host_now().boot_id)
     said: list[str] = []
     work = TaskWork(setting, host_now(), power_off=asyncio.Event().wait, say=said.append)  # type: ignore[arg-type]
-    endpoint = Endpoint(local=tmp_path / "socket", client=mine.client, credential=path)
-    task = asyncio.create_task(agent_loop(endpoint, work, said.append))
+    endpoint = Endpoint(local=tmp_path / "socket", client=mine.client)
+    task = asyncio.create_task(agent_loop(endpoint, work, said.append, credential=path))
     await until(lambda: "no such client" in said)
     with place_for_credential(path, replaces=True) as save:
         save(replace(mine, client="02" * 8, name="b2"))

@@ -19,6 +19,7 @@ def test_a_width_that_cannot_be_is_not_believed(
     monkeypatch: pytest.MonkeyPatch, columns: str, width: int
 ) -> None:
     """A serial console says 0, and a line must not fail for it."""
+    monkeypatch.setenv("TERM", "xterm")  # of a dumb one rich believes nothing
     monkeypatch.setenv("COLUMNS", columns)
     assert columns_of(_Terminal()) == Terminal(file=_Terminal()).width == width
     assert "".join(fitted("a line of words", _Terminal(), indent=2).split()) == "alineofwords"

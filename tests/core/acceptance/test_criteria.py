@@ -971,3 +971,21 @@ def test_a_loss_of_a_client_that_does_not_count_leaves_the_cuts_open() -> None:
         of = replace(evidence(campaign(), results=[measured(result)]), disputed=said)
         words[name] = KINDS["plausible"].look(of, plausible).word
     assert words == {"controller": "not shown", "rotating": "pass"}
+
+
+def test_a_campaign_that_only_speaks_against_the_drive_shows_nothing_else() -> None:
+    """It was on an older firmware, with a drive that said nothing of itself but its media errors."""
+    old = campaign(
+        3,
+        name="old",
+        began="2025-01-02T00:00:00Z",
+        health=[row(at, firmware="0.9", unsafe_shutdowns=None, media_errors=at) for at in range(4)],
+    )
+    known = replace(evidence(campaign()), against=(old,))
+    asked = {
+        kind: Criterion(kind=kind, limit=limit, cut_class="power", required=True, reason="Because.")
+        for kind, limit in (("firmware-kept", None), ("counted-cuts", None), ("media-errors", 0.0))
+    }
+    words = {kind: KINDS[kind].look(known, one).word for kind, one in asked.items()}
+    assert words == {"firmware-kept": "pass", "counted-cuts": "pass", "media-errors": "refuse"}
+    assert known.subject.firmware == "1.0"

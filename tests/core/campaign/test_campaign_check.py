@@ -122,6 +122,17 @@ def test_check_of_a_drive_that_is_cut_alone_shows_that_it_was(
     assert [problem in one for one in found.problems] == ([True] if problem else [])
 
 
+def test_check_of_several_drives_says_that_they_have_no_numbers() -> None:
+    """The agent says neither numbers nor counters of a mirror, so nothing speaks against its cut."""
+    mirror = replace(UNNUMBERED, model="m + m", serial="S0 + S1", firmware="1 + 1", unsafe_shutdowns=None)
+    told = cut_once(mirror, subject="drive")
+    told.say()
+    told.say(part("done", found=mirror))
+    found = told.note()
+    assert isinstance(found, Checked) and found.problems == ()
+    assert any("lies on several drives: only the switch says" in one for one in found.notes)
+
+
 def test_check_says_that_it_does_not_tell_switches_apart() -> None:
     """They go off together, so that one alone may cut the machine, and another one somebody else's."""
     settings = told_settings()

@@ -242,6 +242,7 @@ def test_refusals_name_the_key_and_what_is_needed(what: str) -> None:
         "racadm -r h -u root -p HUSH serveraction powerdown",
         "redfishtool -r h -u root -p HUSH Systems reset ForceOff",
         "ipmitool -H h -f /etc/bmc -k HUSH power off",
+        "ipmitool -H h -f /etc/bmc -y HUSH power off",
         "snmpset -v3 -u a -A HUSH -X HUSH h 1.3.6 i 1",
     ],
 )

@@ -467,4 +467,8 @@ def test_a_server_that_renews_within_a_transaction_lives(store_fixture: StoreFix
         db.execute(text("SELECT pg_sleep(0.05)"))
         other.leases.renew("192.0.2.8:7420", "boot")
         assert living(db) == ("192.0.2.8:7420",)
+    with store_fixture.store._database.reading() as db:  # which sees what was, however long it lasts
+        assert living(db) == ("192.0.2.8:7420",)
+        db.execute(text("SELECT pg_sleep(2.1)"))
+        assert living(db) == ("192.0.2.8:7420",)
     other.close()
