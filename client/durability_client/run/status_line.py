@@ -122,6 +122,8 @@ class StatusLine:
         """Wait a while for lines that are not written yet: others write there next."""
         self.end_line()
         self._said.flush()
+        if self._out is not None:
+            self._out.flush()
 
     def close(self) -> None:
         """The same, and longer for those of programs, of which none may be lost. Raises OutputError."""

@@ -2,8 +2,7 @@
 
 A terminal that was stopped with Ctrl-S, or a program that does not read, lets a write wait for hours. So a
 thread of its own writes. What waits is bounded; more is left out. An output without a descriptor never waits,
-and is written at once. Never makes the output non-blocking: other programs may have the same
-terminal.
+and is written at once. Never makes the output non-blocking: other programs may have the same terminal.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -61,6 +62,15 @@ def test_a_run_ends_once_its_reader_has_gone() -> None:
         with pytest.raises(OutputError, match="stdout cannot be written: Broken pipe") as raised:
             live.show(SAMPLE)
     assert isinstance(raised.value.__cause__, BrokenPipeError)
+
+
+def test_the_last_lines_are_not_lost_without_a_word() -> None:
+    """The disk is full at the last line, after which nothing more is shown."""
+    with Path("/dev/full").open("w", encoding="utf-8") as out:
+        live = StatusLine("00000000000000ff", out=out, err=io.StringIO())
+        live.show(replace(SAMPLE, state="stopped"))
+        with pytest.raises(OutputError, match="stdout cannot be written: No space left on device"):
+            live.close()
 
 
 def test_json_is_ascii_for_a_stream_that_is_not_of_utf_8() -> None:
