@@ -26,6 +26,7 @@ from durability_server.store.records import MovedError, Registration, RunSnapsho
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
 from durability_server.store.target_keys import series_key, target_keys
+from tests.server.conftest import SECRET
 from tests.server.store.test_gone_back import listening
 from tests.waiting import DEADLINE_S, until
 
@@ -256,7 +257,7 @@ async def test_a_timeline_of_a_failed_commit_is_saved_by_the_next(store: _Store)
 async def test_a_connection_that_ends_saves_no_timeline_anew(
     lab: Lab, sqlite_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where nothing came on it, as of a client that connects again and again."""
+    """Where nothing came on it after the word that it goes on, not even the answer to a heartbeat."""
     running = await lab.start(sqlite_url)
     client = await lab.connect(running.address)
     await client.begin(lab.plan(run=RUNS), lab.facts())
@@ -270,9 +271,11 @@ async def test_a_connection_that_ends_saves_no_timeline_anew(
 
     running = await lab.start(sqlite_url)
     again = await lab.connect(running.address)
-    await again.resume(RUNS)
+    again.vanish()
+    again.say(messages.Resume(run=RUNS, secret=SECRET))
+    await lab.exported(running.address, RUNS, lambda case: case.session_end == "live")
     await again.close()
-    await lab.exported(running.address, RUNS, lambda case: case.session_end == "fin")
+    await lab.exported(running.address, RUNS, lambda case: case.session_end != "live")
     await running.server.stop()
     assert "saved anew" not in caplog.text
 
