@@ -77,6 +77,14 @@ def select(rows: _Table, chosen: NDArray[np.intp] | Flags | slice) -> _Table:
     return type(rows)(**{field.name: getattr(rows, field.name)[chosen] for field in fields(rows)})
 
 
+def among(slots: Words, ascending: Words) -> Flags:
+    """Which of `slots` are in `ascending`. Numpy's `isin` would sort both each time."""
+    positions = np.searchsorted(ascending, slots)
+    there = positions < len(ascending)
+    there[there] = ascending[positions[there]] == slots[there]
+    return there
+
+
 def joined(parts: Iterable[Rows]) -> Rows | None:
     """All rows of `parts`, ascending by slot; None for no part."""
     every = list(parts)

@@ -41,6 +41,7 @@ from durability.evidence.record_rows import (
     JudgedRows,
     RowFaults,
     Rows,
+    among,
     faults,
     joined,
     select,
@@ -115,7 +116,7 @@ class SlotOracle(ProvenOperations):
         found = np.array(suspects, dtype=np.intp)
         if len(found):
             slots = found.astype(U64) + U64(first_slot)
-            found = found[~np.isin(slots, self.in_flight_slots(writer), assume_unique=True)]
+            found = found[~among(slots, self.in_flight_slots(writer))]
         return found
 
     def observe_all(self, writer: int, slots: Words, words: Words) -> list[Observation]:

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from struct import iter_unpack
 
 import numpy as np
 import xxhash
@@ -164,9 +165,8 @@ def parse(data: bytes | bytearray | memoryview | Words) -> Sectors:
 
 def _digests(bodies: Words) -> Words:
     """XXH3-64 of each row of `bodies`."""
-    digest, rows = xxhash.xxh3_64_intdigest, np.ascontiguousarray(bodies, dtype="<u8").tobytes()
-    found = [digest(rows[start : start + BODY_BYTES]) for start in range(0, len(rows), BODY_BYTES)]
-    return np.array(found, dtype=U64)
+    digest, rows = xxhash.xxh3_64_intdigest, np.ascontiguousarray(bodies, dtype="<u8").data
+    return np.array([digest(row) for (row,) in iter_unpack(f"{BODY_BYTES}s", rows)], dtype=U64)
 
 
 def superblock(plan: Plan, offset_bytes: int) -> bytes:

@@ -362,7 +362,9 @@ def _untrue_beside(truth: KnownTruth, answer: VerifyAnswer, earlier: _Earlier) -
 def _cuts(truth: KnownTruth) -> int:
     """How many cuts a series may count at most."""
     assumed = truth.assumed
-    return len(truth.cuts) + truth.like_cuts + len(assumed.restarted & assumed.stopped)
+    said_falsely = any(step.kind == "verify" and step["attest"] == "false" for step in truth.history.steps)
+    looked_cut = len(assumed.restarted & assumed.stopped) + said_falsely * len(assumed.failed_with_power)
+    return len(truth.cuts) + truth.like_cuts + looked_cut
 
 
 def _unmet(truth: KnownTruth, answer: VerifyAnswer) -> str:
@@ -557,7 +559,7 @@ def _limit(truth: KnownTruth, answer: VerifyAnswer, run: int, cut_class: str) ->
         "a machine restarted in order in a dead network": (
             run in assumed.restarted & assumed.stopped and not went_on and (cut_class == "os" or false)
         ),
-        "a drive without a link looks dead": cut and run in assumed.failed_with_power,
+        "a drive without a link looks dead": (cut or false) and run in assumed.failed_with_power,
         "a client frozen shortly before the cut, or the server's end": (
             cut and run in assumed.frozen_shortly and not went_on
         ),

@@ -185,6 +185,11 @@ RIGHT = {
         " verify attest=none; cut; boot; verify log=export",
         "inconclusive (cut-class); durable; inconclusive (attestation-contradicted, cut-class)",
     ),
+    # Found by the search: it looks as if it had no power, and somebody says so, though nothing was cut.
+    "a false attestation about a drive that failed everything": (
+        "run; error lasting=yes; pass ms=1500; reboot; pass ms=1500; verify attest=false",
+        "inconclusive (scan-unfinished, nothing-checked); durable",
+    ),
     # Found by the search: what is said later makes what the first verify was told no more.
     "attested as more after the drive was cut again": (
         "run size_kib=1024; pass ms=1500; cut; boot; verify cut_class=vm cut_after=1; boot; verify",

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from durability import limits
 from durability.evidence.judgement import Judgement
 from durability.evidence.observation import Observation
-from durability.evidence.record_rows import ROW_FINDINGS, JudgedRows, Rows, alike, select
+from durability.evidence.record_rows import ROW_FINDINGS, JudgedRows, Rows, alike, among, select
 from durability.evidence.scan_report import Example, ScanReport
 from durability.evidence.slot_oracle import MAY_BE_EXPLAINED, Beyond, LogOracle, SlotOracle
 from durability.formats.mixing import U64, Words
@@ -162,7 +162,9 @@ class SlotScan(ScanBase):
         rows = (slots - U64(chunk.piece.first_slot)).astype(np.intp)
         same = np.zeros(len(rows), dtype=np.bool_)
         if kept is not None:
-            plain = np.isin(slots, kept.slots) & ~np.isin(rows, list(chunk.doubtful))
+            plain = among(slots, kept.slots)
+            if chunk.doubtful:
+                plain &= ~np.isin(rows, list(chunk.doubtful))
             first = select(kept, np.searchsorted(kept.slots, slots[plain]))
             same[plain] = alike(first, self._oracle.classify(writer, first.slots, chunk.words(rows[plain])))
         others = rows[~same].tolist()
