@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import re
 
-OPERATOR = "the operator"  # as whom people are shown what is no client's; no client may have such a name
+OPERATOR = "the operator"  # shown as the owner of what belongs to no client; no client may have this name
+OPERATOR_MACHINE = "the operator on this machine"  # likewise, of an agent on the server's own machine
 _HIDDEN = (
     "\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
     "\u2028-\u202e\u2060-\u206f\u3164\ud800-\uf8ff\ufdd0-\ufdef\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
@@ -74,6 +75,16 @@ def _escaped(found: re.Match[str]) -> str:
 def _json_escaped(found: re.Match[str]) -> str:
     units = found[0].encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
+def shortened(text: str, characters_max: int) -> str:
+    """`text`, with an ellipsis as its last character if it had more than `characters_max`."""
+    return text if len(text) <= characters_max else text[: characters_max - 1] + "…"
+
+
+def as_line_if_text(value: object) -> object:
+    """`as_line` of plain strings, for the output of page templates. Markup and other types are kept."""
+    return as_line(value) if type(value) is str else value
 
 
 def owner_label(client: str, name: str) -> str:

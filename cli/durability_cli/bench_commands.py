@@ -52,7 +52,10 @@ Result = Annotated[
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Measure fewer cells in 20 seconds, for a first look.")]
 Accept = Annotated[
-    bool, typer.Option("--accept", help="Add sustained loads; one writes most of the free space.")
+    bool,
+    typer.Option(
+        "--accept", help="Add sustained loads, which `accept` needs; one writes most of the free space."
+    ),
 ]
 Minutes = Annotated[
     float | None,

@@ -377,6 +377,10 @@ def verify(
     from durability_client.verify.verify_command import verify as verify_target
 
     named = _named_run(run)
+    if target is None and device is None:
+        raise UsageError(
+            "TARGET is missing: name the file or device that `run` wrote, or add --device DEVICE --run RUN"
+        )
     if attest_cut is not None and not attest_cut.strip():
         raise UsageError("--attest-cut is empty: say how the power was cut, or leave it out")
     chosen = VerifyOptions(

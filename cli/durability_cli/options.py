@@ -324,7 +324,8 @@ Control = Annotated[bool, typer.Option(help="Also write records that are never s
 PrefillOnly = Annotated[
     bool,
     typer.Option(
-        "--prefill-only", help="Fill TARGET again and again until power fails; acknowledge nothing."
+        "--prefill-only",
+        help="Only fill TARGET, again and again, until power fails, to see whether the drive comes back.",
     ),
 ]
 AllowSharedBlocks = Annotated[

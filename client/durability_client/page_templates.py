@@ -16,12 +16,7 @@ def page_templates(*packages: str) -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_without_control,
+        finalize=plain_text.as_line_if_text,
     )
     environment.globals.update(version=durability.__version__)
     return environment
-
-
-def _without_control(value: object) -> object:
-    """Text without what no page should hold; what is markup already has been through this."""
-    return plain_text.as_line(value) if type(value) is str else value

@@ -18,7 +18,7 @@ from durability.evidence.verdict import REASONS
 from durability.formats.case import RUNS_SCHEMA, SHOW_SCHEMA, Case, Look, case_from_value
 from durability.formats.documents import to_json
 from durability.formats.plan import Plan
-from durability.plain_text import owner_label
+from durability.plain_text import owner_label, shortened
 from durability.protocol.messages import CaseFile, Export, List, Listing, Show, Shown
 from durability.units import counted, percent_at_most
 from durability_client.descriptions import (
@@ -147,7 +147,10 @@ def _page(document: Row) -> Iterator[str]:
         yield from describe(case.armed)
     if case.events:
         yield ""
-        yield from (f"{event.wall}  {event.kind:<16} {_shortened(event.text)}" for event in case.events)
+        yield from (
+            f"{event.wall}  {event.kind:<16} {shortened(event.text, _TEXT_CHARACTERS)}"
+            for event in case.events
+        )
     if case.looks:
         yield ""
         yield from (_look(look, case.run) for look in case.looks)
@@ -192,10 +195,6 @@ def _look(look: Look, run: str) -> str:
     said = f'attested "{look.attested}"' if look.attested else "no cut attested"
     drives = "".join(f", {one.name} diskseq {one.diskseq or '?'}" for one in look.facts.drives)
     return f"{look.wall}  {'verify-begins':<16} boot {look.facts.host.boot_id[:8] or '?'}{drives}; {said}{of}"
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _TEXT_CHARACTERS else text[: _TEXT_CHARACTERS - 1] + "…"
 
 
 def _reason(value: Any) -> str:

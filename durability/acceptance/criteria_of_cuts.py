@@ -17,7 +17,15 @@ from durability.acceptance.drive_evidence import (
     is_name_of_each,
     is_of_class,
 )
-from durability.acceptance.kinds import Finding, Limit, held, kind, number, worse, worst
+from durability.acceptance.kinds import (
+    Finding,
+    Limit,
+    compare_with_limit,
+    kind,
+    value_text,
+    worse_finding,
+    worst_value,
+)
 from durability.acceptance.profile import Criterion, DecisionWord
 from durability.bench.decision.proof import of_other_stacks
 from durability.campaign.health import HealthRow, health_warnings, known_values
@@ -87,7 +95,7 @@ def _counted_cuts(evidence: DriveEvidence, _: Criterion) -> Finding:
     found, counting = None, [(one, each) for one in evidence.campaigns for each in one.cuts if _counts(each)]
     for campaign in evidence.campaigns:
         if any(_is_unsafe(each) for one, each in counting if one is campaign):
-            found = worse(found, _counter_of(campaign))
+            found = worse_finding(found, _counter_of(campaign))
     if found is not None:
         return found
     if not counting:
@@ -262,8 +270,8 @@ def _repairs(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     known = [(one, sum(row.repaired for row in one.rows)) for one in evidence.campaigns]
     campaign, worst = max(known, key=lambda pair: pair[1], default=(None, 0))
     source = "" if campaign is None else f"campaign {campaign.name}"
-    found = held(criterion, worst, counted(worst, "cycle"), source)
-    return worse(
+    found = compare_with_limit(criterion, worst, counted(worst, "cycle"), source)
+    return worse_finding(
         found, _unsaid(evidence, _needed_repair, silence="the agent mounted no file system") or found
     )
 
@@ -332,9 +340,9 @@ def _media_errors(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     ]
     added, (last, where) = sum(rise for rise, _ in rises), known[-1]
     figure = f"{added:,} added, last value {last:,}"
-    found = held(criterion, added, figure, rises[0][1] if rises else where)
+    found = compare_with_limit(criterion, added, figure, rises[0][1] if rises else where)
     unsaid = _unsaid(evidence, lambda row: row.media_errors) or _first_unsaid(evidence)
-    return found if unsaid is None else worse(found, unsaid)
+    return found if unsaid is None else worse_finding(found, unsaid)
 
 
 def _first_unsaid(evidence: DriveEvidence) -> Finding | None:
@@ -388,9 +396,9 @@ def _of_rows(
             "the drive reported no value in any campaign" if evidence.campaigns else _no_campaign(evidence)
         )
         return Finding(word="not shown", figure=silent)
-    value, where = worst(criterion, values)
-    found = held(criterion, value, f"{number(criterion, value)} {unit}", where)
-    return worse(found, _unsaid(evidence, figure) or found)
+    value, where = worst_value(criterion, values)
+    found = compare_with_limit(criterion, value, f"{value_text(criterion, value)} {unit}", where)
+    return worse_finding(found, _unsaid(evidence, figure) or found)
 
 
 def _unsaid(

@@ -11,7 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from durability.acceptance.drive_evidence import BenchEvidence, DriveEvidence
-from durability.acceptance.kinds import WORST_FIRST, Finding, Limit, held, kind, number, worse, worst
+from durability.acceptance.kinds import (
+    WORST_FIRST,
+    Finding,
+    Limit,
+    compare_with_limit,
+    kind,
+    value_text,
+    worse_finding,
+    worst_value,
+)
 from durability.acceptance.profile import Criterion
 from durability.bench.catalogue import (
     HELD_COMMIT,
@@ -56,7 +65,7 @@ def _plausible(evidence: DriveEvidence, _: Criterion) -> Finding:
             found = Finding(word="refuse", figure=f"suspicious: {reason}", source=one.name)
         else:
             found = Finding(word="not shown", figure=reason, source=one.name)
-        worst = worse(worst, found)
+        worst = worse_finding(worst, found)
     assert worst is not None
     return _unless_broken_off(evidence, worst)
 
@@ -113,11 +122,11 @@ def _percentile_held(criterion: Criterion, p99_ns: int, beside: str, source: str
     """The 99th percentile against the limit. It is the highest value of its bucket, and the commits may have
     taken as little as the lowest: only that refuses."""
     least_ms, p99_ms = _lowest(p99_ns) / 1e6, p99_ns / 1e6
-    found = held(criterion, p99_ms, f"{number(criterion, p99_ms)} ms, {beside}", source)
+    found = compare_with_limit(criterion, p99_ms, f"{value_text(criterion, p99_ms)} ms, {beside}", source)
     assert criterion.limit is not None
     if found.word == "pass" or least_ms > criterion.limit:
         return found
-    between = f"between {number(criterion, least_ms)} and {number(criterion, p99_ms)} ms, {beside}"
+    between = f"between {value_text(criterion, least_ms)} and {value_text(criterion, p99_ms)} ms, {beside}"
     return Finding(word="not shown", figure=between, source=source)
 
 
@@ -169,7 +178,7 @@ def _held_share(evidence: DriveEvidence, criterion: Criterion) -> Finding:
         _of_load(evidence, criterion, cell, _share, f"% ({counted(cell.jobs, 'writer')})")
         for cell in sorted((HELD_COMMIT, HELD_WRITERS), key=lowest)
     )
-    return worse(first, other)  # of two alike the first, which is the lower one
+    return worse_finding(first, other)  # of two alike the first, which is the lower one
 
 
 @kind(
@@ -191,10 +200,10 @@ def _held_for(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     if not known:
         return _no_load(evidence, HELD_COMMIT)
     complete, longest, best = max(known, key=lambda each: each[:2])
-    figure = f"each held for {number(criterion, longest)} s"
+    figure = f"each held for {value_text(criterion, longest)} s"
     if not complete:
         return _broken_off(best, figure)
-    found = held(criterion, longest, figure, best.name)
+    found = compare_with_limit(criterion, longest, figure, best.name)
     if found.word == "pass":
         return found
     assert criterion.limit is not None
@@ -238,7 +247,7 @@ def _filled_share(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     best, fill = max(fills, key=lambda pair: (pair[0].result.complete, pair[1].share))
     if not best.result.complete:
         return _broken_off(best, fill.text)
-    found = held(criterion, 100 * fill.share, fill.text, best.name)
+    found = compare_with_limit(criterion, 100 * fill.share, fill.text, best.name)
     return found if found.word == "pass" else Finding(word="not shown", figure=fill.text, source=best.name)
 
 
@@ -284,10 +293,10 @@ def _of_load(
         short = Finding(word="not shown", figure=why, source=lacking.name)
     if not values:
         return short or _no_load(evidence, cell)
-    value, name = worst(criterion, values)
-    found = held(criterion, value, f"{number(criterion, value)} {unit}", name)
+    value, name = worst_value(criterion, values)
+    found = compare_with_limit(criterion, value, f"{value_text(criterion, value)} {unit}", name)
     # What a result does not show may be the worst.
-    found = worse(found, short or found)
+    found = worse_finding(found, short or found)
     return _unless_broken_off(evidence, found)
 
 
@@ -304,7 +313,7 @@ def _no_load(evidence: DriveEvidence, cell: Cell) -> Finding:
 def _unless_broken_off(evidence: DriveEvidence, found: Finding) -> Finding:
     """What was found; a result that was broken off keeps it from passing."""
     broken_off = next((one for one in evidence.results if not one.result.complete), None)
-    return found if broken_off is None else worse(found, _broken_off(broken_off, found.figure))
+    return found if broken_off is None else worse_finding(found, _broken_off(broken_off, found.figure))
 
 
 def _broken_off(one: BenchEvidence, figure: str) -> Finding:

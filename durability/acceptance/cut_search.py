@@ -1,8 +1,8 @@
-"""How a comparison looks for the cuts of the drives that were measured, the same in a command as on a page.
+"""Search for cuts of the drives that were measured, the same for a command and for a page.
 
-A command asks the server and a page the store, so a search is a generator: it yields the run whose case it
-needs next, and is sent the case, or None if there is no such run; FormatError is thrown into it where that
-case cannot be read. Refuses to drop without a sentence what cannot be read.
+A command asks the server and a page asks the store, so a search is a generator. It yields the run whose case
+it needs next and is sent the case, or None if the run does not exist. The caller throws FormatError into the
+generator if the case cannot be read. A search reports each run that cannot be read.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _Campaign = TypeVar("_Campaign")
 _Found = TypeVar("_Found")
 Search: TypeAlias = Generator[str, Case | None, _Found]
 
-SEARCHED_CAMPAIGNS_MAX = 50  # that a comparison looks through, the newest, if none is named
+SEARCHED_CAMPAIGNS_MAX = 50  # newest campaigns that a comparison searches if the user names none
 
 
 def newest_campaigns(campaigns: Sequence[_Campaign]) -> tuple[Sequence[_Campaign], tuple[str, ...]]:
-    """Of campaigns in the order in which they began those that a comparison looks through, and a sentence if
-    there are older ones."""
+    """The newest campaigns, which a comparison searches, and a sentence if older ones are left out.
+    `campaigns`: in the order in which they began."""
     searched = campaigns[-SEARCHED_CAMPAIGNS_MAX:]
     if len(searched) == len(campaigns):
         return searched, ()
@@ -44,18 +44,18 @@ def newest_campaigns(campaigns: Sequence[_Campaign]) -> tuple[Sequence[_Campaign
 
 
 def unread(what: str) -> str:
-    """The sentence on a campaign or a run that cannot be read: it may have a loss."""
+    """The sentence that a campaign or run cannot be read. Such a campaign or run may have a loss."""
     return f"{what} cannot be read, and what it says does not count"
 
 
 def is_of(measured: Iterable[Result]) -> Callable[[Facts], bool]:
-    """Whether facts are of the drives of any of these results, by their serials."""
+    """A function that tells whether facts are of the same drives as any of these results, by serial."""
     return lambda facts: any(same_drives(facts, one.facts, named=False) for one in measured)
 
 
 def in_campaign(state: CampaignState, is_wanted: Callable[[Facts], bool]) -> Search[list[KnownDrive]]:
-    """Each drive of a campaign that is wanted, and of which its cuts said something, in each of its stacks.
-    Raises the FormatError of a run: without its loss the others would prove too much."""
+    """Evidence on each wanted drive of a campaign, one item for each stack that was cut. Raises FormatError
+    if a run cannot be read: that run may have a loss, and the other runs would prove too much."""
     known: list[KnownDrive] = []
     for drive in state.plan.drives if state.settings is not None else ():
         facts = yield from facts_of_runs(state, drive.name, is_wanted)
@@ -66,8 +66,8 @@ def in_campaign(state: CampaignState, is_wanted: Callable[[Facts], bool]) -> Sea
 def facts_of_runs(
     state: CampaignState, drive: str, is_wanted: Callable[[Facts], bool]
 ) -> Search[dict[str, Facts]]:
-    """The facts of a drive's runs in a campaign, by run, the first one's first; one run of each series is
-    asked for. None if the first one's are not wanted."""
+    """Facts of a drive's runs in a campaign, by run, oldest first. Asks for one run of each series. Empty if
+    the facts of the first run are not wanted."""
     facts: dict[str, Facts] = {}
     for run in runs_of(state, drive):
         if run not in facts:
@@ -81,10 +81,10 @@ def facts_of_runs(
 def in_runs(
     claims: Iterable[Claim], facts: Facts, told: Collection[str] = ()
 ) -> Search[tuple[list[KnownDrive], tuple[str, ...]]]:
-    """What the runs that `claims` name say of the drives of `facts`: one loss, since one is enough if its
-    stack sent flushes, and all else. And a sentence for each run that cannot be read. One that may hide a
-    loss counts as a cut with unknown outcome, and then what lost nothing does not count, in whatever stack.
-    `told`: runs whose losses are known already."""
+    """Evidence on the drives of `facts` from the runs that `claims` name, and a sentence for each run that
+    cannot be read. Reads no further loss of a claim once one loss counts: a loss counts if its stack sent
+    flushes. An unreadable run that may hide a loss counts as a cut of unknown outcome. Then evidence without
+    a loss does not count, in any stack. `told`: runs whose losses are already known."""
     known: list[KnownDrive] = []
     unanswered: list[KnownDrive] = []
     notes: list[str] = []
@@ -98,7 +98,7 @@ def in_runs(
                 case = yield run
             except FormatError:
                 notes.append(unread(f"run {run}"))
-                # A series whose newest run lost nothing may have cuts with unknown outcome, too.
+                # Even a series whose newest run lost nothing may contain cuts of unknown outcome.
                 if run not in claim.durable_runs or claim.unknown:
                     unanswered.append(unanswered_run(run, facts))
                 continue

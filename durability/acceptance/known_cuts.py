@@ -1,9 +1,9 @@
-"""What is known of cuts of the drives that were measured, and what of it counts beside a result.
+"""Cuts known of the drives that were measured, and which of them count as evidence for a result.
 
-A drive is the same if its serial is, and if nothing shows that two drives have it (rule 9): results hide
-serials as hashes, so others are hashed to be compared.
-Without a serial a drive is only taken for the same if the operator named the run or the campaign, and
-machine, name and size agree. Refuses to look anything up: a client asks the server, the server its store.
+Two sets of facts are of the same drive if the serials agree and nothing shows that two drives share the
+serial (rule 9). Results store serials as hashes, so other serials are hashed before the comparison.
+A drive without a serial counts as the same only if the operator named the run or the campaign, and machine,
+name, model and size agree. This module looks nothing up: a client asks the server, the server asks its store.
 """
 
 from __future__ import annotations
@@ -35,24 +35,23 @@ _WEAKER = frozenset(PROVABLE_CUT_CLASSES) - {"power"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownDrive:
-    """A drive that was cut in one stack: `facts` of a run on it, and what its cuts said. `runs`: all of a
-    campaign, or the one run. `unanswered`: which runs of that one's series have no outcome, the newest last;
-    () for no other than itself. `machine`: whose drive a campaign cut, None for a run."""
+    """A drive that was cut in one stack, and the result of these cuts."""
 
-    facts: Facts
+    facts: Facts  # facts of a run on the drive in this stack
     proof: Proof
-    runs: frozenset[str]
+    runs: frozenset[str]  # all runs of the campaign on the drive, or the one run
     is_campaign: bool
+    # Runs of the run's series that have no outcome, newest last. () if no run but itself can be one.
     unanswered: tuple[str, ...] = ()
-    machine: Machine | None = None
+    machine: Machine | None = None  # the machine whose drive the campaign cut, None for a run
 
 
 def known_of_run(case: Case) -> KnownDrive | None:
-    """What the series of a run says of its drive, None if it has no cut."""
+    """The cuts of a run's series as evidence on its drive. None if the run has no cut."""
     stands = weightiest(case.verdicts) or unverified(case.run, case.session_end, "")
     if case.armed is None or stands is None or stands.cut_class not in CUT_CLASSES:
         return None
-    # Of a run without an outcome nobody knows the class of its cut: cuts of a weaker one say nothing of it.
+    # A run without an outcome has a cut of unknown class, so cuts of weaker classes say nothing about it.
     others = _without_weaker_cuts(case)
     of_any = stands.cut_class == "none" and strength_of_drive((*others.series, stands)).left_out > 0
     counted = others if of_any else case
@@ -87,34 +86,38 @@ def known_of_run(case: Case) -> KnownDrive | None:
 
 
 def _lost_in(run: str, outcomes: Sequence[PastVerdict]) -> str:
-    """Which run lost data, in words: `run`, of which the first outcome is, else the oldest of its series."""
+    """Name the run that lost data, in words: `run`, whose outcome comes first in `outcomes`, else the oldest
+    run with a loss in its series. "" if there was no loss."""
     own, *series = outcomes
     lost = run if own.verdict == "loss" else next((one.run for one in series if one.verdict == "loss"), "")
     return f"run {lost}" if lost else ""
 
 
 def unanswered_run(run: str, facts: Facts) -> KnownDrive:
-    """A run on the drives of `facts` of which nothing is known but that it may have lost data."""
+    """A run on the drives of `facts` that may have lost data and of which nothing else is known. The proof
+    has one cut of unknown outcome."""
     source = f"run {run}"
     proof = Proof(cuts=0, losses=0, bound=None, cut_class="power", source=source, lost_in="", unknown=1)
     return KnownDrive(facts=facts, proof=proof, runs=frozenset({run}), is_campaign=False)
 
 
 def _without_weaker_cuts(case: Case) -> Case:
-    """Without the other runs of its series whose cuts may have left the drive its power, but for losses."""
+    """The case without the other runs of its series whose cuts may have left the drive powered. Runs with a
+    loss stay."""
     series = tuple(one for one in case.series if one.verdict == "loss" or one.cut_class not in _WEAKER)
     return replace(case, series=series)
 
 
 def runs_of(state: CampaignState, drive: str) -> tuple[str, ...]:
-    """The runs of a campaign on a drive of its, oldest first; that of the cycle under way if it counts."""
+    """Runs of a campaign on one of its drives, oldest first. Includes the run of the present cycle if that
+    cycle counts."""
     mine = (past.of(drive) for past in with_cycle_under_way(state).cycles)
     return tuple(one.run for one in mine if one is not None and one.run)
 
 
 def facts_of_check(state: CampaignState, drive: str) -> Facts | None:
-    """What the check of a campaign found of its drive, as facts: for one of which no run was ever armed. None
-    if it has taken part in no cycle."""
+    """Facts of a campaign's drive as its check found it, for a drive without an armed run. None if the check
+    has no condition of the drive or the drive took part in no cycle."""
     found, machine = state.conditions.get(drive), state.machine_of(drive)
     cycles = with_cycle_under_way(state).cycles
     if found is None or not any(past.began.cycle and past.of(drive) for past in cycles):
@@ -162,16 +165,17 @@ def facts_of_check(state: CampaignState, drive: str) -> Facts | None:
 
 
 def facts_of_series(case: Case) -> dict[str, Facts]:
-    """The facts of a run, by run: the others of its series have the same stack (rule 16)."""
+    """Facts for each run of a series, by run: all runs of a series have the same stack (rule 16). Empty if
+    the run was never armed."""
     if case.armed is None:
         return {}
     return dict.fromkeys((case.run, *(one.run for one in case.series)), case.armed)
 
 
 def known_of_campaign(state: CampaignState, drive: str, facts: Mapping[str, Facts]) -> list[KnownDrive]:
-    """What a campaign says of a drive of its, each stack that it cut apart. `facts`: of its runs. A cycle of
-    which nobody has the facts counts for each stack, unless nothing was lost in it. The cycle under way
-    counts once the power went off."""
+    """Evidence of a campaign on one of its drives, one item for each stack that was cut. `facts`: by run. A
+    cycle without facts counts for every stack if it has a loss or no outcome, else for none. The present
+    cycle counts once its power went off."""
     state = with_cycle_under_way(state)
     stacks: list[tuple[Facts, set[int]]] = []
     of_any: set[int] = set()
@@ -200,15 +204,16 @@ def known_of_campaign(state: CampaignState, drive: str, facts: Mapping[str, Fact
 
 
 def machine_that_was_cut(state: CampaignState, drive: str) -> Machine:
-    """The machine of a drive, as the client that the check found: a campaign goes on with no other."""
+    """The machine of a drive, with the client that the check found. The campaign goes on only with that
+    client."""
     name = state.machine_of(drive)
     seen = state.checked_machines.get(name)
     return Machine(name=name, client="" if seen is None else seen.client)
 
 
 def _are_by_fua(state: CampaignState, drive: str, cut: Facts, cycles: Collection[int]) -> bool:
-    """Whether the commits of all these cuts under load were by FUA: one arm with flushes is enough for not,
-    since an ignored flush loses data at nearly every cut."""
+    """Whether the commits of all these cuts under load were made by FUA. One arm with flushes makes this
+    false: a drive that ignores flushes loses data at nearly every cut, so that arm would have shown it."""
     counted = [
         arm
         for past in state.cycles
@@ -223,9 +228,9 @@ def _are_by_fua(state: CampaignState, drive: str, cut: Facts, cycles: Collection
 
 
 def beside_campaigns(runs: Iterable[KnownDrive], told: Collection[str]) -> list[KnownDrive]:
-    """What single runs say beside campaigns that have the runs `told`: a campaign knows why it left cuts out,
-    and the series of its runs do not. So of the runs without an outcome its own do not count, and the newest
-    other one is named."""
+    """Evidence of single runs in addition to campaigns that contain the runs `told`. A campaign knows why it
+    left cuts out, and the series of its runs does not. So runs of a campaign do not count as runs without an
+    outcome. The proof names the newest other run without an outcome."""
     found = []
     for one in runs:
         open_runs = one.unanswered or tuple(one.runs)
@@ -240,11 +245,12 @@ def beside_campaigns(runs: Iterable[KnownDrive], told: Collection[str]) -> list[
 
 
 def clean_series(runs: Iterable[KnownDrive], measured: Sequence[Result]) -> list[KnownDrive]:
-    """Of single runs beside the results `measured`, the series without a loss that criteria need.
+    """The series without a loss that criteria need, from single runs, for the results `measured`.
 
-    Of each class of cuts the first series with unanswered cuts: it voids the bound of that class and of
-    weaker ones, but not if it got no flush, so it is told beside one that did. Of each class and stack the
-    longest other one: a durable run ends a series of earlier ones, so shorter ones count the same cuts."""
+    Keeps the first series with unanswered cuts of each class: that series voids the bound of its class and of
+    weaker classes. A series whose stack sent no flush voids nothing, so it is kept apart from the others.
+    Keeps the longest other series of each class and stack: a durable run ends a series of earlier runs, so
+    shorter series count the same cuts."""
     void: dict[tuple[str, bool], KnownDrive] = {}
     longest: dict[tuple[str, str], KnownDrive] = {}
     for one in runs:
@@ -261,7 +267,7 @@ def clean_series(runs: Iterable[KnownDrive], measured: Sequence[Result]) -> list
 
 
 def unsearchable(facts: Facts) -> str:
-    """Why nobody can look for the cuts of the drives of `facts`, in a sentence; "" if they can be found."""
+    """Why a search for cuts of the drives of `facts` is impossible, as a sentence. "" if it is possible."""
     marks = marks_of(facts)
     if not facts.drives:
         why = "no drive below it is known"
@@ -278,9 +284,9 @@ def unsearchable(facts: Facts) -> str:
 def proof_beside(
     result: Result, known: Iterable[KnownDrive], *, named: bool, disputed: str = ""
 ) -> Proof | None:
-    """What of `known` counts beside `result`. Of the same drive in another stack a loss does, and a cut
-    without an outcome. `disputed`: what those say against the drive whose runs do not count: nobody knows
-    that it is not of this drive, so it keeps the drive from being proven."""
+    """The proof from `known` that counts for `result`, None if none does. Cuts of the same drive in another
+    stack count only if they lost data or have no outcome. `disputed`: claims against the drive by clients
+    whose runs do not count. Such a claim may be about this drive, so it keeps the drive from being proven."""
     mine = [one for one in known if same_drives(one.facts, result.facts, named=named)]
     campaigns = [one for one in mine if one.is_campaign]
     told = frozenset[str]().union(*(one.runs for one in campaigns))
@@ -290,30 +296,30 @@ def proof_beside(
 
 
 def machines_of(known: Iterable[KnownDrive], facts: Facts) -> frozenset[Machine]:
-    """The machines whose drive with these facts the campaigns among `known` cut."""
+    """Machines with a drive of these facts that a campaign in `known` cut."""
     return frozenset(
         one.machine for one in known if one.machine and same_drives(one.facts, facts, named=False)
     )
 
 
 def held_against(proof: Proof, cut: Facts, measured: Sequence[Result]) -> Proof:
-    """`proof`, by cuts of the stack `cut`, with what keeps it from proving all of the results `measured`."""
+    """`proof`, from cuts of the stack `cut`, with the reason why it does not prove all results `measured`."""
     stacks = [one.facts for one in measured]
     but = next(filter(None, (unlike(cut, one) for one in stacks)), "")
-    # Without a bound it voids that of other cuts, by whatever way its own commits went.
+    # A proof without a bound voids the bound of other cuts, whether its own commits were flushed or by FUA.
     if not but and proof.by_fua and proof.bound is not None and any(map(measures_flush, measured)):
         but = BY_FUA
     return replace(proof, but=but, withheld=is_withheld(cut, stacks))
 
 
 def is_withheld(cut: Facts, measured: Sequence[Facts]) -> bool:
-    """Whether a loss of the stack `cut` says nothing of any of those that were measured."""
+    """Whether a loss in the stack `cut` says nothing about any of the measured stacks."""
     return bool(measured) and all(withheld_flushes(cut, one) for one in measured)
 
 
 def same_drives(theirs: Facts, ours: Facts, *, named: bool) -> bool:
-    """Whether both are of the same drives. `named`: the user said so, which is enough for drives without a
-    serial of their own if machine, name, model, size and what they have as a serial agree."""
+    """Whether both facts are of the same drives. `named`: the user said so. That is enough for drives without
+    a serial of their own if machine, name, model, size and the reported serial agree."""
     if not ours.drives or len(theirs.drives) != len(ours.drives):
         return False
     marks, others = marks_of(ours), marks_of(theirs)
@@ -323,15 +329,15 @@ def same_drives(theirs: Facts, ours: Facts, *, named: bool) -> bool:
 
 
 def _are_two(theirs: Facts, ours: Facts) -> bool:
-    """Whether a drive of one has a drive's serial in the other, and is not that drive, whichever was first.
-    One that has lost capacity is the same: then `unlike` says what its cuts do not prove."""
+    """Whether two drives with the same serial are different drives, in whichever order they were seen. A
+    drive that has lost capacity is the same drive: `unlike` then says why its cuts prove less."""
     their, our = _by_mark(theirs), _by_mark(ours)
     pairs = [(their[one], our[one]) for one in their]
     return any(are_two(one, other) and are_two(other, one) for one, other in pairs)
 
 
 def _by_mark(facts: Facts) -> dict[frozenset[str], Drive]:
-    """The drives by their marks; of a model that has a hidden serial in it nothing is known."""
+    """The drives by their marks. A model that contains a hashed serial is dropped, since it is unknown."""
     return {
         marks_of(replace(facts, drives=(one,))): replace(one, model="") if HASHED in one.model else one
         for one in facts.drives

@@ -24,7 +24,8 @@ from durability.bench.measurement import Engine, Idle, Round
 from durability.errors import FormatError
 from durability.formats import documents
 from durability.formats.documents import Finite, Flag, Natural, Text
-from durability.formats.facts import RECOGNITION, RECOGNITION_OF_DRIVES, Facts, Machine, Moment
+from durability.formats.facts import RECOGNITION, RECOGNITION_OF_DRIVES, Facts, Machine, MachineLoad
+from durability.plain_text import shortened
 
 Schema: TypeAlias = Literal["durability.bench/3"]
 SCHEMA: Schema = "durability.bench/3"
@@ -102,8 +103,8 @@ class Result:
     machine: Machine
     media: tuple[Medium, ...]
     layer_blocks: tuple[LayerBlock, ...]
-    before: Moment
-    after: Moment | None
+    before: MachineLoad
+    after: MachineLoad | None
     idle: tuple[Idle, ...]
     order: tuple[Natural, ...]
     cells: tuple[CellRounds, ...]
@@ -141,8 +142,8 @@ class Result:
 def encode(result: Result) -> bytes:
     """The file. What ended it is cut where `decode` would refuse so long a text; that by which `verify` knows
     a target again is left out."""
-    cells = tuple(replace(one, note=_cut(one.note)) for one in result.cells)
-    kept = replace(result, stopped=_cut(result.stopped), cells=cells)
+    cells = tuple(replace(one, note=_shortened(one.note)) for one in result.cells)
+    kept = replace(result, stopped=_shortened(result.stopped), cells=cells)
     value: dict[str, Any] = documents.to_value(kept)
     for name in RECOGNITION:
         del value["facts"][name]
@@ -152,12 +153,8 @@ def encode(result: Result) -> bytes:
     return (documents.to_json(value) + "\n").encode()
 
 
-def _cut(text: str) -> str:
-    return (
-        text
-        if len(text) <= documents.TEXT_CHARACTERS_MAX
-        else text[: documents.TEXT_CHARACTERS_MAX - 1] + "…"
-    )
+def _shortened(text: str) -> str:
+    return shortened(text, documents.TEXT_CHARACTERS_MAX)
 
 
 def decode(data: bytes) -> Result:

@@ -1,19 +1,18 @@
-"""One cycle of a campaign as its log tells it: how far it is, what the switches answered, what the drives
-did.
+"""State of one campaign cycle: its phase, the answers of the switches and the reports of the agents.
 
-Built up entry by entry; the only place that knows which phase follows which. Refuses to decide what comes
-next: `next_steps` does.
+`CycleState.apply` takes in the log entry by entry. Only this module knows which phase follows which.
+`next_steps` decides what to do next; this module does not.
 
-    examine   cycle 0 only: find the drives, ask the switches
-    run       the agents make targets ready; the runs become armed
-    load      all that can be is armed: the time to the cut goes on
-    held      the writers get no credit: they use up what they have, then the time to the cut at idle goes on
-    shutdown  the machines shut down in order
-    off       the switches are asked to go off, and whether they are
-    rest      there is no power
-    on        the switches are asked to go on, and whether they are
-    again     the power is back for a moment
-    back      the machines boot; the runs are verified, or in cycle 0 the drives examined again
+    examine   cycle 0 only: agents find the drives, the server asks the switches
+    run       agents make the targets ready; the runs become armed
+    load      all runs that can be armed are armed; the time to the cut elapses
+    held      writers get no new credit: they use up the rest, then the idle time to the cut elapses
+    shutdown  the machines shut down cleanly
+    off       the server asks the switches to go off, and whether they are off
+    rest      the power is off
+    on        the server asks the switches to go on, and whether they are on
+    again     the power is on for a short time before the second cut
+    back      the machines boot; agents verify the runs, or examine the drives again in cycle 0
 """
 
 from __future__ import annotations
@@ -50,92 +49,85 @@ Phase: TypeAlias = Literal["examine", "run", "load", "held", "shutdown", "off", 
 
 @dataclass(slots=True)
 class Switch:
-    """What a switch was asked last, and answered last to that, since the phase began. `boot_id`: of the
-    server, when it answered. `done_ns`: when it said that it did what was asked, by the clock of the boot
-    `done_boot_id` of the server; "" for not yet. `attempts`: its failures."""
+    """The last request to a switch and its last answer, both since the phase began."""
 
-    asked: Operation | None = None
+    asked: Operation | None = None  # the request that the switch has not answered yet
     answered: PowerAnswered | None = None
-    boot_id: str = ""
+    boot_id: str = ""  # boot of the server that stored `answered`
+    # When the switch said that it had switched, by the clock of the server's boot `done_boot_id`.
     done_ns: int = 0
-    done_boot_id: str = ""
-    attempts: int = 0
+    done_boot_id: str = ""  # "" until the switch says that it has switched
+    attempts: int = 0  # failed requests
 
     @property
     def requested(self) -> bool:
-        """Whether it took the request; whether it did what it says is to be seen."""
+        """Whether the switch accepted the request to switch. Only its state shows whether it switched."""
         return bool(self.done_boot_id)
 
 
 @dataclass(slots=True)
 class CycleState:
-    """A cycle. `number`: of its first entry, which is that of its `run` task. `since`: the entry with
-    which the phase began, or the operator let it go on. `statuses`: by drive and number of the task, the
-    newest. `verified`: by drive, the status that ended its verify: what was done once is not done again.
-    `runs`: by drive, the one that was armed, or had ended when it was heard of first; `armed`: the number
-    of the entry that said that it is armed; `over`: of the first one after that which said that it ended.
-    `found`: what the drive said of itself when its run was armed, `examined`: when this check examined it
-    first. `repaired`: drives whose file system had to be repaired, as any of its statuses said.
-    `seen`: by machine, the entry of its newest boot in this cycle, `starts`: those of all; `boots`: how many
-    there were, since it was let go on. `machines`: those that take part; `power`: all switches, as in the
-    settings.
-    `involved`: the switches that are asked now: those of all that take part, in the check of those that
-    it cuts together, or of a machine that did not come back. `offs_by_switch`: the numbers of each one's
-    confirmed offs. `asked_on`: the requests to go on. `still_there`: by machine, what contradicts an off
-    of its power. `revived`: the switches that were asked to go on since it was let go on, for a machine that
-    fell silent after its power was back. `spared`: by machine, the number of the entry that lets it keep its
-    power and verify although others lose theirs. `was_paused`: people may have switched meanwhile. `spent`:
-    why none of its runs may begin any more, "" if they may."""
+    """State of one cycle, built from the entries of the log. Fields that are dicts are by drive name unless
+    their comment says otherwise."""
 
     began: CycleBegan
-    number: int
-    since: Entry
+    number: int  # number of the task `run` (cycle 0: `examine`): that of the cycle's first entry, at first
+    since: Entry  # the entry that began the phase, or that resumed the campaign in this phase
     phase: Phase
-    switches: list[Switch]
+    switches: list[Switch]  # one for each switch in `power`
     subject: CutSubject
-    machines: tuple[str, ...]
-    power: tuple[Power, ...]
-    statuses: dict[tuple[str, int], DriveStatus] = field(default_factory=dict)
+    machines: tuple[str, ...]  # machines that take part
+    power: tuple[Power, ...]  # all switches, in the order of the settings
+    statuses: dict[tuple[str, int], DriveStatus] = field(default_factory=dict)  # newest, by drive and task
+    # The status with which a verify was done. A drive that has one is not verified again.
     verified: dict[str, DriveStatus] = field(default_factory=dict)
+    # The run that was armed, or that had already ended in its first report.
     runs: dict[str, str] = field(default_factory=dict)
-    armed: dict[str, int] = field(default_factory=dict)
-    found: dict[str, Condition | None] = field(default_factory=dict)
-    examined: dict[str, Condition] = field(default_factory=dict)
-    over: dict[str, int] = field(default_factory=dict)
-    repaired: set[str] = field(default_factory=set)
-    seen: dict[str, Entry] = field(default_factory=dict)
-    starts: dict[str, list[Entry]] = field(default_factory=dict)
-    boots: Counter[str] = field(default_factory=Counter)
+    armed: dict[str, int] = field(default_factory=dict)  # number of the entry that reported the run as armed
+    found: dict[str, Condition | None] = field(default_factory=dict)  # condition when the run was armed
+    examined: dict[str, Condition] = field(default_factory=dict)  # first condition that this check reported
+    over: dict[str, int] = field(default_factory=dict)  # first entry that reported an armed run as over
+    repaired: set[str] = field(default_factory=set)  # drives for which any status reported a repair
+    seen: dict[str, Entry] = field(default_factory=dict)  # by machine, entry of its newest boot in this cycle
+    starts: dict[str, list[Entry]] = field(default_factory=dict)  # by machine, entries of all its boots
+    boots: Counter[str] = field(default_factory=Counter)  # by machine, boots since the last resume
     judged: dict[str, Judged] = field(default_factory=dict)
-    due_s: float = 0.0
-    first_asked: Entry | None = None  # of the present off
-    touched_by: Entry | None = None  # the entry with which the power was touched first
+    due_s: float = 0.0  # length of the present phase, if the phase has one
+    first_asked: Entry | None = None  # the entry that began the present phase `off`
+    touched_by: Entry | None = None  # the entry that began the first phase `off`
     first_off: Entry | None = None  # the first confirmed off
     went_off: Entry | None = None  # the last confirmed off
-    offs: int = 0
+    offs: int = 0  # confirmed offs
     abandoned: Abandoned | None = None
     power_failed: str = ""  # why the power did not go off
     stays_off: str = ""  # why the power does not come back
+    # By machine, the entry that contradicts a confirmed off of its power.
     still_there: dict[str, StillThere] = field(default_factory=dict)
+    # Machines that were not back, one item for each time that one was switched off and on since the last
+    # resume.
     not_back: list[str] = field(default_factory=list)
-    shutdown: int = 0  # the number of the task to shut down
+    shutdown: int = 0  # number of the task `shutdown`, 0 for none
+    # Switches that are asked now: those of all machines that take part, of the machines that the check cuts
+    # together, or of a machine that did not come back.
     involved: tuple[int, ...] = ()
-    offs_by_switch: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    asked_on: list[tuple[int, Entry]] = field(default_factory=list)  # with the switch
-    settled: int = 0  # the number of the entry that let machines verify without a new boot, 0 for none
-    went_on: set[str] = field(default_factory=set)  # machines that verify without one
+    offs_by_switch: dict[int, tuple[int, ...]] = field(default_factory=dict)  # entries of its confirmed offs
+    asked_on: list[tuple[int, Entry]] = field(default_factory=list)  # requests to go on, each with its switch
+    settled: int = 0  # number of the entry that let machines verify without a new boot, 0 for none
+    went_on: set[str] = field(default_factory=set)  # machines that reported on the task `settled`
+    # Switches that were asked to go on since the last resume because a machine fell silent with power back.
     revived: set[int] = field(default_factory=set)
+    # By machine, the entry that lets it keep its power and verify although other machines lose theirs.
     spared: dict[str, int] = field(default_factory=dict)
-    was_paused: bool = False
-    spent: str = ""
-    held: Entry | None = None  # with which the writers were held first
+    was_paused: bool = False  # people may have used the switches during a pause
+    spent: str = ""  # why no run of this cycle may begin any more, "" if runs may begin
+    held: Entry | None = None  # the first entry that held the writers
 
     def __post_init__(self) -> None:
         self.involved = self._to_go_off()
 
     @property
     def touched(self) -> int:
-        """The number of the entry with which the power was touched first, 0 for not yet."""
+        """Number of the entry that began the first phase `off`, 0 before that."""
         return self.touched_by.number if self.touched_by is not None else 0
 
     @property
@@ -144,13 +136,15 @@ class CycleState:
         return self.began.cycle == 0
 
     def cut_of(self, machine: str) -> bool:
-        """Whether the machine's switches confirmed an off, and nothing contradicted it."""
+        """Whether the machine's power was cut: an off was confirmed, the machine was not spared, and no
+        status contradicted the off."""
         spared = machine in self.spared
         return self.went_off is not None and not spared and self.contradiction(machine) is None
 
     def contradiction(self, machine: str) -> StillThere | None:
-        """What contradicts an off of the machine's switches: a machine that has one of them, or this machine,
-        went on. One that is silent since may be kept from its start by its drive."""
+        """The entry that contradicts an off of the machine's switches, None if there is none. Either a
+        machine with one of these switches kept running, or this machine verified without a restart while
+        another kept running. A silent machine contradicts nothing: its drive may keep it from booting."""
         mine = set(self.switches_of(machine))
         for still in self.still_there.values():
             if mine & set(self.switches_of(still.machine)):
@@ -160,34 +154,35 @@ class CycleState:
         return next(iter(self.still_there.values()), None) if went_on else None
 
     def tries_of(self, machine: str) -> int:
-        """How often the machine was switched off and on because one was not back, since it was let go on."""
+        """How often the machine was switched off and on since the last resume because a machine on its
+        switches was not back."""
         mine = set(self.switches_of(machine))
         return sum(bool(mine & set(self.switches_of(other))) for other in self.not_back)
 
     @property
     def off_again_due(self) -> bool:
-        """Whether the power was off once, and is to go off once more while the machines boot."""
+        """Whether a second cut is due: the power was off once and goes off again while the machines boot."""
         return self.began.again_after_s is not None and self.offs == 1 and not self.settled
 
     def status(self, drive: str, task: int) -> DriveStatus | None:
-        """What the agent said last of a drive's part of a task."""
+        """The newest status of a drive for a task, None if the agent has not reported one."""
         return self.statuses.get((drive, task))
 
     def was_armed_at_cut(self, drive: str) -> bool:
-        """Whether the drive's run was armed when the power went."""
+        """Whether the drive's run was armed before the first off was confirmed."""
         return self.first_off is not None and 0 < self.armed.get(drive, 0) < self.first_off.number
 
     def restarted_before_cut(self, machine: str, drive: str) -> bool | None:
-        """Whether the machine of a drive has restarted since the drive's run was armed, and before its power
-        was off: then the run ended by that. None where nobody knows. It may restart just because its drive
-        went."""
+        """Whether the machine of a drive restarted after the drive's run was armed and before the power was
+        off: such a restart ended the run. None if the order is unknown. A machine may also restart because
+        its drive lost power."""
         armed = self.armed.get(drive, 0)
         early = [self._is_early(entry) for entry in self.starts.get(machine, ()) if entry.number > armed]
         return True if True in early else None if None in early else False
 
     def _is_early(self, seen: Entry) -> bool | None:
-        """Whether the boot that an entry tells of began before the power went. None for one that began while
-        the switches were asked, and for one whose time is that of another boot of the server."""
+        """Whether the boot in this entry began before the power went off. None if the boot began while the
+        switches were asked, or if its time is of another boot of the server."""
         boot, asked, off = seen.happening, self.touched_by, self.first_off
         if asked is None or off is None or seen.number < asked.number:
             return True
@@ -201,11 +196,11 @@ class CycleState:
 
     @property
     def kept_power(self) -> bool:
-        """Whether the switches failed to cut the power: then the cycle counts no cut."""
+        """Whether the switches failed to cut the power. Such a cycle counts no cut."""
         return bool(self.power_failed) and self.first_off is None
 
     def is_refused(self, drive: str) -> bool:
-        """Whether the drive was ready for its run, which did not begin."""
+        """Whether the drive's run did not begin although the drive was ready."""
         status = self.status(drive, self.number)
         return status is not None and status.trouble == "not-begun"
 
@@ -214,72 +209,75 @@ class CycleState:
         return 0 < self.over.get(drive, 0) < self.touched
 
     def switches_of(self, machine: str) -> tuple[int, ...]:
-        """The switches that a machine gets its power through."""
+        """Numbers of the switches that feed a machine."""
         return tuple(number for number, of in enumerate(self.power) if of.has(machine))
 
     @property
     def taking_part(self) -> tuple[int, ...]:
-        """The switches of all machines that take part."""
+        """Numbers of the switches of all machines that take part."""
         return tuple(sorted({number for machine in self.machines for number in self.switches_of(machine)}))
 
     @property
     def is_up_again(self) -> bool:
-        """Whether all machines that were to shut down have started since: perhaps people use them."""
+        """Whether all machines that were to shut down have started since then. People may be using them."""
         return all(self.has_started_since(machine, self.shutdown) for machine in self.machines)
 
     def off_of(self, machine: str) -> int:
-        """The number of the last confirmed off of the machine's power, 0 for none."""
+        """Entry number of the last confirmed off of the machine's power, 0 for none."""
         return max(self._offs(machine), default=0)
 
     def is_cut_later(self, machine: str) -> bool:
-        """Whether the check has not come to the machine yet: it cuts machines that share no switch one after
-        the other. Where two have each other's outlets, one goes on while its own is off."""
+        """Whether the check has still to cut this machine. The check cuts machines that share no switch one
+        after the other. If the outlets of two machines are swapped, one machine runs on while its own switch
+        is off, so the check finds the mistake."""
         return self.is_check and self.subject == "machine" and not self.settled and not self.off_of(machine)
 
     def _to_go_off(self) -> tuple[int, ...]:
-        """The switches that go off next: of all machines that take part, so one without a drive to test goes
-        off only if it shares one with those; in the check of one machine, and of those that share one with it
-        or with those."""
+        """The switches that go off next. In a cycle: those of all machines that take part, and of machines
+        that share one with them. In the check: those of one machine, and of machines that share one with it,
+        directly or through others."""
         every = [set(self.switches_of(machine)) for machine in self.machines]
         later = [machine for machine in self.machines if self.is_cut_later(machine)]
         return self._with_shared(set(self.switches_of(later[0])) if later else set[int]().union(*every))
 
     def _with_shared(self, going: set[int]) -> tuple[int, ...]:
-        """These switches, and those of all machines that share one with them or with those."""
+        """These switches, and those of machines that take part and share one with them, directly or through
+        others."""
         every = [set(self.switches_of(machine)) for machine in self.machines]
         while wider := set[int]().union(*(mine for mine in every if mine & going)) - going:
             going |= wider
         return tuple(sorted(going))
 
     def on_again(self, machine: str) -> Entry | None:
-        """The first request to switch the machine on since the last confirmed off of its power, None before
-        that."""
+        """The first request to switch the machine on after the last confirmed off of its power. None before
+        that request."""
         off, mine = self.off_of(machine), self.switches_of(machine)
         asked = (entry for switch, entry in self.asked_on if switch in mine and entry.number > off)
         return next(asked, None)
 
     def has_started_since(self, machine: str, number: int) -> bool:
-        """Whether a boot of the machine was heard first after the entry with that number."""
+        """Whether the machine's newest boot in this cycle was first heard after the entry `number`."""
         seen = self.seen.get(machine)
         return seen is not None and seen.number > number
 
     def offs_of(self, machine: str) -> int:
-        """How often the machine's power was confirmed to be off."""
+        """Number of times that the machine's power was confirmed to be off."""
         return len(self._offs(machine))
 
     def _offs(self, machine: str) -> set[int]:
-        """The confirmed offs of all its switches: one of two supplies keeps a machine going."""
+        """Entry numbers of the offs that all switches of the machine confirmed: a machine with two supplies
+        runs on one of them."""
         offs = [set(self.offs_by_switch.get(switch, ())) for switch in self.switches_of(machine)]
         return set[int]().union(*offs).intersection(*offs)
 
     def loses_power(self, machine: str) -> bool:
-        """Whether the switches that are asked now have all of the machine's power."""
+        """Whether the switches that are asked now include all switches of the machine."""
         mine = self.switches_of(machine)
         return bool(mine) and set(mine) <= set(self.involved)
 
     def back_task(self, machine: str) -> int:
-        """The number of the task with which a machine verifies, or is examined again; 0 while it is not back
-        from its cut."""
+        """Number of the task with which a machine verifies, or examines its drives again in the check. 0
+        while the machine is not back from its cut."""
         if self.off_again_due:
             return 0
         if machine in self.spared:
@@ -290,30 +288,30 @@ class CycleState:
         return max(self.settled, booted) if self.settled or after else 0
 
     def back_status(self, drive: str, machine: str) -> DriveStatus | None:
-        """What was said of a drive after the cut, None before that."""
+        """The status of a drive after the cut: the finished verify, else the newest one. None before that."""
         task = self.back_task(machine)
         return self.verified.get(drive) or (self.status(drive, task) if task else None)
 
     def started_anew(self, machine: str, drives: Iterable[str]) -> bool:
-        """Whether the machine of `drives` has started since what this cycle needs of it was under way: a run
-        that was armed, a shutdown, the request to switch off. A run that began now would overwrite what is to
-        be verified."""
+        """Whether the machine of `drives` has started since one of its runs was armed, since the shutdown, or
+        since the request to switch off. A run that began now would overwrite the data to verify."""
         seen = self.seen.get(machine)
         under_way = [self.armed[drive] for drive in drives if drive in self.armed]
         under_way += [number for number in (self.touched, self.shutdown) if number]
         return seen is not None and any(seen.number > number for number in under_way)
 
     def apply(self, entry: Entry) -> None:
-        """Take in an entry that belongs to the cycle."""
+        """Apply an entry of the log to the cycle."""
         change = _CHANGES.get(type(entry.happening))
         if change is not None:
             change(self, entry, entry.happening)
 
     def retry(self, entry: Entry, *, to_end: bool) -> None:
-        """After a pause, which `entry` ends: what failed is tried anew, and has its time again unless the
-        campaign is only `to_end`. Verdicts are looked up anew, also losses, of which one by unreadable data
-        alone may be withdrawn: people may have verified meanwhile. A run begins at most once for the number
-        of its task, so runs that none was heard of yet have another number."""
+        """Go on after a pause that `entry` ends. Failed steps are tried again, with their full time unless
+        the campaign only goes on to end (`to_end`). Verdicts are looked up again, because people may have
+        verified meanwhile; even a loss may be withdrawn if it came from unreadable data alone. An agent
+        begins a run at most once for each task number. So the task gets a new number if no run is known yet
+        and the campaign is not to end."""
         self.was_paused = True
         if self.phase == "run":
             ended = "a run had ended before the campaign was paused" if self.runs else ""
@@ -339,8 +337,9 @@ class CycleState:
         self.touched_by = self.touched_by or entry
 
     def _spare(self, entry: Entry) -> None:
-        """The power goes all the same, since a machine that was shut down needs it to start. One that is up
-        again keeps its own, if it shares no switch with those."""
+        """Choose the machines that keep their power after a shutdown was abandoned. The others are still
+        switched off, since a machine that was shut down needs its power back to start. A machine that is up
+        again keeps its power if it shares no switch with those."""
         up = [one for one in self.machines if self.has_started_since(one, self.shutdown)]
         down = (self.switches_of(one) for one in self.machines if one not in up)
         self.involved = self._with_shared(set[int]().union(*down))
@@ -349,12 +348,12 @@ class CycleState:
     def _settle(self, entry: Entry) -> None:
         self.settled = self.settled or entry.number
 
-    # What each happening changes.
+    # One method for each kind of happening: how it changes the state.
 
     def _report(self, entry: Entry, report: DriveReported) -> None:
         status = report.status
         self.statuses[status.drive, report.task] = status
-        if status.repaired:  # said once: a later status tells only of a later mount
+        if status.repaired:  # reported once: a later status is about a later mount
             self.repaired.add(status.drive)
         if report.what == "run":
             self.number = report.task  # servers of earlier releases kept it after a pause
@@ -366,11 +365,12 @@ class CycleState:
         if report.what == "verify" and status.state in ("done", "failed"):
             if status.state == "done":
                 self.verified.setdefault(status.drive, status)
-            # This one may have found more than an earlier verify, or withdrawn its loss.
+            # This verify may have found more than an earlier one, or withdrawn its loss.
             self.judged.pop(status.drive, None)
 
     def _run_reported(self, entry: Entry, status: DriveStatus) -> None:
-        """A run is of the drive for which it was named first: one run is never two cuts."""
+        """Note the run of a drive. A run belongs to the drive that first reported it, so that one run never
+        counts as two cuts."""
         drive, state = status.drive, status.state
         if state in ("ended", "failed") and drive in self.armed:
             self.over.setdefault(drive, entry.number)
@@ -412,7 +412,7 @@ class CycleState:
             self._begin("on", entry)
         if asked.operation == "on":
             self.asked_on.append((asked.switch, entry))
-        # What a server of an earlier release asked to go off must go on again.
+        # A switch that a server of an earlier release asked to go off must be asked to go on again.
         if asked.operation == "off" and asked.switch not in self.involved:
             self.involved = tuple(sorted((*self.involved, asked.switch)))
         self.switches[asked.switch].asked = asked.operation
@@ -420,7 +420,7 @@ class CycleState:
     def _answered(self, entry: Entry, answered: PowerAnswered) -> None:
         switch = self.switches[answered.switch]
         if switch.asked != answered.operation:
-            return  # it was asked in an earlier phase: "off" says nothing once it is to go on
+            return  # the answer belongs to an earlier phase: "off" means nothing once the request is "on"
         switch.asked, switch.answered, switch.boot_id = None, answered, entry.boot_id
         if answered.outcome == "failed":
             switch.attempts += 1
@@ -466,7 +466,7 @@ class CycleState:
         self._begin_off(entry)
 
     def _judged(self, _: Entry, judged: Judged) -> None:
-        """One on an earlier run of the drive, which came too late, says nothing of this cycle."""
+        """Keep a verdict on the drive's run of this cycle. A late verdict on an earlier run is ignored."""
         if self.runs.get(judged.drive) == judged.run:
             self.judged[judged.drive] = judged
 

@@ -1,6 +1,6 @@
-"""The time of a server that conducts a campaign, and for how long it has heard nothing of each machine.
+"""The time of a server that conducts a campaign, and how long each machine has been silent.
 
-Refuses to read a clock: the server does.
+This module does not read a clock: the server passes the time in.
 """
 
 from __future__ import annotations
@@ -11,74 +11,79 @@ from dataclasses import dataclass
 
 from durability.campaign.log_entries import Entry
 
-HEARD_WITHIN_S = 10.0  # before its power goes, a machine is heard: its agent asks every second
-SILENT_AFTER_S = 5.0  # then people are told that it has not reported
-DEAF_AFTER_S = 5.0  # without an answer of the store, which a server asks every second
+# A machine must be heard so recently before its power is cut. Its agent asks every second.
+HEARD_WITHIN_S = 10.0
+SILENT_AFTER_S = 5.0  # after this silence, people see that the machine has not reported
+# After this time without an answer from the store, which it asks every second, a server cannot hear agents.
+DEAF_AFTER_S = 5.0
 _S = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerTime:
-    """The time, on the clock of the server's boot. `silent_s`: of each machine, for how long its agent has
-    said nothing to any server of the store, since this one could hear it at most. `began_ns`: when this
-    server began to conduct the campaign, or could again. `read_ns`: when it read the entry with which the
-    phase began; None for when it began to conduct."""
+    """The present time and the start of this server's work on the campaign. All times are nanoseconds on the
+    clock of the server's boot `boot_id`."""
 
     now_ns: int
     boot_id: str
+    # By machine: seconds since its agent last reached any server of the store. At most the time for which
+    # this server could have heard the agent.
     silent_s: Mapping[str, float]
-    began_ns: int = 0
-    read_ns: int | None = None
+    began_ns: int = 0  # when this server began, or was again able, to conduct the campaign
+    read_ns: int | None = None  # when this server read the entry that began the phase; None means `began_ns`
 
     def age_min_s(self, entry: Entry) -> float:
-        """Seconds since the entry with which the phase began, never too many: what waits for a time may come
-        late, and nothing comes early. Clocks of two boots do not compare, and after `adopt` the other boot is
-        that of another machine. So an entry of another boot is as old as this server's knowledge of it."""
+        """Seconds since the entry that began the phase, never an overestimate: a step that waits may come
+        late, but never early. Clocks of two boots cannot be compared, and after `adopt` the other boot
+        belongs to another machine. So an entry of another boot is taken to be as old as this server's
+        knowledge of it."""
         if entry.boot_id == self.boot_id:
             return (self.now_ns - entry.at_ns) / _S
         return (self.now_ns - (self.began_ns if self.read_ns is None else self.read_ns)) / _S
 
     def watched_s(self, entry: Entry) -> float:
-        """The same, without the seconds in which this server did not conduct the campaign."""
+        """Like `age_min_s`, but at most the seconds for which this server has conducted the campaign."""
         return min(self.age_min_s(entry), (self.now_ns - self.began_ns) / _S)
 
     def came_after_s(self, entry: Entry) -> float:
-        """How long after an entry this server began to conduct the campaign, 0 if it did before. After one of
-        another boot that is not known, and taken to be infinite."""
+        """Seconds from an entry until this server began to conduct the campaign, 0 if it began before the
+        entry. For an entry of another boot the time is unknown and taken to be infinite."""
         if entry.boot_id != self.boot_id:
             return math.inf
         return max(0.0, (self.began_ns - entry.at_ns) / _S)
 
     def has_heard(self, machine: str) -> bool:
-        """Whether a machine was heard since this server began to conduct the campaign."""
+        """Whether a machine was heard after this server began to conduct the campaign."""
         return self.silent_s.get(machine, math.inf) < (self.now_ns - self.began_ns) / _S
 
     def hears(self, machine: str) -> bool:
-        """Whether a machine was heard lately, while this server conducted the campaign."""
+        """Whether a machine was heard in the last `HEARD_WITHIN_S` seconds, and after this server began to
+        conduct the campaign."""
         silent_s = self.silent_s.get(machine, HEARD_WITHIN_S)
         return silent_s < min(HEARD_WITHIN_S, (self.now_ns - self.began_ns) / _S)
 
 
 class Hearing:
-    """When a server heard each machine, by its clock, and since when it can hear. While its store is away, or
-    it stands still itself, it can take in nothing that agents say: that time is no silence of theirs."""
+    """When a server last heard each machine, and since when it can hear without a gap, by its own clock.
+    While its store does not answer, or the server itself is stopped, it cannot receive messages of agents.
+    That time does not count as silence of the agents."""
 
     def __init__(self, now_ns: int) -> None:
         self._since_ns = self._answered_ns = now_ns
         self._heard_ns: dict[str, int] = {}
 
     def store_answered(self, now_ns: int) -> None:
-        """The store has answered, so what agents say now is heard."""
+        """Note that the store has answered, so the server can hear agents now."""
         self._since_ns, self._answered_ns = self.since_ns(now_ns), now_ns
 
     def heard(self, machine: str, now_ns: int) -> None:
-        """A machine was heard, by this server or another one."""
+        """Note that this server or another one heard a machine."""
         self._heard_ns[machine] = now_ns
 
     def since_ns(self, now_ns: int) -> int:
-        """Since when it can hear without a gap."""
+        """Time since which the server can hear without a gap; `now_ns` if the store's answer is too old."""
         return now_ns if now_ns - self._answered_ns > DEAF_AFTER_S * _S else self._since_ns
 
     def silent_s(self, machine: str, now_ns: int) -> float:
-        """For how long a machine has said nothing, since it could be heard at most."""
+        """Seconds since a machine was last heard, at most the time for which the server can hear."""
         return (now_ns - max(self._heard_ns.get(machine, 0), self.since_ns(now_ns))) / _S

@@ -1,9 +1,9 @@
 """What the cut could have cost: records at risk and the loss window (rules 12 to 14).
 
-A cut tests a drive only if it met writes that a volatile cache could still have held. So what is at risk is
-counted back from the last moment at which the drive must be assumed to have had power. All times are those of
-the server's receipts; the time of the cut is known only as an interval. Refuses to compare times of two boots
-of the server, and to guess a moment that the evidence does not give.
+A cut tests a drive only if it met writes that a volatile cache could still have held. So records at risk are
+counted back from the last moment at which the drive must be assumed to have had power. All times are the
+server's receipt times. The time of the cut is known only as an interval. This module does not compare times
+of two boots of the server, and does not estimate a time that the evidence does not give.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from durability.formats.versions import Versions
 WINDOWS_MS = (1, 10, 100, 1000)
 _MS = 1_000_000
 
-# Why it is not known until when the drive had power, by what was seen of it after the target's I/O error.
+# Why the time at which the drive lost power is unknown, by the drive's state after the target's I/O error.
 _UNKNOWN: Mapping[DriveState, str] = {
     "answered": "the drive still answered after the I/O error, so its power went at an unknown later time",
     "silent": "after the I/O error a read of the drive did not return, so its power went at an unknown time",
@@ -46,23 +46,23 @@ _OTHER_CLOCK = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtRisk:
-    """How many slots' newest operation was acknowledged within 1, 10, 100, 1000 ms of the last moment at
-    which the drive must be assumed to have had power. Only slots whose loss would show; an operation of
-    `create` counts once, as the name that it makes. `stalled`: writers that may have waited for credit before
-    the cut, and so are not counted. `unknown`: why that moment is not known, so that nothing is counted."""
+    """How many slots' newest operation was acknowledged within 1, 10, 100, 1000 ms before the last moment at
+    which the drive must be assumed to have had power. Only slots whose loss would show are counted. An
+    operation of `create` counts once, as the name that it makes."""
 
     ms1: int
     ms10: int
     ms100: int
     ms1000: int
+    # Writers that may have waited for credit before the cut; their slots are not counted.
     stalled: tuple[int, ...]
-    unknown: str = ""
+    unknown: str = ""  # why that moment is unknown, in which case nothing is counted; "" if it is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossWindow:
     """How far back acknowledged data are gone: in ms before the cut, and in acknowledged operations. `ms_max`
-    None: it is not known, and `operations` is the most that it can be."""
+    is None if the longest time is unknown. `operations` is an upper bound then."""
 
     ms_min: float
     ms_max: float | None
@@ -70,8 +70,8 @@ class LossWindow:
 
 
 def at_risk(case: Case, plan: Plan, *, may_be_done: Sequence[int]) -> AtRisk:
-    """Rule 13. `may_be_done`: per writer, the newest operation that the target may show, be it by an absent
-    name."""
+    """The records at risk (rule 13). `may_be_done`: per writer, the newest operation that the target may
+    show. An absent name can be how it shows."""
     stalled = _stalled(case, plan, may_be_done)
     power_ns = last_power_ns(case)
     if power_ns is None:
@@ -86,11 +86,12 @@ def at_risk(case: Case, plan: Plan, *, may_be_done: Sequence[int]) -> AtRisk:
 
 
 def _stalled(case: Case, plan: Plan, may_be_done: Sequence[int]) -> tuple[int, ...]:
-    """The writers that may have waited for credit. Which grant was the last to arrive need not be known."""
+    """The writers that may have waited for credit. It need not be known which grant was the last to
+    arrive."""
     whole_groups = plan.credit // plan.group * plan.group
     possible = case.credits or (case.grants,)
     limits = [[grants[writer] + whole_groups for grants in possible] for writer in range(plan.writers)]
-    # Of a writer that waited, all may have been acknowledged: then the target shows nothing newer.
+    # All operations of a waiting writer may have been acknowledged. Then the target shows nothing newer.
     newest = [max(seen, acked) for seen, acked in zip(may_be_done, case.frontiers, strict=True)]
     return tuple(
         writer for writer, seen in enumerate(newest) if seen in limits[writer] or seen >= limits[writer][-1]
@@ -98,16 +99,19 @@ def _stalled(case: Case, plan: Plan, may_be_done: Sequence[int]) -> tuple[int, .
 
 
 def last_power_ns(case: Case) -> int | None:
-    """The last moment at which the drive must be assumed to have had power, None where it is not known.
+    """The last moment at which the drive must be assumed to have had power, or None if it is unknown.
 
-    It is the last frame of any kind, because the machine had power then. A client that ended with an I/O
-    error of the target outlived that moment: it is the error where the drive was then seen dead, since until
-    then the drive may have hung and drained its cache. Where it was not seen dead it may have had power for
-    any time after the last frame. The log of a power controller tells what the client could not: it had power
-    until the controller was asked, must be assumed to have had it until off was confirmed, and
-    had none after that, unless the drive itself shows that it had. A drive that is cut alone leaves its
-    client alive: one that did not see it dead fell silent for another reason, and says nothing of the drive.
-    Where that log has another clock, it may have had power for any time.
+    Without a controller's log, this is the last frame of any kind, because the machine had power then. A
+    client that ended with an I/O error of the target was still alive after that moment. If the drive was then
+    found dead, the moment is the time of the error, because until then the drive may have hung and drained
+    its cache. If the drive was not found dead, it may have had power for any time after the last frame, so
+    the moment is unknown.
+
+    The log of a power controller adds two limits. The drive had power until the controller was asked, and had
+    none after off was confirmed, unless the drive itself shows that it had. The moment is the confirmation if
+    the client does not show it, or fell silent too early. A cut of the drive alone leaves its client alive.
+    So a client that did not find such a drive dead fell silent for another reason, and the confirmation
+    counts here, too. If the controller's log has another clock, the moment is unknown.
     """
     if case.off_by_another_clock:
         return None
@@ -117,12 +121,14 @@ def last_power_ns(case: Case) -> int | None:
     unexplained = off.subject == "drive" and _drive_seen(case) != "dead"
     if seen_ns is None or unexplained or seen_ns + _allowance_ns(case) < off.asked_ns:
         return off.confirmed_ns
-    # An allowance that grew by an outage must not hide that the power was on until the controller was asked.
+    # An outage can enlarge the allowance. That must not hide that power was on until the controller was
+    # asked.
     return min(max(seen_ns, off.asked_ns), off.confirmed_ns)
 
 
 def _last_seen_ns(case: Case) -> int | None:
-    """The last moment with power as the client showed it."""
+    """The last moment with power that the client's frames or its error report show; None if they show
+    none."""
     if case.session_end != "target-error":
         return case.last_receipt_ns
     if case.target_error is None or case.target_error.drive != "dead":
@@ -131,12 +137,12 @@ def _last_seen_ns(case: Case) -> int | None:
 
 
 def _allowance_ns(case: Case) -> int:
-    """How long a client that has power may say nothing, as the server sees it."""
+    """The longest time for which the server may receive nothing from a client that has power."""
     return max(case.heartbeat_ns + case.rtt_max_ns, case.gap_max_ns)
 
 
 def _unknown(case: Case) -> str:
-    """Why the last moment of power is not known."""
+    """Why the last moment with power is unknown."""
     return _OTHER_CLOCK if case.off_by_another_clock else _UNKNOWN[_drive_seen(case)]
 
 
@@ -145,8 +151,9 @@ def _drive_seen(case: Case) -> DriveState:
 
 
 def frontiers_at(case: Case, plan: Plan, at_ns: int) -> tuple[int, ...]:
-    """What may have been acknowledged by `at_ns`, per writer: the frontiers of the newest kept receipt before
-    it, and those that came late and may be older. The receipt that brought those need not be kept."""
+    """The frontiers that may have been acknowledged by `at_ns`, per writer. They combine the newest stored
+    receipt before `at_ns` with frontiers that came late and may be older. The receipt that brought late
+    frontiers need not be stored."""
     if not case.timeline:
         return case.frontiers
     at_ns = max(1, at_ns)  # a receipt of an earlier boot of the server has the time 0
@@ -159,7 +166,8 @@ def frontiers_at(case: Case, plan: Plan, at_ns: int) -> tuple[int, ...]:
 
 
 def _exposed(versions: Versions, plan: Plan, writer: int, since: int, acked: int) -> int:
-    """Slots whose newest possible operation lies in (since, acked]: no later one can hide its loss."""
+    """How many slots have their newest possible operation in (since, acked]. No later operation can hide the
+    loss of these."""
     ceiling = acked + plan.credit
     gone = acked - 2 * plan.slots  # two passes visit every slot at least once
     if plan.contract.layout == "log":  # the older files may be removed already
@@ -173,9 +181,9 @@ def _exposed(versions: Versions, plan: Plan, writer: int, since: int, acked: int
 
 
 def cut_interval_ns(case: Case) -> tuple[int, int | None] | None:
-    """When the cut was, earliest and latest, on the clock of the receipts (rule 14); None where that is not
-    known, or only the earliest. After an I/O error the drive may have been dead since its last
-    acknowledgement, unless it answered later; and that may have come late."""
+    """The earliest and latest time of the cut, on the clock of the receipts (rule 14). The interval is None
+    if unknown; its latest time alone can be None too. After an I/O error, the drive may have been dead since
+    its last acknowledgement, unless it answered later. That acknowledgement may itself have come late."""
     power_ns = last_power_ns(case)
     if power_ns is None:
         return None
@@ -190,12 +198,12 @@ def cut_interval_ns(case: Case) -> tuple[int, int | None] | None:
 
 
 def _seen_interval_ns(case: Case, power_ns: int) -> tuple[int, int | None]:
-    """When the cut was as the client showed it, earliest and latest; None if nobody saw for how long its
-    machine had power."""
+    """The earliest and latest time of the cut as the client showed it. The latest is None if the server lost
+    sight of the client, so that it is unknown how long the client's machine had power."""
     earliest = case.last_receipt_ns
     if case.held_up and case.last_receipt_ns <= case.held_up[-1].until_ns:  # the last frame came late
         earliest = min(earliest, case.held_up[-1].from_ns)
-    # A client that stood still says nothing of its drive, which may have lost its power alone meanwhile.
+    # A client that stood still says nothing about its drive. The drive alone may have lost power meanwhile.
     seen = _last_sign(case) if case.session_end == "silence" else ""
     if case.timeline and (
         seen in (KERNEL_ALIVE, LOST_SIGHT) or (case.failed and _drive_seen(case) != "answered")
@@ -208,8 +216,8 @@ def _seen_interval_ns(case: Case, power_ns: int) -> tuple[int, int | None]:
 
 
 def _flight_ns(case: Case) -> int:
-    """How long the last frame may have been under way. A run whose first heartbeat was not answered has no
-    round trip; but it was armed before the cut."""
+    """The longest time for which the last frame may have been in transit. A run whose first heartbeat was not
+    answered has no round-trip time, but it was armed before the cut."""
     if case.rtt_max_ns:
         return case.rtt_max_ns
     armed = [event.at_ns for event in case.events if event.kind == "armed"]
@@ -217,16 +225,16 @@ def _flight_ns(case: Case) -> int:
 
 
 def _last_sign(case: Case) -> str:
-    """What was seen last of a client that fell silent: that its kernel is alive, that the server ended then,
-    or neither."""
+    """The kind of the last event that shows how a client was: kernel alive, server lost sight of it, heard
+    again, or a new session. "" if there is no such event."""
     kinds = (KERNEL_ALIVE, LOST_SIGHT, "heard-again", "session")
     return next((one.kind for one in reversed(case.events) if one.kind in kinds), "")
 
 
 def loss_window(case: Case, *, proven: Sequence[int], oldest_lost: Sequence[int | None]) -> LossWindow | None:
-    """The cut less the receipt of the oldest lost acknowledgement, over all writers. `oldest_lost`: per
-    writer the first acknowledged operation that was found lost, None if none was. None where nothing is lost,
-    or no cut ended the session, or the time of the cut is not known."""
+    """The time from the receipt of the oldest lost acknowledgement to the cut, over all writers.
+    `oldest_lost`: per writer, the first acknowledged operation that was found lost, or None. Returns None if
+    nothing is lost, if no cut ended the session, or if the time of the cut is unknown."""
     lost = [(writer, seq) for writer, seq in enumerate(oldest_lost) if seq is not None]
     interval = cut_interval_ns(case)
     if not lost or interval is None or case.session_end not in TRACES_OF_A_CUT:
@@ -246,14 +254,16 @@ def loss_window(case: Case, *, proven: Sequence[int], oldest_lost: Sequence[int 
 
 
 def _position(timeline: Sequence[Receipt], writer: int, seq: int) -> int:
-    """The first receipt that covers `seq` of `writer`; the length of the timeline if none does."""
+    """The index of the first receipt that covers `seq` of `writer`; the length of the timeline if there is
+    none."""
     return bisect_left(timeline, seq, key=lambda receipt: receipt.frontiers[writer])
 
 
 def _received_ns(case: Case, writer: int, seq: int, latest: int | None) -> tuple[int | None, int | None]:
-    """When the acknowledgement of `seq` was received, earliest and latest; by the cut where it never was, of
-    which nobody may know the `latest`. It is not older than the frame before it, which may have come late.
-    What has the time 0 came before this clock began, nobody knows when: the earliest is None then."""
+    """The earliest and latest time at which the acknowledgement of `seq` was received. If no receipt covers
+    `seq`, `latest` (the latest time of the cut, None if unknown) is the latest time. An acknowledgement is
+    not older than the frame before it, which may itself have come late. A receipt time of 0 means that the
+    receipt came before the server's current clock began. The earliest time is None if it is unknown."""
     position = _position(case.timeline, writer, seq)
     late = case.timeline[position].at_ns if position < len(case.timeline) else latest
     if late == 0:
@@ -264,8 +274,8 @@ def _received_ns(case: Case, writer: int, seq: int, latest: int | None) -> tuple
 
 
 def _first_ns(case: Case, late: int) -> int:
-    """When the first acknowledgements were received, at the earliest: not before the run was armed. 0 if that
-    was before this clock began, or nobody knows."""
+    """The earliest time at which the first acknowledgements can have been received: not before the run was
+    armed. 0 if that was before this clock began, or if it is unknown."""
     kinds = [event.kind for event in case.events if event.kind in ("armed", REBOOT)]
     if REBOOT in kinds[kinds.index("armed") if "armed" in kinds else 0 :]:
         return 0
@@ -275,8 +285,8 @@ def _first_ns(case: Case, late: int) -> int:
 
 
 def _clock_began_ns(case: Case) -> int:
-    """The first moment that is known of the server's clock after a restart of its machine, or a move of the
-    run to another one."""
+    """The first known moment of the server's clock after its machine restarted, or after the run moved to
+    another server."""
     restarts = [event.at_ns for event in case.events if event.kind == REBOOT]
     received = (one.at_ns for one in case.timeline if one.at_ns)
     return restarts[-1] if restarts else next(received, case.last_receipt_ns)

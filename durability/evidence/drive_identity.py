@@ -1,8 +1,9 @@
-"""What tells a drive from every other one: its serial, as far as that is its own.
+"""The identity of a drive: its serial, as far as that serial is unique to the drive.
 
-A serial that several machines have is a drive's only together with its machine. One that is given to any
-drive is no serial. Some adapters give one serial to every drive in them, so model, world-wide name and size
-must agree as well. Refuses to take one drive for another by its name.
+Several machines can have drives with the same serial. Such a serial identifies a drive only together with its
+machine. A serial that is given to any drive does not count as a serial. Some adapters report one serial for
+every drive attached to them, so model, world-wide name and size must agree as well. This module never
+identifies a drive by its device name alone.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _HASH_DIGITS = 16
 
 
 def own_serial(drive: Drive, machine_id: str) -> str:
-    """What no other drive has; "" where nothing is known that it alone has."""
+    """A serial that no other drive has; "" if no such serial is known."""
     if is_nobodys(drive.serial):
         return ""
     if not is_shared(drive):
@@ -31,21 +32,21 @@ def own_serial(drive: Drive, machine_id: str) -> str:
 
 
 def serial_of_machine(machine_id: str, model: str, serial: str) -> str:
-    """The own serial of a drive of which drives of other machines have the serial too."""
+    """The own serial of a drive whose reported serial also occurs on other machines."""
     return f"{machine_id}:{model}:{serial}"
 
 
 def own_serials(drives: Iterable[Drive], machine_id: str) -> frozenset[str] | None:
-    """Those of all drives, each once: two paths to one drive have one. None if there are no drives, or if
-    one of them has none."""
+    """The own serials of all drives, each once: two paths to one drive have one serial. None if there are no
+    drives, or if any drive has no serial of its own."""
     known = {own_serial(drive, machine_id) for drive in drives}
     return frozenset(known) if known and "" not in known else None
 
 
 def are_two(before: Drive, after: Drive) -> bool:
-    """Whether two drives with one serial are two, the one found before the other. A drive may lose capacity;
-    one that has gained some is only itself by its world-wide name. What one of them does not tell is not
-    compared."""
+    """Whether `before` and `after`, which share a serial, are different drives. `before` was found earlier. A
+    drive may lose capacity. A drive that has gained capacity counts as the same drive only if the world-wide
+    names agree. A value that either drive does not report is not compared."""
     if _differ(before.model, after.model) or _differ(before.wwid, after.wwid):
         return True
     known = bool(before.wwid) and before.wwid == after.wwid
@@ -57,9 +58,9 @@ def _differ(one: str, other: str) -> bool:
 
 
 def told_apart(armed: Facts, now: Facts) -> Facts:
-    """`now`, where a drive that has the serial of one at arming, and is another, has another serial. A drive
-    that arming took for emulated, or did not, counts as that: releases differ in which drives they take for
-    it."""
+    """`now`, where each drive that has the serial of a drive at arming but is a different drive gets another
+    serial. A drive with the serial and model of one at arming keeps the `emulated` flag of arming, because
+    releases differ in which drives they call emulated."""
     then_on, now_on = machine_ids(armed.host, now.host)
     known = defaultdict[str, list[Drive]](list)
     for one in armed.drives:
@@ -79,19 +80,20 @@ def told_apart(armed: Facts, now: Facts) -> Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matched:
-    """Drives at arming and now, each once. `both`: each that is there at both times, as it was and as it is.
-    `gone`: those of arming only. `added`: those of now only."""
+    """Drives at arming and drives now, each listed once."""
 
+    # Drives present at both times: as found at arming, and as found now.
     both: tuple[tuple[Drive, Drive], ...]
-    gone: tuple[Drive, ...]
-    added: tuple[Drive, ...]
+    gone: tuple[Drive, ...]  # drives present only at arming
+    added: tuple[Drive, ...]  # drives present only now
 
 
 def matched(armed: Iterable[Drive], now: Iterable[Drive], machines: tuple[str, str]) -> Matched:
-    """Each drive at arming with itself now, one to one. Of those with its serial that are not known to be
-    others, it is the one most alike. A drive without a serial of its own at arming is any that is left. Paths
-    to one drive need not be as many at both times, nor tell its world-wide name: what may be a further path
-    to a drive of its moment that was found is no drive more."""
+    """Pair each drive at arming with the same drive now, one to one. Candidates are the drives with the same
+    serial that are not known to be different drives; the most similar candidate is chosen. A drive without a
+    serial of its own at arming can be paired with any drive that is left. The number of paths to a drive may
+    differ between the two times, and a path need not report the world-wide name. So an unpaired path that may
+    lead to a paired drive of the same time is not counted as another drive."""
     gone, added = (
         [_Known(own_serial(drive, on), drive) for drive in drives]
         for drives, on in zip((armed, now), machines, strict=True)
@@ -104,12 +106,12 @@ def matched(armed: Iterable[Drive], now: Iterable[Drive], machines: tuple[str, s
         before, after = pair
         then, found = before.drive, after.drive
         return (
-            not before.own,  # last: those with a serial leave what they are not
+            not before.own,  # last: drives without a serial get what drives with a serial leave
             before.own != after.own,
             not then.wwid or then.wwid != found.wwid,
             then.model != found.model,
             abs(then.size_bytes - found.size_bytes),
-            then.name != found.name,  # for what people are told: it decides nothing else
+            then.name != found.name,  # only for messages: no decision depends on the name
         )
 
     pairs: list[tuple[_Known, _Known]] = []
@@ -119,7 +121,7 @@ def matched(armed: Iterable[Drive], now: Iterable[Drive], machines: tuple[str, s
             gone.remove(before)
             added.remove(after)
     both: list[tuple[_Known, _Known]] = []
-    # Another path may tell no size.
+    # A further path may report no size, so the largest comes first.
     for pair in sorted(pairs, key=lambda pair: (-pair[1].drive.size_bytes, -pair[0].drive.size_bytes)):
         if not any(all(map(_lead_to_one, pair, known)) for known in both):
             both.append(pair)
@@ -138,7 +140,7 @@ class _Known(NamedTuple):
 
 
 def _others(left: Iterable[_Known], found: Sequence[_Known]) -> tuple[Drive, ...]:
-    """The drives of those `left` to which no path of those `found` leads, each once."""
+    """The drives in `left` that no path in `found` leads to, each once."""
     others: list[_Known] = []
     for path in sorted(left, key=lambda path: -path.drive.size_bytes):
         if not any(_lead_to_one(path, known) for known in (*found, *others)):
@@ -147,27 +149,29 @@ def _others(left: Iterable[_Known], found: Sequence[_Known]) -> tuple[Drive, ...
 
 
 def _lead_to_one(path: _Known, other: _Known) -> bool:
-    """Whether two paths of one moment may lead to one drive. Without a serial only its world-wide name shows
-    that."""
+    """Whether two paths, found at the same time, may lead to one drive. Without a serial of the drive's own,
+    only equal world-wide names show this."""
     one, two = path.drive, other.drive
     same = path.own == other.own if path.own else bool(one.wwid) and one.wwid == two.wwid
     return same and not are_two(one, two) and not are_two(two, one)
 
 
 def same_kernel(one: Host, other: Host) -> bool:
-    """Whether both were the same boot of one system: containers on it have machine ids of their own."""
+    """Whether both hosts are the same boot of one system. Containers on one system have different machine
+    ids."""
     return bool(one.boot_id) and one.boot_id == other.boot_id
 
 
 def machine_ids(armed: Host, now: Host) -> tuple[str, str]:
-    """The machines by which serials of then and of now are compared."""
+    """The machine ids to use when serials at arming are compared with serials now. Within one boot, both are
+    the id at arming."""
     return armed.machine_id, armed.machine_id if same_kernel(armed, now) else now.machine_id
 
 
 def enumerations(facts: Facts) -> tuple[str, ...]:
-    """A hash for each drive as it was enumerated: this time, in this boot. A cut takes all runs that were
-    made on one enumeration of a drive, so two runs that share one did not end in two cuts. A kernel that
-    numbers no enumerations has one in each boot."""
+    """A hash for each drive, its enumeration number and the boot. A cut affects all runs that were made on
+    one enumeration of a drive. So two runs that share a hash did not end in two separate cuts. A kernel that
+    does not number enumerations gives one hash per drive and boot."""
     boot = facts.host.boot_id or facts.host.machine_id
     enumerated = {(drive.serial or drive.name, drive.diskseq) for drive in facts.drives} or {("", None)}
     hashes = (hashlib.sha256(pack([boot, *one])).hexdigest()[:_HASH_DIGITS] for one in enumerated)

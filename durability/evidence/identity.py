@@ -1,8 +1,8 @@
-"""Is this the target that the run was made on? That is rule 9.
+"""Whether a target is the one that the run was made on (rule 9).
 
-Only then may anything that is missing be called lost. A superblock of the run is proof; else the drives,
-the offset on the drive and, for a file, the file system's UUID must all be the same. Refuses to take names
-for identity: neither a path nor a device name shows anything after a reboot.
+Only on the run's own target may missing data be called lost. A superblock of the run is proof. Without one,
+the drives, the offset on the drive and, for a file, the file system's UUID must all be the same. Paths and
+device names are never accepted as identity, because they prove nothing after a reboot.
 """
 
 from __future__ import annotations
@@ -26,61 +26,56 @@ from durability.formats.case import Case
 from durability.formats.facts import Drive, Facts, FileSystem
 from durability.formats.plan import Plan
 
-# Many systems remove what is in them when they start, or what is old (tmpfiles.d).
+# Many systems remove the contents of these directories at boot, or old files in them (tmpfiles.d).
 _EMPTIED = ("/tmp", "/var/tmp")
 _ELSEWHERE = "its superblock is of another drive, place on the drive, file system or path"
 _ALONE = "the target alone is mounted, without its directory"
-_PATHS_MAX = 32  # to one drive, in tags of earlier releases
+_PATHS_MAX = 32  # paths to one drive, in target tags of earlier releases
 LOG_UNKNOWN = "log-unknown"  # a warning: the file system has a log on a device that was not found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Whether the target is that of the run, and by what.
+    """Whether the target is the run's target, and how that is known. Text fields are "" if they do not
+    apply."""
 
-    `by` None: it is not, and findings mean nothing; `reasons` says why, for the message that ends in exit 5.
-    `superseded_by`: another run was made on it since, or may have been; "" if not. `attempted_by`: a run was
-    registered on it since and never armed, and both superblocks are those of this run; "" if not.
-    `begun_by`: of a run that no log shows to be older, superblocks lie where something of this one is wrong,
-    and nothing is wrong elsewhere: it may have been cut in its first sync; "" for none.
-    `drive_changed`: the superblock is the run's, but it lies on other drives than those that were cut, as
-    after a copy.
-    `smaller`: a sentence for each drive, and for the device under test, that has fewer bytes than at arming.
-    `perhaps_smaller`: the same where it may be another device, to which the target was copied. `missing`:
-    the drives of arming that are gone from below the target. `copied`: a sentence on why the target is a
-    copy, or may be one, although no other drives are known below it, "" if it is none. `moved`: a sentence on
-    why the files that belong to the target need not lie beside it, as after a move of it alone; "" where they
-    must. `emptied`: the target is gone, from below this directory, which the machine may have emptied when it
-    started since; "" otherwise.
-    """
-
+    # How the target was identified; None: it is not the run's target, and findings mean nothing.
     by: Literal["superblock", "hardware"] | None
-    reasons: tuple[str, ...]
-    superseded_by: str
+    reasons: tuple[str, ...]  # why it is not the run's target, for the message that ends with exit code 5
+    superseded_by: str  # another run that was made on the target since, or may have been
+    # The superblock is the run's, but lies on other drives than those that were cut, as after a copy.
     drive_changed: bool
+    # A sentence for each drive, and for the device under test, that has fewer bytes than at arming.
     smaller: tuple[str, ...] = ()
+    # The same sentences if it may be another device, to which the target was copied.
     perhaps_smaller: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    copied: str = ""
+    missing: tuple[str, ...] = ()  # drives of arming that are no longer below the target
+    copied: str = ""  # why the target is a copy, or may be one, although no other drives are known below it
+    # Why the files that belong to the target need not lie beside it, as after it alone was moved.
     moved: str = ""
+    # Directory of the target, which is gone: the machine may have emptied that directory at a boot since.
     emptied: str = ""
+    # A later run that was registered on the target but never armed; both superblocks are this run's.
     attempted_by: str = ""
+    # Another run, which no log shows to be older, whose superblocks lie where something of this run is wrong,
+    # with nothing wrong elsewhere: it may have been cut during its first sync.
     begun_by: str = ""
 
     @property
     def is_copy(self) -> bool:
-        """Whether the target may lie on another drive, as a copy: it shows nothing of the one that was
-        cut. One known by its hardware is that one, whatever file is in the target's place."""
+        """Whether the target may be a copy on another drive, which shows nothing about the drive that was
+        cut. A target identified by its hardware is on the drive that was cut, whatever file is in its
+        place."""
         return self.by == "superblock" and (self.drive_changed or bool(self.copied))
 
 
 def identify(
     case: Case, now: Facts | None, superblocks: Sequence[Plan | None], among: Collection[int] = ()
 ) -> Identity:
-    """Compare the target with the run of `case`. `now`: the facts of the target as found, None if it cannot
-    be reached at all. `superblocks`: what the copies hold that could be read, None for a copy that holds no
-    plan. `among`: runs of which superblocks lie where a scan found something wrong, if that is all that it
-    found."""
+    """Compare the target with the run of `case`. `now`: the facts of the target as found, None if the target
+    cannot be reached. `superblocks`: the plans in the copies that could be read, None for a copy that holds
+    no plan. `among`: runs whose superblocks lie where a scan found something wrong, if the scan found nothing
+    else wrong."""
     if case.armed is not None and now is not None:
         now = told_apart(case.armed, now)
     found = {f"{plan.run:016x}" for plan in superblocks if plan is not None}
@@ -112,14 +107,14 @@ def identify(
 
 
 def target_tag(facts: Facts) -> int:
-    """32 bits that stand for the target's identity: what it lies on, and where; not what it is called
-    today, nor in which order or by how many paths a boot found its drives."""
+    """A 32-bit tag of the target's identity: its drives and its place on them. It depends neither on today's
+    names nor on the order or the number of paths in which a boot found the drives."""
     return _tag(facts, sorted(set(_serials_or_names(facts))))
 
 
 def _is_tagged(plan: Plan, now: Facts) -> bool:
-    """Whether the plan has the target's tag. Earlier releases made it with a serial for each path, sorted or
-    in the kernel's order; then as many paths to each drive are tried."""
+    """Whether the plan has the target's tag. Earlier releases made the tag with one serial per path, sorted
+    or in the kernel's order. For those, every equal number of paths per drive up to `_PATHS_MAX` is tried."""
     if plan.target == target_tag(now):
         return True
     found = _serials_or_names(now)
@@ -143,11 +138,11 @@ def _tag(facts: Facts, drives: Sequence[str]) -> int:
 def identify_without_log(
     plan: Plan, now: Facts, superblocks: Sequence[Plan | None], among: Collection[int] = ()
 ) -> Identity:
-    """The identity of a target that a superblock of `plan` names, where no log says which runs are older, nor
-    what the run's drive was: the superblock has its tag.
+    """The identity of a target that a superblock of `plan` names, without a log. So it is unknown which runs
+    are older, and the run's drive is known only by the tag in the superblock.
 
-    Another run in a superblock may be the later one, cut while it began: its first sync was under way, and an
-    honest drive kept one copy of each. `among` as in `identify`."""
+    Another run in a superblock may be a later one that was cut while it began. Its first sync was in
+    progress, and an honest drive kept one superblock copy of each run. `among` as in `identify`."""
     copied = "" if _is_tagged(plan, now) else _ELSEWHERE
     others = sorted({one.run for one in superblocks if one is not None} - {plan.run})
     superseded_by = f"{others[0]:016x}" if others else ""
@@ -165,8 +160,9 @@ def identify_without_log(
 def newer_run_here(older: Case, newest: Case, now: Facts, superblocks: Sequence[Plan | None]) -> bool:
     """Whether `newest`, an armed run, is the one to judge on a target that shows a superblock of `older`.
 
-    It is if a superblock names it, or if serials, offset and file system are its own and were those of
-    `older` at its arming. Another file than that of `newest` is not its target, whoever put it there."""
+    It is if a superblock names it. It also is if serials, offset and file system are those of `newest`, and
+    were those of `older` at its arming. A file other than that of `newest` is not its target, whoever put it
+    there."""
     if older.run == newest.run:
         return False
     if any(plan is not None and f"{plan.run:016x}" == newest.run for plan in superblocks):
@@ -179,7 +175,7 @@ def newer_run_here(older: Case, newest: Case, now: Facts, superblocks: Sequence[
 
 
 def moved(armed: Facts, now: Facts) -> str:
-    """Why the files that belong to a target need not lie beside it where it is now; "" where they must."""
+    """Why the files that belong to a target need not lie beside it at its present place; "" if they must."""
     if armed.kind != "file":
         return ""
     if not now.path_in_file_system or armed.path_in_file_system != now.path_in_file_system:
@@ -191,13 +187,14 @@ def moved(armed: Facts, now: Facts) -> str:
 
 
 def _is_mounted_alone(facts: Facts) -> bool:
-    """Whether the target is itself a mount point, of one file. Its directory is then another one than that
-    which its path within the file system names."""
+    """Whether the target, a single file, is itself a mount point. Then its directory is not the one that its
+    path within the file system names."""
     return facts.file_system is not None and facts.file_system.mount_point == facts.path
 
 
 def _superseded_by(case: Case, others: Sequence[str], is_target: bool) -> str:
-    """The run that was made on the target after this one, or that cannot be shown to be older."""
+    """A run that was made on the target after this one, or that cannot be shown to be older; "" if there is
+    none."""
     if case.superseded_by:
         return case.superseded_by
     unknown = [run for run in others if run not in case.predecessors]
@@ -205,19 +202,20 @@ def _superseded_by(case: Case, others: Sequence[str], is_target: bool) -> str:
 
 
 def _begun_by(among: Collection[int], known: Collection[str]) -> str:
-    """The first of the runs `among` what is wrong that is not `known`: neither the judged run nor older."""
+    """The first run in `among` that is not in `known`, the judged run and older ones; "" if there is none."""
     return next((run for run in (f"{one:016x}" for one in sorted(among)) if run not in known), "")
 
 
 def _untouched(case: Case, superblocks: Sequence[Plan | None]) -> bool:
-    """Whether later runs were only registered, and did not write. A run syncs its superblocks before anything
-    else, and where those of this one lie, they are all this one's."""
+    """Whether later runs were only registered and did not write. A run syncs its superblocks before anything
+    else. So if both superblocks at this run's offsets are this run's, no later run with the same offsets has
+    written."""
     if not case.attempts or len(superblocks) != 2:
         return False
     try:
         plans = [Plan.decode(bytes.fromhex(plan)) for plan in (case.plan, *case.attempts)]
     except (FormatError, ValueError):
-        return False  # by a release whose plans this one does not know
+        return False  # a plan of a release whose plans this release cannot read
     one_place = len({plan.superblock_offsets for plan in plans}) == 1
     return one_place and all(plan is not None and plan.run == plans[0].run for plan in superblocks)
 
@@ -249,8 +247,8 @@ def hardware_differences(armed: Facts | None, now: Facts | None) -> list[str]:
 
 
 def _place_differences(armed: Facts, now: Facts) -> Iterator[str]:
-    """Why the target does not lie at the same place of its drives, or may not. Of a file on a file system
-    with a UUID the place need not be known."""
+    """Why the target does not lie at the same place on its drives, or may not. The place of a file need not
+    be known if its file system has a UUID."""
     known = (armed.volume and now.volume) or None not in (armed.offset_bytes, now.offset_bytes)
     if armed.kind == now.kind == "device" and not known:
         yield (
@@ -261,7 +259,7 @@ def _place_differences(armed: Facts, now: Facts) -> Iterator[str]:
 
 
 def _elsewhere(armed: Facts, now: Facts) -> Iterator[str]:
-    """How another place of its drives is known to be the target's."""
+    """Known differences between the target's place on its drives then and now."""
     if armed.kind != now.kind:
         yield f"the target is a {now.kind}, expected a {armed.kind}"
     elif armed.volume and now.volume:
@@ -272,7 +270,8 @@ def _elsewhere(armed: Facts, now: Facts) -> Iterator[str]:
 
 
 def _copied(armed: Facts | None, now: Facts | None) -> str:
-    """Why what has a superblock of the run is a copy on its own drives, or may be one; "" if it is none."""
+    """Why a target with a superblock of the run is a copy on the run's own drives, or may be one; "" if it is
+    not."""
     if armed is None or now is None:
         return ""
     uuids = [facts.file_system.uuid if facts.file_system else "" for facts in (armed, now)]
@@ -281,7 +280,7 @@ def _copied(armed: Facts | None, now: Facts | None) -> str:
     if all(uuids) and uuids[0] != uuids[1]:
         return f"the file system here has UUID {uuids[1]}, expected {uuids[0]}"
     if now.file_id:
-        # A run of an earlier release has no number where there is one now: its path shows no copy.
+        # Runs of earlier releases have no file id. For them, a changed path does not show a copy.
         other = f"the file system has it as file {now.file_id}, expected {armed.file_id}"
         return other if _is_another_file(armed, now) else ""
     if armed.path_in_file_system != now.path_in_file_system:
@@ -293,8 +292,8 @@ def _copied(armed: Facts | None, now: Facts | None) -> str:
 
 
 def _replaced(armed: Facts | None, now: Facts | None) -> str:
-    """Why what lies at the target's place, and has no superblock of the run, is another file; "" if it is not
-    known to be. A drive that is back at a time before the run's file was made shows the same."""
+    """Why the file at the target's place, without a superblock of the run, is another file; "" if that is not
+    known. A drive that returned to a state before the run's file was made looks the same."""
     if not _is_another_file(armed, now):
         return ""
     assert armed is not None and now is not None
@@ -305,7 +304,7 @@ def _replaced(armed: Facts | None, now: Facts | None) -> str:
 
 
 def _is_another_file(armed: Facts | None, now: Facts | None) -> bool:
-    """Whether the file system has the target as another file than at arming, as far as it tells."""
+    """Whether the file system has the target as another file than at arming, if both file ids are known."""
     if armed is None or now is None or not (armed.file_id and now.file_id):
         return False
     return armed.file_id != now.file_id
@@ -326,8 +325,9 @@ def _serial_differences(armed: Facts, now: Facts) -> list[str]:
 
 
 def _smaller(armed: Facts | None, now: Facts | None) -> Iterator[tuple[str, bool]]:
-    """What has fewer bytes than at arming, and whether that is certain: it may be another drive or device, to
-    which the target was copied. A size of 0 is not known."""
+    """A sentence for each drive or device that has fewer bytes than at arming, and whether that is certain.
+    It is uncertain if the target may have been copied to another drive or device. A size of 0 means
+    unknown."""
     if armed is None or now is None:
         return
     untouched = _are_as_enumerated(armed, now)
@@ -344,7 +344,7 @@ def _smaller(armed: Facts | None, now: Facts | None) -> Iterator[tuple[str, bool
 
 
 def _nameless(facts: Facts, machine_id: str) -> list[Drive]:
-    """The drives without a serial of their own, the smallest first."""
+    """The drives without a serial of their own, smallest first."""
     return sorted(
         (drive for drive in facts.drives if not own_serial(drive, machine_id)),
         key=lambda drive: drive.size_bytes,
@@ -352,7 +352,8 @@ def _nameless(facts: Facts, machine_id: str) -> list[Drive]:
 
 
 def _nameless_smaller(before: Sequence[Drive], after: Sequence[Drive]) -> Iterator[str]:
-    """Drives that nothing tells apart, by size: if none became smaller, the n-th smallest did not either."""
+    """A sentence for each drive that became smaller, of drives that only their size distinguishes. If no
+    drive became smaller, the n-th smallest did not either."""
     if len(before) != len(after) or not all(drive.size_bytes for drive in (*before, *after)):
         return
     for then, found in zip(before, after, strict=True):
@@ -364,8 +365,8 @@ def _nameless_smaller(before: Sequence[Drive], after: Sequence[Drive]) -> Iterat
 
 
 def _drives_differ(armed: Facts | None, now: Facts | None) -> bool:
-    """True if the drives of now are not those of arming, by their serials or by their number, and the target
-    is not where it was either."""
+    """True if the drives now are not those at arming, by their serials or by their number, and the target is
+    not at its place at arming either."""
     if armed is None or now is None:
         return False
     known = _have_serials(armed, now) or (bool(now.drives) and bool(_drives_below(armed, now).gone))
@@ -373,8 +374,8 @@ def _drives_differ(armed: Facts | None, now: Facts | None) -> bool:
 
 
 def _same_drives(armed: Facts, now: Facts) -> bool:
-    """Whether the drives that hold the target are those of arming. Where layers hide which these are, others
-    have the log that arming did not find."""
+    """Whether the drives that hold the target are those at arming. If layers hide which drives these are,
+    additional drives may hold the log that was not found at arming."""
     drives = _drives_below(armed, now)
     if drives.gone or not drives.added:
         return not drives.gone
@@ -382,8 +383,9 @@ def _same_drives(armed: Facts, now: Facts) -> bool:
 
 
 def _missing(armed: Facts, now: Facts) -> tuple[str, ...]:
-    """The drives that are gone from below a target that still lies where it did, on the others, or that had
-    the log of its file system. The half of a mirror by itself lies elsewhere."""
+    """The drives that are gone from below a target that still lies in the same place on the other drives.
+    Also drives that are gone and held the log of the target's file system. Half of a mirror alone counts as
+    another place."""
     drives = _drives_below(armed, now)
     if _same_drives(armed, now):
         if _lacks_log(now):
@@ -395,14 +397,15 @@ def _missing(armed: Facts, now: Facts) -> tuple[str, ...]:
 
 
 def _lacks_log(facts: Facts) -> bool:
-    """Whether the file system's external log may be on drives that are not among those of `facts`: it was not
-    found, or cannot be, where the file system is not mounted."""
+    """Whether the file system's external log may be on drives that `facts` do not list. The log was not
+    found, or cannot be found because the file system is not mounted."""
     mounted = facts.file_system is None or bool(facts.file_system.mount_point)
     return not mounted or any(warning.code == LOG_UNKNOWN for warning in facts.warnings)
 
 
 def _in_place(armed: Facts, now: Facts) -> bool:
-    """Whether the target lies where it did. Of a file the place need not be known: its file system tells."""
+    """Whether the target lies at the same place as at arming. The place of a file need not be known, because
+    its file system identifies it."""
     same = (armed.kind, armed.volume, armed.offset_bytes) == (now.kind, now.volume, now.offset_bytes)
     return same and (armed.kind == "file" or _has_place(armed))
 
@@ -412,7 +415,7 @@ def _has_place(facts: Facts) -> bool:
 
 
 def _are_as_enumerated(armed: Facts, now: Facts) -> bool:
-    """Whether the kernel has not enumerated any drive since arming, so that all are the same."""
+    """Whether the kernel has not enumerated any drive since arming, so that all drives are the same."""
     before = {drive.name: drive.diskseq for drive in armed.drives}
     after = {drive.name: drive.diskseq for drive in now.drives}
     numbered = bool(before) and None not in before.values()
@@ -420,8 +423,8 @@ def _are_as_enumerated(armed: Facts, now: Facts) -> bool:
 
 
 def emptied_at_boot(path: str, file_system: FileSystem | None) -> str:
-    """The directory above `path`, a file on `file_system`, that systems empty when they start; "" for none.
-    What is mounted below it they leave alone."""
+    """The directory above `path`, a file on `file_system`, that many systems empty at boot; "" if there is
+    none. Systems do not empty file systems that are mounted below such a directory."""
     if file_system is None or not file_system.mount_point:
         return ""
     for directory in _EMPTIED:
@@ -431,13 +434,13 @@ def emptied_at_boot(path: str, file_system: FileSystem | None) -> str:
 
 
 def _lies_in(path: str, directory: str) -> bool:
-    """Whether an absolute path is a directory, or lies in it at any depth."""
+    """Whether an absolute path is `directory`, or lies in it at any depth."""
     return f"{path}/".startswith(directory.rstrip("/") + "/")
 
 
 def _emptied(armed: Facts | None, now: Facts | None) -> str:
-    """The directory that may have been emptied with the target in it. A file system that does not mount has
-    lost it in another way."""
+    """The directory that may have been emptied together with the target. If the file system does not mount,
+    the target was lost in another way, and the result is ""."""
     if armed is None or now is None or same_kernel(armed.host, now.host):
         return ""
     mounted = now.file_system is not None and bool(now.file_system.mount_point)
@@ -455,8 +458,8 @@ def _drives_below(armed: Facts, now: Facts) -> Matched:
 
 
 def _holders(armed: Facts, now: Facts) -> tuple[tuple[Drive, ...], tuple[Drive, ...]]:
-    """The drives that hold the target, at arming and now: not those of a log, if it is known which these
-    are."""
+    """The drives that hold the target, at arming and now. Drives of a log are left out if it is known which
+    they are."""
     if None in (armed.offset_bytes, now.offset_bytes):
         return armed.drives, now.drives
     return armed.main_drives, now.main_drives

@@ -1,7 +1,7 @@
-"""The judgement of one slot: its class of finding, and a sentence that people read.
+"""The judgement of one slot: its class of finding, and a sentence for people.
 
-Plain data, made by `durability.evidence.slot_oracle`. `durability.evidence.verdict` decides what a finding
-means for the verdict.
+Judgements are plain data, made by the oracles (`slot_oracle`, `name_oracle`). `durability.evidence.verdict`
+decides what a finding means for the verdict.
 """
 
 from __future__ import annotations
@@ -28,48 +28,40 @@ FindingClass: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What the rules say of one slot. `finding` None: legal, or excused.
+    """The result of the rules for one slot. A reappeared `append` file is reported as its first slot."""
 
-    `place` is a slot of `writer`, or copy `slot` of the superblock where `writer` is SUPERBLOCK_WRITER; it
-    lies at `offset` of the file TARGET + `suffix`. A reappeared `append` file is reported as its first slot.
-    `in_flight`: a version newer than A' may have been issued to it. `in_flight_damaged`: such a slot, with
-    sectors that hold nothing recognisable. `order_violation`: legal under A, wrong under A'. `collateral`:
-    shares a physical block with a slot in flight. `above_ceiling`: holds a version that was never allowed
-    to be issued. `out_of_reach`: it holds something, but no version was allowed to be issued to it, and it
-    shows none; so it explains nothing that is wrong elsewhere. `expected_seq`: newest operation <= A' on the
-    slot (0: the prefill, or none). `found_seq`: the oldest stale version found (EARLIER_RUN: an earlier run's
-    data), None if there is none; of a name that must not be there, any version. `oldest_lost_seq`: the first
-    acknowledged operation on the slot that its content is known to have lost, None for none. `text` is one
-    sentence for people.
-    """
-
-    writer: int
-    slot: int
-    suffix: str
-    offset: int
+    writer: int  # writer of the slot; SUPERBLOCK_WRITER for a copy of the superblock
+    slot: int  # slot number, or number of the superblock copy
+    suffix: str  # the slot lies in the file TARGET + `suffix`
+    offset: int  # byte offset of the slot in that file
     record_bytes: int
-    finding: FindingClass | None
-    in_flight: bool = False
-    in_flight_damaged: bool = False
-    order_violation: bool = False
-    collateral: bool = False
-    above_ceiling: bool = False
+    finding: FindingClass | None  # class of the finding; None: the content is legal, or excused
+    in_flight: bool = False  # a version newer than A' may have been issued to the slot
+    in_flight_damaged: bool = False  # a slot in flight has sectors that hold nothing recognisable
+    order_violation: bool = False  # legal under A, wrong under A'
+    collateral: bool = False  # the slot shares a physical block with a slot in flight
+    above_ceiling: bool = False  # the slot holds a version that was never allowed to be issued
+    # The slot holds something that shows no version, but no version was allowed to be issued to it; so it
+    # explains no finding elsewhere.
     out_of_reach: bool = False
-    expected_seq: int
+    expected_seq: int  # newest operation <= A' on the slot; 0: the prefill, or none
+    # Oldest stale version found, EARLIER_RUN for an earlier run's data; None if there is none. For a name
+    # that must not be there: any version found.
     found_seq: int | None = None
+    # First acknowledged operation on the slot known to be lost, None if there is none.
     oldest_lost_seq: int | None = None
-    text: str
+    text: str  # one sentence for people
 
 
 def version_name(seq: int) -> str:
-    """A version in words."""
+    """A version as text."""
     if seq == EARLIER_RUN:
         return "an earlier run's data"
     return "the prefill" if seq == PREFILL else f"seq {seq}"
 
 
 def place_name(*, writer: int, slot: int, suffix: str, offset: int) -> str:
-    """A place in words: whose slot, and where in which file."""
+    """A place as text: the writer and slot, and the file and offset."""
     if writer == SUPERBLOCK_WRITER:
         return f"superblock copy {slot} (offset {offset})"
     return f"writer {writer} slot {slot} (TARGET{suffix} offset {offset})"
@@ -98,7 +90,7 @@ def _span_name(span: Span) -> str:
 
 
 def describe(observation: Observation, *, place: str, expected: str, finding: FindingClass | None) -> str:
-    """One sentence: the place, what should be there, what is."""
+    """One sentence: the place, the finding, the expected content and the content found."""
     if len(observation.spans) == 1:
         holds = _span_name(observation.spans[0])
     else:
@@ -110,7 +102,7 @@ def describe(observation: Observation, *, place: str, expected: str, finding: Fi
 
 
 def _join(parts: Iterable[str], most: int = 8) -> str:
-    """The parts as a list in words; those after the first `most` are only counted."""
+    """The parts as a text list. Parts after the first `most` are only counted."""
     every = list(parts)
     shown = ", ".join(every[:most])
     return shown if len(every) <= most else f"{shown} and {len(every) - most} more changes"

@@ -1,8 +1,9 @@
-"""What calls of `verify` found of a run's machine and drives, and what that says of its cut.
+"""Observations ("looks") that calls of `verify` made of a run's machine and drives, and what they show of the
+cut.
 
-The first thing that happens to a machine or its drives after a run is the run's cut, or shows that there was
-none. What happens later met no load of that run. Another run may have been verified first: its verify has
-seen the machine as well. Refuses to take a later event for the first one.
+The first event that happens to a machine or its drives after a run is the run's cut, or shows that there was
+no cut. Later events met no load of that run. If another run was verified first, its verify has observed the
+machine as well. This module never takes a later event for the first one.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from durability.formats.run_statistics import Statistics
 
 
 def found_alive(case: Case) -> bool:
-    """Whether a look found the machine of the run in the run's boot, and not all of its drives attached anew:
-    what silenced the client was no cut."""
+    """Whether a look found the run's machine in the run's boot, with not all of its drives newly attached.
+    Then the client did not fall silent because of a cut."""
     armed = case.armed
     return armed is not None and any(
         same_kernel(armed.host, look.facts.host) and not enumerated_anew(armed, look.facts)
@@ -47,17 +48,17 @@ def drive_answered(case: Case) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstEvent:
-    """What is known of the first thing that happened: the looks that found it, oldest first, each with all
-    that is known of the drives then, and of what was attested. `over`: more has happened since, so what is
-    found or said now may be of that."""
+    """The first event after the run, as far as it is known."""
 
+    # Looks that found the event, oldest first, each with all that is known of the drives and of the
+    # attestation then.
     looks: tuple[Look, ...]
-    over: bool
+    over: bool  # whether more has happened since; if so, new findings or statements may be about later events
 
 
 def first_event(case: Case, now: Facts) -> FirstEvent | None:
-    """What was known when something was first found to have happened; None if no look has found anything, so
-    that `now` shows it. If nothing more has happened, `now` is the last of the looks."""
+    """The first event that looks have found; None if no look has found one, so that `now` shows it. If
+    nothing more has happened, `now` is the last of the looks."""
     if case.armed is None:
         return None
     armed = as_last_counted(case.armed, case.statistics)
@@ -73,7 +74,7 @@ def first_event(case: Case, now: Facts) -> FirstEvent | None:
 
 
 def _as_look(case: Case, now: Facts) -> Look:
-    """What is found now, as a look that tells of no attestation."""
+    """The facts found now, as a look without an attestation."""
     return Look(
         run=case.run,
         at_ns=case.now_ns,
@@ -87,8 +88,8 @@ def _as_look(case: Case, now: Facts) -> Look:
 
 
 def _as_known_last(case: Case, found: Sequence[Look]) -> tuple[Look, ...]:
-    """The looks at one state, each with the drives as the last one knew them, and with what was attested
-    last: in a verify of this run, if any was in one of them."""
+    """The looks at one state, each with the drives as the last look knew them and with the last attestation.
+    An attestation in a verify of this run takes precedence over those in verifies of other runs."""
     said = [look for look in found if look.attested]
     own = [look for look in said if look.run == case.run]
     last = (own or said or found)[-1]
@@ -105,8 +106,8 @@ def _as_known_last(case: Case, found: Sequence[Look]) -> tuple[Look, ...]:
 
 
 def _known_better(armed: Facts, before: Facts, later: Facts) -> Facts:
-    """The facts of a later look at one state, with drives and counters of the one before where it has not
-    found them."""
+    """The facts of a later look at one state. Drives and counters that the later look did not find are taken
+    from the look before it."""
     return (
         with_counters_of(later, before)
         if are_all_there(armed, later)
@@ -115,15 +116,17 @@ def _known_better(armed: Facts, before: Facts, later: Facts) -> Facts:
 
 
 def _has_gone_on(armed: Facts, first: Facts, later: Facts) -> bool:
-    """Whether more has happened after what a first look found. In one boot, the drives of a mirror may be
-    attached anew one after the other: more has happened once a drive is that had been before the look."""
+    """Whether more has happened after the first look. Within one boot, the drives of a mirror may be
+    reattached one after the other. So if the first look was in the run's boot, drives that had not changed by
+    then do not count."""
     if same_kernel(armed.host, first.host):
         first = replace(first, drives=tuple(changed_drives(armed, first)))
     return has_changed(first, later)
 
 
 def as_of(case: Case, look: Look) -> Case:
-    """The case as it was for that `verify`: by its clock, and without what a power controller did later."""
+    """The case as it was at that `verify`: with its clock, and without later actions of a power
+    controller."""
     offs = (off for off in case.power_offs if off.boot_id != look.boot_id or off.asked_ns <= look.at_ns)
     return replace(case, now_ns=look.at_ns, server_boot_id=look.boot_id, power_offs=tuple(offs))
 
@@ -131,9 +134,9 @@ def as_of(case: Case, look: Look) -> Case:
 def is_to_be_kept(
     run: str, armed: Facts, counted: Statistics | None, kept: Sequence[Look], look: Look
 ) -> bool:
-    """Whether a look says anything of a run beside those that are `kept` of it: of the machine in the boot of
-    the run, or of what happened first after it. `armed` and `counted` are the run's facts at arming and its
-    last statistics. A look for another run says something if it has found all drives of this one."""
+    """Whether a look adds information about a run to the looks in `kept`. It does if it describes the machine
+    in the run's boot, or the first event after the run. `armed` and `counted` are the run's facts at arming
+    and its last statistics. A look for another run counts only if it found all drives of this run."""
     if look.run != run and not are_all_there(armed, look.facts):
         return False
     if kept and not look.tells_more_than(kept[-1]):
@@ -147,9 +150,10 @@ def is_to_be_kept(
 
 
 def as_of_another_run(look: Look, verified: Facts, armed: Facts) -> Look:
-    """What a look for the run that was armed with the facts `verified` says of one that was with `armed`.
-    What its operator attests is of the first event after that run: of this one too only if nothing had
-    happened between the two, and they have these drives in common."""
+    """What a look for one run, armed with the facts `verified`, shows of another run, armed with the facts
+    `armed`. The operator's attestation is about the first event after the verified run. It holds for the
+    other run, too, only if nothing had happened between the two armings and the verified run had all drives
+    of the other one."""
     one = same_kernel(verified.host, armed.host) and are_all_there(armed, verified)
     if one and not has_changed(verified, armed) and not has_changed(armed, verified):
         return look

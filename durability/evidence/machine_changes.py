@@ -1,8 +1,9 @@
-"""What happened to a machine and its drives between two looks at them: restarts, power losses, new places.
+"""Changes to a machine and its drives between two looks: restarts, power losses and drives attached
+elsewhere.
 
-`before` are the facts of an earlier look, as those at arming, and `after` those of a later one. A sentence
-says what is shown for every drive, for people; "" says that it is not shown, and never that it did not
-happen. Refuses to conclude anything from an emulated drive's counter.
+`before` are the facts of an earlier look, for example at arming; `after` are those of a later look. A
+function that returns text returns a sentence for people if all drives show the change. "" means that the
+change is not shown, not that it did not happen. The counter of an emulated drive is never used as evidence.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def is_another_boot(before: Facts, after: Facts) -> bool:
 
 
 def counted_power_loss(before: Facts, after: Facts) -> str:
-    """The sentence that every leaf drive counted a power loss, or ""."""
+    """A sentence if every leaf drive counted a power loss, else ""."""
     drives = counted_pairs(before, after)
     if not drives or not all(has_risen(then, now) for then, now in drives):
         return ""
@@ -37,11 +38,11 @@ def counted_power_loss(before: Facts, after: Facts) -> str:
 
 
 def enumerated_anew(before: Facts, after: Facts) -> str:
-    """The sentence that each leaf drive was attached anew in one boot, or "". The drives of `after` are those
-    below the file system as it is mounted then, so a newer one means a newer mount as well."""
+    """A sentence if each leaf drive was attached anew within one boot, else "". The drives in `after` are
+    those below the file system as it is mounted then, so newer drives mean a newer mount as well."""
     drives = _pairs(before, after)
     if not drives or before.host.boot_id != after.host.boot_id or _is_elsewhere(before, after):
-        return ""  # within another boot everything is new, and two machines number drives as they like
+        return ""  # another boot enumerates every drive anew; two machines number drives independently
     if not all(_is_reattached(then, now) for then, now in drives):
         return ""
     return "every drive was re-enumerated: " + ", ".join(
@@ -50,7 +51,7 @@ def enumerated_anew(before: Facts, after: Facts) -> str:
 
 
 def attached_elsewhere(before: Facts, after: Facts) -> str:
-    """The sentence that each leaf drive is attached to another machine than before, or ""."""
+    """A sentence if each leaf drive is attached to another machine than before, else ""."""
     drives = _pairs(before, after)
     if not drives or not _is_elsewhere(before, after):
         return ""
@@ -61,8 +62,8 @@ def attached_elsewhere(before: Facts, after: Facts) -> str:
 
 
 def has_changed(before: Facts, after: Facts) -> bool:
-    """Whether anything of that is shown, be it of one drive: one that is recognised in another boot was
-    started or attached anew, whichever machine it is in."""
+    """Whether any of these changes is shown, even for one drive. A drive that is recognised in another boot
+    was restarted or attached anew, on whichever machine."""
     if is_another_boot(before, after) or changed_drives(before, after):
         return True
     if not before.host.boot_id or not after.host.boot_id or same_kernel(before.host, after.host):
@@ -72,8 +73,8 @@ def has_changed(before: Facts, after: Facts) -> bool:
 
 
 def changed_drives(before: Facts, after: Facts) -> list[Drive]:
-    """The drives, with all their paths, as they are after, that were attached anew in one boot, or counted a
-    power loss."""
+    """The drives, with all their paths, as found in `after`, that were attached anew within one boot or
+    counted a power loss."""
     in_one_boot = before.host.boot_id == after.host.boot_id and not _is_elsewhere(before, after)
     counted = [has_risen(then, now) for then, now in counted_pairs(before, after)]
     changed = [
@@ -85,8 +86,8 @@ def changed_drives(before: Facts, after: Facts) -> list[Drive]:
 
 
 def kept_power(before: Facts, after: Facts) -> bool:
-    """Whether all drives are known to be as they were in the boot of before: each has a path that was not
-    attached anew, and none of those that count power losses has counted one."""
+    """Whether all drives are known to be as they were in the boot of `before`. Each has a path that was not
+    attached anew, and no drive with a power-loss counter has counted one."""
     return same_kernel(before.host, after.host) and all(
         now is not None
         and now.diskseq is not None
@@ -98,13 +99,13 @@ def kept_power(before: Facts, after: Facts) -> bool:
 
 
 def are_all_there(before: Facts, after: Facts) -> bool:
-    """Whether there are drives, and all of before are recognised after."""
+    """Whether there are drives in `before`, and all of them are recognised in `after`."""
     pairs = _pairs(before, after)
     return bool(pairs) and all(now is not None for _, now in pairs)
 
 
 def with_counters_of(after: Facts, before: Facts) -> Facts:
-    """`after`, with the counters of before where they cannot be read after."""
+    """`after`, with the counters of `before` for drives whose counters could not be read in `after`."""
     drives = (
         replace(drive, unsafe_shutdowns=then.unsafe_shutdowns)
         if drive.unsafe_shutdowns is None and then is not None
@@ -115,8 +116,8 @@ def with_counters_of(after: Facts, before: Facts) -> Facts:
 
 
 def as_last_counted(armed: Facts, statistics: Statistics | None) -> Facts:
-    """The facts at arming, with the counters that the run read last: what they counted until then was no cut
-    at its end."""
+    """The facts at arming, with the counters that the run read last. Power losses counted by then were not
+    the cut at the run's end."""
     newest = () if statistics is None else statistics.unsafe_shutdowns
     if len(newest) != len(armed.drives):
         return armed
@@ -128,9 +129,9 @@ def as_last_counted(armed: Facts, statistics: Statistics | None) -> Facts:
 
 
 def counted_pairs(before: Facts, after: Facts) -> list[tuple[Drive, Drive | None]]:
-    """Each leaf drive of before with itself after; None where there is none, or where that may be one of
-    another count. Paths to one drive show one count, unless only some of them could be read later, so others
-    are drives that nothing else tells apart."""
+    """Each leaf drive of `before` with the same drive in `after`, or None if there is none, or if it may be a
+    drive with another counter. All paths to one drive show one count, unless only some of them could be read
+    later. So paths with other counts are other drives that nothing else distinguishes."""
     drives = _pairs(before, after)
 
     def is_one(one: Drive, other: Drive) -> bool:
@@ -143,7 +144,8 @@ def counted_pairs(before: Facts, after: Facts) -> list[tuple[Drive, Drive | None
 
 
 def has_risen(before: Drive, after: Drive | None) -> bool | None:
-    """Whether the unsafe-shutdown counter rose; None where it proves nothing, as one that went back."""
+    """Whether the unsafe-shutdown counter rose. None if the counter proves nothing, for example because it
+    went back."""
     if after is None or is_nobodys(before.serial) or before.emulated or after.emulated:
         return None
     then, now = before.unsafe_shutdowns, after.unsafe_shutdowns
@@ -151,22 +153,22 @@ def has_risen(before: Drive, after: Drive | None) -> bool | None:
 
 
 def _is_reattached(before: Drive, after: Drive | None) -> bool:
-    """Whether the kernel that enumerated a drive before has enumerated it anew."""
+    """Whether the drive has a higher enumeration number (diskseq) than before."""
     if after is None or before.diskseq is None or after.diskseq is None:
         return False
     return after.diskseq > before.diskseq
 
 
 def _pairs(before: Facts, after: Facts) -> list[tuple[Drive, Drive | None]]:
-    """Each leaf drive of before with itself after, None where it is not there: of several paths to it, the
-    one that has been there the longest. Before, it has the number of the path that was attached last, so it
-    was attached anew only if all its paths were."""
+    """Each leaf drive of `before` with the same drive in `after`, None if it is not there. Of several paths
+    in `after`, the one that was attached first is used. Of several paths in `before`, the number of the path
+    attached last is used. So a drive counts as attached anew only if all its paths were."""
     return [(then, paths[0] if paths else None) for then, paths in _with_paths(before, after)]
 
 
 def _with_paths(before: Facts, after: Facts) -> list[tuple[Drive, list[Drive]]]:
-    """As `_pairs`, with all paths after, by age: drives are one by serial, else by name and size, and
-    emulated or not as before (rule 9)."""
+    """As `_pairs`, with all paths in `after`, oldest first. Drives are matched by serial, else by name and
+    size. Whether a drive is emulated is taken from `before` (rule 9)."""
     then_on, now_on = machine_ids(before.host, after.host)
     known = defaultdict[object, list[Drive]](list)
     found = defaultdict[object, list[tuple[Drive, Drive]]](list)
@@ -195,6 +197,6 @@ def _age(drive: Drive) -> tuple[int, int]:
 
 
 def _is_elsewhere(before: Facts, after: Facts) -> bool:
-    """Whether the facts are of another machine. Containers have machine ids of their own; the boot is their
-    kernel's."""
+    """Whether the facts are of another machine. Containers have machine ids of their own, but the boot id of
+    their kernel."""
     return not same_kernel(before.host, after.host) and before.host.machine_id != after.host.machine_id

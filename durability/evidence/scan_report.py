@@ -1,7 +1,7 @@
-"""What a scan has counted so far, and the few examples that it keeps whole.
+"""Counts of a scan so far, and the few examples that are stored whole.
 
-Counts are exact however many findings there are; examples are the first and the last of each class, because
-the first tell where it began and the last whether it ever ended. Nothing here judges.
+Counts are exact, however many findings there are. Examples are the first and the last of each kind. The first
+show where the damage began; the last show whether it ever ended. Nothing here judges.
 """
 
 from __future__ import annotations
@@ -19,46 +19,37 @@ from durability.evidence.observation import PREFILL, SUPERBLOCK_WRITER
 from durability.evidence.record_rows import ROW_FINDINGS, JudgedRows
 from durability.formats.plan import Plan
 
-# Findings that are no lost operation of their own: a slot that no acknowledged operation had written; a copy
-# of the superblock; a removed file of a log that is back; a name that is back, which arming had removed as an
-# earlier run's; the second name of an operation that makes one and removes another, where both are wrong.
+# Findings that are not counted as a lost operation:
+# - prefill: a slot that no acknowledged operation had written
+# - superblock: a copy of the superblock
+# - file: a removed file of a log that is back
+# - earlier name: a name of an earlier run, removed at arming, that is back; or one that no operation has made
+# - second name: of an operation that makes one name and removes another, where both names are wrong
 Apart: TypeAlias = Literal["prefill", "superblock", "file", "earlier name", "second name"]
 UNREADABLE: Final[frozenset[FindingClass]] = frozenset({"unreadable"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """One judged slot and the bytes that lay there (unreadable sectors as zeros). `kind`: class, or
-    "unstable" or "in_flight_damaged"."""
+    """One judged slot and its bytes on the target (unreadable sectors as zeros)."""
 
-    kind: str
+    kind: str  # class of the finding, "unstable" or "in_flight_damaged"
     judgement: Judgement
     data: bytes
 
     @property
     def is_finding(self) -> bool:
-        """Whether it was counted against the target."""
+        """Whether this example was counted as a finding against the target."""
         return self.kind == self.judgement.finding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanReport:
-    """The outcome of a scan, or of as much of it as was done.
-
-    `checked` counts slots. `proven`, `newest_seen` and `may_be_done` per writer as the oracles (`SlotOracle`,
-    `NameOracle`) have them. `oldest_lost`: per writer the first acknowledged operation that is known to be
-    lost, else None; `newest_lost` the last one. Both are of the findings that are `convicting`.
-    `control_lost`: completed writes of the control arm that are not there.
-    `failure` says why the scan ended before it was `finished`, for people. `apart`: the findings that are no
-    lost operation of their own, by what they are of, and by class. `provisional`: the classes of findings
-    that count only if the scan finished. `by_errors`: I/O errors of the drive may be all that is behind the
-    findings, whatever their classes. `failed_reads`: a read failed, be it where anything is allowed.
-    `is_seen`: an operation of the run is there, whole.
-    """
+    """The outcome of a scan, or of the part of it that was done."""
 
     finished: bool
-    failure: str
-    checked: int
+    failure: str  # why the scan ended before it was `finished`, for people
+    checked: int  # number of slots that were checked
     in_flight: int
     in_flight_damaged: int
     findings: dict[FindingClass, int]
@@ -66,22 +57,28 @@ class ScanReport:
     collateral: int
     unstable: int
     above_ceiling: int
+    # Per writer, as `SlotOracle` and `NameOracle` define it; so are the next two fields.
     proven: tuple[int, ...]
     newest_seen: tuple[int, ...]
     may_be_done: tuple[int, ...]
+    # Per writer, the first acknowledged operation known to be lost, else None; only from findings that are
+    # `convicting`.
     oldest_lost: tuple[int | None, ...]
-    newest_lost: tuple[int | None, ...]
-    control_lost: int
+    newest_lost: tuple[int | None, ...]  # the last such operation
+    control_lost: int  # completed writes of the control arm that are gone
+    # Findings that are not counted as a lost operation, by kind and class.
     apart: dict[tuple[Apart, FindingClass], int]
+    # Classes of findings that count only if the scan finished.
     provisional: frozenset[FindingClass] = UNREADABLE
+    # I/O errors of the drive may be the cause of all findings, whatever their classes.
     by_errors: bool = False
-    failed_reads: bool = False
-    is_seen: bool = False
+    failed_reads: bool = False  # a read failed, even where any content is allowed
+    is_seen: bool = False  # a whole operation of the run is on the target
 
     @property
     def convicting(self) -> dict[FindingClass, int]:
-        """The findings that count. Before a scan that did not finish, the drive may have gone away, so what
-        was unreadable to it is set aside, and what the rest of the target may have explained."""
+        """The findings that count, by class. If the scan did not finish, the drive may have gone away, so
+        unreadable slots are set aside. So are findings that the rest of the target may have explained."""
         counting = {name: count for name, count in self.findings.items() if self._counts(name)}
         for (kind, name), count in self.apart.items():
             if not self._counts(name) and self._counts(name, kind):
@@ -90,50 +87,51 @@ class ScanReport:
 
     @property
     def operations_lost(self) -> int:
-        """How many acknowledged operations the target lacks: of each slot at most one, its newest."""
+        """Number of acknowledged operations that the target lacks: at most one per slot, its newest."""
         apart = sum(count for (kind, name), count in self.apart.items() if self._counts(name, kind))
         return sum(self.convicting.values()) - apart
 
     @property
     def prefill_lost(self) -> int:
-        """How many slots that no acknowledged operation had written lack what was there before."""
+        """Number of slots that no acknowledged operation had written and that lack their previous content."""
         return self._convicting_apart("prefill")
 
     @property
     def superblocks_lost(self) -> int:
-        """How many copies of the superblock are lost."""
+        """Number of copies of the superblock that are lost."""
         return self._convicting_apart("superblock")
 
     @property
     def files_back(self) -> int:
-        """How many removed files of a log are back."""
+        """Number of removed files of a log that are back."""
         return self._convicting_apart("file")
 
     @property
     def earlier_names_back(self) -> int:
-        """How many names of an earlier run are back, which were removed for good before this one."""
+        """Number of names of an earlier run, durably removed before this run, that are back."""
         return self._convicting_apart("earlier name")
 
     @property
     def superblocks_wrong(self) -> int:
-        """How many copies of the superblock are not as they were written, be they set aside."""
+        """Number of copies of the superblock that are not as they were written, including those that are set
+        aside."""
         return sum(count for (kind, _), count in self.apart.items() if kind == "superblock")
 
     def _convicting_apart(self, kind: Apart) -> int:
-        """How many findings of this kind count."""
+        """Number of findings of this kind that count."""
         return sum(
             count for (one, name), count in self.apart.items() if one == kind and self._counts(name, kind)
         )
 
     def _counts(self, name: FindingClass, kind: Apart | None = None) -> bool:
-        """Whether findings of a class count, or those of them that are apart as `kind`. No operation writes a
-        superblock, so the rest of the target explains nothing of it."""
+        """Whether findings of a class count, or with `kind` the findings of that kind and class. No operation
+        writes a superblock, so the rest of the target cannot explain a wrong one."""
         explainable = kind != "superblock" or name in UNREADABLE
         return self.finished or name not in self.provisional or not explainable
 
 
 def empty_report(plan: Plan, *, failure: str = "") -> ScanReport:
-    """The report of a scan that has read nothing, because of `failure`."""
+    """The report of a scan that has read nothing because of `failure`."""
     nothing = (0,) * plan.writers
     return replace(
         ScanCounts(plan).report(proven=nothing, newest_seen=nothing, may_be_done=nothing, finished=False),
@@ -143,8 +141,8 @@ def empty_report(plan: Plan, *, failure: str = "") -> ScanReport:
 
 @dataclass(slots=True)
 class ScanCounts:
-    """Counts of a scan of a run's target, as it goes on. `provisional`: see `ScanReport`; it is set before
-    the first finding."""
+    """Counts of a scan of a run's target while it runs. `provisional`: see `ScanReport`; it is set before the
+    first finding."""
 
     plan: Plan
     provisional: frozenset[FindingClass] = UNREADABLE
@@ -159,14 +157,14 @@ class ScanCounts:
     control_lost: int = 0
     findings: Counter[FindingClass] = field(default_factory=Counter)
     apart: Counter[tuple[Apart, FindingClass]] = field(default_factory=Counter)
-    # By writer and seq, where one operation makes a name and removes another: the first finding of either.
+    # By writer and seq, if one operation makes a name and removes another: the first finding of the two names.
     _of_operations: dict[tuple[int, int], FindingClass] = field(default_factory=dict)
-    # By writer, the oldest and the newest lost operation; apart those of provisional findings.
+    # By writer, the oldest and the newest lost operation. Those of provisional findings are stored separately.
     _lost: dict[int, tuple[int, int]] = field(default_factory=dict)
     _perhaps_lost: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def excuse(self, judgement: Judgement) -> None:
-        """Count a slot that holds nothing wrong."""
+        """Count the properties of a slot that are not findings."""
         self.in_flight_damaged += judgement.in_flight_damaged
         self.above_ceiling += judgement.above_ceiling
         self.out_of_reach += judgement.out_of_reach
@@ -184,7 +182,7 @@ class ScanCounts:
             _widen(lost, judgement.writer, judgement.oldest_lost_seq, judgement.expected_seq)
 
     def _set_apart(self, judgement: Judgement, finding: FindingClass) -> None:
-        """Count a finding that is no lost operation of its own as such."""
+        """Also count the finding in `apart` if it is not counted as a lost operation."""
         contract = self.plan.contract
         if judgement.writer == SUPERBLOCK_WRITER:
             self.apart["superblock", finding] += 1
@@ -198,11 +196,11 @@ class ScanCounts:
             first = self._of_operations.get(operation)
             if first is None:
                 self._of_operations[operation] = finding
-            else:  # a provisional one may be set aside, and then the other stands for the operation
+            else:  # a provisional finding may be set aside; then the other one counts for the operation
                 self.apart["second name", first if first in self.provisional else finding] += 1
 
     def count_rows(self, writer: int, rows: JudgedRows) -> None:
-        """Count many slots of one writer; those with findings were read twice."""
+        """Count many slots of one writer. Slots with findings were read twice."""
         for number, name in enumerate(ROW_FINDINGS, start=1):
             of_class = rows.finding == number
             if count := int(np.count_nonzero(of_class)):
@@ -218,13 +216,13 @@ class ScanCounts:
         self.collateral += int(np.count_nonzero(rows.collateral))
 
     def lose(self, writer: int, oldest: int, newest: int, finding: FindingClass) -> None:
-        """Note that operations of `writer` from `oldest` to `newest` on some slots are lost, by findings of
-        this class."""
+        """Note that operations of `writer` from `oldest` to `newest` on some slots are lost, because of
+        findings of this class."""
         _widen(self._perhaps_lost if finding in self.provisional else self._lost, writer, oldest, newest)
 
     def settle_out_of_reach(self, explained: int) -> None:
-        """Count what is out of reach, now that all is judged: the log is behind if that explains all
-        findings. `explained`: how many of them it does."""
+        """Count the out-of-reach slots after everything was judged. If the `explained` findings are all
+        findings, the log is behind."""
         if explained == sum(self.findings.values()):
             self.above_ceiling += explained or self.out_of_reach
 
@@ -236,7 +234,7 @@ class ScanCounts:
         may_be_done: tuple[int, ...],
         finished: bool,
     ) -> ScanReport:
-        """The counts as they are now."""
+        """The counts at this moment."""
         lost = dict(self._lost)
         for writer, (oldest, newest) in self._perhaps_lost.items() if finished else ():
             _widen(lost, writer, oldest, newest)
@@ -264,14 +262,15 @@ class ScanCounts:
 
 
 def _widen(ranges: dict[int, tuple[int, int]], writer: int, oldest: int, newest: int) -> None:
-    """Let the range of `writer` take in all from `oldest` to `newest`."""
+    """Extend the range of `writer` so that it includes `oldest` to `newest`."""
     first, last = ranges.get(writer, (oldest, newest))
     ranges[writer] = min(first, oldest), max(last, newest)
 
 
 class Examples:
-    """Keeps, of each kind, the first `EXAMPLES_FIRST` by handing them out at once, and the latest
-    `EXAMPLES_LAST`; of either fewer where those would have more than `EXAMPLES_BYTES_MAX`."""
+    """Collects examples of each kind. The first `EXAMPLES_FIRST` are returned at once, for the caller to
+    store. The latest `EXAMPLES_LAST` are kept here. Both numbers are lower if that many records exceed
+    `EXAMPLES_BYTES_MAX`."""
 
     def __init__(self, record_bytes: int) -> None:
         fitting = max(1, limits.EXAMPLES_BYTES_MAX // record_bytes)
@@ -280,15 +279,16 @@ class Examples:
         self._latest: dict[str, deque[Callable[[], Example]]] = {}
 
     def add(self, example: Example) -> bool:
-        """True if `example` is one of the first, which the caller keeps; else it is kept here while it is one
-        of the latest."""
+        """True if `example` is one of the first, which the caller stores. Otherwise it is kept here while it
+        is one of the latest."""
         return any(self.add_many(example.kind, 1, lambda _: lambda: example))
 
     def add_many(
         self, kind: str, count: int, make: Callable[[int], Callable[[], Example]]
     ) -> Iterator[Example]:
-        """As `add`, of `count` examples of a kind: gives those that the caller keeps. `make(number)` is asked
-        for few of them, and what it returns is called for those that are kept in the end."""
+        """As `add`, for `count` examples of one kind. Yields the examples that the caller stores.
+        `make(number)` is called only for the few that may be kept, and its result only for those that are
+        kept in the end."""
         first = min(count, max(0, self._first - self._seen[kind]))
         self._seen[kind] += count
         latest = self._latest.setdefault(kind, deque(maxlen=self._last))
@@ -297,6 +297,6 @@ class Examples:
             yield make(number)()
 
     def latest(self) -> Iterator[Example]:
-        """The latest examples of every kind, beyond the first."""
+        """The latest examples of every kind, after the first ones."""
         for kept in self._latest.values():
             yield from (make() for make in kept)

@@ -139,8 +139,7 @@ def from_value(kind: type[T], value: object) -> T:
 
 def shown(text: str) -> str:
     """`text` of a stranger for a message: one plain line, and no more than a line of it."""
-    kept = text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
-    return plain_text.as_line(kept)
+    return plain_text.as_line(plain_text.shortened(text, _SHOWN_CHARACTERS))
 
 
 def escaped(document: T) -> T:

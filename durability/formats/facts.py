@@ -149,7 +149,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class MachineLoad:
     """How busy the machine was right before or after. `load`: the load average of one minute. `busy_percent`
     and `steal_percent`: of the processors' time in the idle interval before, and during the run (the tool's
     own work included) after. `used_bytes` of `size_bytes` of the file system;

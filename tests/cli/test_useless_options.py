@@ -21,6 +21,7 @@ from durability_cli.main import app
         (("results", "0123456789ab", "-o", "/tmp/r.json", "--json"), "-o saves the file of RESULT"),
         (("clients", "--json", "invite"), "--json is for the list of clients"),
         (("verify", "/mnt/t", "--attest-cut", ""), "--attest-cut is empty"),
+        (("verify",), "TARGET is missing: name the file or device that `run` wrote"),
         (("verify", "/mnt/t", "--run", ""), "--run '' names no run: give its id"),
         (("verify", "/mnt/t", "--run", "0" * 16), "names no run"),
     ],

@@ -195,5 +195,5 @@ def test_a_host_alone_listens_on_the_usual_port(
         command = [sys.executable, "-c", _SAYS_ITS_PORT, sqlite_url, str(local_directory), listen, str(port)]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     refused = f"cannot listen on 127.0.0.1:{port}: Address already in use"
-    assert (ended.stdout.strip() == refused) is is_usual, ended
+    assert ended.stdout.startswith(refused) is is_usual, ended
     assert is_usual or int(ended.stdout) not in (0, port)

@@ -13,7 +13,7 @@ from durability.bench.catalogue import APPEND, CLASSIC, FLUSH_CONTROL, HEADLINE
 from durability.bench.hashed_serials import hash_serials
 from durability.bench.measurement import NO_LATENCIES, DiskWork, Idle, Latencies, Round, Work
 from durability.bench.result import SCHEMA, CellRounds, LayerBlock, Medium, Result, encode
-from durability.formats.facts import Machine, Moment, TargetWarning
+from durability.formats.facts import Machine, MachineLoad, TargetWarning
 from durability.formats.histogram import FineHistogram
 from tests.sample_facts import drive, facts, file_system, host
 
@@ -98,7 +98,7 @@ RESULT = Result(
     machine=Machine(cpu_model="CPU @ 3.00GHz", cpus=8, governor="performance", memory_bytes=34_359_738_368),
     media=(Medium(name="nvme0n1", rpm=None, link_bytes_per_s=7_876_923_076, link="16.0 GT/s PCIe x4"),),
     layer_blocks=(LayerBlock(what="recordsize", of="tank/data", block_bytes=131_072),),
-    before=Moment(
+    before=MachineLoad(
         load=0.15,
         busy_percent=1.5,
         steal_percent=0.0,

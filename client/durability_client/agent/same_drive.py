@@ -305,7 +305,7 @@ def remove_target(path: Path, run: str) -> None:
     its files are evidence. Raises TargetError for files of others."""
     storage = KernelStorage(path)
     if storage.kind == "device":
-        raise TargetError(f"{path} is a device")
+        raise TargetError(f"{path} is a device; expected the files of run {run}")
     storage.lock()
     try:
         safety_checks.check_contents(storage)

@@ -84,13 +84,19 @@ async def named_verdicts(
         for name in names:
             known = await _named(questions, name)
             if not known:
-                raise UsageError(f"--verdict-of {name}: it has no cut with a verdict on a drive")
+                raise UsageError(
+                    f"--verdict-of {name}: it has no cut with a verdict on a drive;"
+                    " `durability runs --all` lists all verdicts"
+                )
             if not any(
                 same_drives(one.facts, result.facts, named=True) for one in known for result in measured
             ):
                 theirs = ", ".join(dict.fromkeys(_drives(one.facts) for one in known))
                 ours = ", ".join(dict.fromkeys(_drives(result.facts) for result in measured))
-                raise UsageError(f"--verdict-of {name} is of {theirs}; the results are of {ours}")
+                raise UsageError(
+                    f"--verdict-of {name} is of {theirs}; the results are of {ours}: name a run of these,"
+                    " or leave it out"
+                )
             found += known
         searched = await _searched(questions, measured, clients, found)
     found = _as_campaigns_know(found, searched.known)

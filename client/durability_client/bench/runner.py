@@ -25,7 +25,7 @@ from durability.bench.measurement import Engine, Idle, Round
 from durability.bench.result import INTERRUPTED, SCHEMA, SIGNALLED, CellRounds, Result
 from durability.errors import DurabilityError, TargetError
 from durability.formats.documents import escaped
-from durability.formats.facts import Facts, Moment
+from durability.formats.facts import Facts, MachineLoad
 from durability.formats.mixing import combine
 from durability_client.bench.measure import workspace as target
 from durability_client.bench.measure.cost_meter import Meter, Spent, idle_of, spent
@@ -159,7 +159,7 @@ class _Measurement:
         self._alone: Spent = settled.alone
         self._facts = replace(self._facts, warnings=(*settled.disturbances, *self._facts.warnings))
         self._idle: list[Idle] = list(idle_of(self._alone))
-        self._before: Moment = host.moment(self._room(), since=began)
+        self._before: MachineLoad = host.machine_load(self._room(), since=began)
         self._ticks = host.ticks()
         try:
             self._place.prepare(on_target, self._listener.preparing)
@@ -214,7 +214,7 @@ class _Measurement:
         options = self._options
         after = None
         with suppress(OSError):  # of a target that is gone
-            after = host.moment(self._room(), since=self._ticks)
+            after = host.machine_load(self._room(), since=self._ticks)
         media = tuple(medium(drive) for drive in self._facts.drives)
         result = Result(
             schema=SCHEMA,

@@ -119,7 +119,9 @@ def load(path: Path) -> Result:
         with path.open("rb") as file:
             data = file.read(limits.RESULT_BYTES_MAX + 1)
     except OSError as error:
-        raise SetupError(f"cannot read the result {path}: {error.strerror}") from error
+        raise SetupError(
+            f"cannot read the result {path}: {error.strerror}; name a result file of `durability bench`"
+        ) from error
     try:
         return decode(data)
     except FormatError as error:

@@ -1,9 +1,9 @@
 """The writer of names: an operation makes, replaces or removes one file; a group ends in one directory sync.
 
-The files that a group has written stay open until they are synced, because an error of their writeback is
-told once, to the descriptions that are open by then. The directory has a description of the writer's own for
-the same reason. Refuses what every writer refuses (see `writer`), and to write to a file that it did not
-make.
+The files that a group has written stay open until they are synced. The kernel reports a writeback error only
+once, to the file descriptions that are open at that time. For the same reason the writer opens the directory
+with a description of its own. A name writer follows the rules of every writer (see `writer`). It writes only
+to files that it made.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from durability_client.run.shared_state import RING, Order, SharedState
 from durability_client.run.writer import AcknowledgingWriter
 from durability_client.target.storage import Storage, TargetDirectory, TargetFile
 
-_SPARE_DESCRIPTORS = 64  # beside a group's files: directory, pipes, what the interpreter has open
+_SPARE_DESCRIPTORS = 64  # besides a group's files: the directory, pipes and files of the interpreter
 
 
 class NameWriter(AcknowledgingWriter):
@@ -32,11 +32,11 @@ class NameWriter(AcknowledgingWriter):
     def __init__(self, plan: Plan, writer: int, storage: Storage, shared: SharedState) -> None:
         super().__init__(plan, writer, storage, shared)
         self._versions = Versions(plan)
-        self._beside = plan.contract.whole_at_all_times  # whether a record is written before it has its name
-        self._written: dict[int, TargetFile] = {}  # by slot: files of the open group that are not synced yet
+        self._beside = plan.contract.whole_at_all_times  # write under a temporary name first
+        self._written: dict[int, TargetFile] = {}  # unsynced files of the open group, by slot
 
     def run(self) -> None:
-        """Make, replace or remove names batch by batch until an order, the credit or an error ends it."""
+        """Make, replace or remove names batch by batch until a stop is ordered. Raises OSError."""
         _allow_descriptors(self._plan.group)
         directory = self._storage.open_directory()
         self._wait_for_start()
@@ -54,9 +54,9 @@ class NameWriter(AcknowledgingWriter):
     def _issue(
         self, directory: TargetDirectory, slots: Words, removals: NDArray[np.bool_], old: Words
     ) -> bool:
-        """Do the next operations, on `slots`, committing each group; False if ordered to stop.
+        """Do the next operations, on `slots`, and commit each group. Returns False if a stop was ordered.
 
-        `old`: the slot whose name goes with each of them that puts one, NEVER for none.
+        `old`: per operation that puts a name, the slot whose name it removes first, or NEVER.
         """
         group, none = self._plan.group, int(NEVER)
         operations = zip(self._views, slots.tolist(), removals.tolist(), old.tolist(), strict=True)
@@ -77,7 +77,8 @@ class NameWriter(AcknowledgingWriter):
         return True
 
     def _put(self, slot: int, record: memoryview) -> None:
-        """Write `record` to a new file: under its name or, for `rename`, beside it. Nothing is synced."""
+        """Write `record` to a new file, under its name or, for `rename`, a temporary name. Does not sync,
+        unless this slot already has an unsynced file."""
         suffix = self._suffix(slot)
         if self._beside:
             suffix += TEMPORARY
@@ -88,7 +89,7 @@ class NameWriter(AcknowledgingWriter):
         file.pwrite(record, 0)
 
     def _settle(self) -> None:
-        """Make what was written durable and, for `rename`, put it in place."""
+        """Sync and close the group's written files. For `rename`, then rename them to their names."""
         for file in self._written.values():
             file.sync()
         for slot, file in self._written.items():
@@ -98,7 +99,7 @@ class NameWriter(AcknowledgingWriter):
         self._written.clear()
 
     def _commit(self, directory: TargetDirectory) -> bool:
-        """Sync the open group and publish it; False if ordered to stop."""
+        """Sync the open group and publish the frontier. Returns False if a stop was ordered."""
         self._settle()
         directory.sync()
         now_ns = time.monotonic_ns()
@@ -121,7 +122,7 @@ def group_max() -> int:
 
 
 def _allow_descriptors(group: int) -> None:
-    """Raise this process's soft limit to what a group takes; the hard one was `group_max`'s to ask about."""
+    """Raise this process's soft limit of open files for a group. `group_max` respects the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = group + _SPARE_DESCRIPTORS
     if soft != resource.RLIM_INFINITY and soft < wanted:

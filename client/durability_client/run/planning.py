@@ -1,6 +1,6 @@
-"""Makes a plan of the options of `durability run`: defaults, bounds and contradictions.
+"""Makes a plan from the options of `durability run`: applies defaults, and checks bounds and contradictions.
 
-It names options in its refusals (UsageError), where the plan would name its own fields.
+Errors (UsageError) name the command's options; errors of the plan itself would name the plan's fields.
 """
 
 from __future__ import annotations
@@ -27,30 +27,28 @@ from durability_client.link.endpoint import Endpoint
 from durability_client.run.name_writer import group_max
 from durability_client.target import safety_checks
 
-CONTROL_SLOTS_MAX = 1024  # 20 s of the control arm's writes, until it starts over
-CONTROL_SHARE = 16  # the control arm takes at most this part of the size
+CONTROL_SLOTS_MAX = 1024  # 20 s of the control arm's writes; then it overwrites its first slot again
+CONTROL_SHARE = 16  # the control arm uses at most 1/16 of the size
 CONTROL_INTERVAL_US = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What the command line asks for. `size_bytes` None is what suits the workload; `pattern` None is random,
-    or for append and create the only one there is; `duration_s` None is until stopped. `prefill_only`: fill
-    the target again and again, and never arm."""
+    """Options from the command line."""
 
     endpoint: Endpoint
-    size_bytes: int | None = None
+    size_bytes: int | None = None  # None: the workload's default
     record_bytes: int = 4096
     writers: int = 1
     workload: str = registry.DEFAULT
-    pattern: Pattern | None = None
+    pattern: Pattern | None = None  # None: random; append and create are always sequential
     sync: SyncMethod = "fdatasync"
     direct: bool = False
     group: int = 1
-    duration_s: float | None = None
+    duration_s: float | None = None  # None: until stopped
     label: str = ""
     control: bool = True
-    prefill_only: bool = False
+    prefill_only: bool = False  # repeat the prefill for ever and never arm the run
     allow_shared_blocks: bool = False
     destroy_data: bool = False
     force: bool = False
@@ -58,7 +56,7 @@ class RunOptions:
 
     @property
     def contract(self) -> Workload:
-        """What `workload` stands for. Raises PlanError for what is none."""
+        """The workload named by `workload`. Raises PlanError for an unknown name."""
         return registry.workload(self.workload)
 
 
@@ -79,7 +77,7 @@ def check_options(options: RunOptions) -> None:
         raise UsageError(
             f"--record-size is {options.record_bytes} bytes, expected a multiple of 512 up to 1MiB"
         )
-    # What was not UTF-8 on the command line is not printable, and cannot be encoded: so that is asked first.
+    # Bytes that are not UTF-8 are not printable and cannot be encoded, so `isprintable` is checked first.
     if not options.label.isprintable() or len(options.label.encode()) > limits.NAME_BYTES_MAX:
         raise UsageError(f"--label must be one line of plain text, at most {limits.NAME_BYTES_MAX} bytes")
     if options.prefill_only and options.duration_s is not None:
@@ -89,7 +87,7 @@ def check_options(options: RunOptions) -> None:
 
 
 def make_plan(options: RunOptions, facts: Facts, kind: TargetKind) -> Plan:
-    """A fresh plan for these options on this target. Raises UsageError where it cannot be."""
+    """A new plan for these options and this target. Raises UsageError if the target does not allow one."""
     if options.contract.needs_file and kind == "device":
         raise UsageError(f"--workload {options.workload} needs a file, but {facts.path} is a device")
     size_bytes = _size_bytes(options)
@@ -128,8 +126,8 @@ def _size_bytes(options: RunOptions) -> int:
 
 
 def _slots_and_credit(options: RunOptions, facts: Facts, size_bytes: int) -> tuple[int, int]:
-    """How many slots `size_bytes` give each writer, and how many operations it may be ahead. Raises
-    UsageError."""
+    """Slots per writer in `size_bytes`, and the credit: operations that a writer may be ahead of the server.
+    Raises UsageError."""
     each, what = options.record_bytes, "records"
     if options.contract.by_name:
         each, what = safety_checks.name_bytes(options.record_bytes, facts), "files, with their metadata,"

@@ -1,9 +1,10 @@
 """Reads the drives' counters of power losses again while a run writes.
 
-A counter that has risen since arming shows a power loss, and not which one: a drive may lose its power for a
-moment under a run that goes on. So the run reports what it read last, and a cut must raise that. Drives are
-asked in a thread, whose answer nothing waits for, and only for counters that could be read at arming. Refuses
-what a drive says that was enumerated anew: it may have counted the very cut.
+A counter that has risen since arming shows a power loss, but not which one: a drive may lose power for a
+moment while the run continues. So the run reports its last reading, and a cut must raise the counter above
+that. A separate thread asks the drives, and the run never waits for it. Only counters that were readable at
+arming are read again. The reading of a drive that was enumerated again is not used, because that drive may
+have counted the cut itself.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ from durability_client.target.discovery import uptime_ns
 
 EVERY_NS = 60_000_000_000
 THREAD = "power-loss-counters"
-# Between two calls of `next_second`: more, and the machine may have slept.
+# If more time passes between two calls of `next_second`, the machine may have slept.
 STOOD_STILL_NS = 5_000_000_000
 
 
 class PowerLossCounters:
-    """Those of `drives`, the drives at arming. `read`: asks a drive for its counter, None where it does not
-    answer; `clock_ns`: counts while the machine sleeps, too."""
+    """Power-loss counters of `drives`, the drives at arming.
+
+    `read` asks a drive for its counter and returns None if the drive does not answer. `clock_ns` also counts
+    while the machine sleeps.
+    """
 
     def __init__(
         self,
@@ -40,11 +44,11 @@ class PowerLossCounters:
 
     @property
     def newest(self) -> tuple[int | None, ...]:
-        """The counters as they were read last; () for drives without any."""
+        """The last readings of the counters; () if no drive has one."""
         return tuple(self._newest) if any(count is not None for count in self._newest) else ()
 
     def next_second(self) -> None:
-        """Ask the drives if that is due: once a minute, and after the machine stood still."""
+        """Ask the drives if due: once a minute, and after the machine may have slept."""
         now_ns = self._clock_ns()
         stood_still = now_ns - self._called_ns > STOOD_STILL_NS
         self._called_ns = now_ns

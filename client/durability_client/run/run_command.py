@@ -1,8 +1,10 @@
 """`durability run`: creates a target, arms the run, and writes until power fails or the run is stopped.
 
-The rules of evidence fix the order: safety checks, server, facts, plan, registration, prefill, writers ready,
-facts again, armed, and only then the first record. `safety_checks` and `planning` refuse, `slot_writer` and
-`name_writer` define an acknowledgement. This module keeps the order and reports how the run ended.
+The rules of evidence require this order: path checks, facts, plan, more safety checks, connection to the
+server, lock, checks of the contents, registration, prefill, writers ready, facts again, armed, and only then
+the first record. `safety_checks` and `planning` refuse unsuitable targets and options. `slot_writer` and
+`name_writer` define when an operation is acknowledged. This module enforces the order and reports how the run
+ended.
 """
 
 from __future__ import annotations
@@ -50,15 +52,17 @@ HANGING_PREFILL = (
 CLEAN_END = (
     "The run ended cleanly, so it cannot become durable.\nOnly a power cut during the run tests the drive."
 )
-TICK_S = 0.05  # between looks at failures and latencies
+TICK_S = 0.05  # interval between checks for failures and signals
 _STOP_TICK_S = 0.005
 _LINE_S = 1.0
-_DIGEST_S = 0.25  # no ack leaves meanwhile; a ring then still holds what a writer does 60,000 times a second
+# Interval between digests of the latencies. No ack is sent during a digest. A ring of `RING` latencies lasts
+# this long for a writer with up to 60,000 commits a second.
+_DIGEST_S = 0.25
 _FINISH_TIMEOUT_S = 10.0  # for the server to confirm how the run ended
-# System errors that are not I/O failures, so that no cut caused them (rule 12): no room, no permission,
-# no descriptors, or another program's file where a new name belongs. A name that is missing (ENOENT) is not
-# among them, although another program may have removed it: a drive that loses an entry of a directory shows
-# the same, and so does the mount of a drive that went away, once somebody has taken it out of the tree.
+# System errors that are not I/O failures, so that no cut caused them (rule 12): no space, no permission, no
+# descriptors or memory, or another program's file under a name that the run must create. ENOENT (a missing
+# name) is not listed. Another program may have removed the name, but a drive that loses a directory entry
+# causes the same error. So does the mount of a drive that went away, after it was unmounted.
 _NO_IO_FAILURE = frozenset(
     {
         errno.ENOSPC,
@@ -72,7 +76,7 @@ _NO_IO_FAILURE = frozenset(
         errno.EPERM,
     }
 )
-# What an I/O error means for the person, by what was seen of the drives after it (rule 13).
+# Advice to the operator after an I/O error, by the state of the drives observed after the error (rule 13).
 _ADVICE: Mapping[DriveState, str] = {
     "answered": "So this was not a power cut. A later cut shows nothing about this run: run again",
     "dead": "If this was the cut, run `durability verify` when the target is back",
@@ -85,7 +89,7 @@ _ADVICE: Mapping[DriveState, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """A run that was stopped cleanly: by its duration (exit code 0) or by a signal (130, 143)."""
+    """Summary of a run that stopped cleanly, after its duration (exit code 0) or a signal (130, 143)."""
 
     run: int
     frontiers: tuple[int, ...]
@@ -96,10 +100,10 @@ class RunSummary:
 
 
 async def run(options: RunOptions, storage: Storage, out: TextIO) -> RunSummary:
-    """Run until the duration is over or a signal comes; `out` gets the JSON lines, if asked for.
+    """Run until the duration is over or a signal arrives. With the option `json`, `out` gets JSON lines.
 
-    Acks leave within some 100 us only in the loop of `sender.run_in_fine_loop`. Raises DurabilityError for
-    everything else that can end a run; an I/O error of the target is a TargetError.
+    Acks leave within about 100 us only in the event loop of `sender.run_in_fine_loop`. Raises DurabilityError
+    if the run ends for any other reason, and TargetError after an I/O error of the target.
     """
     check_options(options)
     consent = safety_checks.Consent(
@@ -143,8 +147,8 @@ async def run(options: RunOptions, storage: Storage, out: TextIO) -> RunSummary:
 
 @contextmanager
 def _all_written(live: StatusLine) -> Iterator[None]:
-    """All lines are written at the end. Raises OutputError, and BrokenPipeError if the reader of stdout has
-    gone, which ends a command in its own way."""
+    """Write all lines before the block ends. Raises OutputError, or BrokenPipeError if the reader of stdout
+    has closed it; that error ends a command in its own way."""
     try:
         try:
             yield
@@ -159,7 +163,8 @@ def _all_written(live: StatusLine) -> Iterator[None]:
 
 
 class _InterruptedError(DurabilityError):
-    """A signal came when there was nothing to stop cleanly yet, or any more; `ending` is for the server."""
+    """A signal arrived before the run was armed, or a second one during a stop. `ending` is the message to
+    the server."""
 
     def __init__(self, number: int, text: str, ending: Ending) -> None:
         super().__init__(text)
@@ -168,7 +173,7 @@ class _InterruptedError(DurabilityError):
 
 
 class _WriterFailedError(Exception):
-    """A writer ended by itself."""
+    """A writer failed."""
 
     def __init__(self, failure: WriterFailure) -> None:
         super().__init__(failure.text)
@@ -188,19 +193,19 @@ class _Run:
         self._sender = Sender(plan, self._writers.shared, self.link.acknowledge)
         self._watch: DriveWatch | None = None
         self._signals: list[int] = []
-        self._notice_text = ""  # what the server last complained of
+        self._notice_text = ""  # the server's last complaint
         self._began_s = time.monotonic()
         self._collector = StatisticsCollector(plan, storage, self._writers.shared)
         self._line_s = self._digest_s = self._began_s
         self._line_acked = 0
 
     def interrupt(self, number: int) -> None:
-        """A signal: the first one stops the run, the second one gives up on a stop that takes too long."""
+        """Handle a signal. The first signal stops the run; the second abandons a stop that takes too long."""
         self._signals.append(number)
 
     @contextmanager
     def accepted(self) -> Iterator[None]:
-        """Say it if the server is why the run ends here."""
+        """Tell the operator if the server does not accept the run."""
         try:
             yield
         except PeerError as error:
@@ -209,7 +214,8 @@ class _Run:
             raise
 
     async def run(self, facts: Facts) -> RunSummary:
-        """Do all of it. Raises DurabilityError, after reporting the reason to the server."""
+        """Register, prepare, write and stop. Raises DurabilityError after reporting the reason to the
+        server."""
         plan, options = self._plan, self._options
         with self.accepted():
             await self.link.register(
@@ -246,7 +252,7 @@ class _Run:
     # Before the first record.
 
     async def _prepare(self) -> None:
-        """Prefill, writers that hold their descriptors, and the server's word that the run is armed."""
+        """Prefill the target, start the writers, and wait until the server has armed the run."""
         files = TargetFiles(self._storage, self._plan)
         try:
             with self._live.prefill() as bar:
@@ -284,8 +290,8 @@ class _Run:
         arming.result()
 
     async def _filled(self, files: TargetFiles, bar: Callable[[int, int], None]) -> None:
-        """Fill the target in a thread, which is over at the end, whatever that is: the lock is given back
-        next, and then another run may write there."""
+        """Fill the target in a thread. The thread has ended when this returns or raises, because the caller
+        then releases the lock and another run may write to the target."""
         given_up = threading.Event()
         filling = asyncio.ensure_future(asyncio.to_thread(self._fill, files, self._stoppable(bar, given_up)))
         try:
@@ -295,15 +301,18 @@ class _Run:
             await asyncio.wait({filling})
 
     def _fill(self, files: TargetFiles, bar: Callable[[int, int], None]) -> None:
-        """Make the files; with `prefill_only` again and again, so that a cut meets that on the fastest
-        drive."""
+        """Create the files. With `prefill_only`, repeat for ever, so that a cut hits the prefill on the
+        fastest drive, too."""
         files.create(bar)
         while self._options.prefill_only:
             files.create(bar)
 
     async def _during(self, work: Awaitable[None], *, arming: bool = False) -> None:
-        """Wait for `work` of the preparation, with a line per second. `arming`: it needs the server; else a
-        second signal is answered with why the first has not ended it."""
+        """Wait for `work`, a step of the preparation, and show a line each second.
+
+        `arming`: the step needs the server, so lines name connection trouble. Otherwise a second signal shows
+        why the first signal has not ended the step yet.
+        """
         task = asyncio.ensure_future(work)
         explained = arming
         try:
@@ -320,8 +329,10 @@ class _Run:
     def _stoppable(
         self, bar: Callable[[int, int], None], given_up: threading.Event
     ) -> Callable[[int, int], None]:
-        """`bar`, raising in the thread that prefills once a signal came, the server ended the run, or nobody
-        waits for it any more."""
+        """Wrap `bar` so that it ends the thread that prefills.
+
+        The wrapper raises after a signal, after the server ended the run, or once the prefill was given up.
+        """
 
         def progress(done: int, total: int) -> None:
             if self._signals:
@@ -342,7 +353,7 @@ class _Run:
     # While records are written.
 
     async def _write(self) -> None:
-        """Let the writers go, until the duration is over or a signal comes."""
+        """Start the writers' operations. Returns when the duration is over or a signal has arrived."""
         duration_s = self._options.duration_s or float("inf")
         self._began_s = self._line_s = time.monotonic()
         self._writers.shared.give_order(Order.GO)
@@ -356,7 +367,7 @@ class _Run:
             await asyncio.sleep(min(TICK_S, left_s))
 
     async def _stop(self) -> RunSummary:
-        """Let each writer finish its group, and have the server confirm the end."""
+        """Let each writer finish its group, and wait until the server has confirmed the end of the run."""
         self._writers.shared.give_order(Order.STOP)
         while not self._writers.all_in(WriterState.DONE):
             self._writers.look()
@@ -386,7 +397,7 @@ class _Run:
         return summary
 
     def _check(self) -> None:
-        """Raises _WriterFailedError where a writer failed, and PeerError where the server ended the run."""
+        """Raise _WriterFailedError if a writer failed, and PeerError if the server ended the run."""
         if self._writers.shared.halted:
             failure = self._writers.shared.first_failure()
             if failure is not None:
@@ -408,10 +419,10 @@ class _Run:
         self._notice_text = "" if notice.code == "store-recovered" else notice.text
         self._live.say(f"server: {notice.text}")
 
-    # What is shown of it.
+    # Status lines and statistics.
 
     def _show(self, state: State, detail: str = "", *, due: bool = False) -> None:
-        """Show a line if one is due."""
+        """Show a status line if a second has passed or if `due`, and send the statistics with it."""
         now_s = time.monotonic()
         due = due or now_s >= self._line_s + _LINE_S
         if due or now_s >= self._digest_s:
@@ -443,10 +454,10 @@ class _Run:
     def _statistics(self) -> dict[str, Value]:
         return statistics_to_value(self._collector.statistics(time.monotonic() - self._began_s))
 
-    # How it ends.
+    # The end of the run.
 
     async def _report(self, failure: WriterFailure) -> NoReturn:
-        """Tell the server, then the person, why a writer ended. Raises DurabilityError."""
+        """Tell the server, then the operator, why a writer ended. Raises DurabilityError."""
         who = "the control arm" if failure.writer == self._plan.control_writer else f"writer {failure.writer}"
         what = f"{who} failed at operation {failure.seq}: {failure.text}"
         if failure.state == WriterState.CRASHED:
@@ -479,12 +490,12 @@ class _Run:
         )
 
     async def _look(self) -> DriveLook:
-        """Whether the drives still answer."""
-        assert self._watch is not None  # there is one before any writer goes
+        """Check whether the drives still answer."""
+        assert self._watch is not None  # set before any writer gets the order `GO`
         return await asyncio.to_thread(self._watch.look, LOOK_S)
 
     async def _tell(self, look: DriveLook, failure: WriterFailure) -> bool:
-        """Tell the server what was seen after `failure`; whether it confirmed that."""
+        """Report to the server the drives' state observed after `failure`. Returns whether it confirmed."""
 
         def drive_seen() -> DriveSeen:
             age_us = max(0, time.monotonic_ns() - failure.at_ns) // 1000
@@ -499,7 +510,7 @@ class _Run:
         return False
 
     async def _end(self, ending: Ending) -> bool:
-        """Send the last acks and say why the run ends; whether the server confirmed it."""
+        """Send the last acks and the reason why the run ends. Returns whether the server confirmed both."""
         self._sender.stop()
         with suppress(PeerError):
             await self._confirmed(ending)
@@ -510,7 +521,7 @@ class _Run:
         """Send the last acks, then `ending`, and wait for the server. Raises PeerError."""
         try:
             async with asyncio.timeout(_FINISH_TIMEOUT_S):
-                # What frees the network sets no event.
+                # No event is set when the network accepts data again, so this polls.
                 while self.link.final is None and not self._sender.flush():  # noqa: ASYNC110
                     await asyncio.sleep(_STOP_TICK_S)
                 await self.link.finish(ending)
@@ -521,7 +532,7 @@ class _Run:
 
 @contextmanager
 def _signals(handler: Callable[[int], None]) -> Iterator[None]:
-    """SIGINT and SIGTERM call `handler` in the event loop, where that runs in the main thread."""
+    """Make SIGINT and SIGTERM call `handler` in the event loop, if the loop runs in the main thread."""
     loop = asyncio.get_running_loop()
     before = {}
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -1,21 +1,21 @@
-"""The shared state: memory through which writers and the sender talk, without a lock or a system call.
+"""The shared state: memory that the writers and the sender share, without a lock or a system call.
 
-A writer's commit must cost nothing but the commit, so a writer stores one word when a sync has returned and
-reads two to know that it may go on; the sender, another process, polls. No word is read, changed and written
-back:
+A writer should add no cost to its commits. It therefore stores one word after a sync has returned, and reads
+two words to decide whether it may continue. The sender runs in another process and polls. No word is ever
+updated by read-modify-write:
 
-    word                  written by     meaning
-    order                 the sender     what all writers are to do (`Order`)
-    halt                  anybody, once  1: something failed; nothing that returns from now on is acknowledged
-    frontier, per writer  the writer     newest seq whose sync returned; of the control arm, writes completed
-    grant, per writer     the sender     frontier that the server made durable
-    state, per writer     the writer     `WriterState`
-    failure, per writer   the writer     when, errno, seq and text of the error that ended it
-    ring, per writer      the writer     the last `RING` commit latencies in ns; commit n is at n modulo RING
+    word                  written by         meaning
+    order                 the sender         order to all writers (`Order`)
+    halt                  any process, once  1: a failure occurred; later syncs are not acknowledged
+    frontier, per writer  the writer         newest seq whose sync returned; control arm: writes completed
+    grant, per writer     the sender         frontier that the server made durable
+    state, per writer     the writer         `WriterState`
+    failure, per writer   the writer         time, errno, seq and text of the error that ended the writer
+    ring, per writer      the writer         the last `RING` commit latencies in ns; commit n at n modulo RING
 
-A 64-bit aligned word is stored and loaded whole on every machine that CPython runs on; no two words need to
-agree. The memory has no name that could be left behind, and it refuses to be pickled except to a child
-process.
+Every machine that CPython supports stores and loads aligned 64-bit words atomically. No two words need to be
+consistent with each other. The memory is anonymous, so it cannot be left behind. It can be pickled only to a
+child process.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FAILURE_WORDS = 4 + TEXT_BYTES // _WORD  # at_ns, errno, seq, length of the tex
 
 
 class Order(IntEnum):
-    """What the writers are to do. `STOP`: finish the group and acknowledge it."""
+    """Order to the writers. `STOP`: finish the group and acknowledge it."""
 
     WAIT = 0
     GO = 1
@@ -45,17 +45,16 @@ class Order(IntEnum):
 
 
 class WriterState(IntEnum):
-    """What a writer is doing. `READY`: it holds its descriptor and waits for the order to go. `FAILED`: the
-    target gave an error; `CRASHED`: this tool did; `KILLED`: somebody ended its process."""
+    """State of a writer."""
 
     STARTING = 0
-    READY = 1
+    READY = 1  # holds its descriptor and waits for the order `GO`
     RUNNING = 2
     OUT_OF_CREDIT = 3
     DONE = 4
-    FAILED = 5
-    CRASHED = 6
-    KILLED = 7
+    FAILED = 5  # the target returned an error
+    CRASHED = 6  # this tool has a defect
+    KILLED = 7  # another process killed the writer's process
 
 
 FAILURES: Final = (WriterState.FAILED, WriterState.CRASHED, WriterState.KILLED)
@@ -63,35 +62,34 @@ FAILURES: Final = (WriterState.FAILED, WriterState.CRASHED, WriterState.KILLED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterFailure:
-    """Why a writer ended: `errno` 0 stands for a defect of this tool, unless it was `killed`; `at_ns` is
-    CLOCK_MONOTONIC."""
+    """Why a writer ended."""
 
-    at_ns: int
+    at_ns: int  # CLOCK_MONOTONIC
     writer: int
-    errno: int
+    errno: int  # 0: a defect of this tool, unless the writer was `killed`
     seq: int
     text: str
     killed: bool = False
 
     @property
     def state(self) -> WriterState:
-        """What has become of the writer."""
+        """State of the writer after this failure."""
         if self.killed:
             return WriterState.KILLED
         return WriterState.FAILED if self.errno else WriterState.CRASHED
 
 
 class SharedState:
-    """Words for `writers` writers, the control arm counted as one of them.
+    """Words for `writers` writers; the control arm counts as a writer.
 
-    `words` is the raw memory as 64-bit words, for the writers' loop; everybody else uses the methods.
+    `words` is the raw memory as 64-bit words, for the writers' loops. All other code uses the methods.
     """
 
     ORDER, HALT = 0, 1  # indices into `words`
 
     def __init__(self, writers: int) -> None:
         self.writers = writers
-        # A cache line for order and halt, which every writer reads all the time and which is rarely written.
+        # Order and halt have a cache line of their own: all writers read it constantly; it is rarely written.
         self._frontier_at = 8
         self._grant_at = self._frontier_at + -(-writers // 8) * 8
         self._state_at = self._grant_at + -(-writers // 8) * 8
@@ -136,11 +134,11 @@ class SharedState:
 
     @property
     def halted(self) -> bool:
-        """Whether `halt` was called: nothing that returns from now on may be acknowledged."""
+        """Whether `halt` was called. If so, syncs that return from now on must not be acknowledged."""
         return bool(self.words[self.HALT])
 
     def halt(self) -> None:
-        """End all writers, and acknowledge nothing that returns from now on."""
+        """Stop all writers. Syncs that return from now on are not acknowledged."""
         self.words[self.HALT] = 1
 
     def frontiers(self) -> list[int]:
@@ -148,7 +146,7 @@ class SharedState:
         return self._frontiers.tolist()
 
     def grant(self, grants: tuple[int, ...]) -> None:
-        """Let each writer go on up to its grant plus the plan's credit; a grant never sinks."""
+        """Allow each writer to issue up to its grant plus the plan's credit. A grant never decreases."""
         for index, grant in enumerate(grants, self._grant_at):
             self.words[index] = max(grant, self.words[index])
 
@@ -157,15 +155,15 @@ class SharedState:
         return self.words[self._grant_at : self._grant_at + self.writers].tolist()
 
     def state(self, writer: int) -> WriterState:
-        """What the writer said last that it is doing."""
+        """The state that the writer stored last."""
         return WriterState(self.words[self._state_at + writer])
 
     def set_state(self, writer: int, state: WriterState) -> None:
-        """Say what the writer is doing; only the writer itself calls this."""
+        """Store the writer's state. Only the writer calls this, and `fail` for a writer that ended."""
         self.words[self._state_at + writer] = state
 
     def fail(self, failure: WriterFailure) -> None:
-        """Record why a writer ended and stop all the others."""
+        """Record why a writer ended, and stop all other writers."""
         self.halt()
         at = self._failure_at + failure.writer * _FAILURE_WORDS
         text = failure.text.encode("utf-8", "replace")[:TEXT_BYTES]
@@ -189,7 +187,7 @@ class SharedState:
         return min(failures, key=lambda failure: failure.at_ns, default=None)
 
     def latencies(self, writer: int, first: int, end: int) -> Words:
-        """The latencies in ns of the writer's commits `first` to `end` - 1, as far as the ring still has
-        them."""
+        """Latencies in ns of the writer's commits `first` to `end` - 1, without those that the ring has
+        dropped."""
         index = np.arange(max(first, end - RING), end, dtype=np.intp) % RING
         return self._array[self.ring_index(writer) + index]

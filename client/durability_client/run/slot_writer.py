@@ -1,9 +1,11 @@
 """A writer: one process (or thread) with one descriptor that writes, syncs and publishes its frontier.
 
-Everything that can be done before is done before: records are stamped some hundreds at a time, so that
-between two syncs there is a pwrite, two words stored and two read. What it refuses: to acknowledge anything
-but a sync that returned success, to go on after an error of the target (its own or another writer's), to
-retry, to issue beyond its credit, to be interrupted by a signal, and to outlive the process that started it.
+Work is moved out of the commit where possible. Records are stamped some hundreds at a time, so that between
+two syncs the writer does a pwrite, stores two words and reads two.
+
+A writer acknowledges only operations whose sync returned success. It stops after an error of the target, its
+own or another writer's, and never retries. It does not issue operations beyond its credit. Signals do not
+interrupt it. It ends when the process that started it has ended.
 """
 
 from __future__ import annotations
@@ -30,13 +32,13 @@ _SLOTS_AHEAD = 1024
 
 
 def write_records(plan: Plan, writer: int, storage: Storage, shared: SharedState) -> None:
-    """Run writer `writer` from start to end. Never raises: the shared state says how it ended."""
+    """Run writer `writer` from start to end. Never raises: the shared state records how the writer ended."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     instance: Writer | None = None
     try:
         instance = _class_of(plan, writer)(plan, writer, storage, shared)
         instance.run()
-    except BaseException as error:  # MemoryError and SystemExit too: left unsaid, the others would write on
+    except BaseException as error:  # MemoryError, SystemExit, too: unreported, other writers would continue
         errno, text = 0, f"{type(error).__name__}: {error}"
         if isinstance(error, OSError):
             errno, text = error.errno or 0, str(error)
@@ -58,12 +60,12 @@ def _class_of(plan: Plan, writer: int) -> type[Writer]:
 
 
 class _SlotWriter(AcknowledgingWriter):
-    """Write, sync, publish: in place."""
+    """Writer that overwrites slots in place: write, sync, publish."""
 
     def __init__(self, plan: Plan, writer: int, storage: Storage, shared: SharedState) -> None:
         super().__init__(plan, writer, storage, shared)
         self._versions = Versions(plan)
-        self._slots = np.zeros(0, dtype=U64)  # of the operations from `_slots_from` + 1 on
+        self._slots = np.zeros(0, dtype=U64)  # slots of the operations from `_slots_from` + 1 on
         self._slots_from = 0
 
     def run(self) -> None:
@@ -109,7 +111,7 @@ class _SlotWriter(AcknowledgingWriter):
         return True
 
     def _stamp(self, extent: Extent, count: int) -> list[int]:
-        """Stamp the next `count` records; the offsets at which they are to be written."""
+        """Stamp the next `count` records. Returns the offsets at which to write them."""
         seqs, slots = self._next_seqs(count), self._next_slots(count)
         self._stamper.stamp_extent(self._records[:count], extent, slots=slots, seqs=seqs)
         return _offsets(extent, slots)
@@ -118,15 +120,15 @@ class _SlotWriter(AcknowledgingWriter):
         """The slots of the next `count` operations."""
         at = self._seq - self._slots_from
         if at + count > len(self._slots):
-            # A pass over few operations costs as much as one over hundreds, and a batch of large records has
-            # few: 2.4 us for each of 16.
+            # `slots_of` costs as much for a few operations as for hundreds, and a batch of large records has
+            # few operations: 2.4 us per operation in a batch of 16.
             self._slots = self._versions.slots_of(self._writer, self._next_seqs(max(count, _SLOTS_AHEAD)))
             self._slots_from, at = self._seq, 0
         return self._slots[at : at + count]
 
 
 class _LogWriter(_SlotWriter):
-    """As `_SlotWriter`, to files that grow: a full one gives way to the next."""
+    """Like `_SlotWriter`, but appends to log files. When a file is full, the writer opens the next one."""
 
     def run(self) -> None:
         generation = 0
@@ -146,7 +148,7 @@ class _LogWriter(_SlotWriter):
                 return
 
     def _open(self, generation: int) -> tuple[TargetFile, Extent]:
-        """The file to write to. A new generation is durable as a name before it is written to."""
+        """Open the file of `generation`. The name of a new file is durable before records are written."""
         files, storage = TargetFiles(self._storage, self._plan), self._storage
         extent = self._plan.extent(self._writer, generation)
         if generation == 0:
@@ -162,10 +164,10 @@ class _LogWriter(_SlotWriter):
 
 
 class _ControlWriter(Writer):
-    """The control arm: paced, never synced, and only past the page cache.
+    """The control arm: writes at a fixed pace, never syncs, and always bypasses the page cache.
 
-    Any cut loses a write that completed in the page cache, which shows nothing about the drive, so without
-    O_DIRECT this arm writes nothing.
+    Any cut loses a write that completed only in the page cache, which says nothing about the drive. So the
+    control arm writes nothing without O_DIRECT.
     """
 
     def run(self) -> None:
@@ -190,7 +192,7 @@ class _ControlWriter(Writer):
                 due_ns = max(due_ns + self._plan.control_interval_us * 1000, time.monotonic_ns())
 
     def _wait_until(self, due_ns: int) -> bool:
-        """Sleep until `due_ns`; False if ordered to stop before."""
+        """Sleep until `due_ns`. Returns False if a stop was ordered before."""
         while self._shared.order == Order.GO and not self._shared.halted:
             left_ns = due_ns - time.monotonic_ns()
             if left_ns <= 0:
@@ -200,7 +202,7 @@ class _ControlWriter(Writer):
 
 
 def _offsets(extent: Extent, slots: Words) -> list[int]:
-    """Where in their file the slots lie."""
+    """Byte offsets of the slots in their file."""
     offsets = (slots - U64(extent.first_slot)) * U64(extent.record_bytes) + U64(extent.offset_bytes)
     return cast("list[int]", offsets.tolist())
 

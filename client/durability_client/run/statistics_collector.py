@@ -1,8 +1,8 @@
 """Statistics of a run, sent to the server every second, so that they survive the cut.
 
-Collects the latencies of commits and looks at how many flushes reached the drives; never on a writer's path.
-Figures are totals since arming, so the next report replaces one that does not reach the server. Latencies
-that a full ring has dropped are not counted.
+The collector reads the commit latencies and the number of flushes that reached the drives. It never delays a
+writer. Figures are totals since arming, so each report replaces an earlier one that did not reach the server.
+Latencies that a full ring has dropped are not counted.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from durability_client.run.shared_state import SharedState
 from durability_client.system import host
 from durability_client.target.storage import Storage
 
-_CPU_MODEL_CHARACTERS_MAX = 120  # of what the system says, which goes to the server every second
+_CPU_MODEL_CHARACTERS_MAX = 120  # limit of the CPU model and governor, which are sent every second
 
 
 class StatisticsCollector:
-    """Latencies of commits, in all and of the last `second`; flushes since `armed`, the facts at arming."""
+    """Commit latencies, in total and of the last `second`, and flushes since `armed` was called."""
 
     def __init__(self, plan: Plan, storage: Storage, shared: SharedState) -> None:
         self._plan = plan
@@ -32,18 +32,18 @@ class StatisticsCollector:
         self.power_losses = PowerLossCounters((), storage.unsafe_shutdowns)
         self._machine = host.machine()
         self._ticks = host.ticks()  # at arming
-        self._before = Histogram()  # all but the last second
+        self._before = Histogram()  # latencies of all commits before the last second
         self.second = Histogram()
-        self._digested = [0] * plan.writers  # commits of each writer whose latencies were counted
+        self._digested = [0] * plan.writers  # number of commits digested, per writer
 
     def armed(self, facts: Facts) -> None:
-        """Count flushes and power losses from those in `facts`, and the processors' time from now."""
+        """Start counting: flushes and power losses from the counters in `facts`, processor time from now."""
         self._drives = facts.drives
         self.power_losses = PowerLossCounters(facts.drives, self._storage.unsafe_shutdowns)
         self._ticks = host.ticks()
 
     def digest(self) -> None:
-        """Count the latencies of the commits since the last time."""
+        """Record the latencies of the commits since the last call."""
         fresh = []
         for writer, frontier in enumerate(self._shared.frontiers()[: self._plan.writers]):
             commits = frontier // self._plan.group
@@ -52,21 +52,22 @@ class StatisticsCollector:
         self.second.record(np.concatenate(fresh))
 
     def next_second(self) -> None:
-        """Begin a new `second`; not after an error of the target, whose drive may have been cut."""
+        """Begin a new `second`. Not called after an error of the target, whose drive may have lost power."""
         self.power_losses.next_second()
         self._before.merge(self.second)
         self.second = Histogram()
 
     def latencies(self) -> Histogram:
-        """Of all commits that were digested."""
+        """Latencies of all digested commits."""
         total = Histogram()
         total.merge(self._before)
         total.merge(self.second)
         return total
 
     def statistics(self, elapsed_s: float) -> Statistics:
-        """The run up to now, `elapsed_s` after its first record."""
-        operations = tuple(self._shared.frontiers()[: self._plan.writers])  # before flushes: each has its own
+        """Statistics of the run up to now, `elapsed_s` after its first record."""
+        # Operations are read before the flushes, so that the flush of each counted operation is counted.
+        operations = tuple(self._shared.frontiers()[: self._plan.writers])
         latencies = self.latencies().to_value()
         return Statistics(
             elapsed_s=round(elapsed_s, 3),
@@ -78,7 +79,7 @@ class StatisticsCollector:
         )
 
     def _conditions(self) -> Conditions:
-        moment = host.moment(None, since=self._ticks)
+        moment = host.machine_load(None, since=self._ticks)
         return Conditions(
             cpu_model=self._machine.cpu_model[:_CPU_MODEL_CHARACTERS_MAX],
             cpus=self._machine.cpus,
@@ -91,7 +92,7 @@ class StatisticsCollector:
     def _flushes(self, drive: Drive) -> DriveFlushes:
         now = self._storage.flushes(drive.name)
         since = None if now is None or drive.flushes is None else now - drive.flushes
-        if since is not None and since < 0:  # the kernel counts anew: the drive was taken away and came back
+        if since is not None and since < 0:  # the drive was detached and attached: the kernel restarted at 0
             since = None
         return DriveFlushes(name=drive.name, flushes=since)
 

@@ -1,8 +1,8 @@
 """The status line of a run, one per second.
 
-People read stderr: on a terminal one line is rewritten, elsewhere a new line follows when the state changes
-and every ten seconds. Programs read JSON lines on stdout (`durability.run/1`). Neither slows a writer down:
-the run does not wait for a terminal that was stopped, or a program that does not read.
+The line for people goes to stderr. On a terminal, one line is rewritten. Elsewhere, a new line follows when
+the state changes and every ten seconds. Programs read JSON lines on stdout (`durability.run/1`). Output never
+slows a writer down: the run does not wait for a stopped terminal, or for a program that does not read.
 """
 
 from __future__ import annotations
@@ -32,42 +32,41 @@ from durability_client.system.terminal import PLAIN_LINE_S, columns_of, fitted, 
 from durability_client.system.unhurried_output import UnhurriedOutput
 
 RUN_SCHEMA = "durability.run/1"
-_LAST_LINES_S = 30.0  # for a program to take them
+_LAST_LINES_S = 30.0  # time for a program to read the last lines
 
 State: TypeAlias = Literal["prefill", "running", "waiting for credit", "reconnecting", "stopping", "stopped"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusSample:
-    """The last second of a run. `acked` counts from its start; `unconfirmed` of these the server does not
-    have durably yet, as far as it said; latencies are of whole commits, 0 if there was none, and `rtt_ns` 0
-    while there is no connection. `detail` explains the state."""
+    """The last second of a run."""
 
     elapsed_s: float
-    acked: int
+    acked: int  # operations acknowledged since the run's start
     rate: float
+    # Latencies of whole commits; 0 if there was no commit.
     p50_ns: int
     p99_ns: int
     max_ns: int
-    unconfirmed: int
-    rtt_ns: int
+    unconfirmed: int  # acknowledged operations that the server has not yet confirmed as durably stored
+    rtt_ns: int  # 0 without a connection
     state: State
-    detail: str
+    detail: str  # explains the state
 
 
 class OutputError(DurabilityError):
-    """Stdout, where programs read, cannot be written; the cause says why."""
+    """Stdout, which programs read, cannot be written. The cause holds the reason."""
 
     exit_code = EXIT_ENVIRONMENT
 
 
 class _Drawn:
-    """The file of a bar that is drawn on `out`, the output of the terminal `err`."""
+    """File object through which a progress bar is drawn on `out`, the output of the terminal `err`."""
 
     def __init__(self, out: UnhurriedOutput, err: TextIO) -> None:
         self._out = out
         self.encoding = err.encoding
-        self.fileno = err.fileno  # whose size it has
+        self.fileno = err.fileno  # gives rich the size of the terminal
 
     def write(self, text: str) -> int:
         self._out.write(text)
@@ -89,15 +88,15 @@ class StatusLine:
         self._out = UnhurriedOutput(out) if out is not None else None
         self._err = err
         self._said = UnhurriedOutput(err)
-        # On one terminal with JSON, the line would be rewritten over that.
+        # If stdout is the same terminal, a rewritten line would overwrite the JSON lines.
         self._terminal = err.isatty() and not (out is not None and out.isatty())
-        self._rows = 0  # of the line that is being rewritten
+        self._rows = 0  # rows of the line that is being rewritten
         self._last: tuple[State, str] | None = None
         self._next_line_s = 0.0
         self._prefilled = (0, 0)
 
     def say(self, text: str) -> None:
-        """A line for people that stays."""
+        """Write a permanent line for people."""
         self.end_line()
         self._said.write(f"{fitted(plain_text.as_line(text), self._err, indent=VALUES_AT)}\n")
 
@@ -107,26 +106,26 @@ class StatusLine:
             self._require_written(self._out)
             self._out.write(f"{json_line(_document(self._run, sample), self._stdout)}\n")
         if self._terminal:
-            if sample.state != "prefill" or sample.detail:  # that has its bar
+            if sample.state != "prefill" or sample.detail:  # prefill has a progress bar instead
                 self._rewrite(_rows(sample, columns_of(self._err)))
         elif self._out is None and self._is_news(sample):
             self._said.write(f"{self._line(sample)}\n")
 
     def end_line(self) -> None:
-        """Leave the line that is being rewritten as it is."""
+        """End the line that is being rewritten, so that it stays."""
         if self._rows:
             self._said.write("\n")
             self._rows = 0
 
     def flush(self) -> None:
-        """Wait a while for lines that are not written yet: others write there next."""
+        """Wait a limited time for lines that are not written yet, because other code writes there next."""
         self.end_line()
         self._said.flush()
         if self._out is not None:
             self._out.flush()
 
     def close(self) -> None:
-        """The same, and longer for those of programs, of which none may be lost. Raises OutputError."""
+        """Like `flush`, but wait longer for the JSON lines, of which none may be lost. Raises OutputError."""
         self.flush()
         if self._out is None:
             return
@@ -140,16 +139,18 @@ class StatusLine:
             raise OutputError(f"stdout cannot be written: {out.failure.strerror}") from out.failure
 
     def _rewrite(self, rows: list[str]) -> None:
-        """Put `rows` in place of those of the last second."""
+        """Replace the rows of the last second by `rows`."""
         upwards = f"\x1b[{self._rows - 1}A" if self._rows > 1 else ""
-        if self._said.is_idle:  # else a later second shows more
+        if self._said.is_idle:  # otherwise skip this second; a later one is shown
             self._said.write(f"{upwards}\r\x1b[J" + "\n".join(rows))
             self._rows = len(rows)
 
     @contextmanager
     def prefill(self) -> Iterator[Callable[[int, int], None]]:
-        """A bar for bytes done of bytes in all, elsewhere than on a terminal a line now and then; call what
-        it yields from any thread."""
+        """Show a progress bar of the prefilled bytes, or occasional lines if stderr is not a terminal.
+
+        Yields a function that takes bytes done and bytes in all. Any thread may call it.
+        """
         if not self._terminal:
             yield self._prefilling
             return
@@ -203,7 +204,7 @@ def _document(run: str, sample: StatusSample) -> dict[str, object]:
 
 
 def _rows(sample: StatusSample, width: int) -> list[str]:
-    """The line in rows that a terminal of `width` columns does not break, so that they can be rewritten."""
+    """Split the line into rows that fit a terminal of `width` columns, so that they can be rewritten."""
     indent = " " * 10
     room = max(width - 1, 2 * len(indent))
     first, *parts = _parts(sample)
@@ -228,5 +229,5 @@ def _parts(sample: StatusSample) -> list[str]:
 
 
 def _known(nanoseconds: int) -> str:
-    """A time, or a dash if there is none to show."""
+    """The duration as text, or a dash if it is 0."""
     return duration(nanoseconds) if nanoseconds else "\N{EN DASH}"

@@ -1,9 +1,9 @@
-"""What every writer does, whatever it writes: stamping, orders, credit, publishing, and noticing that nobody
-is left to give orders.
+"""Common part of all writers: stamping, orders, credit, publishing, and the check that the parent process
+still runs.
 
-What a writer does to the target between two acknowledgements is its subclass's: `slot_writer` has slots in
-files, `name_writer` files as slots. What all refuse: to issue beyond their credit, to publish once anything
-has failed, and to outlive the process that started them.
+The subclasses write to the target: `slot_writer` has slots in files, `name_writer` has one file per slot. No
+writer issues operations beyond its credit, publishes after a failure, or outlives the process that started
+it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from durability_client.run.shared_state import Order, SharedState, WriterState
 from durability_client.system.processes import ParentWatch
 from durability_client.target.storage import Storage
 
-BATCH_BYTES = 1 << 20  # stamped at a time: 256 records of 4 KiB, which stay in the processor's cache
-NAP_S = 0.0005  # between looks for credit, or for the order to start
+BATCH_BYTES = 1 << 20  # size of a stamped batch: 256 records of 4 KiB, which fit in the processor's cache
+NAP_S = 0.0005  # interval between checks for credit, or for the order to start
 
 
 class Writer:
@@ -52,7 +52,7 @@ class Writer:
         return self._seq
 
     def _next_seqs(self, count: int) -> Words:
-        """The next `count` operations."""
+        """Sequence numbers of the next `count` operations."""
         return np.arange(self._seq + 1, self._seq + 1 + count, dtype=U64)
 
     def _wait_for_start(self) -> None:
@@ -67,7 +67,7 @@ class Writer:
 
 
 class AcknowledgingWriter(Writer):
-    """A writer that syncs and acknowledges, group by group; waits only where credit is used up."""
+    """A writer that syncs and acknowledges each group. It waits only if its credit is used up."""
 
     def __init__(self, plan: Plan, writer: int, storage: Storage, shared: SharedState) -> None:
         super().__init__(plan, writer, storage, shared)
@@ -75,8 +75,7 @@ class AcknowledgingWriter(Writer):
         self._began_ns = 0  # when the first operation of the open group was issued
 
     def _wait_for_credit(self, seq: int) -> bool:
-        """Move the limit so that the group after `seq` fits under it; False when told to stop before it
-        does."""
+        """Wait until the limit allows operations after `seq`. Returns False if a stop was ordered first."""
         shared, plan = self._shared, self._plan
         grant_at = shared.grant_index(self._writer)
         while shared.order == Order.GO and not shared.halted:

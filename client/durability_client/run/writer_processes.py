@@ -1,7 +1,7 @@
-"""The writers: a run's writers and its control arm, started together, watched, and got rid of.
+"""Starts, watches and ends a run's writers and its control arm.
 
-On the kernel each writer is a process of its own, so that none waits for another's interpreter. A storage
-that lives in this process's memory, such as a simulated drive, gets threads.
+On a target of the kernel, each writer is a process, so that no writer waits for another's interpreter. A
+storage in this process's memory, such as a simulated drive, gets threads.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _KILLED = (
     "its process was killed (SIGKILL), as the system does when memory runs out: free memory, or use fewer"
     " --writers"
 )
-_SWITCH_S = 0.0001  # threads that never wait for a drive leave the interpreter to the event loop this often
+_SWITCH_S = 0.0001  # so that threads that never wait for a drive let the event loop run often enough
 
 
 @contextmanager
 def starting_for_run() -> Iterator[None]:
-    """Raises SetupError if the system does not start what the block starts."""
+    """Raises SetupError if the system cannot start the processes or threads of the block."""
     try:
         yield
-    except (OSError, EOFError) as error:  # EOFError: the process that starts the others could not
+    except (OSError, EOFError) as error:  # EOFError: the fork server could not start a process
         why = f": {error.strerror}" if isinstance(error, OSError) and error.strerror else ""
         raise SetupError(
             f"{NOT_STARTED}{why}. Free memory, use fewer --writers, or allow more processes and open files"
@@ -44,7 +44,7 @@ def starting_for_run() -> Iterator[None]:
 
 
 class WriterProcesses:
-    """Writers 0 to `plan.writers` - 1 and, if the plan has one, the control arm. `start` makes them wait for
+    """Writers 0 to `plan.writers` - 1 and, if the plan has one, the control arm. After `start` they wait for
     orders."""
 
     def __init__(self, plan: Plan, storage: Storage) -> None:
@@ -55,7 +55,7 @@ class WriterProcesses:
         self._switch_s = sys.getswitchinterval()
 
     def start(self) -> None:
-        """Start all; signals stay blocked in them, so that Ctrl-C reaches only this process."""
+        """Start all writers. Signals stay blocked in them, so that Ctrl-C affects only this process."""
         processes = isinstance(self._storage, KernelStorage)
         if processes:
             CONTEXT.set_forkserver_preload(["__main__", write_records.__module__])
@@ -87,11 +87,11 @@ class WriterProcesses:
         return sum(self.shared.frontiers()[self._plan.writers :])
 
     def look(self) -> None:
-        """Enter a failure into the shared state for a writer that died without reporting one."""
+        """Record a failure in the shared state for each writer that died without reporting one."""
         for writer, member in enumerate(self._members):
             if not member.is_alive() and self.shared.state(writer) not in _ENDED:
                 code = member.exitcode if isinstance(member, BaseProcess) else None
-                killed = code == -signal.SIGKILL  # which no defect of this tool sends
+                killed = code == -signal.SIGKILL  # no defect of this tool sends SIGKILL
                 self.shared.fail(
                     WriterFailure(
                         at_ns=time.monotonic_ns(),
@@ -104,7 +104,7 @@ class WriterProcesses:
                 )
 
     def dismiss(self) -> bool:
-        """End all of them, those that a drive keeps waiting included; whether all are gone."""
+        """Kill all writers, also those that wait for a drive. Returns whether all have ended."""
         self.shared.halt()
         deadline = time.monotonic() + JOIN_S
         for member in self._members:

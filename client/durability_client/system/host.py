@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from durability.formats.facts import Machine, Moment
+from durability.formats.facts import Machine, MachineLoad
 
 _USER, _NICE, _SYSTEM, _IDLE, _IOWAIT, _IRQ, _SOFTIRQ, _STEAL = range(8)  # fields of /proc/stat, see proc(5)
 
@@ -51,7 +51,7 @@ def ticks() -> Ticks | None:
     return Ticks(total=sum(counts), busy=busy, stolen=counts[_STEAL])
 
 
-def moment(place: Path | None, *, since: Ticks | None) -> Moment:
+def machine_load(place: Path | None, *, since: Ticks | None) -> MachineLoad:
     """How busy the machine is, and was `since` then; how full the file system of `place` is, unless None."""
     now = ticks()
     busy_percent = steal_percent = None
@@ -65,7 +65,7 @@ def moment(place: Path | None, *, since: Ticks | None) -> Moment:
         size_bytes = file_system.f_blocks * file_system.f_frsize
         used_bytes = size_bytes - file_system.f_bfree * file_system.f_frsize
         reserved_bytes = max(0, file_system.f_bfree - file_system.f_bavail) * file_system.f_frsize
-    return Moment(
+    return MachineLoad(
         load=_load(),
         busy_percent=busy_percent,
         steal_percent=steal_percent,

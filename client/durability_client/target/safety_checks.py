@@ -302,8 +302,8 @@ def _check_kind(path: Path, mode: int) -> None:
     if stat.S_ISBLK(mode) or stat.S_ISREG(mode):
         return
     kind = "a directory" if stat.S_ISDIR(mode) else "neither a regular file nor a block device"
-    hint = f"; name a file in it, such as {path / 'durability.dat'}" if stat.S_ISDIR(mode) else ""
-    raise TargetError(f"{path} is {kind}{hint}")
+    wanted = f"a file in it, such as {path / 'durability.dat'}" if stat.S_ISDIR(mode) else "one of these"
+    raise TargetError(f"{path} is {kind}; name {wanted}")
 
 
 def _check_new_name(path: Path) -> None:
@@ -313,7 +313,7 @@ def _check_new_name(path: Path) -> None:
         )
     # A mistyped device name must not become a file in memory that passes for a drive.
     if path.is_relative_to("/dev") and not path.is_relative_to("/dev/shm"):
-        raise TargetError(f"{path}: no such device")
+        raise TargetError(f"{path}: no such device; `lsblk` lists the devices")
 
 
 def _check_writable(path: Path, directory: Path) -> None:

@@ -70,7 +70,10 @@ def signatures_of(path: Path) -> tuple[Signature, ...]:
     contradict each other. Raises TargetError if that cannot be told."""
     done = run_tool("wipefs", "--no-act", "--noheadings", "--output", "TYPE,UUID", str(path))
     if done.returncode:
-        raise TargetError(f"{path}: wipefs cannot tell its contents: {done.stderr.strip()}")
+        raise TargetError(
+            f"{path}: wipefs cannot tell its contents ({done.stderr.strip()}); erase it with `wipefs --all`"
+            " if you do not need it"
+        )
     rows = (line.split() for line in done.stdout.splitlines())
     return tuple(dict.fromkeys(Signature(row[0], row[1] if row[1:] else "") for row in rows if row))
 

@@ -286,8 +286,7 @@ def _case_source(options: VerifyOptions, *, on_wait: Callable[[str], None]) -> C
 def _storage(options: VerifyOptions) -> Storage:
     if options.device is not None:
         return UnmountableStorage.on(options.device)
-    if options.target is None:
-        raise UsageError("name the TARGET, or with --device the device that held it")
+    assert options.target is not None
     storage = KernelStorage(options.target)
     safety_checks.check_subject(storage.path)
     return storage

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from durability.errors import FormatError
-from durability.plain_text import owner_label
+from durability.plain_text import OPERATOR_MACHINE, owner_label
 from durability.units import counted
 
 OPERATOR = "operator"  # names the runs of the operator on the server's own machine
-OPERATOR_MACHINE = "the operator on this machine"  # names that machine in a campaign; no client has this name
 _NAMED_MAX = 5  # in a sentence
 
 

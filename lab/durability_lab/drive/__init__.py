@@ -1,4 +1,4 @@
-"""Drives that lose power and lie on purpose. Standard library only, since a guest and nbdkit run it."""
+"""Drives that lose power and lie on purpose. Standard library only: guests and nbdkit run this code."""
 
 from pathlib import Path
 

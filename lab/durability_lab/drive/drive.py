@@ -1,27 +1,26 @@
-"""A drive that can lose power: media, what it only holds in memory over them, and a model of how it errs.
+"""A drive that can lose power: media, data held only in memory, and a model of its faults.
 
-The same drive runs inside the test process (`simulated_storage`, `simulation`) and as a real block device
-(`nbdkit_plugin`, which embeds the system's Python 3.11): so this module, `media`, `faults` and `drive_log`
-import the standard library and each other, nothing else.
+The same drive runs inside the test process (`simulated_storage`, `simulation`) and as a real block device.
+`nbdkit_plugin` embeds the system's Python 3.11. This module, `media`, `faults` and `drive_log` therefore
+import only the standard library and each other.
 
-    write --> cache --(flush, FUA, or early by chance, or for want of room)--> media
-    read  <-- cache, over what is held, over media
-    cut       cache and held are gone; every later request raises EIO until `power_on`
+    write --> cache --(flush, FUA, early by chance, or because the cache is full)--> media
+    read  <-- cache, else held sectors, else media
+    cut       cache and held sectors are gone; every later request raises EIO until `power_on`
 
-`cache` has what the drive has accepted and not yet destaged, `held` what it says is on media and is not: a
-drive without a fault holds nothing. Reads before a cut are right for every model; a drive that returns wrong
-data with the power on has another kind of fault, which other tools find.
+`cache` has the sectors that the drive has accepted and not yet destaged. `held` has the sectors that the
+drive claims are on media but are not; a drive without a fault holds none. Before a cut, every model returns
+correct data. Wrong data with the power on are another kind of fault, which other tools find.
 
-What becomes of an unflushed write at a cut is drawn when the write arrives: it is kept (the drive happened to
-write it back at once), torn (it wrote some of its sectors back) or lost (all of it waits in the cache). What
-a drive does early it may do late, so nothing has to be decided at the cut itself, and killing the process
-that holds a drive is as good a power cut as `cut`. The same seed, requests and readings of the clock give the
-same damage.
+The fate of an unflushed write at a cut is drawn when the write arrives. The write is kept (the drive wrote it
+back at once), torn (the drive wrote some of its sectors back) or lost (all of it waits in the cache). Nothing
+has to be decided at the cut itself. Killing the process that holds a drive is therefore as good a power cut
+as `cut`. The same seed, requests and clock readings give the same damage.
 
-Refuses requests that are not whole sectors or lie outside the drive; it never extends one. Sizes and offsets
-in bytes.
+Writes must be whole sectors, and requests outside the drive are refused. The drive never extends a request.
+Sizes and offsets are in bytes.
 
-To add a fault: a subclass of `Model` in `faults`, which overrides what the fault is about.
+To add a fault, write a subclass of `Model` in `faults` and override the methods that the fault changes.
 """
 
 from __future__ import annotations
@@ -38,26 +37,24 @@ from typing import ClassVar, NoReturn
 from durability_lab.drive.drive_log import DriveLog
 from durability_lab.drive.media import Media
 
-_PATIENCE_S = 0.001  # of the thread that keeps time: under load the requests are sooner
+_PATIENCE_S = 0.001  # shortest wait of the timekeeping thread; under load, requests come sooner
 
 
 class HangingReadError(OSError):
-    """A read that would never return, if the caller asked not to wait."""
+    """Raised instead of a read that never returns, if the caller asked not to wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """How a drive treats its commands: here without a cache and without a fault.
+    """How a drive carries out its commands. This base class has no cache and no fault.
 
-    The fields are a model's parameters, and what a drive of it has to remember besides: so every drive has a
-    model of its own, which `fresh` makes. `honest`: after a cut everything is there that a flush or FUA
-    had returned for. `volatile`: there is a cache, as the drive says of itself. The methods are called
-    with the drive's lock held.
+    The fields are the model's parameters and the state of one drive. Every drive therefore has its own model,
+    which `fresh` makes. The methods are called with the drive's lock held.
     """
 
     name: ClassVar[str]
-    honest: ClassVar[bool]
-    volatile: ClassVar[bool]
+    honest: ClassVar[bool]  # after a cut, all data are there for which a flush or FUA write had returned
+    volatile: ClassVar[bool]  # the drive reports a volatile cache
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -72,7 +69,7 @@ class Model:
 
     @property
     def spec(self) -> str:
-        """The model as `faults.parse` reads it: its name, and the parameters that are not as usual."""
+        """The model as `faults.parse` reads it: its name, and the parameters that differ from the defaults."""
         settings = [
             f"{field.name}={str(getattr(self, field.name)).removesuffix('.0')}"
             for field in fields(self)
@@ -81,7 +78,7 @@ class Model:
         return f"{self.name}:{','.join(settings)}" if settings else self.name
 
     def fresh(self) -> Model:
-        """The same model, which remembers nothing."""
+        """A new model with the same parameters and no state."""
         return replace(self)
 
     def capacity_bytes(self, size_bytes: int, *, cuts: int) -> int:
@@ -89,34 +86,33 @@ class Model:
         return size_bytes
 
     def accept(self, drive: Drive, offset: int, data: bytes, *, fua: bool) -> None:
-        """A write has come; with `fua` it is to be on media on return."""
+        """Accept a write. With `fua`, an honest model has it on media on return."""
         self.destage(drive, offset, data)
 
     def flush(self, drive: Drive) -> None:
-        """Everything that was accepted is to be on media on return."""
+        """Flush. An honest model has every accepted write on media on return."""
 
     def destage(self, drive: Drive, offset: int, data: bytes) -> None:
-        """Bring whole sectors, in one piece, to media."""
+        """Bring one contiguous piece of whole sectors to media."""
         drive.put(offset, data)
 
     def check_read(self, drive: Drive, offset: int, length: int) -> None:
-        """Raises OSError where this cannot be read, HangingReadError where that is never known."""
+        """Raises OSError if the range cannot be read, HangingReadError if the read would never return."""
 
     def tick(self, drive: Drive) -> None:
-        """`drive.due_s` has come: do what was due, and say when next."""
+        """Do the work that is due at `drive.due_s`, and plan the next."""
 
     def wake(self, drive: Drive) -> None:
-        """Power is back after a cut."""
+        """Called when power is back after a cut."""
 
 
 class Drive:
     """One drive; safe for several threads at once.
 
-    `generation` counts how often it was powered on, as the kernel's `diskseq` does; `flushes` the flush
-    requests since it was made, `cuts` how often it lost power, including before. A sector is the unit that an
-    honest drive never tears. `clock` is in seconds, from any start. `drive_log` is told everything that the
-    drive is told and promises. `hang` is called, in the thread that reads, where a read never returns: it
-    must not return either; without it the read waits until the next `cut`.
+    A sector is the unit that an honest drive never tears. `clock` returns seconds, from any start. `cuts` is
+    the number of earlier power losses. `drive_log` gets every write, flush, promise and cut. `hang` is called
+    in the reading thread if a read never returns, and must not return either. Without `hang`, such a read
+    waits for the next `cut` or `power_on`.
     """
 
     def __init__(
@@ -137,33 +133,33 @@ class Drive:
         self.media = media
         self.sector_bytes = sector_bytes
         self.seed = seed
-        self.generation = 1
-        self.flushes = 0
-        self.cuts = cuts
+        self.generation = 1  # how often the drive was powered on, like the kernel's `diskseq`
+        self.flushes = 0  # flush requests since the drive was made
+        self.cuts = cuts  # how often the drive lost power, earlier cuts included
         self.now_s = clock
-        self.due_s: float | None = None
-        self.woke_s: float  # when it last got its power
+        self.due_s: float | None = None  # when `tick` has work to do
+        self.woke_s: float  # when the drive was last powered on
         self.cache: OrderedDict[int, bytes] = OrderedDict()  # by sector; the longest waiting first
         self.held: dict[int, bytes] = {}  # by sector
-        # Of `random` only random() is used: its sequence from an integer seed is documented as stable.
+        # Only random() is used: its sequence from an integer seed is documented as stable.
         self.chance = random.Random(mixed(seed, cuts)).random
         self._drive_log = drive_log
         self._hang = hang or self._hang_until_cut
         self._powered = True
         self._fail_next = False
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)  # of due_s and of power
+        self._changed = threading.Condition(self._lock)  # notified when due_s or the power changes
         self._wake()
 
-    # What a host asks for.
+    # Requests of the host.
 
     @property
     def shown_bytes(self) -> int:
-        """The capacity that a kernel shows: 0 of a drive without power."""
+        """The capacity that a kernel shows; 0 for a drive without power."""
         return self.size_bytes if self._powered else 0
 
     def read(self, offset: int, length: int) -> bytes:
-        """The newest bytes there. Need not be whole sectors. Raises OSError."""
+        """The newest bytes of the range, which need not be whole sectors. Raises OSError."""
         try:
             return self.peek(offset, length)
         except HangingReadError:
@@ -181,7 +177,7 @@ class Drive:
             return data
 
     def write(self, offset: int, data: bytes | bytearray | memoryview, *, fua: bool = False) -> None:
-        """Accept a write; with `fua` (force unit access) as though flushed alone. Raises OSError."""
+        """Accept a write; `fua` (force unit access) makes this write alone durable. Raises OSError."""
         with self._lock:
             self._begin(offset, len(data))
             self._fail_if_told()
@@ -191,7 +187,7 @@ class Drive:
                     f"{len(data)} bytes at {offset} are not whole sectors of {self.sector_bytes}",
                 )
             whole = bytes(data)
-            # First the drive log: a write that a kill interrupts may be on media already.
+            # The drive log comes first: a write that a kill interrupts may be on media already.
             if self._drive_log is not None:
                 self._drive_log.wrote(offset, whole)
             self.model.accept(self, offset, whole, fua=fua)
@@ -208,15 +204,15 @@ class Drive:
             if self._drive_log is not None:
                 self._drive_log.flushed()
 
-    # What happens to a drive.
+    # Events.
 
     def fail_once(self) -> None:
-        """Let the next write or flush fail with EIO and do nothing; the drive has power and goes on."""
+        """Make the next write or flush fail with EIO and do nothing; the drive keeps its power."""
         with self._lock:
             self._fail_next = True
 
     def cut(self) -> None:
-        """Take the power away: what is not on media is gone, and every request fails until `power_on`."""
+        """Cut the power: data not on media are gone, and every request fails until `power_on`."""
         with self._lock:
             if not self._powered:
                 return
@@ -232,47 +228,50 @@ class Drive:
             self._changed.notify_all()
 
     def power_on(self) -> None:
-        """Give the power back; the drive is enumerated anew."""
+        """Restore the power; the drive is enumerated again."""
         with self._lock:
             self._powered = True
             self.generation += 1
             self._wake()
 
     def tick(self) -> None:
-        """Do what is due by the clock, as every request does first."""
+        """Do the work that is due by the clock, as every request does first."""
         with self._lock:
             if self._powered:
                 self._do_what_is_due()
 
     def wait_until_due(self) -> None:
-        """Wait, in real seconds, until `tick` has something to do. For a thread of its own."""
+        """Wait, in real seconds, until `tick` has work to do. Called in a thread of its own."""
         with self._changed:
             while self.due_s is None or self.due_s > (now_s := self.now_s()):
                 self._changed.wait(None if self.due_s is None else max(self.due_s - now_s, _PATIENCE_S))
 
-    # What a model does. The lock is held.
+    # Called by a model, with the lock held.
 
     def put(self, offset: int, data: bytes) -> None:
-        """Write whole sectors to media, where nothing is held in their place any more."""
+        """Write whole sectors to media and drop held sectors in their place."""
         self.media.write(offset, data)
         if self.held:
             for sector in self.sectors(offset, len(data)):
                 self.held.pop(sector, None)
 
     def hold(self, offset: int, data: bytes) -> list[bytes]:
-        """Keep whole sectors in memory only, as though they were on media; what is kept, sector by sector."""
+        """Keep whole sectors in memory only, as though they were on media. Returns them sector by sector."""
         size = self.sector_bytes
         kept = [data[start : start + size] for start in range(0, len(data), size)]
         self.held.update(zip(self.sectors(offset, len(data)), kept, strict=True))
         return kept
 
     def settled(self, offset: int, length: int) -> bytes:
-        """What the media should have there: what is held, or else what is on them."""
+        """The data that should be on media: held sectors, otherwise the media's own content."""
         return self._overlaid(self.media.read(offset, length), offset, self.held)
 
     def settle(self, sectors_left: int) -> None:
-        """Destage what waits longest until no more than `sectors_left` are cached. The sectors that follow on
-        the drive go with it: a record, which came in one piece, leaves in one."""
+        """Destage the longest waiting sectors until no more than `sectors_left` are cached.
+
+        The cached sectors that directly follow on the drive are destaged with them. A record that arrived in
+        one piece is therefore destaged in one piece.
+        """
         cache, size = self.cache, self.sector_bytes
         while len(cache) > sectors_left:
             first, data = cache.popitem(last=False)
@@ -291,10 +290,10 @@ class Drive:
         if due_s is not None:
             self._changed.notify_all()
 
-    # The rest.
+    # Internal.
 
     def _begin(self, offset: int, length: int) -> None:
-        """What every request begins with."""
+        """Check power and range, and do due work; every request begins with this."""
         if not self._powered:
             raise OSError(errno.EIO, "the drive has no power")
         if offset < 0 or length < 0 or offset + length > self.size_bytes:
@@ -320,7 +319,7 @@ class Drive:
             self.model.wake(self)
 
     def _overlaid(self, data: bytes, offset: int, layer: dict[int, bytes]) -> bytes:
-        """`data`, read at `offset`, with what the layer has in its place."""
+        """`data`, read at `offset`, with the layer's sectors in place of its own."""
         size, end = self.sector_bytes, offset + len(data)
         out = bytearray(data)
         for sector in self.sectors(offset, len(data)):
@@ -338,7 +337,7 @@ class Drive:
 
 
 def mixed(*numbers: int) -> int:
-    """A 64-bit number that depends on every bit of all of them, the same in every process (splitmix64)."""
+    """A 64-bit hash of all bits of the numbers, the same in every process (splitmix64)."""
     state = 0
     for number in numbers:
         state = (state + number + 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF

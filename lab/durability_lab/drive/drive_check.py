@@ -1,8 +1,8 @@
-"""What a drive behind nbdkit kept of its word: asked of its media and its log, without power, unseen.
+"""Checks which promises a drive behind nbdkit kept, from its media and its log, while its power is off.
 
-After the SIGKILL everything that the drive will ever answer is decided by its media, model, seed and the
-number of its cuts. So the same model, here in this process, tells what a host would read, before any host
-reads, replays a log or mounts; and it reports a read that never returns without waiting for it.
+After the SIGKILL, the drive's media, model, seed and number of cuts determine all its answers. The same model
+in this process therefore shows what a host would read, before any host reads, replays a log or mounts. It
+also reports a read that never returns without waiting for it.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from durability_lab.drive.media import FileMedia
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveCheck:
-    """How many flushes returned and sectors had a promise, and those promises that are broken."""
+    """The promises of a drive and the broken ones among them."""
 
-    flushes: int
-    promised: int
+    flushes: int  # flushes that returned
+    promised: int  # sectors with a promise
     broken: list[Broken]
 
 
 def check_drive(
     *, media: Path, drive_log: Path, drive: str, seed: int, sector_bytes: int, cuts: int
 ) -> DriveCheck:
-    """What is left after `cuts` cuts. To be called after the drive's process is gone and before it is
-    started again; the other arguments are those that it had."""
+    """Check the drive after `cuts` cuts. Call this after the drive's process has ended and before the drive
+    starts again. The other arguments are those of the drive's process."""
     promises = DriveLog(str(drive_log)).promises()
     with closing(FileMedia(str(media))) as file:
         left = Drive(file, faults.parse(drive), seed=seed, sector_bytes=sector_bytes, cuts=cuts)

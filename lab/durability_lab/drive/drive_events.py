@@ -1,14 +1,19 @@
-"""What happens to a drive behind nbdkit, and when it last promised something: a small file that nbdkit's
-process and the lab's have both mapped, so that neither waits for the other and a SIGKILL loses nothing.
+"""A small shared file with events for a drive behind nbdkit and the times of the drive's promises.
+
+nbdkit's process and the lab's process both map the file. Neither waits for the other, and a SIGKILL loses
+nothing.
 
     failing 8 | reads 8 | flushed 8 | then, PLACES times: run 8, writer 8, promised 8
 
-`failing`: 0, 1 (the next request gets EIO) or 2 (every one does). `reads`: how many reads from now the drive
-loses its power, with 1 at the next one; 0: at none. `flushed`: when a flush last returned that covered any
-write. `promised`: when the drive last promised an operation of this writer of this run, by its flush or,
-without a volatile cache, its write. Times are of CLOCK_MONOTONIC, in ns. Numbers are little-endian.
+    failing   0, 1 (the next request gets EIO) or 2 (every request gets EIO)
+    reads     after how many reads the drive loses its power: 1 at the next read, 0 never
+    flushed   when the drive last promised any write; 0 never
+    promised  when the drive last promised an operation of this writer of this run
 
-Refuses to know more of a record than where its header has kind, run, writer and seq.
+A flush promises the writes before it; without a volatile cache, each write is promised at once. Times are
+those of CLOCK_MONOTONIC, in ns. Numbers are little-endian.
+
+This module knows only where a record's header has magic, kind, run, writer and seq.
 """
 
 from __future__ import annotations
@@ -39,29 +44,29 @@ _KIND_RECORD = 1
 
 
 class DriveEvents:
-    """The file at `path`, which is made where there is none. Raises OSError."""
+    """The file at `path`, which is created if missing. Raises OSError."""
 
     def __init__(self, path: str) -> None:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.posix_fallocate(file, 0, _BYTES)  # a page without room behind it would be a SIGBUS
+            os.posix_fallocate(file, 0, _BYTES)  # a mapped page without allocated space would give SIGBUS
             self._map = mmap.mmap(file, _BYTES)
         finally:
             os.close(file)
 
     def close(self) -> None:
-        """Let go of the file; of no use from then on."""
+        """Close the file; the object cannot be used after that."""
         self._map.close()
 
     def happen(self, *, failing: Failing | None = None, reads: int | None = None) -> None:
-        """Have something happen from now on; what is None stays."""
+        """Set `failing` and `reads` from now on; a value that is None stays unchanged."""
         if failing is not None:
             _NUMBER.pack_into(self._map, _FAILING, failing)
         if reads is not None:
             _NUMBER.pack_into(self._map, _READS, reads)
 
     def request(self, *, read: bool) -> None:
-        """Called by the drive at each request. Raises OSError or ends the process where that happens now."""
+        """Called by the drive at each request. Raises OSError or kills the process if that event is due."""
         (failing,) = _NUMBER.unpack_from(self._map, _FAILING)
         if failing:
             if failing == ONCE:
@@ -73,7 +78,7 @@ class DriveEvents:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def promise(self, made: set[tuple[int, int]]) -> None:
-        """Note that the drive makes a promise now to these writers of these runs."""
+        """Note the present time as that of a promise to these writers of these runs, each (run, writer)."""
         now_ns = time.monotonic_ns()
         _NUMBER.pack_into(self._map, _FLUSHED, now_ns)
         for run, writer in made:
@@ -85,18 +90,18 @@ class DriveEvents:
 
     @property
     def flushed_ns(self) -> int:
-        """See the module; 0: never."""
+        """When the drive last promised any write, in ns of CLOCK_MONOTONIC; 0 if never."""
         return int(_NUMBER.unpack_from(self._map, _FLUSHED)[0])
 
     def promised_ns(self) -> dict[tuple[int, int], int]:
-        """By run and writer; see the module."""
+        """When the drive last promised an operation, in ns of CLOCK_MONOTONIC, by run and writer."""
         places = (_PLACE.unpack_from(self._map, at) for at in range(_PLACES_AT, _BYTES, _PLACE.size))
         return {(run, writer): at_ns for run, writer, at_ns in places if run}
 
 
 class TimedDriveLog(DriveLog):
-    """A `DriveLog` that also notes in `events` when promises are made. `volatile`: they are made by flushes,
-    and not by each write."""
+    """A `DriveLog` that also notes in `events` when promises are made. `volatile`: promises are made by
+    flushes, not by each write."""
 
     def __init__(self, path: str, events: DriveEvents, *, volatile: bool) -> None:
         super().__init__(path)
@@ -106,7 +111,7 @@ class TimedDriveLog(DriveLog):
         self._dirty = False
 
     def wrote(self, offset: int, data: bytes) -> None:
-        """As of `DriveLog`."""
+        """As in `DriveLog`."""
         super().wrote(offset, data)
         self._dirty = True
         if _MAGIC in data:
@@ -115,7 +120,7 @@ class TimedDriveLog(DriveLog):
             self._promise()
 
     def flushed(self) -> None:
-        """As of `DriveLog`."""
+        """As in `DriveLog`."""
         super().flushed()
         if self._dirty:
             self._promise()
@@ -127,7 +132,7 @@ class TimedDriveLog(DriveLog):
 
 
 def _operations(data: bytes) -> set[tuple[int, int]]:
-    """The runs and writers whose operations these sectors are; the prefill is none."""
+    """Run and writer of each operation in these sectors; the prefill (seq 0) is not an operation."""
     found = set()
     for start in range(0, len(data), SECTOR_BYTES):
         magic, _, kind, _, run, _, writer, _, seq = _HEADER.unpack_from(data, start)

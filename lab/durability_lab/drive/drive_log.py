@@ -1,10 +1,9 @@
-"""What a drive was told to do and what it promised, kept beside the drive: the truth to compare a tester
-with.
+"""A log of a drive's writes and promises, kept beside the drive: the truth to compare a tester with.
 
-A log has one entry for each write, each flush and each FUA write that returned success, and each cut. It is
-kept in memory, or appended to a file, which survives the SIGKILL that is a drive's power cut. It knows no
-record format but this much: where 512 bytes start with `DURB`, their first 56 bytes are a record's header and
-are kept as its label, so that a broken promise can be named.
+A log has one entry for each write, each flush and each FUA write that returned success, and each cut. The log
+is kept in memory, or appended to a file, which survives the SIGKILL that serves as power cut. It knows only
+one fact of the record format: 512 bytes that start with `DURB` have a record's header in their first 56
+bytes. The log keeps these as the sector's label, so that a broken promise can be named.
 
     kind 1 | sector 8 | count 4 | then, for a write, per sector: digest 4, and if labelled label 56
 
@@ -12,18 +11,19 @@ are kept as its label, so that a broken promise can be named.
     W  a labelled write  p  a FUA write returned success: these sectors are promised
     c  a cut
 
-Numbers are little-endian; a sector is 512 bytes here, whatever the drive's own are: that is how finely
-records are judged. A digest is a CRC-32: contents that differ in a few bits never have the same one, others
-once in 2**32. A write is entered before the drive has it and a promise before the host hears of it; an
-entry that is not whole is the one that the kill interrupted, and does not count.
+Numbers are little-endian. A sector is 512 bytes here, whatever the drive's own sector size: records are
+judged in units of 512 bytes. A digest is a CRC-32. Contents that differ in a few bits never have the same
+digest; other contents have the same digest once in 2**32. A write is logged before the drive has it, and a
+promise before the host learns of it. An incomplete entry was interrupted by the kill and does not count.
 
-Refuses to judge a drive: it says what was promised and is not there, and the legal contents of a sector are
+The log does not judge a drive; it finds the promised versions that are missing. The legal contents of a
+sector are
 
     the newest version that was promised, and every version that was written after it
 
-since a drive may write back early what was not flushed. A cut leaves those legal, but a later flush
-makes no promise for what was written before the cut. Of a sector that was written and never promised, and of
-one that was never written, nothing is promised: any content is legal, what the media held before included.
+since a drive may write back unflushed data early. After a cut these versions stay legal, but a later flush
+promises no writes from before the cut. A sector that was never promised may hold anything, whether or not it
+was written. That includes the content that the media held before.
 """
 
 from __future__ import annotations
@@ -52,23 +52,20 @@ _READ_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
-    """A sector that the drive had promised and that now holds what it must not.
+    """A sector that the drive had promised and that now has illegal content."""
 
-    `kind`: `older` a version of before the promised one; `blank` zeros, which were not written there;
-    `elsewhere` what was written to another sector; `garbage` what was never written; `unreadable`; `gone`,
-    beyond the end of the drive. `promised` and `found`: the labels of what should be and of what is there,
-    b"" without one. `overwritten`: the host has sent another write there since, which a cut may tear.
-    """
-
-    offset: int
+    offset: int  # in bytes
+    # `older`: a version that was written there before the promised one. `blank`: zeros that were never
+    # written there. `elsewhere`: content written to another sector. `garbage`: content that was never
+    # written. `unreadable`. `gone`: the sector lies beyond the end of the drive.
     kind: Kind
-    promised: bytes
-    found: bytes
-    overwritten: bool = False
+    promised: bytes  # label of the promised version, b"" without one
+    found: bytes  # label of the content found, b"" without one
+    overwritten: bool = False  # the host sent another write there after the promise, which a cut may tear
 
 
 class DriveLog:
-    """The log of one drive. With `path` it is that file's, which is made where there is none."""
+    """The log of one drive. With `path`, the log is in that file, which is created if missing."""
 
     def __init__(self, path: str | None = None) -> None:
         self._path = path
@@ -77,7 +74,7 @@ class DriveLog:
         self._newest = Promises(self._entries)
 
     def wrote(self, offset: int, data: bytes) -> None:
-        """The host sends a write, of whole sectors."""
+        """Log that the host sends a write of whole sectors."""
         labelled = _MAGIC in data
         view = memoryview(data)
         payload: list[bytes | memoryview] = []
@@ -89,19 +86,19 @@ class DriveLog:
         self._append(b"W" if labelled else b"w", offset, len(data), b"".join(payload))
 
     def forced(self, offset: int, length: int) -> None:
-        """A FUA write of this range returns success."""
+        """Log that a FUA write of this range returns success."""
         self._append(b"p", offset, length)
 
     def flushed(self) -> None:
-        """A flush returns success."""
+        """Log that a flush returns success."""
         self._append(b"f", 0, 0)
 
     def cut(self) -> None:
-        """The drive has lost its power."""
+        """Log that the drive has lost its power."""
         self._append(b"c", 0, 0)
 
     def promises(self) -> Promises:
-        """What the drive has promised up to now. Raises OSError if the file does not exist."""
+        """The promises that the drive has made so far. Raises OSError if the file does not exist."""
         if self._path is None:
             return Promises(bytes(self._entries))
         with open(self._path, "rb") as file:  # noqa: PTH123 - nothing here needs a Path
@@ -109,14 +106,14 @@ class DriveLog:
             return Promises(memoryview(b"" if empty else mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)))
 
     def broken(self, read: Read, size_bytes: int) -> list[Broken]:
-        """The promises that what `read` returns now, of a drive of `size_bytes`, does not keep; in order."""
+        """The broken promises of a drive of `size_bytes`, in order of sectors; `read` reads the drive."""
         if self._path is not None:
             return self.promises().broken(read, size_bytes)
         self._newest.read_on()  # a history asks often, and its log is long
         return self._newest.broken(read, size_bytes)
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -135,14 +132,14 @@ class DriveLog:
             )
 
     def _open(self, path: str) -> None:
-        """Open the file for more, without the entry that a kill interrupted."""
+        """Open the file for appending, and remove the entry that a kill interrupted."""
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         os.ftruncate(self._file, self.promises().end)
 
 
 class Promises:
-    """Summary of a log. `writes` and `flushes`: how many there were. `end`: where its last whole entry ends,
-    in bytes. A version of a sector is named by where its digest lies in the log."""
+    """Summary of a log. `writes` and `flushes`: their number. `end`: offset of the end of the log's last
+    complete entry, in bytes. A version of a sector is named by the offset of its digest in the log."""
 
     def __init__(self, log: bytes | bytearray | memoryview) -> None:
         self.writes = self.flushes = 0
@@ -154,7 +151,7 @@ class Promises:
         self.read_on()
 
     def read_on(self) -> None:
-        """Take what the log has beyond `end`."""
+        """Read the entries of the log beyond `end`."""
         for kind, first, count, payload, end in self._walk(self.end):
             self._take(kind, first, count, payload)
             self.end = end
@@ -165,8 +162,8 @@ class Promises:
         return len(self._promised)
 
     def broken(self, read: Read, size_bytes: int) -> list[Broken]:
-        """As `DriveLog.broken`, by the log as it was when it was read."""
-        found: list[tuple[int, bytes | None]] = []  # of the broken ones: sector, what is there
+        """As `DriveLog.broken`, by the log as last read."""
+        found: list[tuple[int, bytes | None]] = []  # broken sectors: number, content
         for first, count in _runs(sorted(self._promised)):
             inside = min(count, max(0, size_bytes // SECTOR_BYTES - first))
             for start, data in _read(read, first, inside):
@@ -176,7 +173,7 @@ class Promises:
         return [self._broken(sector, data, written) for sector, data in found]
 
     def _walk(self, at: int = 0) -> Iterator[tuple[bytes, int, int, int, int]]:
-        """Each whole entry from there on: kind, first sector, sectors, where its payload begins, and ends."""
+        """Each complete entry from `at` on: kind, first sector, number of sectors, payload start and end."""
         while at + _ENTRY.size <= len(self._log):
             kind, first, count = _ENTRY.unpack_from(self._log, at)
             payload = at + _ENTRY.size
@@ -207,11 +204,11 @@ class Promises:
             del self._since[sector]
 
     def _illegal(self, first: int, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Of what the sectors from `first` on hold, each that it must not: sector and data."""
+        """The sectors with illegal content in `data`, which starts at sector `first`: number and content."""
         for sector, start in enumerate(range(0, len(data), SECTOR_BYTES), first):
             held = data[start : start + SECTOR_BYTES]
             digest = _digest(held)
-            # Nearly every sector holds what was promised last, so that is looked at first and alone.
+            # Nearly every sector holds its newest promised version, so that version is compared first.
             if not self._is(self._promised[sector], digest) and not any(
                 self._is(version, digest) for version in self._since.get(sector, ())
             ):
@@ -221,7 +218,7 @@ class Promises:
         return self._log[version : version + _DIGEST_BYTES] == digest
 
     def _written(self, wanted: Container[bytes]) -> dict[bytes, set[int]]:
-        """The sectors that each of these contents was ever written to."""
+        """For each wanted digest, the sectors to which its content was ever written."""
         places: dict[bytes, set[int]] = {}
         if not wanted:
             return places
@@ -265,7 +262,7 @@ def _digest(data: bytes | memoryview) -> bytes:
 
 
 def _runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
-    """Ascending numbers as runs: the first of each, and how many."""
+    """Ascending numbers as runs of consecutive numbers: first number and length of each."""
     first = count = 0
     for number in numbers:
         if count and number == first + count:
@@ -279,8 +276,8 @@ def _runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
 
 
 def _read(read: Read, first: int, count: int) -> Iterator[tuple[int, bytes | None]]:
-    """What the sectors hold, in order and in pieces as large as can be read: the first sector of each, and
-    its bytes; None for a sector that cannot be read."""
+    """Read the sectors, in order and in the largest readable pieces: first sector and bytes of each piece.
+    The bytes are None for a sector that cannot be read."""
     step = _READ_BYTES // SECTOR_BYTES
     end = first + count
     left = [(start, min(step, end - start)) for start in reversed(range(first, end, step))]

@@ -1,7 +1,7 @@
-"""Pages, as flash is programmed: how data divide into them, where they may land by mistake, how bits flip.
+"""Flash pages: division of data into pages, places of misdirected pages, and bit flips.
 
-Arithmetic on offsets and bytes, for the fault models; it knows neither drives nor media. `chance` is a source
-of numbers from 0 to 1. Standard library only.
+This module is arithmetic on offsets and bytes for the fault models. It does not depend on drives or media
+objects. `chance` is a source of random numbers from 0 to 1. Standard library only.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Final
 
 from durability_lab.drive.media import Part
 
-PAGE_BYTES: Final = 4096  # what these drives program at once
-TEAR_BYTES: Final = 512  # a page that is not programmed whole ends at a multiple of this
+PAGE_BYTES: Final = 4096  # these drives program one page at once
+TEAR_BYTES: Final = 512  # a partly programmed page ends at a multiple of this
 
 
 def pages(offset: int, data: bytes) -> Iterator[Part]:
-    """A piece as the parts of it that lie in one page each."""
+    """Divide a piece into parts that lie in one page each."""
     start = 0
     while start < len(data):
         step = min(PAGE_BYTES - (offset + start) % PAGE_BYTES, len(data) - start)
@@ -25,7 +25,7 @@ def pages(offset: int, data: bytes) -> Iterator[Part]:
 
 
 def pieces(sectors: Mapping[int, bytes], sector_bytes: int) -> Iterator[Part]:
-    """Sectors by their number as pieces that are as long as can be, in order."""
+    """Join sectors, given by their number, into the longest contiguous pieces, in order."""
     piece: list[bytes] = []
     first = 0
     for sector in sorted(sectors):
@@ -39,7 +39,7 @@ def pieces(sectors: Mapping[int, bytes], sector_bytes: int) -> Iterator[Part]:
 
 
 def page_nearby(offset: int, size_bytes: int, chance: Callable[[], float]) -> int:
-    """Where `offset` comes to lie if one of the low ten bits of its page's number is another."""
+    """`offset` after a flip of one of the low ten bits of its page number, within `size_bytes`."""
     page, start = divmod(offset, PAGE_BYTES)
     for bit in range(int(chance() * 10), -1, -1):
         other = page ^ 1 << bit
@@ -49,7 +49,7 @@ def page_nearby(offset: int, size_bytes: int, chance: Callable[[], float]) -> in
 
 
 def with_flips(data: bytes, chance: Callable[[], float]) -> bytes:
-    """`data` with a bit flipped in three bytes of it, all in the same 512."""
+    """`data` with one bit flipped in each of three bytes, all in the same 512 bytes."""
     out = bytearray(data)
     first = TEAR_BYTES * int(chance() * len(data) / TEAR_BYTES)
     start = int(chance() * TEAR_BYTES)

@@ -1,8 +1,7 @@
-"""What a drive keeps its bytes on: in memory, or in a file that outlives the process. Standard library only.
+"""The media of a drive: in memory, or in a file that survives the process. Standard library only.
 
-Media know nothing about caches and faults. They keep every byte that was written, and of the parts that are
-to be written as one they keep all or none, also if the process is killed in between: that is how a drive
-changes its mapping table.
+Media know nothing about caches and faults. They keep every written byte. `write_as_one` keeps all of its
+parts or none, even if the process is killed meanwhile: a drive changes its mapping table like this.
 """
 
 from __future__ import annotations
@@ -13,41 +12,41 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol, TypeAlias
 
-Part: TypeAlias = tuple[int, bytes]  # an offset in bytes, and what belongs there
+Part: TypeAlias = tuple[int, bytes]  # an offset in bytes, and the data that belong there
 
 _CHUNK_BYTES = 64 << 10
-_HEADER_BYTES = 12  # of a part in a log: 8 of its offset, 4 of its length
+_HEADER_BYTES = 12  # header of a part in a log: offset (8 bytes) and length (4 bytes)
 
 
 class Media(Protocol):
-    """What keeps its bytes without power. Offsets and sizes in bytes."""
+    """Storage that keeps its bytes without power. Offsets and sizes in bytes."""
 
     @property
     def size_bytes(self) -> int:
-        """How much it holds."""
+        """Capacity in bytes."""
 
     def read(self, offset: int, length: int) -> bytes:
-        """The bytes there; zeros where nothing was written."""
+        """Read `length` bytes; bytes never written are zeros."""
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
-        """Put `data` there."""
+        """Write `data` at `offset`."""
 
     def write_as_one(self, parts: Sequence[Part]) -> None:
-        """Put all of them where they belong, or, if the process is killed meanwhile, none."""
+        """Write all parts, or none if the process is killed meanwhile."""
 
     def clear(self) -> None:
-        """Forget everything: zeros from end to end."""
+        """Set every byte to zero."""
 
 
 class SparseMedia:
-    """Media in memory, which costs only what was written."""
+    """Media in memory that use memory only for written chunks."""
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
         self._chunks: dict[int, bytearray] = {}
 
     def read(self, offset: int, length: int) -> bytes:
-        """The bytes there; zeros where nothing was written."""
+        """Read `length` bytes; bytes never written are zeros."""
         out = bytearray(length)
         done = 0
         while done < length:
@@ -60,7 +59,7 @@ class SparseMedia:
         return bytes(out)
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
-        """Put `data` there."""
+        """Write `data` at `offset`."""
         view = memoryview(data)
         done = 0
         while done < len(view):
@@ -73,20 +72,20 @@ class SparseMedia:
             done += step
 
     def write_as_one(self, parts: Sequence[Part]) -> None:
-        """Put all of them where they belong; if the process is killed nothing is left anyway."""
+        """Write all parts. If the process is killed, the whole media are gone anyway."""
         for offset, data in parts:
             self.write(offset, data)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Set every byte to zero."""
         self._chunks.clear()
 
 
 class FileMedia:
-    """Media in a file, which outlives the process; the file's length is the size of the drive.
+    """Media in a file that survives the process; the file's length is the size of the drive.
 
-    What is written as one goes first to PATH.log, which takes effect when it gets that name: a log that is
-    there when the media are opened is carried out.
+    `write_as_one` first writes the parts to PATH.log.new and renames it to PATH.log, from which time they
+    count as written. If PATH.log exists when the media are opened, its writes are carried out.
     """
 
     def __init__(self, path: str) -> None:
@@ -97,17 +96,17 @@ class FileMedia:
             self._carry_out()
 
     def read(self, offset: int, length: int) -> bytes:
-        """The bytes there; zeros where nothing was written."""
+        """Read `length` bytes; bytes never written are zeros."""
         return os.pread(self._descriptor, length, offset)
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
-        """Put `data` there. Raises OSError where the file system under the media is full."""
+        """Write `data` at `offset`. Raises OSError if the file system under the media is full."""
         written = os.pwrite(self._descriptor, data, offset)
         if written != len(data):
             raise OSError(errno.EIO, f"media: {written} of {len(data)} bytes at {offset} were written")
 
     def write_as_one(self, parts: Sequence[Part]) -> None:
-        """Put all of them where they belong, or, if the process is killed meanwhile, none. Raises OSError."""
+        """Write all parts, or none if the process is killed meanwhile. Raises OSError."""
         unfinished = self._log + ".new"
         with open(unfinished, "wb") as log:  # noqa: PTH123 - nothing here needs a Path
             for offset, data in parts:
@@ -116,16 +115,16 @@ class FileMedia:
         self._carry_out()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Set every byte to zero."""
         os.ftruncate(self._descriptor, 0)
         os.ftruncate(self._descriptor, self.size_bytes)
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         os.close(self._descriptor)
 
     def _carry_out(self) -> None:
-        """Do what the log says and remove it; doing so twice does no harm."""
+        """Carry out the writes in the log and remove it; doing this twice does no harm."""
         with open(self._log, "rb") as log:  # noqa: PTH123 - see above
             while header := log.read(_HEADER_BYTES):
                 length = int.from_bytes(header[8:], "big")

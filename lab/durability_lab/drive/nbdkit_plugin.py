@@ -1,12 +1,13 @@
-r"""The drive model as an NBD server: run by nbdkit's Python plugin, never imported by this project.
+r"""The drive model as an NBD server. nbdkit's Python plugin runs this file; the project never imports it.
 
     nbdkit -U SOCKET python nbdkit_plugin.py media=disk.img model=honest seed=7 sector_bytes=512 \
         [cuts=1] [drive_log=FILE] [events=FILE]
 
-nbdkit embeds the system's Python, which does not see this project's environment; so what runs here uses
-the standard library and those modules of this package that do the same. SIGKILL of nbdkit is the power cut:
-what the drive held in memory is gone, and what was on media is in the file. The next nbdkit on that file is
-told by `cuts` how often that has happened. With `events` more can happen to it, see `drive_events`.
+nbdkit embeds the system's Python, which does not see this project's environment. This file therefore uses
+only the standard library and those modules of this package that do the same. SIGKILL of nbdkit is the power
+cut: data in the drive's memory are gone, and data on media are in the file. `cuts` tells the next nbdkit on
+that file how many cuts there were. `events` allows failing requests and a power loss at a read, see
+`drive_events`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import nbdkit  # type: ignore[import-not-found] # made by nbdkit itself
 
-# At the end: nothing that lies beside this package may take the place of a standard module.
+# Appended at the end, so that no file beside this package can replace a standard module.
 sys.path.append(str(Path(__file__).parents[2]))
 
 from durability_lab.drive import faults
@@ -33,11 +34,11 @@ _OPTIONAL = {"cuts", "drive_log", "events"}
 
 _settings: dict[str, str] = {}
 _drives: list[Drive] = []
-_events: list[DriveEvents] = []  # one, or none
+_events: list[DriveEvents] = []  # at most one
 
 
 def thread_model() -> int:
-    """One request at a time, which is faster; but a read that hangs must not keep the others waiting."""
+    """One request at a time, which is faster; in parallel if a read can hang, so that others do not wait."""
     hangs = isinstance(_drives[0].model, faults.Hanging)
     return int(nbdkit.THREAD_MODEL_PARALLEL if hangs else nbdkit.THREAD_MODEL_SERIALIZE_ALL_REQUESTS)
 
@@ -46,12 +47,12 @@ def config(key: str, value: str) -> None:
     """One KEY=VALUE of the command line."""
     if key not in _REQUIRED | _OPTIONAL:
         raise RuntimeError(f"nbdkit_plugin.py knows {', '.join(sorted(_REQUIRED | _OPTIONAL))}, not {key}")
-    # Before nbdkit may change its directory.
+    # Paths are made absolute now, before nbdkit may change its directory.
     _settings[key] = str(Path(value).absolute()) if key in {"media", "drive_log", "events"} else value
 
 
 def config_complete() -> None:
-    """All settings are known: say early what is missing, and make the drive that all connections share."""
+    """Called when all settings are known: raise RuntimeError for missing ones, and make the shared drive."""
     missing = _REQUIRED - set(_settings)
     if missing:
         raise RuntimeError(f"nbdkit_plugin.py needs {', '.join(sorted(missing))}")
@@ -76,12 +77,12 @@ def config_complete() -> None:
 
 
 def after_fork() -> None:
-    """Threads may be started: one does what the drive does by the clock."""
+    """Called when threads may be started: start the one that does the drive's timed work."""
     threading.Thread(target=_keep_time, args=(_drives[0],), daemon=True).start()
 
 
 def open(readonly: bool) -> Drive:
-    """The handle of a connection: the one drive."""
+    """The handle of a connection: the drive that all connections share."""
     return _drives[0]
 
 
@@ -118,7 +119,7 @@ def pwrite(drive: Drive, buffer: bytes, offset: int, flags: int) -> None:
 
 
 def flush(drive: Drive, flags: int) -> None:
-    """Flush, as far as the drive is honest."""
+    """Flush, as far as the drive's model honours it."""
     _happen(read=False)
     drive.flush()
 

@@ -1,1 +1,1 @@
-"""What a verdict is compared with: what the drive promised and what it kept."""
+"""The truth that verdicts are compared with: what the drive promised and which promises it kept."""

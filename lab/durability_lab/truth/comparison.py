@@ -1,25 +1,28 @@
-"""The truth about one cut: what the drive promised and broke, compared with what the tester says, by place.
+"""Compares the tester's claims about one cut with the truth, place by place.
 
-Three parties that know nothing about each other: the drive's own log (`drive_log`), which has every promise
-and every sector that breaks one; a `ReferenceJudge` on the bytes of the target; and the tester's claims. They
-must agree like this:
+Three independent sources are compared. The drive's own log (`drive_log`) has every promise and every sector
+that breaks one. A `ReferenceJudge` judges the bytes of the target. The tester makes claims. The rules:
 
-    each claim equals what the reference judge finds: class, newest operation acknowledged, oldest one found
-    each claim lies where the drive broke a promise, or it is a false alarm
-    each broken promise is claimed, or there is a reason for which no tester could claim it
+    each claim equals the reference judge's finding: class, newest operation acknowledged, oldest one found
+    each claim lies at a place where the drive broke a promise; otherwise it is a false alarm
+    each broken promise is claimed, or a reason explains why no tester could claim it
 
-The reasons: `unheard`, the promise was for a newer operation than log and target prove to have been
-acknowledged; `in flight`, a newer operation on the slot may have been under way, which excuses damage;
-`covered`, a newer version of the slot has been acknowledged and lies elsewhere, or its file was removed;
-`control`, the control arm's write, which is never acknowledged; `no record`, a promise to another writer,
-such as a file system; `unread`, the scan did not reach its end, which happens on a drive whose reads hang.
-Whatever does not agree is a defect of the tester or of its lab. A file system may lose a record through its
-own metadata: so there a claim is true as well where the drive broke a promise for something else than a
+The reasons:
+
+    unheard     the promise was for a newer operation than log and target prove to have been acknowledged
+    in flight   a newer operation on the slot may have been under way, which excuses damage
+    covered     a newer version of the slot was acknowledged and lies elsewhere, or its file was removed
+    control     the write is the control arm's, which is never acknowledged
+    no record   the promise was made to another writer, such as a file system
+    unread      the scan did not reach its end, which happens on a drive whose reads hang
+
+Every disagreement is a defect of the tester or of its lab. A file system may lose a record through its own
+metadata. On a file, a claim is therefore also true if the drive broke any promise for something other than a
 record.
 
-Refuses to count as agreed what was not compared: a claim whose place is not named, or on a target that the
-reference judge cannot read, is `unjudged`, though what can be said against it, or against silence, is a
-defect.
+Claims that were not compared do not count as agreed. A claim is `unjudged` if its place is not named or if
+the reference judge cannot read the target. If such claims, or the lack of claims, are provably wrong, that
+is a defect.
 """
 
 from __future__ import annotations
@@ -53,17 +56,16 @@ _CLASS_OF_KIND: Mapping[Kind, FindingClass] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """What the tester found. `counts`: places by class; `places`: what it says of each, or of some of them.
-    `finished`: it read everything. `proven`: its A', None where it does not say."""
+    """The tester's findings on one target."""
 
-    counts: Counter[FindingClass]
-    places: Mapping[Place, Wrong]
-    finished: bool
-    proven: tuple[int, ...] | None = None
+    counts: Counter[FindingClass]  # places by class
+    places: Mapping[Place, Wrong]  # the claim about each place, or about some of them
+    finished: bool  # the scan read everything
+    proven: tuple[int, ...] | None = None  # A' of each writer; None if not reported
 
     @classmethod
     def of_scan(cls, findings: Iterable[Judgement], report: ScanReport) -> Claims:
-        """From what a scan's listener heard, and its report."""
+        """Claims from the findings that a scan's listener received, and from the scan's report."""
         places = {
             (one.writer, one.slot): Wrong(finding=one.finding, expected=one.expected_seq, found=one.found_seq)
             for one in findings
@@ -78,7 +80,7 @@ class Claims:
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> Claims:
-        """From the document of `verify --json`."""
+        """Claims from the document that `verify --json` prints."""
         places = {
             (one["writer"], one["slot"]): Wrong(
                 finding=one["class"], expected=one["expected_seq"], found=one["found_seq"]
@@ -89,7 +91,7 @@ class Claims:
         return cls(counts=Counter(document["findings"]), places=places, finished=not unfinished)
 
     def differences(self, told: Claims) -> tuple[str, ...]:
-        """Where `told`, from the document of a `verify`, is not what this scan of the same target found."""
+        """Differences between this scan's claims and `told`, the claims of a `verify` of the same target."""
         if self.counts != told.counts:
             return (f"verify says {_counts(told.counts)}, a scan of all {_counts(self.counts)}",)
         return tuple(
@@ -101,17 +103,17 @@ class Claims:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogAlone:
-    """Replaces the reference judge if only the tester can read the target: what the server's log excuses.
+    """Replaces the reference judge if only the tester can read the target: excuses from the server's log.
 
-    `acked`: the frontiers that the server received. What the target itself would prove is unknown, so a
-    promise that is newer than they are is `unheard`.
+    Acknowledgements that only the target would prove are unknown. A promise newer than `acked` is therefore
+    `unheard`.
     """
 
     plan: Plan
-    acked: Sequence[int]
+    acked: Sequence[int]  # the frontiers that the server received, by writer
 
     def excuse(self, place: Place, label: Label, kind: Kind) -> Reason | None:
-        """Why the broken promise for a writer's record, or a superblock, need not show; None: it must."""
+        """Why a broken promise for a writer's record or a superblock need not be found; None: it must be."""
         writer, slot = place
         if writer == SUPERBLOCK:
             return None
@@ -129,24 +131,19 @@ class LogAlone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """What became of a cut. A place is a slot, or a copy of the superblock.
+    """The result of comparing one cut. A place is a slot, or a copy of the superblock."""
 
-    `promised`, `broken`: sectors of the drive. `damaged`: places with a broken promise for a record. By
-    class, `agreed`: places that are claimed, and truly so; `false`: claimed, and not so; `missed`: not
-    claimed, and for no reason; `unjudged`: claims that were compared at most by their number. `unclaimed`: by
-    reason, places with broken promises that no tester could claim (of `no record`, sectors). `defects`: all
-    that does not agree, in sentences.
-    """
-
-    promised: int
-    broken: int
-    damaged: int
-    agreed: Mapping[FindingClass, int]
-    false: Mapping[FindingClass, int]
-    missed: Mapping[FindingClass, int]
-    unjudged: Mapping[FindingClass, int]
+    promised: int  # sectors of the drive with a promise
+    broken: int  # sectors of the drive with a broken promise
+    damaged: int  # places with a broken promise for a record
+    # Places by class:
+    agreed: Mapping[FindingClass, int]  # claimed, and the claim is true
+    false: Mapping[FindingClass, int]  # claimed, and the claim is false
+    missed: Mapping[FindingClass, int]  # not claimed, without a reason
+    unjudged: Mapping[FindingClass, int]  # claims of which at most the number was compared
+    # Places by reason, with broken promises that no tester could claim; for `no record`, sectors.
     unclaimed: Mapping[Reason, int]
-    defects: tuple[str, ...]
+    defects: tuple[str, ...]  # every disagreement, as a sentence
 
 
 def compare(
@@ -157,7 +154,8 @@ def compare(
     *,
     promised: int,
 ) -> Truth:
-    """Compare `claims` with the reference judge and the broken promises; `promised`: sectors that had one."""
+    """Compare `claims` with the reference judge and the broken promises. `promised`: number of sectors with
+    a promise."""
     comparison = _Comparison(claims, plan, broken)
     if isinstance(reference, LogAlone):
         comparison.unread(reference)
@@ -180,7 +178,7 @@ class _Comparison:
         self._damaged = self._places()
 
     def _places(self) -> dict[Place, list[tuple[Label, Kind]]]:
-        """Where a promise for a record is broken, and which."""
+        """The broken promises for records and superblocks, by place. Counts the other broken promises."""
         damaged: dict[Place, list[tuple[Label, Kind]]] = {}
         control = set()
         for one in self._broken:
@@ -197,7 +195,7 @@ class _Comparison:
         return damaged
 
     def unread(self, log: LogAlone) -> None:
-        """No claim can be compared: only whether there can be one at all, and whether there must be."""
+        """Without a reference judge, check only whether a claim is possible and whether one is required."""
         self._unjudged.update(self._claims.counts)
         if self._claims.counts.total():
             if not self._broken:
@@ -252,8 +250,10 @@ class _Comparison:
         return standing
 
     def _counted(self, reference: ReferenceJudge) -> dict[Place, Wrong]:
-        """What the other claims must be of, if there are as many of each class as the reference judge has: a
-        scan names the edges of what lies beyond the end of a file, and counts the rest."""
+        """The reference judge's findings at unnamed places, if the counts of all classes agree.
+
+        A scan names only the edges of a range beyond the end of a file and counts the places between them.
+        """
         claims, true = self._claims, reference.wrong
         if claims.finished and claims.proven not in (None, reference.proven):
             self._defects.append(f"A' is claimed to be {claims.proven}, not {reference.proven}")

@@ -1,18 +1,19 @@
 """The reference judge: judges a target again, in the plainest way, to compare with the tester's findings.
 
-It knows what a judge knows, the plan, the frontiers that the server received and what lies on the target, and
-follows docs/explanation/evidence.md word by word: each sector is compared with the bytes that it would have
-to be, the versions of a slot are counted up from the first operation, nothing is read or judged by a
-shortcut. Of the evidence's own modules it uses none; the plan, the schedule's forward direction and the
-stamping of records are the format's. It is slow, for targets of the lab's size, and needs a server's log.
+The judge knows the plan, the frontiers that the server received and the content of the target. It follows
+docs/explanation/evidence.md word by word, without shortcuts. It compares each sector with its expected bytes
+and counts the versions of a slot up from the first operation. It does not use the code of
+`durability.evidence`, only the names of the finding classes. The plan, the schedule's forward direction and
+the stamping of records come from `durability.formats`. The judge is slow and meant for small lab targets. It
+needs a server's log.
 
-Independent on purpose: it knows the workloads by name and says again here what each of them puts and removes,
-so that a wrong object (`workloads`) is noticed. Of those it takes only the order of a pass, by the plan's
-`schedule`, and the layout, by its `extent`: a mistake in these it shares, and golden vectors hold them. One
-that it does not know it takes for `overwrite`: each operation puts a version where the schedule says, within
-a region. Bytes come through the scan's `Reader`, which finds the unreadable sectors.
+The judge is independent on purpose. It knows the workloads by name and states again what each of them puts
+and removes, so that an error in `workloads` is noticed. It shares only the order of a pass (the plan's
+`schedule`) and the layout (the plan's `extent`) with the tester. Golden vectors test both of them. An unknown
+workload is judged as `overwrite`: each operation puts a version at the schedule's slot within a region. Bytes
+are read with the scan's `Reader`, which finds the unreadable sectors.
 
-Refuses to know what the drive promised: that is for `truth`.
+This module does not know what the drive promised; `comparison` compares findings with promises.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ from durability_client.verify.scan.target_reader import CHUNK_BYTES, Reader, ali
 
 Place: TypeAlias = tuple[int, int]  # writer and slot; SUPERBLOCK and copy
 SUPERBLOCK = -1
-EARLIER_RUN = -1  # a seq that is older than the prefill
+EARLIER_RUN = -1  # stands for a seq older than the prefill
 
 _SECTOR = limits.SECTOR_BYTES
-_EARLIER_BYTES = 4096  # of a name of an earlier run that are read
+_EARLIER_BYTES = 4096  # bytes read from a file that an earlier run may have made
 _SECTORS_AT = range(0, _EARLIER_BYTES, _SECTOR)
 _LABEL = struct.Struct("<4sBBHQIIQQQ")
 _PRECEDENCE: tuple[FindingClass, ...] = ("misdirected", "foreign", "unreadable", "corrupt", "truncated")
@@ -55,7 +56,7 @@ _CLASSES_OF_NAMES: dict[str, FindingClass] = {**_CLASSES, "zero": "torn", "absen
 
 
 class Label(NamedTuple):
-    """What a sector says of itself in its first 48 bytes, believed or not."""
+    """The header fields in the first 48 bytes of a sector, not yet checked."""
 
     magic: bytes
     version: int
@@ -70,7 +71,7 @@ class Label(NamedTuple):
 
     @classmethod
     def of(cls, data: bytes | memoryview) -> Label:
-        """The label that the first bytes of `data` are."""
+        """Parse the label from the first bytes of `data`."""
         return cls(*_LABEL.unpack_from(data))
 
     def place(self, plan: Plan) -> Place | None:
@@ -86,36 +87,35 @@ class Label(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What one sector is. `state`: "version" of this very place, "stray" (of another one), "earlier" (run's),
-    "foreign", "zero", "damaged", "unreadable", "absent" (the file ends), "excess" (it goes on). `writer` and
-    `seq` of the first two."""
+    """The content of one sector."""
 
+    # "version" (of this place), "stray" (of another place), "earlier" (of an earlier run), "foreign", "zero",
+    # "damaged", "unreadable", "absent" (the file ends before it) or "excess" (the file is too long).
     state: str
-    writer: int = SUPERBLOCK
-    seq: int = 0
+    writer: int = SUPERBLOCK  # set if `state` is "version" or "stray"
+    seq: int = 0  # set if `state` is "version" or "stray"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wrong:
-    """What is wrong with a place: the finding that it deserves, the newest operation that is proven to have
-    been acknowledged there, and the oldest outdated one found."""
+    """What is wrong with a place."""
 
     finding: FindingClass
-    expected: int
-    found: int | None
+    expected: int  # the newest operation that is proven to have been acknowledged there
+    found: int | None  # the oldest outdated operation found there
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """What a file holds, unreadable sectors as zeros; `unreadable` has their numbers."""
+    """The content of a file. Unreadable sectors are zeros in `data`; `unreadable` has their numbers."""
 
     data: bytes
     unreadable: frozenset[int]
 
 
 class ReferenceJudge:
-    """Judges one target; `wrong` has every place whose content is illegal. `earlier`: the runs whose names
-    beside the target were removed before this run. Raises OSError if the target cannot be read."""
+    """Judges one target; `wrong` has every place whose content is illegal. `earlier`: the earlier runs whose
+    files beside the target were removed before this run. Raises OSError if the target cannot be read."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class ReferenceJudge:
         self._unread: set[tuple[int, int]] = set()  # writer and number of the groups that may be hidden
         self._held: dict[Place, tuple[Held, ...]] = {}
         self._heard: list[Held] = []
-        self._superblock_sectors = 0  # that can be read
+        self._superblock_sectors = 0  # sectors of superblock copies that can be read
         self._earlier = earlier
         self._names = tuple(filter(None, map(parse_name, storage.suffixes())))
         self._look()
@@ -157,7 +157,7 @@ class ReferenceJudge:
 
     @property
     def read_nothing(self) -> bool:
-        """Whether there are slots, and no sector of any can be read, nor of a superblock."""
+        """Whether there are slots, but no sector of any slot or superblock can be read."""
         held = [one for slot in self._held.values() for one in slot]
         copies = [self.wrong.get((SUPERBLOCK, copy)) for copy in range(2)]
         blind = all(one is not None and one.finding == "unreadable" for one in copies)
@@ -173,8 +173,8 @@ class ReferenceJudge:
         return self._newest(place, self._frontiers[place[0]])
 
     def losses(self) -> Iterator[tuple[Place, int, Wrong]]:
-        """Of each slot that lost an acknowledged operation: the first one after what is there, which is known
-        to be lost."""
+        """For each slot that lost an acknowledged operation: place, first lost operation, finding. The first
+        lost operation is the first one newer than the version found."""
         for place, wrong in self.wrong.items():
             if place[0] == SUPERBLOCK or not wrong.expected or wrong.finding == "resurrected":
                 continue
@@ -182,8 +182,11 @@ class ReferenceJudge:
             yield place, next(seq for seq in self._events_of(place) if seq > found), wrong
 
     def lost_operations(self) -> int:
-        """How many acknowledged operations the target lacks, of each slot the newest. One of `create` has two
-        names to show it, the one that it makes and the one that it removes; a file of `append` has none."""
+        """Number of acknowledged operations that the target lacks, counting only the newest of each slot.
+
+        An operation of `create` can show at two names, the one it makes and the one it removes, but counts
+        once. A file of `append` that is back after its removal does not count.
+        """
         return len(
             {
                 (place[0], wrong.expected)
@@ -195,8 +198,11 @@ class ReferenceJudge:
         )
 
     def control_lost(self, completed: int) -> int:
-        """How many of the control arm's slots have something intact in place of the newest of its first
-        `completed` writes, or end before it, and not a later one: what is damaged may have been in flight."""
+        """Number of control slots that lost the newest of the control arm's first `completed` writes.
+
+        A slot counts if a sector holds other intact content, but not a later write, or lies beyond the end of
+        the file. Damaged sectors do not count, since their write may have been in flight.
+        """
         plan = self._plan
         if not completed or not plan.control_slots:
             return 0
@@ -215,21 +221,28 @@ class ReferenceJudge:
         )
 
     def under_way(self, place: Place) -> list[int]:
-        """The operations on a writer's slot that are not, and may have been issued."""
+        """The operations on a writer's slot that may have been issued but are not proven acknowledged."""
         events = self._events_of(place)
         return [seq for seq in events if self._frontiers[place[0]] < seq <= self._last_begun(place, seq)]
 
     def _hidden(self, place: Place) -> list[int]:
-        """As `under_way`, if groups with a slot that cannot be read were acknowledged: none of a drive that
-        keeps its promises is. What they would excuse is wrong, and no more than unreadable."""
+        """As `under_way`, assuming that every group with an unreadable slot was acknowledged.
+
+        On a drive that keeps its promises, no acknowledged group has an unreadable slot. Damage that only
+        these operations would excuse is a finding, but only of class `unreadable`.
+        """
         newest, ceiling = self._frontiers[place[0]], self._ceilings[place[0]]
         events = [seq for seq in self._events_of(place) if newest < seq <= ceiling]
         return [seq for seq in events if seq <= self._last_begun(place, seq, hidden=True)]
 
     def _last_begun(self, place: Place, seq: int, *, hidden: bool = False) -> int:
-        """Rule 7: where an operation leaves its record, a writer can have begun no group later than the one
-        after the newest record that is heard or acknowledged; if operations are `hidden`, than the one after
-        any that follow it and cannot be read. What puts a name anew may be any up to the ceiling."""
+        """Rule 7: the newest operation that the writer may have begun.
+
+        If operations leave their records on the target, the writer can have begun at most one group after the
+        newest record that was found or acknowledged. With `hidden`, unreadable groups that follow directly
+        count as acknowledged. If slots are files, this limits only the removals of `create`, whose operation
+        also makes a file. Other operations on files can be any up to the ceiling.
+        """
         writer, slot = place
         shows = not self._by_name or (self._plan.workload == "create" and self._removes(slot, seq))
         if not shows:
@@ -245,7 +258,7 @@ class ReferenceJudge:
         return (seq + self._plan.group - 1) // self._plan.group
 
     def asks_for(self, place: Place) -> bool:
-        """Whether a writer's slot must still be there: the older files of a log need not."""
+        """Whether a writer's slot must still exist; the older files of a log may be removed."""
         oldest = self._ceilings[place[0]] // self._plan.slots - 1
         return self._plan.workload != "append" or place[1] // self._plan.slots >= oldest
 
@@ -273,15 +286,15 @@ class ReferenceJudge:
         return events[count - 1] if count else 0
 
     def _removes(self, slot: int, seq: int) -> bool:
-        """Whether operation `seq` takes the slot's name away."""
+        """Whether operation `seq` removes the slot's file."""
         if self._plan.workload == "create":
             return seq > slot + 1
         return self._plan.workload == "unlink" and seq > 0 and (seq - 1) // self._plan.slots % 2 == 0
 
-    # What lies there.
+    # The content of the target.
 
     def _look(self) -> None:
-        """Note what each sector of every slot is; of names only those that are there."""
+        """Classify each sector of every slot. If slots are files, only existing files are read."""
         plan = self._plan
         if self._by_name:
             for name in self._names:
@@ -321,7 +334,7 @@ class ReferenceJudge:
             self._held[name.writer, name.number] = tuple(held)
 
     def _same(self, extent: Extent, seqs: list[int], data: bytes) -> list[bool]:
-        """Which of an extent's first records are, byte for byte, these versions."""
+        """Whether each of an extent's first records equals its version in `seqs`, byte for byte."""
         if not seqs:
             return []
         slots = np.arange(len(seqs), dtype=U64) + U64(extent.first_slot)
@@ -331,7 +344,7 @@ class ReferenceJudge:
         return [bool(one) for one in (wanted.reshape(len(seqs), -1) == found).all(axis=1)]
 
     def _sectors(self, extent: Extent, slot: int, file: _File) -> Iterator[Held]:
-        """What each sector of one slot is; `file` begins with the extent."""
+        """Classify each sector of one slot; `file` begins with the extent."""
         start = extent.offset_of(slot) - extent.offset_bytes
         for index in range(extent.record_bytes // _SECTOR):
             at = start + index * _SECTOR
@@ -344,7 +357,7 @@ class ReferenceJudge:
                 yield self._identify(data, (extent.writer, slot), index, extent.offset_bytes + at)
 
     def _identify(self, data: bytes, place: Place, index: int, offset: int) -> Held:
-        """What a sector is that lies at `offset`, where sector `index` of `place` belongs."""
+        """Classify the sector at `offset`, where sector `index` of `place` belongs."""
         if not any(data):
             return Held("zero")
         label = Label.of(data)
@@ -389,7 +402,7 @@ class ReferenceJudge:
         return int(at) == slot and not (writer < plan.writers and self._removes(slot, seq))
 
     def _read(self, suffix: str, offset: int, length: int) -> _File:
-        """Up to `length` bytes of a file; none where it does not exist."""
+        """Up to `length` bytes of a file; no bytes if the file does not exist."""
         parts: list[bytes] = []
         unreadable: set[int] = set()
         try:
@@ -423,11 +436,11 @@ class ReferenceJudge:
                 self._unread.update((place[0], self._group_of(seq)) for seq in self._events_of(place))
 
     def _is_operation(self, held: Held) -> bool:
-        """Whether a sector is of a writer's operation, wherever it lies; the control arm's proves nothing."""
+        """Whether a sector belongs to a writer's operation, at any place. Control records prove nothing."""
         return held.state in ("version", "stray") and 0 <= held.writer < self._plan.writers
 
     def _beyond(self, held: Held) -> bool:
-        """Whether a sector is newer than any that was allowed: `log-behind`, and no finding."""
+        """Whether a sector is newer than the log allowed. This gives `log-behind`, not a finding."""
         return self._is_operation(held) and held.seq > self._ceilings[held.writer]
 
     # Rules 7 and 8.
@@ -479,7 +492,7 @@ class ReferenceJudge:
         return Wrong(finding="lost" if everywhere else "torn", expected=expected, found=oldest)
 
     def _places_of_names(self) -> list[Place]:
-        """The names that are there, and those that may have to be."""
+        """The names that exist, and those that may be required to exist."""
         plan, places = self._plan, set(self._held)
         for writer in range(plan.writers):
             slots = range(self._ceilings[writer]) if self._endless else range(plan.slots)
@@ -516,12 +529,14 @@ class ReferenceJudge:
         return Wrong(finding=finding, expected=expected, found=oldest)
 
     def _may_be_begun(self, place: Place) -> bool:
-        """Whether a name of `create` beyond the ceiling may be of a group of which the log does not know."""
+        """Whether a name of `create` beyond the ceiling may belong to a group unknown to the log."""
         return self._endless and place[1] < self._ceilings[place[0]] + self._plan.group
 
     def _judge_stranger(self, place: Place, held: Sequence[Held]) -> Wrong | None:
-        """A name that was never allowed to be there: `log-behind`, or somebody else's file; but `create` puts
-        no older record into a name so far ahead."""
+        """Judge a name that was never allowed to exist: `log-behind`, or a foreign file.
+
+        `create` never puts an older record into a name so far ahead, so that record is misdirected.
+        """
         stray = self._endless and any(one.state == "stray" for one in held)
         if not stray or self._may_be_begun(place):
             return None
@@ -542,7 +557,7 @@ class ReferenceJudge:
         return "lost" if (sectors.intact & (sectors.run != U64(self._plan.run))).any() else "corrupt"
 
     def _judge_files(self) -> None:
-        """Files of a log that are back: the directory was synced when file g + 3 was made."""
+        """Find removed log files that are back. The directory was synced when file g + 3 was made."""
         plan = self._plan
         for name in self._names:
             if name.writer < plan.writers and not name.temporary:
@@ -552,8 +567,11 @@ class ReferenceJudge:
                     self.wrong[place] = Wrong(finding="resurrected", expected=removed_before, found=None)
 
     def _judge_names_of_earlier_runs(self) -> None:
-        """Names that this run never makes, and that begin with a record of an earlier one in its place:
-        arming removed them, and synced the directory."""
+        """Find files of earlier runs that are back. Arming removed them and synced the directory.
+
+        Such a file has a name that this run never makes. Its first bytes hold a record of an earlier run at
+        the record's own offset.
+        """
         for suffix in self._storage.suffixes():
             name = parse_name(suffix)
             if self._is_own(suffix, name):
@@ -564,8 +582,10 @@ class ReferenceJudge:
             self.wrong.setdefault(self._place_of(name), Wrong(finding="resurrected", expected=0, found=None))
 
     def _place_of(self, name: Name | None) -> Place:
-        """The place of a name that is not the run's: where its own rules may have judged it already, or else
-        one that no slot has."""
+        """The place of a name that this run does not make.
+
+        The run's own rules may have judged that place already. Other names get a place that no slot has.
+        """
         if name is None:
             return self._plan.control_writer, 0
         if self._plan.workload == "append" and not name.temporary:
@@ -575,7 +595,7 @@ class ReferenceJudge:
         return name.writer, -1 - 2 * name.number - int(name.temporary)
 
     def _is_own(self, suffix: str, name: Name | None) -> bool:
-        """Whether this run makes such a name, or may have begun to."""
+        """Whether this run makes this name, or may have begun to make it."""
         plan = self._plan
         if name is None:
             return suffix == MAIN or plan.control_slots > 0

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from durability.errors import RefusedError
+from durability.plain_text import OPERATOR_MACHINE
 from durability.protocol.auth import Role
-
-OPERATOR_NAME = "the operator on this machine"
 
 _PURPOSES: Mapping[Role, frozenset[str]] = {
     "client": frozenset({"run", "verify", "query", "agent"}),
@@ -65,4 +64,4 @@ class Caller:
         return self.client if self.role == "client" else None
 
 
-OPERATOR = Caller(client="", name=OPERATOR_NAME, role="operator")
+OPERATOR = Caller(client="", name=OPERATOR_MACHINE, role="operator")

@@ -92,7 +92,12 @@ class Listener:
             self._socket = bound if bound is not None else _listening_socket(host, port)
         except OSError as error:
             why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
-            raise SetupError(f"cannot listen on {format_address(host, port)}: {why}") from error
+            remedy = (
+                "stop the program that listens there, or choose another port with --listen"
+                if error.errno == errno.EADDRINUSE
+                else "--listen takes an address of this machine, such as 0.0.0.0:7420"
+            )
+            raise SetupError(f"cannot listen on {format_address(host, port)}: {why}; {remedy}") from error
         self._socket.listen(BACKLOG)
         self._socket.setblocking(False)
         self._places_max = _places()

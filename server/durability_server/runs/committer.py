@@ -1,13 +1,13 @@
-"""Group commits: every changed run in one transaction, then credit to each for what is durable now.
+"""Group commits: one transaction saves every changed run, then each run gets credit for what is durable.
 
-A commit follows the one before it after `limits.COMMIT_INTERVAL_NS`, or at once when a writer has used up
-half of its credit, so that small targets are not slowed to the interval. When the database fails, nothing is
-granted and nothing is given up: the frontiers stay in memory, the clients are told, and the commit is tried
-again until it succeeds. They are told of a commit that hangs, too. Of a run that another server has taken,
-nothing is saved and nothing granted. If the database has lost what was durable, as after a failover to a
-standby that lacked it, the run is saved whole before anything is granted. A run that cannot be saved keeps no
-other from its credit: it is set aside, and the others are saved without it. But what keeps every run from
-being saved is no run's fault, and counts as a failure of the store.
+A commit follows the previous one after `limits.COMMIT_INTERVAL_NS`, or at once if a writer has used up half
+of its credit. So small targets are not slowed to the interval. If the database fails, the server grants no
+credit and gives up no run. The frontiers stay in memory, the clients are told, and the commit is repeated
+until it succeeds. The clients are also told if a commit hangs. If another server has taken a run, this server
+saves and grants nothing of that run. If the database has lost durable data, as after a failover to a standby
+that lacked them, the complete run is saved before any credit is granted. A run that cannot be saved does not
+block the credit of others: it is set aside, and the others are saved without it. An error that keeps every
+run from being saved is not the fault of one run, and counts as a failure of the store.
 """
 
 from __future__ import annotations
@@ -35,14 +35,17 @@ from durability_server.store.store_thread import StoreThread
 P = ParamSpec("P")
 _Waiting: TypeAlias = tuple[Run, asyncio.Future[None]]
 
-RETRY_S = 0.25
-HANGS_S = 5.0  # after which clients are told of a commit that is not over
-STUCK_S = 10.0  # for which changes never wait for a commit that is tried
-TIMELINE_INTERVAL_NS = 500_000_000
-AT_ONCE_NS = 2_000_000  # of grants, before what has come from clients has its turn
-NAMED_MAX = 10  # runs, in one line of the log
-TIMELINES_NUMBERS_MAX = 1 << 16  # of the timelines of one commit, some milliseconds; a long one has more
-_NUMBERS_OF_A_COPY = 1000  # as long as these take to pack, the event loop takes to copy any timeline
+RETRY_S = 0.25  # pause before a failed commit is repeated
+HANGS_S = 5.0  # clients are told of a commit that takes longer
+STUCK_S = 10.0  # the committer is stuck if changes wait longer than this without an attempt to save them
+TIMELINE_INTERVAL_NS = 500_000_000  # a changed timeline is due this long after it was last saved
+AT_ONCE_NS = 2_000_000  # longest time spent on grants before the event loop serves the clients' input
+NAMED_MAX = 10  # runs named in one log line
+# Numbers in the timelines of one commit, which take some milliseconds to pack. A single timeline may have
+# more.
+TIMELINES_NUMBERS_MAX = 1 << 16
+# The event loop copies any timeline in about the time that packing this many numbers takes.
+_NUMBERS_OF_A_COPY = 1000
 
 _HANGS = f"it has taken more than {HANGS_S:g} s to save"
 
@@ -51,19 +54,20 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Outcome:
-    """What came of a commit, by run."""
+    """The result of a commit, by run."""
 
-    saved: set[int] = field(default_factory=set)
-    lost: set[int] = field(default_factory=set)
-    behind: set[int] = field(default_factory=set)
-    gone: set[int] = field(default_factory=set)  # of those that are lost
-    unfit: dict[int, Exception] = field(default_factory=dict)
+    saved: set[int] = field(default_factory=set)  # durable now
+    lost: set[int] = field(default_factory=set)  # to be given up: taken by another server, or `gone`
+    behind: set[int] = field(default_factory=set)  # the store lacks durable data; save the complete run
+    gone: set[int] = field(default_factory=set)  # those in `lost` which the store lost, see `Unsaved`
+    unfit: dict[int, Exception] = field(default_factory=dict)  # cannot be saved, with the error
 
 
 class Committer:
-    """Saves runs that were touched, in the store's thread. `saved` gets each run that is durable now and
-    whether its grants rose, `lost` each that another server has taken, `unfit` each that cannot be saved;
-    `outage` gets the reason when the store fails, None when it works again."""
+    """Saves touched runs in the store's thread. It calls `saved` with each run that is now durable and
+    whether its grants rose. It calls `lost` with each run that another server has taken or that the store has
+    lost, and `unfit` with each run that cannot be saved. It calls `outage` with the reason if the store
+    fails, and with None once the store works again."""
 
     def __init__(
         self,
@@ -87,21 +91,21 @@ class Committer:
         self._changed = asyncio.Event()
         self._urgent = asyncio.Event()
         self._closing = False
-        # Held from the moment at which a run's snapshot gets its number until that is stored: in the order of
-        # their numbers, the number in the store shows what the store lacks.
+        # Held from when a run's snapshot gets its number until that snapshot is stored. So snapshots are
+        # stored in the order of their numbers, and the number in the store shows what the store lacks.
         self.in_order = asyncio.Lock()
         self._not_before_s = 0.0
-        self._touched_s = 0.0  # since when changes wait
+        self._touched_s = 0.0  # time of the oldest waiting change, or of the last failed commit
         self.failure: str | None = None
-        self.commits = 0  # that succeeded, and how long they took together
-        self.commits_ns = 0
+        self.commits = 0  # number of successful commits
+        self.commits_ns = 0  # total duration of the successful commits
 
     def begin_without(self, why: str) -> None:
-        """The store cannot be written from the start, because of `why`; it is tried again until it can."""
+        """The store cannot be written at the start because of `why`. Commits are tried until one succeeds."""
         self._failed((), StoreError(why))
 
     def touch(self, run: Run, *, urgent: bool = False) -> None:
-        """`run` has changed; it is saved with the next commit, which is soon if `urgent`."""
+        """`run` has changed. The next commit saves it, and follows soon if `urgent`."""
         if run.lost:
             return
         if not self._dirty:
@@ -117,12 +121,13 @@ class Committer:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether changes wait that nothing has tried to save: `work` hangs, or is over."""
+        """Whether changes wait for longer than `STUCK_S` without an attempt to save them: `work` hangs or has
+        ended."""
         return bool(self._dirty) and not self._saving and time.monotonic() - self._touched_s > STUCK_S
 
     async def flush(self, run: Run) -> None:
-        """Returns when `run` as it is now, timeline included, is durable. Raises StoreError if that fails,
-        MovedError if another server has taken it."""
+        """Returns once the current state of `run`, with its timeline, is durable. Raises StoreError if that
+        fails, and MovedError if this server gives up the run, for example to another server."""
         if run.lost:
             raise MovedError(run.id)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -132,13 +137,13 @@ class Committer:
         await done
 
     async def flush_patiently(self, run: Run) -> None:
-        """As `flush`, for as long as it takes."""
+        """Like `flush`, but repeated until the store works."""
         while True:
             with suppress(StoreError):
                 return await self.flush(run)
 
     async def work(self) -> None:
-        """Commits until `close`; the last commit takes in all that was touched before."""
+        """Commits until `close`. The last commit includes all runs touched before."""
         while not self._closing:
             await self._changed.wait()
             await self._pause()
@@ -154,7 +159,7 @@ class Committer:
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """The clients are told if the block lasts for too long."""
+        """Tells the clients if the block takes longer than `HANGS_S`."""
         hanging = asyncio.get_running_loop().call_later(HANGS_S, self._out, _HANGS)
         try:
             yield
@@ -208,7 +213,7 @@ class Committer:
             _tell(self._outage, None)
 
     async def _tell_runs(self, snapshots: Mapping[Run, RunSnapshot], outcome: _Outcome) -> None:
-        """Gives each run what came of the commit: credit, or that it is given up."""
+        """Tells each run the result of the commit: its credit, or that it is given up."""
         begun_ns = clock.now_ns()
         for run in list(self._saving):
             snapshot = snapshots.get(run)
@@ -223,15 +228,15 @@ class Committer:
                 self.touch(run, urgent=True)
             else:
                 grants_rose = run.saved(snapshot, clock.now_ns())
-                if run.timeline_wanted:  # it was beyond this commit's budget
+                if run.timeline_wanted:  # its timeline exceeded the budget of this commit
                     self.touch(run, urgent=True)
                 _tell(self._saved, run, grants_rose)
             if clock.now_ns() - begun_ns > AT_ONCE_NS:
-                await asyncio.sleep(0)  # what the clients send meanwhile is stamped as it comes
+                await asyncio.sleep(0)  # the event loop can receive and stamp the clients' frames
                 begun_ns = clock.now_ns()
 
     def _answer(self, waiting: Iterable[_Waiting], snapshots: Mapping[Run, RunSnapshot]) -> None:
-        """`snapshots` have been saved; who waits for one, or a timeline, that is not among them waits on."""
+        """`snapshots` are saved. A caller waits on if its run or that run's timeline is not among them."""
         for run, done in waiting:
             if done.done():
                 continue
@@ -248,8 +253,8 @@ class Committer:
         snapshots: dict[Run, RunSnapshot],
         outcome: _Outcome,
     ) -> None:
-        """Gives `snapshots` their `timelines`, which are packed in the store's thread: what clients send
-        meanwhile is stamped as it comes."""
+        """Packs `timelines` into their `snapshots`. This runs in the store's thread, so the event loop can
+        receive and stamp the clients' frames."""
         if not timelines:
             return
         for run, packed in (await self._thread.call(_packed, timelines)).items():
@@ -260,7 +265,7 @@ class Committer:
                 snapshots[run] = replace(snapshots[run], timeline=packed)
 
     async def _save(self, snapshots: Sequence[RunSnapshot], outcome: _Outcome) -> None:
-        """Saves these together, or in halves where one of them cannot be saved. Raises StoreError."""
+        """Saves these runs together, or in halves if one of them cannot be saved. Raises StoreError."""
         try:
             unsaved = await self._thread.call(self._store.save, snapshots)
         except Exception as error:
@@ -279,8 +284,9 @@ class Committer:
             outcome.saved |= {one.run for one in snapshots} - unsaved.keys()
 
     async def _require_at_fault(self, outcome: _Outcome) -> None:
-        """A run that cannot be saved is at fault if another one was saved, and if it is alone and the store
-        would take once more what it has of it. Raises its error otherwise: perhaps no run can be saved."""
+        """A run that cannot be saved is at fault if another run was saved. A single run is also at fault if
+        the store can save again what it has of that run. Otherwise raises the run's error, because perhaps no
+        run can be saved."""
         if not outcome.unfit or outcome.saved:
             return
         ((run, error), *others) = outcome.unfit.items()
@@ -291,7 +297,8 @@ class Committer:
         raise error
 
     def _say_gone_back(self, outcome: _Outcome) -> None:
-        """What is to be done about a database that has lost what was durable, before anything is granted."""
+        """Handles a database that has lost durable data, before any credit is granted: marks runs that must
+        be saved whole, and logs the loss."""
         for run in self._saving:
             if run.id in outcome.behind:
                 run.gone_back()
@@ -313,7 +320,7 @@ class Committer:
                 )
 
     def _give_up_all(self, lost: Container[int]) -> None:
-        """Of a commit that failed: these runs are another server's all the same."""
+        """Gives up the runs in `lost` although the commit failed."""
         for run in [run for run in self._saving if run.id in lost]:
             del self._saving[run]
             self._give_up(run, self._lost)
@@ -333,7 +340,8 @@ class Committer:
         self._out(str(error))
 
     def _out(self, why: str) -> None:
-        """Nothing is granted until the store works again, because of `why`. It may fail after it has hung."""
+        """No credit is granted until the store works again, because of `why`. A commit may hang, then
+        fail."""
         before = self.failure
         if before not in (None, _HANGS) or why == before:
             return
@@ -344,7 +352,7 @@ class Committer:
 
 
 def _tell(told: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-    """What goes wrong with one client must not keep the others from their credit."""
+    """Calls `told` and logs what it raises: an error with one client must not keep credit from the others."""
     try:
         told(*args, **kwargs)
     except Exception:
@@ -364,9 +372,9 @@ def _packed(timelines: Mapping[Run, TimelineCopy]) -> dict[Run, bytes | Exceptio
 def _snapshots(
     batch: Iterable[Run], outcome: _Outcome, *, all_wanted: bool
 ) -> tuple[dict[Run, RunSnapshot], dict[Run, TimelineCopy]]:
-    """Each run as it is now, unless that cannot be told, and as many timelines as are not too long together,
-    one at least: first those that are wanted, then those that are due. `all_wanted`: all that are wanted.
-    What these pack is to be put into the snapshots."""
+    """The snapshot of each run, unless making one fails, and timelines to pack into them. Wanted timelines come
+    first, then due ones. None is added once there are `TIMELINES_NUMBERS_MAX` numbers, but `all_wanted` adds
+    all wanted ones."""
     now = clock.now_ns()
     snapshots: dict[Run, RunSnapshot] = {}
     timelines: dict[Run, TimelineCopy] = {}

@@ -1,9 +1,9 @@
-"""Credits of a run that may have been the last to reach its client: where a writer may have had to wait.
+"""Credits of a run that may have been the last to reach its client, so that a writer had to wait at them.
 
-A credit that was sent is not one that arrived. When the network dies, the server still commits what it
-received last but no grant arrives, and the writers stop at an older limit; so `verify` must know every
-limit at which they may have stopped (rule 12). Refuses to keep more than that: a credit that is known to have
-arrived makes the older ones forgotten. A client that does not show what arrives gets no more of them.
+A credit that was sent may not have arrived. When the network fails, the server still commits what it received
+last, but no grant arrives. The writers then stop at an older limit, so `verify` must know every limit at
+which they may have stopped (rule 12). Older credits are forgotten once a newer one is known to have arrived.
+A client gets no more credits while it does not show which have arrived.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import cast
 
 from durability.formats.packing import pack, pack_list, unpack
 
-IN_DOUBT_MAX = 1000  # five times what an honest client has under way
-GRANTS_IN_DOUBT_MAX = 64 << 10  # of all writers: they are saved with each commit
-# With more its run is not taken up again: what was durable then is one more each time.
+IN_DOUBT_MAX = 1000  # credits in doubt; five times what an honest client has under way
+GRANTS_IN_DOUBT_MAX = 64 << 10  # grants of all writers in those credits, because each commit saves them
+# A run with more credits in doubt cannot be resumed, because each resume adds one.
 IN_DOUBT_RESUMED_MAX = 2 * IN_DOUBT_MAX
 
 
 class Credits:
-    """Times at which credits were sent, in ns, with their grants; the oldest one arrived."""
+    """Credits in doubt: their send times in ns and their grants. The oldest one has arrived."""
 
     def __init__(self, sent: Sequence[tuple[int, tuple[int, ...]]]) -> None:
         self._sent = deque(sent)
-        self._packed = deque(map(_packed, sent))  # once: each commit needs all of them
+        self._packed = deque(map(_packed, sent))  # packed only once: each commit needs all of them
 
     @property
     def grants(self) -> tuple[tuple[int, ...], ...]:
-        """The grants of each, oldest first."""
+        """The grants of each credit, oldest first."""
         return tuple(grants for _, grants in self._sent)
 
     def __len__(self) -> int:
@@ -37,35 +37,36 @@ class Credits:
 
     @property
     def may_grow(self) -> bool:
-        """Whether grants may be raised: not while so many credits may not have arrived."""
+        """Whether grants may rise: false while too many credits are in doubt."""
         writers = len(self._sent[-1][1])
         return len(self._sent) <= min(IN_DOUBT_MAX, GRANTS_IN_DOUBT_MAX // writers)
 
     def add(self, at_ns: int, grants: tuple[int, ...]) -> None:
-        """A credit is sent; one that says nothing new is passed over."""
+        """A credit is sent. It is ignored if its grants equal those of the previous one."""
         if grants != self._sent[-1][1]:
             self._sent.append((at_ns, grants))
             self._packed.append(_packed(self._sent[-1]))
 
     def begin_anew(self, at_ns: int) -> None:
-        """The connection is another one from `at_ns` on, perhaps with another clock: which of the earlier
-        credits arrived is not known before a later one has."""
+        """A new connection, perhaps of a client with another clock, starts at `at_ns`. Which earlier credits
+        arrived is not known until a later one has arrived."""
         self._sent = deque((at_ns, grants) for _, grants in self._sent)
         self._packed = deque(map(_packed, self._sent))
 
     def forget(self, arrived_ns: int) -> None:
-        """What was sent by `arrived_ns` has arrived."""
+        """The credits sent by `arrived_ns` have arrived, so those before the newest of them are forgotten."""
         while len(self._sent) > 1 and self._sent[1][0] <= arrived_ns:
             self._sent.popleft()
             self._packed.popleft()
 
     def pack(self) -> bytes:
-        """As bytes for the store."""
+        """The credits as bytes for the store."""
         return pack_list(self._packed)
 
     @classmethod
     def unpack(cls, data: bytes | None, *, newest: tuple[int, ...]) -> Credits:
-        """What `pack` wrote, None for nothing, and `newest`: what is durable now was or is granted."""
+        """Reads what `pack` wrote, None for no credits. Adds `newest`, the durable frontiers, because they
+        are or were granted."""
         sent = _unpacked(data)
         if not sent or sent[-1][1] != newest:
             sent.append((sent[-1][0] if sent else 0, newest))
@@ -73,7 +74,7 @@ class Credits:
 
 
 def newest_sent(data: bytes | None) -> tuple[int, ...]:
-    """The grants of the newest credit that `pack` wrote, () for none."""
+    """The grants of the newest credit in packed `data`, () for none."""
     sent = _unpacked(data)
     return sent[-1][1] if sent else ()
 

@@ -1,9 +1,9 @@
-"""What each request means: the server's answers, given a run registry and a store.
+"""The server's answer to each request, given a run registry and a store.
 
-Knows nothing about sockets: a client is a `Channel`. Refuses with RefusedError and a code of
-docs/reference/protocol.md whatever would mix up evidence: a second run on a target whose first was never
-verified, a claim to another client's run or without its secret, a verify of a live run, a verdict on a run
-that has not ended. What one client says of its targets means nothing for the runs of another.
+This module knows no sockets: a client is a `Channel`. It refuses requests that would mix up evidence, with
+RefusedError and a code of docs/reference/protocol.md. Such requests are: a second run on a target whose first
+was never verified; a claim to another client's run or without its secret; a verify of a live run; a verdict
+on a run that has not ended. One client's reports about its targets do not affect the runs of another client.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
 from durability_server.store.target_keys import TargetKeys, series_key, target_keys
 
-# How stale the stored time of the last receipt may be while nothing is acknowledged.
+# Longest time between two saves of the last receipt time while no operation is acknowledged.
 SAVE_INTERVAL_NS = 1_000_000_000
 
 
@@ -64,39 +64,39 @@ class Requests:
     ) -> None:
         self._announce = announce
         self._told = LineLimit(EVENTS_AT_ONCE)
-        self._names: dict[str, str] = {}  # by id, of the clients that asked for something
+        self._names: dict[str, str] = {}  # name of each client that has sent a request, by id
         self._store = store
         self._thread = thread
         self._registry = registry
         self._given = GivenBytes(store, thread)
         self._committer = registry.committer
-        self.campaign_of: Callable[[int], str] = lambda _: ""  # of a run that a campaign verifies by itself
-        self.removal_of: Callable[[int], Awaitable[Event | None]] = _nothing_removed  # by a campaign
+        self.campaign_of: Callable[[int], str] = lambda _: ""  # campaign that verifies a run by itself, or ""
+        self.removal_of: Callable[[int], Awaitable[Event | None]] = _nothing_removed  # of a run's files
 
-    # At once, without the store.
+    # Answered at once, without the store.
 
     def heard(self, run: Run, at_ns: int, *, ran_ns: int) -> None:
-        """Something came from the run's client at `at_ns`; before that, the server is known to have run at
-        `ran_ns`."""
+        """A frame of the run's client arrived at `at_ns`. The server is known to have run at `ran_ns` before
+        that."""
         if run.heard(at_ns, ran_ns=ran_ns):
             self._tell(run, run_events.back(run))
 
     def acknowledge(self, run: Run, ack: messages.Ack, at_ns: int) -> None:
-        """Takes in an acknowledgement that came at `at_ns`."""
+        """Records an acknowledgement that arrived at `at_ns`. Raises ProtocolError."""
         if run.state != "armed":
             raise ProtocolError(f"Ack for run {format_run(run.id)}, which is {run.state}, not armed")
         urgent = run.acknowledge(at_ns, ack.frontiers, ack.control)
         self._committer.touch(run, urgent=urgent)
 
     def report(self, run: Run, message: messages.Progress) -> None:
-        """Takes in what the client says of the run so far; nothing is granted for it. Raises FormatError."""
+        """Records the client's progress report. It grants no credit. Raises FormatError."""
         run.report(message.statistics)
         self._committer.touch(run)
 
     def finish(
         self, run: Run, message: messages.Stop | messages.TargetFailed | messages.ClientFailed, at_ns: int
     ) -> None:
-        """Takes in the end that the client reports; `answer` makes it durable."""
+        """Records the end that the client reports. `answer` makes it durable."""
         if isinstance(message, messages.Stop):
             if run.state == "armed":
                 run.acknowledge(at_ns, message.frontiers, message.control)
@@ -113,34 +113,35 @@ class Requests:
         self._committer.touch(run)
 
     def drive_seen(self, run: Run, message: messages.DriveSeen, at_ns: int) -> None:
-        """Takes in what the client saw of the drives; `answer` makes it durable."""
+        """Records the client's report on the state of the drives. `answer` makes it durable."""
         drive = cast(DriveState, message.drive)  # the message's field allows no other word
         run.drive_seen(at_ns, age_ns=message.error_age_us * 1000, drive=drive, text=message.text)
         self._committer.touch(run)
 
     def watch(self, run: Run, now_ns: int, interval_ns: int) -> None:
-        """Keeps the stored time of the last receipt fresh. The client's next heartbeat is due in
+        """Saves the time of the last receipt regularly. The client's next heartbeat is due in
         `interval_ns`."""
         run.heartbeat(interval_ns)
         if now_ns - run.saved_ns > SAVE_INTERVAL_NS and run.session_end in ("live", "target-error"):
             self._committer.touch(run)
 
     def look_for_silence(self, run: Run, now_ns: int) -> None:
-        """Marks the run as silent if nothing has come of it for a while."""
+        """Marks the run as silent if no frame has arrived for `limits.SILENCE_NS`."""
         if now_ns - run.last_receipt_ns > limits.SILENCE_NS and run.silent(now_ns):
             run.timeline_wanted = True
             self._committer.touch(run)
             self._tell(run, run_events.lost(run, campaign=self.campaign_of(run.id)))
 
     def kernel_alive(self, run: Run, at_ns: int) -> None:
-        """The kernel of the silent client acknowledged at `at_ns` what was sent to it."""
+        """The kernel of the silent client acknowledged sent data at `at_ns`."""
         before_ns = run.sign_of_life_ns
         run.kernel_alive(at_ns)
         if run.sign_of_life_ns // limits.SIGN_OF_LIFE_NS > before_ns // limits.SIGN_OF_LIFE_NS:
             self._committer.touch(run)
 
     def detach(self, session: Session, end: SessionEnd, text: str) -> None:
-        """`session` is over; its end is the run's unless a newer session speaks for the run."""
+        """`session` is over. Its end becomes the end of the run, unless a newer session speaks for the
+        run."""
         run = session.run
         if self._registry.session_of(run) is session:
             if run.session_end == "live":
@@ -158,12 +159,12 @@ class Requests:
             self._announce(self._who(head), f"run {format_run(head.run)} {what}{before}")
 
     def _who(self, head: RunHead) -> str:
-        """Whose run it is. A host's name is what the client says, so the name that this server gave the
-        client comes first."""
+        """The run's owner, for people. A client chooses the host name it sends, so the name that this server
+        gave the client comes first."""
         known = self._names.get(head.client, head.client) if head.client else ""
         return head.host if known in ("", head.host) and head.host else f"{known} ({head.host or '?'})"
 
-    # With the store.
+    # Answered with the store.
 
     async def answer(self, channel: Channel, message: Message) -> Message:
         """The answer to a request. Raises RefusedError, FormatError, ProtocolError or StoreError."""
@@ -233,12 +234,12 @@ class Requests:
         register = partial(self._store.register, registration, force=message.force)
         await self._given.give(registration.client, register)
         async with self._registry.holding(message.run, "resume") as run:
-            self._require_writers_left(run.id, registration.client, plan.writers)  # others came meanwhile
+            self._require_writers_left(run.id, registration.client, plan.writers)  # may be more by now
             self._tell(run, run_events.connected(run, facts, name=channel.name))
             return self._accept(channel, run)
 
     async def _resume(self, channel: Channel, message: messages.Resume) -> Message:
-        known = await self._owned(_caller(channel), message.run)  # before any server gives up the run
+        known = await self._owned(_caller(channel), message.run)  # checked before another server gives it up
         if not auth.equal(known.secret, message.secret):
             raise RefusedError("fenced", f"run {format_run(known.run)} belongs to another process")
         _require_not_ended(known)
@@ -255,8 +256,8 @@ class Requests:
             return self._accept(channel, run)
 
     def _require_writers_left(self, run_id: int, client: str, writers: int) -> None:
-        """Raises RefusedError "busy" where the run would give its client more writers here than one may have
-        (the operator's own are not counted): the commits of all clients would take longer."""
+        """Raises RefusedError "busy" if the run would give its client too many writers at this server. They
+        would slow the commits of all clients. The operator's own runs are not limited in this way."""
         others = self._registry.writers_beside(run_id, client) if client else 0
         if others + writers > limits.WRITERS_OF_CLIENT_MAX:
             raise RefusedError(
@@ -267,16 +268,16 @@ class Requests:
             )
 
     def _accept(self, channel: Channel, run: Run) -> Message:
-        """The client on `channel` speaks for `run` from now on; who did so before is fenced."""
+        """The client on `channel` speaks for `run` from now on. An older session is fenced."""
         session = Session(run, channel)
-        older = self._registry.enter(session)  # first: the end of the older session is not the run's
+        older = self._registry.enter(session)  # first, so that the older session's end is not the run's end
         run.attached(clock.now_ns(), channel.name)
         channel.session = session
         if older is not None:
             older.channel.fail("fenced", f"run {format_run(run.id)} continues on a newer connection")
         self._committer.touch(run)
         if self._committer.failure is not None:
-            # After the answer: the protocol allows no notice before it.
+            # After the answer, because the protocol allows no notice before it.
             asyncio.get_running_loop().call_soon(session.notice_outage, True)
         return run.accepted()
 
@@ -284,7 +285,7 @@ class Requests:
         session = channel.session
         assert session is not None  # the protocol's tables: no ArmRun before Accepted
         run = session.run
-        # First: a Stop that comes while the store is asked is no error.
+        # Checked before the store is asked: a Stop that arrives meanwhile is not an error.
         if run.state not in ("registered", "armed") or any(run.frontiers.acked):
             raise ProtocolError(
                 f"ArmRun for run {format_run(run.id)}, which is {run.state} and has acknowledged operations"
@@ -295,7 +296,7 @@ class Requests:
             run.stored, armed=message.facts, keys=target_keys(facts), series=series_key(run.plan, facts)
         )
         async with self._committer.in_order:
-            if run.lost:  # by the commit that was under way
+            if run.lost:  # the commit that was under way may have found this
                 raise MovedError(run.id)
             stored = replace(armed, snapshot=run.snapshot(timeline=False))
             await self._given.give(stored.client, partial(self._store.arm, stored))
@@ -305,7 +306,7 @@ class Requests:
         return messages.Armed()
 
     async def _owned(self, caller: Caller, run_id: int) -> RunHead:
-        """The head of a run of the caller's. Raises RefusedError "fenced" for one of another client."""
+        """The head of a run of the caller. Raises RefusedError "fenced" for a run of another client."""
         head = await self._registry.head(run_id)
         if not caller.owns(head.client):
             raise _fenced(run_id)
@@ -330,7 +331,7 @@ class Requests:
             )
         await self._given.require_left(head.client, "losses" if past.verdict == "loss" else "verdicts")
         await self._given.give(head.client, partial(self._store.add_verdict, past, message.document))
-        if head.client and head.client not in self._names:  # its client has asked for nothing yet
+        if head.client and head.client not in self._names:  # this client has sent no request here yet
             self._names |= await self._thread.ask(self._store.client_names)
         self._tell(head, f"verdict: {past.verdict}")
         return messages.Stored()
@@ -345,14 +346,14 @@ class Requests:
             run_id = await self._thread.ask(self._store.newest_on_target, keys, client=caller.only_of)
         head = await self._owned(caller, run_id)
         self._require_not_live(head)
-        if (removal := await self.removal_of(run_id)) is not None:  # what is missing would be a loss
+        if (removal := await self.removal_of(run_id)) is not None:  # a removed target would look like a loss
             raise RefusedError("run-ended", removal.text)
         if isinstance(message, messages.Fetch) and not message.end:
             return await self._case_of(await self._registry.as_it_is(run_id), keys)
         look = None if facts is None else _look(run_id, facts, message, boot_id=self._registry.boot_id)
         try:
             return await self._end(head, keys, look)
-        except MovedError:  # another server had taken it before this one knew: ask that one
+        except MovedError:  # another server had just taken the run: ask that server
             return await self._end(head, keys, look)
 
     async def _end(self, head: RunHead, keys: TargetKeys | None, look: Look | None) -> Case:
@@ -369,11 +370,11 @@ class Requests:
             return await self._case_of(run, keys)
 
     async def _keep_look(self, head: RunHead, look: Look) -> None:
-        """Keeps a look, of each run of the client that it tells of, if there is room: a client that may give
-        no more may verify all the same."""
+        """Keeps the look for each run that it concerns, if there is room. A client that has used up its quota
+        may still verify."""
         with suppress(RefusedError):
             await self._given.require_left(head.client, "verdicts")
-            # Asked aside: it takes long where many runs are on many drives, and commits must not wait.
+            # In a reader thread: this is slow if many runs are on many drives, and commits must not wait.
             if looks := await self._thread.ask(self._store.looks_to_keep, look):
                 await self._given.give(head.client, partial(self._store.keep_looks, looks))
 
@@ -394,7 +395,7 @@ class Requests:
         return await self.case(run_id)
 
     async def case(self, run_id: int) -> Case:
-        """The case of a run as it is now, for the server itself. Raises RefusedError and StoreError."""
+        """The current case of a run, for use by the server itself. Raises RefusedError and StoreError."""
         return await self._case_of(await self._registry.as_it_is(run_id))
 
     async def _case_of(self, run: Run, found: TargetKeys | None = None) -> Case:
@@ -436,8 +437,8 @@ def _require_not_ended(head: RunHead) -> None:
 
 
 def _look(run: int, facts: Facts, message: messages.Fetch | messages.Examine, *, boot_id: str) -> Look:
-    """What a `verify` of the run found that is about to read the target. One of the first release says
-    nothing of what its operator attests, nor whether the target answers."""
+    """What a `verify` of the run has found on the target, which it is about to read. A `verify` of the first
+    release does not send what its operator attests, nor whether the target answers."""
     said = message if isinstance(message, messages.Examine) else None
     named = said.cut_class if said is not None and said.attested else ""
     return Look(
@@ -462,7 +463,8 @@ def _look(run: int, facts: Facts, message: messages.Fetch | messages.Examine, *,
 
 
 def _past_verdict(message: messages.GiveVerdict) -> PastVerdict:
-    """What the store needs to know of a verdict document (the output of `verify --json`)."""
+    """The parts of a verdict document (the output of `verify --json`) that the store needs. Raises
+    FormatError."""
     match message.document:
         case {
             "verdict": str(verdict),
@@ -472,7 +474,7 @@ def _past_verdict(message: messages.GiveVerdict) -> PastVerdict:
         } if (
             verdict in get_args(VerdictWord)
             and cut_class in CUT_CLASSES
-            and type(at_risk) is int  # True is one as well, but not to every database
+            and type(at_risk) is int  # a bool matches int() too, but not every database stores it as a number
             and 0 <= at_risk <= limits.SEQ_MAX
         ):
             return PastVerdict(
@@ -489,7 +491,7 @@ def _past_verdict(message: messages.GiveVerdict) -> PastVerdict:
 
 
 def _codes(reasons: list[Value]) -> tuple[str, ...]:
-    """The known codes among the reasons of a verdict, each once; a later pass is judged by them. Raises
+    """The known codes among the reasons of a verdict, each once. A later verify uses them. Raises
     FormatError."""
     codes: list[str] = []
     for reason in reasons:

@@ -1,9 +1,9 @@
-"""One run while the server has it in memory: its frontiers, when they came, and how its session stands.
+"""One run in the server's memory: its frontiers, their receipt times and the state of its session.
 
-Everything here is a plain function of what was received and when; the caller brings the clock. Receipts are
-the hot path: a receipt costs a few microseconds and allocates nothing that stays. Refuses to judge: it keeps
-evidence, and it never raises a frontier that the client did not report. Knows of no connection: who speaks
-for a run is its `session`'s to know.
+Each method is a plain function of what was received and when; the caller passes the time. Receipts are the
+hot path: a receipt costs a few microseconds and leaves no new allocation. This module does not judge: it
+keeps evidence, and never raises a frontier that the client did not report. It does not know connections:
+`session` knows which client speaks for a run.
 """
 
 from __future__ import annotations
@@ -45,11 +45,12 @@ from durability_server.store.records import (
     state_of,
 )
 
-# What a client said of its end holds: it may come back to say it again, but never to go on.
+# The client itself reported one of these ends. It may connect again to repeat the report, but not to go on.
 REPORTED_ENDS: frozenset[SessionEnd] = frozenset({"stop", "target-error", "client-error"})
-# A client from which nothing comes for so many heartbeats stood still, or its frames did.
+# If no frame arrives for this many heartbeat intervals, the client stood still or its frames were delayed.
 LATE_INTERVALS = 2
-# A frame that may have waited for longer has waited; the server looks around every 5 ms.
+# A frame that may have waited longer than this in a socket raises the largest round trip. The server records
+# every 5 ms that it runs.
 WAITED_NS = 10_000_000
 _BEFORE_THE_REBOOT = (
     "the error came before the server's machine was restarted, or on another server's machine"
@@ -58,18 +59,20 @@ _BEFORE_THE_REBOOT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Late:
-    """What comes may have been sent since `from_ns`, because nothing came for a while by `until_ns`. It ends
-    with the answer to a heartbeat that was sent after that. `answered_ns`: when the newest one was sent that
-    was answered since, 0 if none was: what comes behind the next frontier was sent after it."""
+    """Frames that arrive now may have been sent at any time since `from_ns`. No frame arrived from then until
+    `until_ns`. This ends with the first frontier after the answer to a heartbeat sent at `until_ns` or later.
+    """
 
     from_ns: int
     until_ns: int
+    # When the newest heartbeat was sent that the client has answered since, 0 if none. Frames behind the next
+    # frontier were sent after that time.
     answered_ns: int = 0
 
 
 def _after_a_frontier(late: _Late) -> _Late | None:
-    """What is late behind a frontier. One that waited may have come behind an answer; those after it are as
-    new as the heartbeat that was answered."""
+    """The state after a frontier has arrived; None if later frames are no longer late. A frontier that waited
+    may arrive after the answer to a heartbeat. The frames after it are as new as that heartbeat."""
     if not late.answered_ns:
         return late
     if late.answered_ns >= late.until_ns:
@@ -78,8 +81,8 @@ def _after_a_frontier(late: _Late) -> _Late | None:
 
 
 def was_still(stored: StoredRun) -> bool:
-    """Whether each writer of a run had used up its credit when the server that has it saved it last. What was
-    durable then is no credit before that server says so."""
+    """Whether each writer had used up its credit when the server that holds the run last saved it. The
+    frontiers saved then are not credit until that server grants them."""
     grants = newest_sent(stored.snapshot.credits)
     return bool(grants) and _is_used_up(Plan.decode(stored.plan), stored.snapshot.frontiers, grants)
 
@@ -89,7 +92,7 @@ def _is_used_up(plan: Plan, acked: tuple[int, ...], grants: tuple[int, ...]) -> 
 
 
 class Run:
-    """A run of the store, in memory."""
+    """A run of the store in memory."""
 
     def __init__(self, stored: StoredRun, *, boot_id: str) -> None:
         snapshot = stored.snapshot
@@ -104,7 +107,7 @@ class Run:
         self.timeline = (
             Timeline.unpack(snapshot.timeline) if snapshot.timeline else Timeline(self.plan.writers)
         )
-        # Frontiers are saved more often than timelines: what is newer than this timeline came in between.
+        # Frontiers are saved more often than timelines. Newer frontiers arrived between the two times.
         known_ns = self.timeline.last_ns
         self.timeline.add(snapshot.last_receipt_ns, snapshot.frontiers)
         if self.timeline.last_ns != known_ns:
@@ -114,8 +117,9 @@ class Run:
         if snapshot.statistics is not None:
             self.statistics = self._read(unpack(snapshot.statistics))
         self.last_receipt_ns = snapshot.last_receipt_ns
-        self._kernel_ns = 0  # when the kernel of a silent client last acknowledged what it was sent
-        # The last sign of life of a silent client may be its kernel's: no frame is known later than these.
+        self._kernel_ns = 0  # when the kernel of a silent client last acknowledged sent data, 0 for never
+        # The last sign of life of a silent client may come from its kernel. No frame is known to be newer
+        # than these times.
         self._framed_ns: int | None = (
             known_ns if snapshot.session_end == "silence" else snapshot.last_receipt_ns
         )
@@ -137,14 +141,16 @@ class Run:
         self.timeline_saved_ns = 0
         self.timeline_changed = False
         self.timeline_wanted = False  # one of the next commits must save it
-        self._begun_after = -1  # the snapshot, not below 0 while a timeline of another boot may be stored
-        self.held = False  # no credit is given, so that its writers stop
-        self.lost = False  # another server has taken the run since: nothing that happens here counts
+        # Number of the newest snapshot before the timeline was begun anew. It is at least 0 while the store
+        # may have a timeline of another boot, else -1.
+        self._begun_after = -1
+        self.held = False  # if true, the run gets no credit, so its writers stop
+        self.lost = False  # if true, another server has taken the run: changes here no longer count
         self.epoch = snapshot.epoch + 1
         self._follows, self._saves = snapshot.epoch, snapshot.saves
-        self._save, self._last_save = snapshot.saves, 0  # of the newest snapshot, and of what is durable
-        self._whole = False  # whether the store gets all of the run anew
-        self._durable: tuple[int, ...] = ()  # the frontiers that this server has saved last
+        self._save, self._last_save = snapshot.saves, 0  # numbers of the newest and the last durable snapshot
+        self._whole = False  # whether the next snapshot writes the complete run to the store
+        self._durable: tuple[int, ...] = ()  # the frontiers in this server's last durable snapshot
         self._boot_id = boot_id
         self._events_saved = snapshot.events[-1][0] if snapshot.events else 0
         if snapshot.session_end == "silence" and not stored.held_at and self._was_watched:
@@ -153,19 +159,19 @@ class Run:
 
     @property
     def _was_watched(self) -> bool:
-        """Whether the last that was seen of the connection is that the client's kernel is alive."""
+        """Whether the newest event of the connection says that the client's kernel is alive."""
         kinds = (KERNEL_ALIVE, LOST_SIGHT, "heard-again", "session", "silence", "fin", "rst")
         seen = [event.kind for _, event in self.events if event.kind in kinds]
         return seen[-1:] == [KERNEL_ALIVE]
 
     @property
     def state(self) -> RunState:
-        """How far the run has come."""
+        """The state of the run: registered, armed, stopped or ended."""
         return state_of(self.finish, armed=self.armed is not None)
 
     @property
     def head(self) -> RunHead:
-        """What decides who may do what with it."""
+        """The fields that decide who may do what with the run."""
         return RunHead(
             run=self.id,
             client=self.stored.client,
@@ -177,20 +183,21 @@ class Run:
 
     @property
     def is_still(self) -> bool:
-        """Whether each writer has used up its credit, and gets no more."""
+        """Whether the run is held and each writer has used up its credit."""
         return self.held and _is_used_up(self.plan, self.frontiers.acked, self.frontiers.grants)
 
     @property
     def credits_in_doubt(self) -> int:
-        """How many credits may be the last that arrived."""
+        """Number of credits that may be the last one that reached the client."""
         return len(self._credits)
 
-    # What the connection brings.
+    # Input from the connection.
 
     def acknowledge(self, at_ns: int, frontiers: tuple[int, ...], control: int) -> bool:
-        """Takes in the frontiers that came at `at_ns`. True when a writer has used up half of its credit.
+        """Records the frontiers that arrived at `at_ns`. True if a writer has used up half of its credit.
 
-        Raises ProtocolError for frontiers that cannot be; the run is tainted where they exceed the credit.
+        A frontier that falls, is no whole number of groups or exceeds the credit is not recorded. It taints
+        the run. Raises ProtocolError if the number of writers is wrong.
         """
         self.control = max(self.control, control)
         if not self.frontiers.advance(frontiers):
@@ -204,10 +211,10 @@ class Run:
         return ahead * 2 >= self.plan.credit
 
     def report(self, value: Value) -> None:
-        """Takes in newer statistics, if any; they are saved with the timeline. Raises FormatError."""
+        """Records newer statistics, if any. They are saved with the timeline. Raises FormatError."""
         if value:
             statistics = self._read(value)
-            # Packed now: what cannot be must fail here, and not the commit of all runs.
+            # Packed now: invalid statistics must fail here, not in the commit of all runs.
             self._packed_statistics = pack(statistics_to_value(statistics))
             self.statistics = statistics
             self.timeline_changed = True
@@ -216,20 +223,20 @@ class Run:
         return statistics_from_value(value, writers=self.plan.writers)
 
     def heard(self, at_ns: int, *, ran_ns: int) -> bool:
-        """Something came from the client at `at_ns`: its machine was alive then. Before that, the server is
-        known to have run at `ran_ns`. Whether silence ended."""
+        """A frame of the client arrived at `at_ns`, so its machine was alive then. The server is known to
+        have run at `ran_ns` before that. Returns whether this ended a silence."""
         gap_ns = at_ns - self.last_receipt_ns
         waited_ns = at_ns - max(ran_ns, self.last_receipt_ns)
         if gap_ns > LATE_INTERVALS * self._interval_ns:
             self._begin_late(self.last_receipt_ns, at_ns)
-        elif waited_ns > WAITED_NS:  # in a socket, while the server stood still
+        elif waited_ns > WAITED_NS:  # the frame may have waited in a socket while the server stood still
             self.rtt_max_ns = max(self.rtt_max_ns, waited_ns)
         if self._late is not None and self._late.answered_ns < self._late.until_ns:
-            # Also a frame without a frontier: it may be the last one, and as old as the stretch.
+            # Also for a frame without a frontier. It may be the last frame, and as old as `from_ns`.
             self.timeline.hold_up(max(self._late.from_ns, self._late.answered_ns), at_ns)
             self.timeline_changed = True
         self.last_receipt_ns = at_ns
-        self._kernel_ns = 0  # the next silence is another one
+        self._kernel_ns = 0  # the next silence starts without a kernel acknowledgement
         self.gap_max_ns = max(self.gap_max_ns, gap_ns)
         if self.session_end != "silence":
             return False
@@ -239,35 +246,35 @@ class Run:
 
     @property
     def _while_connected(self) -> SessionEnd:
-        """The state of a session of which frames come: after the target's error it only tells its end."""
+        """State of a session that sends frames. After a target error the client only reports its end."""
         return "live" if self.target_error is None else "target-error"
 
     def heartbeat(self, interval_ns: int) -> None:
-        """The client's next sign of life may take this long, and the way there and back."""
+        """The client's next frame may take `interval_ns` and the round trip."""
         self._interval_ns = interval_ns
         if interval_ns > limits.HEARTBEAT_NS:
             self.gap_max_ns = max(self.gap_max_ns, interval_ns + self.rtt_max_ns)
 
     def heartbeat_answered(self, at_ns: int, *, sent_ns: int) -> None:
-        """The answer to the heartbeat that was sent at `sent_ns` came at `at_ns`. A connection keeps the
-        order of what is sent on it, so what was sent earlier has arrived too."""
+        """The answer to the heartbeat sent at `sent_ns` arrived at `at_ns`. A connection keeps the order of
+        frames, so all frames sent before that heartbeat have arrived too."""
         self.rtt_max_ns = max(self.rtt_max_ns, at_ns - sent_ns)
         self._credits.forget(sent_ns)
         if self._late is not None and sent_ns > max(self._late.from_ns, self._late.answered_ns):
             self._late = replace(self._late, answered_ns=sent_ns)
 
     def _begin_late(self, from_ns: int, at_ns: int) -> None:
-        """Nothing came from `from_ns` to `at_ns`: what comes now may have been sent at any time in between,
-        until the client has answered a heartbeat of now."""
+        """No frame arrived from `from_ns` to `at_ns`. Frames that arrive now may have been sent at any time
+        since `from_ns`, until the client answers a heartbeat sent at `at_ns` or later."""
         if self._late is not None:
             from_ns = min(from_ns, self._late.from_ns)
         self._late = _Late(from_ns=from_ns, until_ns=at_ns)
 
     def attached(self, at_ns: int, name: str) -> None:
-        """The client on the connection from `name` speaks for the run from `at_ns` on."""
+        """The client on the connection named `name` speaks for the run from `at_ns` on."""
         if self.receipt_boot_id != self._boot_id and self.last_receipt_ns:
-            # Times of another boot cannot be compared with what comes now, but all that was received in it
-            # was received before this one began.
+            # Receipt times of another boot cannot be compared with new ones. But all receipts of that boot
+            # came before this boot began.
             self.timeline = Timeline(self.plan.writers)
             self.timeline.add(0, self.frontiers.acked)
             self._begun_after = self._save
@@ -294,11 +301,11 @@ class Run:
         self.note(at_ns, "session", f"from {name}")
 
     def accepted(self) -> messages.Accepted:
-        """What its client is told when it speaks for the run."""
+        """The answer to a client that now speaks for the run."""
         return messages.Accepted(run=self.id, frontiers=self.frontiers.acked, grants=self.frontiers.grants)
 
     def silent(self, at_ns: int) -> bool:
-        """Nothing has come for `limits.SILENCE_NS` although the connection is open. Whether that is new."""
+        """No frame has arrived for `limits.SILENCE_NS` on an open connection. Returns whether that is new."""
         if self.session_end not in ("live", "target-error"):
             return False
         self.session_end = "silence"
@@ -306,8 +313,8 @@ class Run:
         return True
 
     def kernel_alive(self, at_ns: int) -> None:
-        """The client is silent, but its kernel acknowledged at `at_ns` what was sent to it: its process is
-        frozen or hangs, and its machine had power until then."""
+        """The client is silent, but its kernel acknowledged sent data at `at_ns`. Its process is frozen or
+        hangs, and its machine had power until then."""
         if self.session_end == "silence" and at_ns > self.sign_of_life_ns:
             if not self._kernel_ns:
                 text = "the client's machine still takes what is sent to it: its process is frozen, or hangs"
@@ -316,33 +323,34 @@ class Run:
 
     @property
     def sign_of_life_ns(self) -> int:
-        """When the client's machine showed for the last time that it had power: by a frame, or later by its
-        kernel's acknowledgement."""
+        """When the client's machine last showed that it had power: by a frame, or later by an acknowledgement
+        of its kernel."""
         return max(self.last_receipt_ns, self._kernel_ns)
 
     def failed(self, at_ns: int, text: str) -> None:
-        """The client reported, in `text`, why its session ends; it is not the target."""
+        """The client reported in `text` why its session ends. The cause is not the target."""
         self.session_end = "client-error"
         self.note(at_ns, "client-error", text)
 
     def target_failed(self, at_ns: int, text: str) -> None:
-        """The client reported, in `text`, an I/O error of the target. It stays on to look at the drives."""
+        """The client reported an I/O error of the target in `text`. It stays connected to check the
+        drives."""
         self.session_end = "target-error"
-        if self.target_error is None:  # else said again on another connection
+        if self.target_error is None:  # else the client repeats its report on another connection
             self.target_error = TargetFailure(at_ns=at_ns, drive="unseen", text="")
         self.note(at_ns, "target-error", text)
 
     def drive_seen(self, at_ns: int, *, age_ns: int, drive: DriveState, text: str) -> None:
-        """The client reported what it saw of the drives `age_ns` after the target's error. What it said took
-        a while to come, so the moment of the error errs on the later side."""
-        error_ns = at_ns - age_ns if age_ns < at_ns else at_ns  # before this boot: it has no time here
+        """The client reported the drives' state `age_ns` after the target's error. The report took time to
+        arrive, so the computed time of the error may be too late, never too early."""
+        error_ns = at_ns - age_ns if age_ns < at_ns else at_ns  # an error before this boot has no time here
         self.target_error = TargetFailure(at_ns=error_ns, drive=drive, text=text)
         self.note(at_ns, "drive-seen", f"{drive}: {text}")
 
     def detached(self, at_ns: int, end: SessionEnd, text: str) -> None:
-        """The connection is gone, as `end` says. What was known of the session's end before is kept, but a
-        FIN after silence shows that the client's kernel was alive, and silence after the target's error that
-        the client did not close the connection."""
+        """The connection has ended, as `end` says. An earlier reported end of the session is kept, with two
+        exceptions. A FIN after silence shows that the client's kernel was alive. Silence after a target error
+        shows that the client did not close the connection."""
         if self.session_end == "silence" and end == "fin":
             self.session_end = "fin" if self.target_error is None else "target-error"
         elif self.session_end == "live" or (self.session_end == "target-error" and end == "silence"):
@@ -350,7 +358,7 @@ class Run:
         self.note(at_ns, end, text)
 
     def arm(self, at_ns: int, stored: StoredRun) -> None:
-        """`stored` has the facts at arming durably; gaps and round trips of the prefill no longer matter."""
+        """`stored` has the facts at arming, durably. Gaps and round trips of the prefill no longer matter."""
         self.stored = stored
         self.armed = None if stored.armed is None else from_value(Facts, stored.armed)
         self._last_save = stored.snapshot.save
@@ -365,27 +373,29 @@ class Run:
         self.note(at_ns, "stop", text)
 
     def ended(self, at_ns: int) -> None:
-        """Verify has begun: what was received is all that there is."""
+        """`verify` has begun, so no more receipts follow."""
         if self.finish != "ended":
             self.finish = "ended"
             self.note(at_ns, "ended", "verify has begun")
 
     def note(self, at_ns: int, kind: str, text: str) -> None:
-        """Adds an event; the oldest goes when there are `EVENTS_MAX`."""
+        """Adds an event. It replaces the oldest one if there are `EVENTS_MAX`."""
         number = self.events[-1][0] + 1 if self.events else 1
         self.events.append((number, Event(at_ns=at_ns, wall=clock.wall(), kind=kind, text=text)))
 
-    # What the store gets and gives.
+    # Exchange with the store.
 
     def snapshot(self, *, timeline: bool) -> RunSnapshot:
-        """The run as it is now, to be saved; `saved` is called when it is durable, or `not_saved`. It has the
-        timeline if `timeline` asks for it, or if the times that it has would not fit the stored one."""
+        """The run as it is now, to be saved. The caller calls `saved` once the snapshot is durable, else
+        `not_saved`. The snapshot has the timeline if `timeline` is true, or if the timeline was begun anew
+        and the stored one may be of another boot."""
         snapshot, copy = self.snapshot_to_pack(timeline=timeline)
         return snapshot if copy is None else replace(snapshot, timeline=copy.pack())
 
     def snapshot_to_pack(self, *, timeline: bool) -> tuple[RunSnapshot, TimelineCopy | None]:
-        """As `snapshot`, with the timeline beside it, if it is to have one: what the copy packs replaces the
-        b"" in its place. Packing one of many writers takes too long for the event loop."""
+        """Like `snapshot`, but returns a copy of the timeline beside it, None for no timeline. The packed
+        copy replaces the b"" in the snapshot. Packing the timeline of many writers is too slow for the event
+        loop."""
         timeline = timeline or self._begun_after >= 0
         if timeline:
             self.timeline_changed = self.timeline_wanted = False
@@ -418,20 +428,20 @@ class Run:
         return snapshot, self.timeline.copy() if timeline else None
 
     def _receipt_wall(self) -> str:
-        """When the last frame came, for people; that of an earlier boot as it was noted then."""
+        """Wall time of the last frame, for people. A frame of an earlier boot has the time noted then."""
         this_boot = self.receipt_boot_id == self._boot_id and self.last_receipt_ns
         return clock.wall(self.last_receipt_ns) if this_boot else self.receipt_wall
 
     def saved(self, snapshot: RunSnapshot, at_ns: int) -> bool:
-        """`snapshot` is durable at `at_ns`, so its frontiers are granted; unless too many credits are in
-        doubt, then with a later one. Whether the grants rose."""
+        """`snapshot` is durable at `at_ns`, so its frontiers are granted. If too many credits are in doubt, a
+        later snapshot grants them. Returns whether the grants rose."""
         before = self.frontiers.grants
         if not self.held and self._credits.may_grow:
             self.frontiers.granted(snapshot.frontiers)
         self._credits.add(at_ns, self.frontiers.grants)
         if snapshot.events:
             self._events_saved = snapshot.events[-1][0]
-        self._last_save = max(self._last_save, snapshot.save)  # the run may have been armed since
+        self._last_save = max(self._last_save, snapshot.save)  # arming may have saved a newer snapshot
         self._durable = snapshot.frontiers
         if snapshot.whole is not None:
             self._whole = False
@@ -443,17 +453,17 @@ class Run:
         return self.frontiers.grants != before
 
     def not_saved(self, snapshot: RunSnapshot) -> None:
-        """`snapshot` is not durable: the commit failed, and is tried again."""
+        """`snapshot` is not durable: the commit failed, and the committer tries again."""
         self.timeline_wanted = self.timeline_wanted or snapshot.timeline is not None
 
     def gone_back(self) -> None:
-        """The store lacks what was durable of the run: it gets all of it anew."""
+        """The store lacks data of the run that were durable. The next snapshot writes the complete run."""
         self._whole = self.timeline_wanted = True
         self._events_saved = 0
         self._durable = ()
 
     def case(self, *, now_ns: int, relations: Relations) -> Case:
-        """All that a judge needs to know of the run."""
+        """All information about the run that a judge needs."""
         return Case(
             schema=CASE_SCHEMA,
             run=format_run(self.id),

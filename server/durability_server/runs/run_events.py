@@ -1,4 +1,4 @@
-"""The sentences in which `serve` tells what happens to a run."""
+"""The sentences in which `serve` reports what happens to a run."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _GIB = 1 << 30
 
 
 def connected(run: Run, facts: Facts, *, name: str) -> str:
-    """The client `name` has a new run, and fills its target: where, on what, how much."""
+    """The client `name` has a new run and prefills its target: path, drives, size and writers."""
     return f"connected as {name}, prefills {_what(run, facts)}"
 
 
 def armed(run: Run) -> str:
-    """The run may write now: the same."""
+    """The run may write now: the same details."""
     assert run.armed is not None
     return f"armed: {_what(run, run.armed)}"
 
 
 def lost(run: Run, *, campaign: str) -> str:
-    """Nothing comes any more, as after a cut: what to do next. A `campaign` does that by itself, "" for
-    none."""
+    """No frame arrives any more, as after a cut, and what to do next. `campaign` is the campaign that
+    verifies the run by itself, "" for none."""
     what = f"lost at {clock.local_time(run.last_receipt_ns)} {_how_far(run)}"
     if campaign:
         return f"{what}: campaign {campaign} verifies it"
@@ -36,12 +36,12 @@ def lost(run: Run, *, campaign: str) -> str:
 
 
 def back(run: Run) -> str:
-    """The client is heard again, on the same connection or on a new one."""
+    """The client is connected again or heard again, on the same connection or a new one."""
     return f"back, {_how_far(run)}"
 
 
 def closed(run: Run, why: str) -> str:
-    """The connection ended without a word of the client."""
+    """The connection ended before the client reported an end of the run."""
     return f"connection closed {_how_far(run)}: {why}"
 
 
@@ -51,7 +51,7 @@ def stopped(run: Run) -> str:
 
 
 def failed(run: Run, why: str) -> str:
-    """The target, or the client, failed."""
+    """The target or the client failed."""
     return f"failed {_how_far(run)}: {why}"
 
 

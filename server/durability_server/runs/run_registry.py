@@ -1,8 +1,9 @@
-"""The runs in memory: those with a session, a request under way or something not yet saved.
+"""The runs in memory: those with a session, a request under way or unsaved changes.
 
-There is one `Run` object per run however many ask for it, and none when no one holds it, so memory follows
-the number of clients and not the number of runs in the store. A run has one session at most: the newest. Of
-several servers on a store one has the run in memory to change it; any may read what it saved last.
+Each run in memory has exactly one `Run` object, shared by all its users. It is dropped when it has no users
+and is saved, so memory grows with the number of clients and not with the runs in the store. A run has at most
+one session: the newest. If several servers share a store, only one has a run in memory to change it. Any
+server may read what was last saved.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from durability_server.store.store_thread import StoreThread
 
 
 class Registry:
-    """Loads runs on demand and forgets them when they are saved and no longer held."""
+    """Loads runs on demand, and forgets them once they are saved and have no users."""
 
     def __init__(self, store: Store, thread: StoreThread, *, boot_id: str) -> None:
         self._store = store
         self._thread = thread
         self.boot_id = boot_id
         self._runs: dict[int, Run] = {}
-        self._holds: Counter[int] = Counter()  # users of each run: its sessions and the requests under way
+        self._holds: Counter[int] = Counter()  # number of users of each run: sessions and requests under way
         self._sessions: dict[int, Session] = {}
-        self._loading: dict[int, asyncio.Task[None]] = {}  # a run loaded twice would have two frontiers
+        self._loading: dict[int, asyncio.Task[None]] = {}  # one load per run: two would have two frontiers
         self._closing: set[asyncio.Task[None]] = set()
         self.committer = Committer(
             store, thread, saved=self._saved, lost=self._lost, unfit=self._unfit, outage=self._outage
@@ -56,8 +57,8 @@ class Registry:
 
     @asynccontextmanager
     async def holding(self, run_id: int, purpose: Purpose) -> AsyncIterator[Run]:
-        """The run, kept in memory during the block. Raises RefusedError "run-unknown", "run-live" or
-        MovedError if another server holds it and keeps it, and StoreError."""
+        """The run, kept in memory during the block. Raises StoreError, and RefusedError "run-unknown". If
+        another server holds the run and keeps it, raises RefusedError "run-live" or MovedError."""
         self._holds[run_id] += 1
         try:
             while (run := self._runs.get(run_id)) is None:
@@ -72,48 +73,47 @@ class Registry:
             self._release(run_id)
 
     async def as_it_is(self, run_id: int) -> Run:
-        """The run as it is in memory here, else as it was saved last, to be read only. Raises RefusedError
-        "run-unknown" and StoreError."""
+        """The run from memory, else as it was last saved. It is only for reading. Raises StoreError, and
+        RefusedError "run-unknown"."""
         run = self._runs.get(run_id)
         return run if run is not None else await self._thread.ask(self._read, run_id)
 
     async def head(self, run_id: int) -> RunHead:
-        """The same, of its head alone."""
+        """Like `as_it_is`, but only the head of the run."""
         run = self._runs.get(run_id)
         return run.head if run is not None else await self._thread.look_up(self._store.head, run_id)
 
     def in_memory(self, run_id: int) -> Run | None:
-        """The run, if it is in memory here, to be changed."""
+        """The run for changing it, if it is in memory here."""
         return self._runs.get(run_id)
 
     def writers_beside(self, run_id: int, client: str) -> int:
-        """How many writers the other runs of the client have that are in memory here."""
+        """How many writers the client's other runs in memory here have."""
         runs = self._runs.values()
         return sum(run.plan.writers for run in runs if run.stored.client == client and run.id != run_id)
 
     def _read(self, run_id: int) -> Run:
-        """In a thread of the store's: to decode the timeline of a long run takes a tenth of a second."""
+        """Runs in a thread of the store: decoding the timeline of a long run takes a tenth of a second."""
         return Run(self._store.load(run_id), boot_id=self.boot_id)
 
     def hold(self, run_id: int) -> None:
-        """The run gets no more credit, if it is in memory here: its writers stop once they have used up what
-        they have."""
+        """A run in memory here gets no more credit, so its writers stop once they have used up theirs."""
         run = self._runs.get(run_id)
         if run is not None:
             run.held = True
 
     async def is_still(self, run_id: int) -> bool:
-        """Whether no writer of a run that is held has credit left. Raises RefusedError "run-unknown",
-        FormatError and StoreError."""
+        """Whether no writer of a held run has credit left. Raises RefusedError "run-unknown", FormatError and
+        StoreError."""
         was = run_id not in self._runs and await self._thread.ask(self._was_still, run_id)
-        run = self._runs.get(run_id)  # its client may have come back meanwhile
+        run = self._runs.get(run_id)  # its client may have resumed it during the question
         return was if run is None else run.is_still
 
     def _was_still(self, run_id: int) -> bool:
         return was_still(self._store.load(run_id))
 
     def has(self, run: Run) -> bool:
-        """Whether `run` is in memory here, to be changed."""
+        """Whether this `run` object is in memory here, for changing it."""
         return self._runs.get(run.id) is run
 
     def session_of(self, run: Run) -> Session | None:
@@ -122,8 +122,8 @@ class Registry:
         return session if session is not None and session.run is run else None
 
     def live_session_of(self, run: Run) -> Session | None:
-        """The same, if something has come from its client lately; else the run is silent from now on: whoever
-        asks may end it before the next look for silence."""
+        """Like `session_of`, but None if no frame has arrived for `limits.SILENCE_NS`. The run is then marked
+        as silent, so the caller may end it before the next check for silence."""
         session = self.session_of(run)
         now_ns = clock.now_ns()
         if session is None or now_ns - run.last_receipt_ns <= limits.SILENCE_NS:
@@ -132,15 +132,15 @@ class Registry:
         return None
 
     def enter(self, session: Session) -> Session | None:
-        """`session` speaks for its run from now on, and holds it in memory. Returns the session that did so
-        before; that one must leave as well."""
+        """`session` speaks for its run from now on and keeps it in memory. Returns the session that did so
+        before, which must also `leave`."""
         older = self.session_of(session.run)
         self._sessions[session.run.id] = session
         self._holds[session.run.id] += 1
         return older
 
     def leave(self, session: Session) -> None:
-        """`session` is over, whether it spoke for its run until now or a newer one does."""
+        """`session` is over, even if a newer session already speaks for its run."""
         if self.session_of(session.run) is session:
             del self._sessions[session.run.id]
         self._release(session.run.id)
@@ -152,7 +152,7 @@ class Registry:
             self._runs[run_id] = run
         finally:
             del self._loading[run_id]
-        self._forget(run_id)  # who wanted it may be gone
+        self._forget(run_id)  # the requests that wanted the run may have ended
 
     def _release(self, run_id: int) -> None:
         self._holds[run_id] -= 1
@@ -176,14 +176,13 @@ class Registry:
             self._forget(run.id)
 
     def _lost(self, run: Run) -> None:
-        """Another server has the run; its client finds that one."""
+        """Another server has the run, or the store has lost it. Sends the client away to connect again."""
         if self.has(run):
             del self._runs[run.id]
         self._send_away(run)
 
     def _unfit(self, run: Run) -> None:
-        """The store does not take what has come of the run here since it was saved last: its client goes on
-        from there."""
+        """The store rejects the newest state of the run. Its client continues from the last saved state."""
         session = self.session_of(run)
         if self.has(run):
             del self._runs[run.id]
@@ -193,11 +192,11 @@ class Registry:
             task.add_done_callback(self._closing.discard)
 
     async def _close(self, run_id: int) -> None:
-        """Without its client the run is not live. Tried until the store can be read: a run that stays live
-        cannot be verified."""
+        """A run that cannot be saved, and whose client does not resume it, is marked as no longer live. This
+        is repeated until the store can be read: a live run cannot be verified."""
         while True:
             try:
-                if (await self.as_it_is(run_id)).stored.held_at:  # its client goes on there
+                if (await self.as_it_is(run_id)).stored.held_at:  # its client resumed the run at that server
                     return
                 async with self.holding(run_id, "resume") as run:
                     if self.session_of(run) is None:
@@ -206,17 +205,17 @@ class Registry:
                 return
             except StoreError:
                 await asyncio.sleep(RETRY_S)
-            except DurabilityError:  # another server has it, or nobody can read it
+            except DurabilityError:  # another server has the run, or no server can read it
                 return
 
     def close(self) -> None:
-        """The server ends; what is still live in the store is marked by the next one."""
+        """The server ends. The next server marks the runs that are still live in the store."""
         for task in self._closing:
             task.cancel()
 
     def _give_up(self, wanted: WantedRun) -> bool:
-        """Another server wants a run. It gets it once that is saved and nobody here holds it; but nobody ends
-        a run whose client is heard here."""
+        """Another server wants a run. It gets the run once the run is saved and has no users here. It does
+        not get a run to end it while this server hears the client."""
         run = self._runs.get(wanted.run)
         if run is None:
             if wanted.run not in self._loading:

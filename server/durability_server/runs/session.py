@@ -1,7 +1,8 @@
-"""A session: one client that speaks for one run, over one connection.
+"""A session: one client that speaks for one run over one connection.
 
-The run keeps what was received from any session; a connection may come and go. A session knows both, so
-neither knows the other. Refuses nothing: `requests` decides who may speak for a run.
+The run keeps what it received in all its sessions, while connections come and go. A session knows both run
+and connection, so they need not know each other. It refuses nothing: `requests` decides who may speak for a
+run.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from durability_server.runs.run import Run
 
 
 class Channel(Protocol):
-    """What the runs need of a client's connection; the connections bring it. What goes wrong with it ends it,
-    and is raised to nobody."""
+    """What a run needs of its client's connection. The connections implement it. An error of a channel ends
+    the connection, and is not raised to the caller."""
 
-    name: str  # where the client is, for people
-    caller: Caller | None  # who that is, from the handshake on
-    session: Session | None  # of the run for which the client speaks, until the connection ends
+    name: str  # address of the client, for people
+    caller: Caller | None  # identity of the client, None before the handshake ends
+    session: Session | None  # session of the run for which the client speaks, None once the connection ends
 
     def send(self, message: Message) -> None:
-        """Sends `message` where it is legal now, and else nothing."""
+        """Sends `message` if the protocol allows it now, else nothing."""
 
     def fail(self, code: str, text: str) -> None:
         """Tells the client why, and closes the connection."""
@@ -31,13 +32,13 @@ class Channel(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Session:
-    """The client at the other end of `channel` speaks for `run`. Each session is equal only to itself."""
+    """The client at the other end of `channel` speaks for `run`. A session is equal only to itself."""
 
     run: Run
     channel: Channel
 
     def grant(self) -> None:
-        """Tells the client what is durable."""
+        """Tells the client its grants: the operations that are durable here."""
         self.channel.send(Credit(grants=self.run.frontiers.grants))
 
     def notice_outage(self, fails: bool) -> None:

@@ -348,7 +348,7 @@ def _templates() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_as_line,
+        finalize=plain_text.as_line_if_text,
     )
     environment.globals.update(
         version=durability.__version__,
@@ -368,11 +368,6 @@ def _templates() -> Environment:
         asset=_asset,
     )
     return environment
-
-
-def _as_line(value: object) -> object:
-    """Text without what no page should hold; what is markup already has been through this."""
-    return plain_text.as_line(value) if type(value) is str else value
 
 
 @cache

@@ -12,7 +12,7 @@ import pytest
 
 from durability.acceptance.criteria import KINDS
 from durability.acceptance.profile import Criterion
-from durability.bench.decision.claims import OPERATOR_MACHINE, Machine
+from durability.bench.decision.claims import Machine
 from durability.bench.decision.proof import Proof
 from durability.bench.hashed_serials import hash_serials
 from durability.bench.result import Result, encode
@@ -23,7 +23,7 @@ from durability.formats.facts import Drive, Facts
 from durability_client.acceptance.gather import EvidenceWanted, gather
 from durability_client.bench.bench_command import CompareOptions, compare_files
 from durability_client.bench.cut_verdicts import found_verdicts, named_verdicts
-from durability_server.access.caller import OPERATOR_NAME
+from durability_server.access.caller import OPERATOR
 from tests import sample_facts
 from tests.client.bench.test_cut_verdicts import Cut
 from tests.core.bench.results import JUDGED, Device, simulate
@@ -149,8 +149,8 @@ async def test_a_machine_that_was_renamed_counts_and_one_that_has_its_name_now_d
 
 def test_the_operators_own_machine_is_known_by_its_name_in_the_campaign() -> None:
     """It has no id, and no client has this name."""
-    machine = Machine(name=OPERATOR_NAME)
-    assert OPERATOR_MACHINE == OPERATOR_NAME and machine.is_of("", "") and not machine.is_of(OTHER, "b")
+    machine = Machine(name=OPERATOR.name)
+    assert machine.is_of("", "") and not machine.is_of(OTHER, "b")
 
 
 async def test_an_only_client_counts_whatever_machine_a_campaign_cut(cut: Cut) -> None:

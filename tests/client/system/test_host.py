@@ -25,7 +25,7 @@ def test_the_processors_time_is_shared_out(tmp_path: Path) -> None:
     now = host.ticks()
     assert now is not None
     long_ago = Ticks(total=0, busy=0, stolen=0)
-    moment = host.moment(tmp_path, since=long_ago)
+    moment = host.machine_load(tmp_path, since=long_ago)
     assert moment.busy_percent is not None
     assert moment.steal_percent is not None
     assert 0 <= moment.steal_percent <= 100 >= moment.busy_percent >= 0
@@ -39,14 +39,14 @@ def test_what_programs_may_not_use_is_reserved(monkeypatch: pytest.MonkeyPatch) 
     """Of 1,000 blocks 120 are free, and ext4 keeps 50 of these for root."""
     room = SimpleNamespace(f_frsize=4096, f_blocks=1000, f_bfree=120, f_bavail=70)
     monkeypatch.setattr(os, "statvfs", lambda _: room)
-    moment = host.moment(Path("/"), since=None)
+    moment = host.machine_load(Path("/"), since=None)
     blocks = (moment.used_bytes, moment.size_bytes, moment.reserved_bytes)
     assert blocks == (880 * 4096, 1000 * 4096, 50 * 4096)
 
 
 def test_without_a_time_before_there_is_no_share() -> None:
     """Nor has a device a fill."""
-    moment = host.moment(None, since=None)
+    moment = host.machine_load(None, since=None)
     assert (moment.busy_percent, moment.used_bytes, moment.reserved_bytes) == (None, None, None)
     future = Ticks(total=1 << 62, busy=0, stolen=0)
-    assert host.moment(None, since=future).busy_percent is None
+    assert host.machine_load(None, since=future).busy_percent is None

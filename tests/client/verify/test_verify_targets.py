@@ -15,7 +15,6 @@ from durability.errors import (
     RefusedError,
     SetupError,
     TargetBusyError,
-    UsageError,
     WrongTargetError,
 )
 from durability.evidence.judge import Attestation, Found
@@ -24,7 +23,7 @@ from durability.formats.facts import Facts
 from durability.formats.plan import MAIN
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.verify.case_source import ServerCaseSource
-from durability_client.verify.verify_command import VerifyOptions, examine, verify
+from durability_client.verify.verify_command import VerifyOptions, examine
 from tests.client.verify.targets import KnownStorage, lay_down
 from tests.client.verify.verify_lab import ACKED, Lab, codes
 from tests.core.evidence.memory_target import Disk, after_power_loss
@@ -200,9 +199,3 @@ async def test_unknown_target_is_refused(lab: Lab) -> None:
     assert caught.value.code == "run-unknown"
     with pytest.raises(SetupError, match="does not know run 000000000000002a"):
         await lab.verify(run=42)
-
-
-async def test_target_must_be_named(lab: Lab) -> None:
-    """Without TARGET and --device there is nothing to look at."""
-    with pytest.raises(UsageError, match="name the TARGET"):
-        await verify(VerifyOptions(target=None, endpoint=lab.endpoint))

@@ -12,7 +12,7 @@ from durability.acceptance.criteria import KINDS
 from durability.acceptance.cut_search import unread
 from durability.acceptance.decision import decide_on, decided_of_all, folded
 from durability.acceptance.drive_evidence import BenchEvidence, DriveEvidence
-from durability.acceptance.kinds import limit_text, number
+from durability.acceptance.kinds import limit_text, value_text
 from durability.acceptance.profile import Criterion, DecisionWord, Profile
 from durability.bench.catalogue import HELD_COMMIT, HELD_FILL, HELD_UNSYNCED, HELD_WRITERS
 from durability.bench.decision.proof import Proof
@@ -777,7 +777,7 @@ def test_every_kind_is_shown_with_every_word_that_it_has() -> None:
 def test_a_figure_does_not_contradict_its_word(kind: str, limit: float, value: float, text: str) -> None:
     """It has as many digits as it takes to see that the limit is missed, and no more than usual if it is
     kept."""
-    assert number(_criterion(kind, limit), value) == text
+    assert value_text(_criterion(kind, limit), value) == text
 
 
 @pytest.mark.parametrize(

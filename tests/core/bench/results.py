@@ -12,7 +12,7 @@ from durability.bench.catalogue import PROBE, PROFILES, STANDARD
 from durability.bench.cells import Cell
 from durability.bench.measurement import NO_LATENCIES, DiskWork, Idle, Latencies, Round, Work
 from durability.bench.result import SCHEMA, CellRounds, Medium, Result
-from durability.formats.facts import Drive, Facts, Machine, Moment
+from durability.formats.facts import Drive, Facts, Machine, MachineLoad
 from durability.formats.histogram import FineHistogram
 from tests import sample_facts
 
@@ -165,10 +165,10 @@ def simulate(
         "machine": Machine(cpu_model="CPU", cpus=2, governor="performance", memory_bytes=1 << 34),
         "media": (Medium(name="sda", rpm=None, link_bytes_per_s=600_000_000, link="SATA 6.0 Gbps"),),
         "layer_blocks": (),
-        "before": Moment(
+        "before": MachineLoad(
             load=0.1, busy_percent=1.0, steal_percent=0.0, used_bytes=1, size_bytes=1 << 40, reserved_bytes=0
         ),
-        "after": Moment(
+        "after": MachineLoad(
             load=1.0, busy_percent=60.0, steal_percent=0.0, used_bytes=1, size_bytes=1 << 40, reserved_bytes=0
         ),
         "idle": (Idle(name="sda", seconds=1.0, flushes=0, writes=2, write_kib=8, reads=0),),

@@ -10,7 +10,7 @@ import pytest
 from durability.bench.catalogue import HEADLINE
 from durability.bench.measurement import Idle
 from durability.bench.result_warnings import result_warnings
-from durability.formats.facts import Machine, Moment
+from durability.formats.facts import Machine, MachineLoad
 from tests.core.bench.results import Device, simulate
 from tests.places import DOCS
 
@@ -19,7 +19,7 @@ IDLE = Idle(name="sda", seconds=2.0, flushes=0, writes=2, write_kib=8, reads=0)
 BEFORE = QUIET.before
 
 
-def moment(**changes: Any) -> Moment:
+def machine_load(**changes: Any) -> MachineLoad:
     return replace(BEFORE, **changes)
 
 
@@ -31,11 +31,11 @@ CASES: tuple[tuple[dict[str, Any], str, str], ...] = (
     ({"complete": False, "stopped": "Ctrl-C"}, "partial", "Ctrl-C"),
     ({"complete": False}, "partial", "the reason is unknown"),
     ({"mode": "quick"}, "quick", "few rounds"),
-    ({"before": moment(busy_percent=35.0)}, "busy", "35 % busy"),
-    ({"before": moment(steal_percent=5.0)}, "steal", "5.0 %"),
-    ({"after": moment(steal_percent=7.5)}, "steal", "7.5 %"),
+    ({"before": machine_load(busy_percent=35.0)}, "busy", "35 % busy"),
+    ({"before": machine_load(steal_percent=5.0)}, "steal", "5.0 %"),
+    ({"after": machine_load(steal_percent=7.5)}, "steal", "7.5 %"),
     ({"machine": machine("powersave")}, "governor", "'powersave'"),
-    ({"before": moment(used_bytes=95, size_bytes=100)}, "full", "95 % full"),
+    ({"before": machine_load(used_bytes=95, size_bytes=100)}, "full", "95 % full"),
     ({"idle": (IDLE, replace(IDLE, writes=80, reads=None))}, "other-io", "40 requests per second"),
     ({"cells": (replace(QUIET.cells[0], note="write: Input/output error"),)}, "cell-ended", "Input/output"),
 )
@@ -44,7 +44,7 @@ CASES: tuple[tuple[dict[str, Any], str, str], ...] = (
 def test_a_quiet_run_has_none() -> None:
     """Unknown figures are no warning either."""
     assert result_warnings(QUIET) == ()
-    unknown = Moment(
+    unknown = MachineLoad(
         load=None,
         busy_percent=None,
         steal_percent=None,

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from durability.bench import figures
 from durability.bench.result import Medium, Result
 from durability.bench.summary import written_bytes
-from durability.formats.facts import Drive, Moment
+from durability.formats.facts import Drive, MachineLoad
 from durability.units import counted, format_size
 
 UNKNOWN = "unknown"
@@ -157,13 +157,13 @@ def _written(result: Result) -> str:
 
 def before_and_after(result: Result) -> tuple[tuple[str, str, str], ...]:
     """What is to be known of the machine before the run and after it: the name and both values."""
-    before, after = (_moment(moment) for moment in (result.before, result.after))
+    before, after = (_machine_load(moment) for moment in (result.before, result.after))
     return tuple((name, before[name], after[name]) for name in before)
 
 
-def _moment(moment: Moment | None) -> dict[str, str]:
+def _machine_load(moment: MachineLoad | None) -> dict[str, str]:
     if moment is None:
-        return dict.fromkeys(_moment(_NOTHING), UNKNOWN)
+        return dict.fromkeys(_machine_load(_NOTHING), UNKNOWN)
     fill = UNKNOWN
     if moment.used_bytes is not None and moment.size_bytes:
         fill = f"{format_size(moment.used_bytes)} of {format_size(moment.size_bytes)}"
@@ -175,7 +175,7 @@ def _moment(moment: Moment | None) -> dict[str, str]:
     }
 
 
-_NOTHING = Moment(
+_NOTHING = MachineLoad(
     load=None, busy_percent=None, steal_percent=None, used_bytes=None, size_bytes=None, reserved_bytes=None
 )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from durability.plain_text import shortened
 from durability_client.bench.report.scales import Scale, set_apart
 from durability_client.bench.report.svg import CHARACTER, SERIES, Drawing, Place
 
@@ -96,7 +97,7 @@ class Plot:
 
     def _label_room(self) -> float:
         labels = [*(one.label for one in self.series), *(one.label for one in self.references)]
-        longest = max((len(_cut(label)) for label in labels), default=0)
+        longest = max((len(shortened(label, _LABEL_CHARACTERS_MAX)) for label in labels), default=0)
         return _RIGHT_MIN if not longest else _LEADER + 4 + longest * CHARACTER
 
     def _draw_axes(self, drawing: Drawing, x: Scale, y: Scale) -> None:
@@ -140,11 +141,7 @@ def _draw_labels(drawing: Drawing, ends: Sequence[tuple[str, str, Place]], right
     heights = set_apart([y for _, _, (_, y) in ends], gap=_LABEL_GAP, low=_TOP + 4, high=HEIGHT - _BOTTOM)
     for (label, style, end), height in zip(ends, heights, strict=True):
         drawing.path([end, (right + 2, end[1]), (right + _LEADER, height)], "leader")
-        drawing.text((right + _LEADER + 3, height + 4), _cut(label), style)
-
-
-def _cut(label: str) -> str:
-    return label if len(label) <= _LABEL_CHARACTERS_MAX else label[: _LABEL_CHARACTERS_MAX - 1] + "…"
+        drawing.text((right + _LEADER + 3, height + 4), shortened(label, _LABEL_CHARACTERS_MAX), style)
 
 
 def _thinned(places: Sequence[Place], nearest: float = 0.6) -> list[Place]:

@@ -17,7 +17,7 @@ from durability.bench.compare import compare
 from durability.bench.measurement import NO_LATENCIES
 from durability.bench.result import Result
 from durability.bench.summary import summarise
-from durability.formats.facts import Moment
+from durability.formats.facts import MachineLoad
 from durability_client.bench.report import small_charts, terminal_tables
 from tests.core.bench.results import Device, drive, facts, latencies, simulate, throttled
 
@@ -95,7 +95,7 @@ def test_the_facts_are_told_before_the_figures(width: int) -> None:
 @pytest.mark.slow
 def test_unknown_facts_are_left_out() -> None:
     """No drive, no file system, nothing known after: shorter lines, and neither None nor unknown."""
-    silent = Moment(
+    silent = MachineLoad(
         load=0.5,
         busy_percent=None,
         steal_percent=None,
