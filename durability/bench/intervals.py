@@ -1,13 +1,14 @@
-"""Intervals: how sure a median of a few rounds is, and a ratio of two of them; which percentiles to print.
+"""Confidence intervals of a median over few rounds and of a ratio of two medians; which percentiles to print.
 
-The interval of a median is the bootstrap's: rounds are drawn with replacement, as many as there are, and the
-median is taken of each draw. With few rounds every draw can be counted, so this is exact, the same on every
-machine, and needs no random numbers. It covers chance among rounds that are alike and independent, not what
-differs between one run and the next. Fewer than 5 rounds give no interval: even
-their whole range would miss the true median too often (n rounds: once in 2^(n-1)).
+The interval of a median is a bootstrap interval: n of n rounds are drawn with replacement, and each draw has
+a median. With few rounds all draws can be enumerated, so the interval is exact, the same on every machine,
+and needs no random numbers. The interval covers chance among rounds that are alike and independent, but not
+differences between two runs. Fewer than 5 rounds give no interval: even their whole range would miss the true
+median too often (once in 2^(n-1) for n rounds).
 
-With 5 rounds the 95 % bootstrap interval of a median is their whole range, and holds the true median in 94 %
-of such runs. Ratios are taken of logarithms, so that a to b is the inverse of b to a, interval and all.
+With 5 rounds the 95 % bootstrap interval of a median is their whole range, which contains the true median in
+94 % of such runs. Ratios use logarithms, so that the ratio of a to b, with its interval, is the inverse of
+the ratio of b to a.
 """
 
 from __future__ import annotations
@@ -25,59 +26,59 @@ from durability.formats.histogram import FineHistogram, supported
 
 CONFIDENCE = 0.95
 ROUNDS_MIN = 5
-APART_ROUNDS_MIN = 3  # of two runs that are alike, chance puts one in 10 apart: of fewer rounds one in 3
+# Two equal runs of 3 rounds each lie apart by chance in 1 of 10 cases; with 2 rounds each in 1 of 3 cases.
+APART_ROUNDS_MIN = 3
 
-# A hair less than the tail, so that rounding does not decide between neighbours.
+# Slightly less than the tail, so that rounding does not decide between neighbouring values.
 _TAIL = (1 - CONFIDENCE) / 2 - 1e-9
-_WEIGHT_MIN = 1e-12  # of a draw's median: rarer ones are of no consequence, and many
-_PAIRS_MAX = 1 << 16  # of two medians, that are all made: two runs of 23 rounds have fewer
-_ERROR = 1e-12  # of the logarithm of an end of the interval, where they are not
+_WEIGHT_MIN = 1e-12  # medians of draws with a lower probability are dropped: they are many and do not matter
+_PAIRS_MAX = 1 << 16  # up to so many pairs of medians, all are computed: two runs of 23 rounds have fewer
+_ERROR = 1e-12  # with more pairs: error of the logarithm of an end of the interval
 Floats = NDArray[np.float64]
 _Weighted: TypeAlias = tuple[Floats, Floats]  # values, and the probability of each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Rounds in short: their `median` and range, and the `low` to `high` that the median's interval is; these
-    are None with fewer than 5 rounds."""
+    """Summary of the values of some rounds."""
 
     median: float
-    low: float | None
-    high: float | None
-    least: float
-    most: float
+    low: float | None  # low end of the median's interval, None with fewer than 5 rounds
+    high: float | None  # high end, likewise
+    least: float  # lowest value
+    most: float  # highest value
     rounds: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """One median as a share of another, and the interval of that; `low` and `high` None: too few rounds.
-    `apart`: every round of the one is above every round of the other, or, of pairs, above its own, in
-    `APART_ROUNDS_MIN` rounds of each or more."""
+    """The ratio of two medians, with its interval."""
 
     value: float
-    low: float | None
-    high: float | None
+    low: float | None  # low end of the interval, None with too few rounds
+    high: float | None  # high end, likewise
+    # Every round of one side is above every round of the other side. For pairs: above the other round of its
+    # pair. False if a side has fewer than `APART_ROUNDS_MIN` rounds.
     apart: bool = False
 
     @property
     def has_interval(self) -> bool:
-        """Whether there were rounds enough for one."""
+        """Whether there were enough rounds for an interval."""
         return self.low is not None and self.high is not None
 
     @property
     def shows_difference(self) -> bool:
-        """Whether the interval leaves out 1."""
+        """Whether the interval exists and does not contain 1."""
         return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
 
     @property
     def is_shown(self) -> bool:
-        """Whether the rounds show a difference: by the interval, or if there are too few for one, by none of
-        the one lying among those of the other."""
+        """Whether the rounds show a difference: the interval does not contain 1, or, with too few rounds for
+        an interval, the two sides do not overlap."""
         return self.shows_difference if self.has_interval else self.apart
 
     def inverse(self) -> Ratio:
-        """The other as a share of this."""
+        """The ratio with its two sides exchanged."""
         return Ratio(
             value=1 / self.value,
             low=None if self.high is None else 1 / self.high,
@@ -87,12 +88,12 @@ class Ratio:
 
 
 def percentile(histogram: FineHistogram, percent: float) -> int | None:
-    """The percentile in the histogram's unit, None where the sample does not support it."""
+    """The percentile in the histogram's unit, None if the sample is too small for it."""
     return histogram.percentile(percent) if supported(len(histogram), percent) else None
 
 
 def spread(values: Sequence[float]) -> Spread | None:
-    """A summary of `values`, one of each round; None if `values` is empty."""
+    """The summary of `values`, which has one value for each round. None if `values` is empty."""
     if not values:
         return None
     ordered = np.sort(np.asarray(values, dtype=np.float64))
@@ -108,8 +109,8 @@ def spread(values: Sequence[float]) -> Spread | None:
 
 
 def ratio(of: Sequence[float], to: Sequence[float]) -> Ratio | None:
-    """The median of `of` as a share of that of `to`, of rounds that have nothing to do with each other. None
-    where either has no round, or one that is not positive."""
+    """The median of `of` divided by the median of `to`, for independent rounds. None if either has no round,
+    or a value that is not positive."""
     if not _positive(of) or not _positive(to):
         return None
     above, below = (np.sort(np.asarray(values, dtype=np.float64)) for values in (of, to))
@@ -124,9 +125,9 @@ def ratio(of: Sequence[float], to: Sequence[float]) -> Ratio | None:
 
 
 def paired_ratio(of: Sequence[float], to: Sequence[float]) -> Ratio | None:
-    """The median of the ratios round by round, of rounds that were interleaved, so that what changes slowly
-    cancels out. None without a pair, or if a round is not positive. If the numbers of rounds differ, the last
-    rounds of the longer series are left out."""
+    """The median of the ratios of paired rounds. The rounds were interleaved, so that slow changes cancel
+    out. None without a pair, or if a value is not positive. If the numbers of rounds differ, the last rounds
+    of the longer series are left out."""
     pairs = list(zip(of, to, strict=False))
     if not pairs or not _positive(of) or not _positive(to):
         return None
@@ -145,15 +146,16 @@ def _positive(values: Sequence[float]) -> bool:
 
 
 def _medians(ordered: Floats) -> tuple[Floats, Floats]:
-    """Each median that drawing as many of `ordered` with replacement can give, and its probability."""
+    """Each median that a bootstrap draw from `ordered` can have, and its probability."""
     lower, upper, weights = _draws(len(ordered))
     return (ordered[lower] + ordered[upper]) / 2, weights
 
 
 @cache
 def _draws(count: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Floats]:
-    """Of draws of `count` of `count` values with replacement: the ranks (from 0) of the two middle values,
-    the same twice where `count` is odd, and the probability of such a draw."""
+    """All draws of `count` from `count` values with replacement, grouped by their middle values: the ranks
+    (from 0) of the two middle values, and the probability of such a draw. If `count` is odd, both ranks are
+    the same."""
     half = count // 2
     # P(at least `need` of the draws are among the `rank` lowest values)
     need = half + count % 2
@@ -181,8 +183,8 @@ def _at_least(least: int, count: int, probability: float) -> float:
 
 
 def _difference(of: _Weighted, to: _Weighted) -> tuple[float, float]:
-    """The interval of a value of `of` less an independent one of `to`. Of many values the pairs are not made,
-    of which there may be a million: each end is then searched for, and exact to `_ERROR`."""
+    """The interval of the difference between a value of `of` and an independent value of `to`. There may be a
+    million pairs: above `_PAIRS_MAX` each end of the interval is found by a search, exact to `_ERROR`."""
     (values, weights), (others, other_weights) = of, to
     if len(values) * len(others) <= _PAIRS_MAX:
         differences = np.subtract.outer(values, others).ravel()
@@ -191,7 +193,7 @@ def _difference(of: _Weighted, to: _Weighted) -> tuple[float, float]:
 
 
 def _low_difference(of: _Weighted, to: _Weighted) -> float:
-    """The low end of that interval, by halving the range in which it lies."""
+    """The low end of the interval of the difference, by bisection."""
     (values, weights), (others, other_weights) = of, to
     order = np.argsort(values, kind="stable")
     ordered, reached = values[order], np.concatenate(([0.0], np.cumsum(weights[order])))
@@ -206,7 +208,8 @@ def _low_difference(of: _Weighted, to: _Weighted) -> float:
 
 
 def _interval(values: Floats, weights: Floats) -> tuple[float, float]:
-    """The middle `CONFIDENCE` of a distribution, outwards to values that it has."""
+    """The middle `CONFIDENCE` of a distribution. Both ends are values of the distribution, rounded
+    outwards."""
     return _tail(values, weights), -_tail(-values, weights)
 
 

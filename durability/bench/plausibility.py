@@ -1,19 +1,19 @@
-"""Plausibility: whether a device answers faster than its media could, and what that can mean.
+"""Plausibility: whether a device commits faster than its media allow, and what can explain that.
 
-A flush that only returns success costs almost nothing, and so does a flush on a drive with a protected
-cache. A benchmark cannot tell them apart. So this module says what the device did, what that can mean, and
-what only a power cut shows. It never certifies a device: a device that looks slow enough may still lose
+A flush that does nothing takes almost no time, and so does a flush on a drive with a protected cache. A
+benchmark cannot distinguish the two. So this module reports what the device did, the possible explanations,
+and the question that only a power cut answers. It never certifies a device: a slow device may still lose
 data.
 
-W is a direct write, F0 a sync with nothing to write, C a direct write and its sync, F(n) a sync after n bytes
-were written directly: medians. Looked at in this order:
+All times are medians. W is a direct write. F0 is a sync with nothing to write. C is a direct write and its
+sync. F(n) is a sync after n bytes of direct writes. The verdict is the first of these that fits:
 
     no-flush-sent        commits were acknowledged and no drive got a flush
-    faster-than-media    the drive rotates, and commits come faster than its platter comes round; if nobody
-                         knows how fast it turns, that it rotates is in doubt, and the verdict inconclusive
-    flush-no-media-work  C - W is about as long as F0, and F(64 MiB) shorter than the link would take
-    volatile-cache       C is far above W + F0, and F(64 MiB) far above F0 and C - W
-    inconclusive         anything else, or a control that is missing or disturbed: it says which
+    faster-than-media    the drive rotates and commits come faster than its platter turns; if the speed of
+                         rotation is unknown, the drive may not rotate at all and the verdict is inconclusive
+    flush-no-media-work  C - W is about as long as F0, and F(64 MiB) is shorter than the link would take
+    volatile-cache       C is far above W + F0, and F(64 MiB) is far above F0 and C - W
+    inconclusive         anything else, or a control is missing or disturbed; the reasons name that control
 """
 
 from __future__ import annotations
@@ -56,37 +56,33 @@ HEADLINES: Mapping[Code, str] = MappingProxyType(
     }
 )
 
-FLUSHES_NONE = 0.1  # per commit, at most: others' flushes may be among them
-FLUSHES_EACH = 0.9  # per commit, at least: some are merged where several writers sync at once
-RPM_MAX = 15_000  # of any disk
-RPM_LEAST = 7_200  # allowed to any disk: many of a "5400 rpm class" report 5,400 and turn at 7,200
-MEDIA_MARGIN = 1.1  # above what the platter allows
+FLUSHES_NONE = 0.1  # at most so many flushes per commit count as none: other programs also send flushes
+FLUSHES_EACH = 0.9  # at least so many flushes per commit count as one each: concurrent syncs share flushes
+RPM_MAX = 15_000  # the fastest rotation of any disk
+RPM_LEAST = 7_200  # assumed at least: many disks of a "5400 rpm class" report 5,400 and turn at 7,200
+MEDIA_MARGIN = 1.1  # a rate counts as too fast above this multiple of what the platter allows
 LINK_ASSUMED_BYTES_PER_S = 16_000_000_000  # PCIe 5.0 x4, the fastest link that drives have
-# C - W is like F0 up to this multiple of it, and the noise: of a system call, and of a write as long as W.
+# C - W counts as like F0 up to ALIKE_FACTOR times F0, plus ALIKE_NS for the noise of a system call, plus
+# ALIKE_SHARE times W for the noise of a write.
 ALIKE_FACTOR, ALIKE_NS, ALIKE_SHARE = 1.5, 20_000, 0.1
-FAR_FACTOR = 2.0  # C is far above W + F0, F(n) far above F0 and C - W, from this factor on
-_SYMBOLS = (  # whether of the whole commit, or of its sync alone
+FAR_FACTOR = 2.0  # a time counts as far above another time from this multiple on
+_SYMBOLS = (  # symbol, description, cell, and whether to time the whole commit or only its sync
     ("W", "a direct write of 4 KiB", WRITE_CONTROL, True),
     ("F0", "a sync with nothing to write", FLUSH_CONTROL, False),
     ("C", "a direct write of 4 KiB and its sync", COMMIT_CONTROL, True),
 )
-RUN_FILE = "durability-run"  # in the directory that was measured, for the run to make
-REACHES = 0.9  # of what a direct write hands over, at least, or a cache above the drive keeps it
-MORE_WRITTEN = 1.5  # of what C writes to what W writes, or the sync writes things of its own
+RUN_FILE = "durability-run"  # file name suggested for the run, in the measured directory
+# If less than this share of the bytes of direct writes reaches the drives, a cache above them keeps the rest.
+REACHES = 0.9
+# If the drives write more than this multiple for C than for W, the sync causes writes of its own.
+MORE_WRITTEN = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controls:
-    """The figures that the verdict depends on; None if not measured or not known.
+    """The figures that the verdict depends on. A figure is None if it was not measured or is unknown.
 
-    Times are medians in nanoseconds, rates commits per second of the median round. `rotational`: every
-    drive below is said to be so, none says that nothing turns and none is emulated. `link_bytes_per_s`: of
-    all drives below together. `beneath`: of a loop device flushes are counted at the disk under its file,
-    whose write cache nobody has read. `assumed`: a drive may have said nothing of its cache, so that the
-    kernel assumed that it has no volatile one. `flushes`: per commit of the headline, by drive. `write_share`
-    and `commit_share`: bytes that reached the drives for each byte that W, and C, wrote. `empty_flushes`:
-    that reached a drive for each F0. `ladder`: n in bytes, F(n). `others`: requests per second of others, by
-    drive, where they were many.
+    Times are medians in nanoseconds. Rates are commits per second of the median round.
     """
 
     path: str
@@ -94,48 +90,50 @@ class Controls:
     virtualisation: str
     emulated: bool
     write_caches: tuple[str | None, ...]
+    # The target is a loop device: flushes are counted at the disk under its file, whose write cache is
+    # unknown.
     beneath: bool
+    # A drive may not have reported its cache, so that the kernel assumed that it has no volatile one.
     assumed: bool
+    # Every drive is said to rotate, no drive reports 0 rpm, and none is emulated.
     rotational: bool
     rpm: int | None
-    link_bytes_per_s: int | None
+    link_bytes_per_s: int | None  # of all drives together
     random_rate: float | None
     sequential_rate: float | None
-    flushes: tuple[tuple[str, float | None], ...]
-    write_ns: float | None
-    flush_ns: float | None
-    commit_ns: float | None
-    write_share: float | None
-    commit_share: float | None
-    empty_flushes: float | None
-    ladder: tuple[tuple[int, float], ...]
-    others: tuple[tuple[str, float], ...]
+    flushes: tuple[tuple[str, float | None], ...]  # per commit of the headline cell, by drive
+    write_ns: float | None  # W
+    flush_ns: float | None  # F0
+    commit_ns: float | None  # C
+    write_share: float | None  # bytes that reached the drives for each byte that W wrote
+    commit_share: float | None  # bytes that reached the drives for each byte that C wrote
+    empty_flushes: float | None  # flushes that reached a drive for each F0
+    ladder: tuple[tuple[int, float], ...]  # n in bytes, F(n)
+    others: tuple[tuple[str, float], ...]  # busy drives: requests per second from other programs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlTime:
-    """A control's time in nanoseconds: `median_ns` of all samples, which the verdict rests on, and from
-    `least_ns` to `most_ns` the medians of the rounds. `symbol`: W, F0, C or F(n), n being `dirty_bytes`."""
+    """The time of a control in nanoseconds."""
 
-    symbol: str
+    symbol: str  # W, F0, C or F(n)
     about: str
-    dirty_bytes: int | None
-    median_ns: float
-    least_ns: float
-    most_ns: float
+    dirty_bytes: int | None  # n of F(n)
+    median_ns: float  # median of all samples, which the verdict depends on
+    least_ns: float  # lowest median of a round
+    most_ns: float  # highest median of a round
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plausibility:
-    """The verdict. `seen`: what the device did, with figures; `reasons`: those of it that led to the verdict.
-    `means`: what that can mean. `only_a_cut`: what only a cut can show. `commands`: what to type next."""
+    """The verdict, with sentences that explain it."""
 
     code: Code
-    seen: tuple[str, ...]
-    reasons: tuple[str, ...]
-    means: tuple[str, ...]
-    only_a_cut: str
-    commands: tuple[str, ...]
+    seen: tuple[str, ...]  # what the device did, with figures; ends with `reasons`
+    reasons: tuple[str, ...]  # what led to the verdict
+    means: tuple[str, ...]  # possible explanations
+    only_a_cut: str  # the question that only a power cut can answer
+    commands: tuple[str, ...]  # commands to type next
 
     @property
     def headline(self) -> str:
@@ -149,13 +147,13 @@ def plausibility(result: Result) -> Plausibility:
 
 
 def controls_of(result: Result) -> Controls:
-    """What of `result` the verdict rests on."""
+    """The figures of `result` that the verdict depends on."""
     drives, media = result.facts.drives, result.media
     links = [one.link_bytes_per_s for one in media if one.link_bytes_per_s is not None]
     turns = [one.rpm for one in media if one.rpm]
     still = {one.name for one in media if one.rpm == 0}
     empty = disks_per_operation(result.rounds_of(FLUSH_CONTROL.name))
-    # A loop device has the word of the disk under its file, where its work arrives and is counted.
+    # Requests to a loop device are counted at the disk under its file, so its own claims do not count.
     counted = {alone.name for alone in result.idle}
     beneath = [drive for drive in drives if counted and drive.name not in counted]
     return Controls(
@@ -193,14 +191,15 @@ def controls_of(result: Result) -> Controls:
 
 
 def _is_assumed(drive: Drive, media: Sequence[Medium]) -> bool:
-    """Whether the kernel may have assumed that a drive has no volatile cache. It does so of a SCSI disk
-    whose bridge or controller has no page on its cache; of a SATA drive that it reaches itself it knows."""
+    """Whether the kernel may have assumed that a drive has no volatile cache. The kernel does so for a SCSI
+    disk whose bridge or controller has no mode page on its cache. It knows the cache of a SATA drive that it
+    reaches directly."""
     by_sata = any(one.name == drive.name and one.link.startswith("SATA") for one in media)
     return drive.name.startswith("sd") and drive.write_cache == "write through" and not by_sata
 
 
 def control_times(result: Result) -> tuple[ControlTime, ...]:
-    """W, F0, C and the flush ladder, as far as they were measured."""
+    """The times of W, F0, C and the flush ladder that were measured."""
     sizes = ((step, format_size(step.dirty_bytes)) for step in LADDER)
     steps = ((f"F({size})", f"a sync after {size} of direct writes", step, False) for step, size in sizes)
     return tuple(
@@ -232,13 +231,13 @@ def plausibility_of(controls: Controls) -> Plausibility:
 
 
 def doubts(controls: Controls) -> tuple[str, ...]:
-    """Which controls are missing, or did not measure what they are meant to; a sentence each."""
+    """A sentence for each control that is missing or disturbed."""
     return (*_missing(controls), *_disturbed(controls))
 
 
 def more_written(controls: Controls) -> float | None:
-    """How many times as much the drives wrote for C as for W, if that is so much that writes of others hide
-    the time of the sync; else None."""
+    """Bytes that the drives wrote for C divided by those for W, if the ratio is above `MORE_WRITTEN`: then
+    additional writes hide the time of the flush. Else None."""
     if not controls.write_share or controls.commit_share is None:
         return None
     times = controls.commit_share / controls.write_share
@@ -246,19 +245,20 @@ def more_written(controls: Controls) -> float | None:
 
 
 def _rate(rounds: tuple[Round, ...]) -> float | None:
-    """The median round's, since a stall in one round must not make an SSD look like a disk."""
+    """The rate of the median round, so that a stall in one round does not make an SSD look like a disk."""
     found = spread([one.rate for one in rounds])
     return None if found is None else found.median
 
 
 def _median_ns(result: Result, cell: Cell, *, whole: bool) -> float | None:
-    """Every sample counts, since a median takes few."""
+    """The median over the samples of all rounds, None without samples. A median needs few samples, so their
+    number is not checked."""
     latencies = merged(_latencies(result, cell, whole=whole))
     return latencies.percentile(50) if len(latencies) else None
 
 
 def _latencies(result: Result, cell: Cell, *, whole: bool) -> Iterator[Latencies]:
-    """Of each round of `cell`: of the whole commit, or of its sync alone."""
+    """The latencies of each round of `cell`: of the whole commit (`whole`), or of its sync alone."""
     for one in result.rounds_of(cell.name):
         yield one.commit_ns if whole else one.sync_ns
 
@@ -270,7 +270,7 @@ def _share(result: Result, cell: Cell) -> float | None:
 
 
 def _decide(controls: Controls) -> tuple[Code, tuple[str, ...]]:
-    """The verdict, and what of it the figures alone do not say."""
+    """The verdict, and its reasons beyond the figures that `seen` lists anyway."""
     too_fast = tuple(_too_fast(controls))
     flushes = _flushes_most(controls)
     if flushes is not None and flushes <= FLUSHES_NONE:
@@ -296,7 +296,8 @@ def _decide(controls: Controls) -> tuple[Code, tuple[str, ...]]:
         f"a commit took {far:.1f} times as long as its write and an empty sync together, and a flush after"
         f" {format_size(dirty_bytes)} {grows:.1f} times as long as an empty flush"
     )
-    # A flush of one block that takes as long as that of 64 MiB is a machine that was busy, or a fixed price.
+    # If a flush of one block takes as long as a flush of 64 MiB, the machine was busy or a flush has a fixed
+    # cost.
     if far >= FAR_FACTOR and grows >= FAR_FACTOR and longest_ns >= FAR_FACTOR * flushing_ns:
         return "volatile-cache", (f"{times}: the flush moves data, and takes longer with more data",)
     return "inconclusive", (
@@ -313,7 +314,7 @@ def _bytes_per_s(size_bytes: int, time_ns: float) -> float:
 
 
 def _link(controls: Controls) -> tuple[float, str]:
-    """What can reach the drives per second, and where that is known from."""
+    """The bytes per second that can reach the drives, and words that say if this is known or assumed."""
     if controls.link_bytes_per_s is not None:
         return controls.link_bytes_per_s, f"the link carries {_per_s(controls.link_bytes_per_s)}"
     drives = max(1, len(controls.write_caches))
@@ -330,8 +331,8 @@ def _per_s(bytes_per_s: float) -> str:
 
 
 def _too_fast(controls: Controls) -> Iterator[str]:
-    """Commits that come faster than a platter: the next block has just passed and takes a whole turn to come
-    again, a block anywhere takes half a turn on average."""
+    """A sentence for each pattern whose commits come faster than a platter allows. The block after the last
+    one has just passed the head and needs a whole turn; a random block needs half a turn on average."""
     if not controls.rotational:
         return
     rpm = RPM_MAX if controls.rpm is None else max(controls.rpm, RPM_LEAST)
@@ -381,7 +382,7 @@ def _missing(controls: Controls) -> Iterator[str]:
 
 
 def _disturbed(controls: Controls) -> Iterator[str]:
-    """Controls that did not measure what they are meant to, on this file system."""
+    """A sentence for each control that did not measure what it is meant to on this file system."""
     flushes = _flushes_most(controls)
     if flushes is not None and flushes < FLUSHES_EACH:
         yield f"only {flushes:.2g} flushes per commit reached a drive"
@@ -424,13 +425,13 @@ def _seen(controls: Controls) -> Iterator[str]:
 
 
 def signed_duration(time_ns: float) -> str:
-    """A difference of two times, which may be below zero."""
+    """The difference of two times as text; the difference may be negative."""
     return duration(time_ns) if time_ns >= 0 else f"-{duration(-time_ns)}"
 
 
 _MEANS: Mapping[Code, tuple[str, ...]] = MappingProxyType(
     {
-        "no-flush-sent": (),  # depends on what the drive declares
+        "no-flush-sent": (),  # `_means` adds texts that depend on what the drive declares
         "faster-than-media": (
             "a cache answers instead of the platter: a volatile cache that ignores the flush, or a cache that"
             " flash, capacitors or a controller's battery protect",
@@ -492,9 +493,9 @@ def _means(code: Code, controls: Controls) -> Iterator[str]:
 
 
 def _commands(controls: Controls) -> Iterator[str]:
-    """The run that a power cut is to end, by flush and by FUA, and what judges it afterwards. The server is
-    the one that the machine has joined."""
-    # A path with a serial in it was hashed, one that is not text was escaped: neither can be typed.
+    """Commands to start a run by flush and one by FUA, for a power cut to end, and to verify it afterwards.
+    The commands need no server address: the machine has joined one."""
+    # Paths with a serial were hashed, and paths that are not text were escaped: neither can be typed.
     device = controls.kind == "device"
     path = controls.path if device else f"{controls.path.rstrip('/')}/{RUN_FILE}"
     target = "TARGET" if HASHED in path or "\\x" in path else _quoted(path)

@@ -15,7 +15,7 @@ from durability.campaign.log_entries import Entry
 HEARD_WITHIN_S = 10.0
 SILENT_AFTER_S = 5.0  # after this silence, people see that the machine has not reported
 # After this time without an answer from the store, which it asks every second, a server cannot hear agents.
-DEAF_AFTER_S = 5.0
+STORE_SILENT_AFTER_S = 5.0
 _S = 1_000_000_000
 
 
@@ -63,7 +63,7 @@ class ServerTime:
         return silent_s < min(HEARD_WITHIN_S, (self.now_ns - self.began_ns) / _S)
 
 
-class Hearing:
+class AgentContacts:
     """When a server last heard each machine, and since when it can hear without a gap, by its own clock.
     While its store does not answer, or the server itself is stopped, it cannot receive messages of agents.
     That time does not count as silence of the agents."""
@@ -82,7 +82,7 @@ class Hearing:
 
     def since_ns(self, now_ns: int) -> int:
         """Time since which the server can hear without a gap; `now_ns` if the store's answer is too old."""
-        return now_ns if now_ns - self._answered_ns > DEAF_AFTER_S * _S else self._since_ns
+        return now_ns if now_ns - self._answered_ns > STORE_SILENT_AFTER_S * _S else self._since_ns
 
     def silent_s(self, machine: str, now_ns: int) -> float:
         """Seconds since a machine was last heard, at most the time for which the server can hear."""

@@ -1,8 +1,8 @@
-"""Was there a cut, and of what? That is rule 11.
+"""Whether there was a cut, and its class (rule 11).
 
-The server's record, the facts at arming and the facts now show a class of cut, and how. Wall clocks and a
-silent server are not evidence. The operator's statement raises the class only as far as the facts allow it.
-Refuses to conclude anything from an emulated drive's counter.
+The server's record, the facts at arming and the facts now show the class of a cut and its proof. Wall clocks
+and a silent server are not evidence. The operator's statement raises the class only as far as the facts allow
+it. The counter of an emulated drive is never used as evidence.
 
     power   every leaf drive counted an unsafe shutdown since the run read its counter last, or the operator
             says that power was cut
@@ -10,7 +10,7 @@ Refuses to conclude anything from an emulated drive's counter.
     os      the operating system died; the drives may have kept power
     none    nothing shows a cut
 
-What happened first is judged as the first `verify` found it that saw it (`looks`).
+The first event after the run is judged as the first `verify` that saw it found it (`looks`).
 """
 
 from __future__ import annotations
@@ -45,24 +45,23 @@ from durability.formats.facts import Facts
 CutClass: TypeAlias = Literal["none", ProvableCutClass]
 CUT_CLASSES: tuple[CutClass, ...] = ("none", *reversed(PROVABLE_CUT_CLASSES))  # in rising order
 
-# The time of now's boot is known from facts that may be older than the case by as much as this.
+# The facts now, which give the time of the present boot, may be older than the case by as much as this.
 _BOOT_DOUBT_NS = 10_000_000_000
-# For so long a power supply may feed a drive, or a machine, after its switch has said off.
+# Longest time for which a power supply may feed a drive or a machine after its switch confirmed off.
 _HOLD_UP_NS = 3_000_000_000
 _RESTARTED = "after an I/O error of the target the machine may have been restarted cleanly"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """The class that stands, with its proof in sentences. `attested`: the operator's words, None if there are
-    none. `contradictions`: why these words were not believed. `unproven`: what happened and proves no cut, a
-    sentence or ""."""
+    """The class of the cut that is shown."""
 
     cut_class: CutClass
-    proof: tuple[str, ...]
+    proof: tuple[str, ...]  # sentences that prove the class
+    # The operator's statement, or that of a power controller's log; None if there is none.
     attested: str | None
-    contradictions: tuple[str, ...]
-    unproven: str = ""
+    contradictions: tuple[str, ...]  # why the statement was not believed
+    unproven: str = ""  # a sentence about an event that does not prove a cut, or ""
 
 
 def at_least(shown: CutClass, required: CutClass) -> bool:
@@ -71,8 +70,9 @@ def at_least(shown: CutClass, required: CutClass) -> bool:
 
 
 def assess(case: Case, now: Facts | None, *, attested: str | None, cut_class: CutClass | None) -> Cut:
-    """The cut between the end of the run of `case` and `now`. `attested` is what the operator says of the
-    cut, `cut_class` the class that the operator claims (None: power)."""
+    """The cut between the end of the run of `case` and `now`. `attested` is what the operator says about the
+    cut, `cut_class` the class that the operator claims. Without a class, power is assumed, or vm if a guest
+    died or its drives are on another machine."""
     event = first_event(case, now) if now is not None else None
     if event is None:
         return _assess(case, now, attested=attested, cut_class=cut_class)
@@ -84,7 +84,7 @@ def assess(case: Case, now: Facts | None, *, attested: str | None, cut_class: Cu
     said = then(attested=attested, cut_class=cut_class)
     if not event.over:
         return said
-    if look.attested:  # what is said later may correct it, but makes it no more
+    if look.attested:  # a later statement may lower the class, but not raise it
         return first if at_least(said.cut_class, first.cut_class) else said
     return (
         first if first.attested else replace(first, attested=attested, contradictions=(_perhaps_later(look),))
@@ -92,15 +92,15 @@ def assess(case: Case, now: Facts | None, *, attested: str | None, cut_class: Cu
 
 
 def _by_which_clock(case: Case, event: FirstEvent) -> Look:
-    """The first of the looks at one state whose clock shows that the system of the run had died; else the
-    first of all."""
+    """The first look at one state whose clock shows that the system of the run had died. If there is none,
+    the first look."""
     assert case.armed is not None
     died = (look for look in event.looks if _os_death(as_of(case, look), case.armed, look.facts))
     return next(died, event.looks[0])
 
 
 def _perhaps_later(look: Look) -> str:
-    """Why an attestation is not believed that the first look after the cut was not told."""
+    """Why an attestation is not believed if the first verify after the cut was not given it."""
     return (
         f"before the verify of {look.wall} the machine restarted, or drives lost power or were attached anew,"
         " and again after it; that verify was told of no cut, so what is attested may have happened after it"
@@ -108,7 +108,7 @@ def _perhaps_later(look: Look) -> str:
 
 
 def _assess(case: Case, now: Facts | None, *, attested: str | None, cut_class: CutClass | None) -> Cut:
-    """As `assess`, whatever earlier looks found."""
+    """As `assess`, without regard to earlier looks."""
     off = next(iter(case.power_offs), None)
     by_controller = off is not None and not attested
     if off is not None and not attested:
@@ -129,7 +129,7 @@ def _assess(case: Case, now: Facts | None, *, attested: str | None, cut_class: C
     claimed, contradictions = shown, list[str]()
     if attested:
         claimed = _believable(cut_class, of_guest=of_guest, died=bool(death), moved=bool(elsewhere))
-        # A drive that is cut alone leaves its system alive: the end of that is of another cause.
+        # A cut of the drive alone leaves its system alive. If the system died, it had another cause.
         alone = by_controller and off is not None and off.subject == "drive"
         happened = bool(counted or anew or elsewhere or (death and not alone))
         unclear = not alone and restart_is_unclear(case, now)
@@ -137,7 +137,7 @@ def _assess(case: Case, now: Facts | None, *, attested: str | None, cut_class: C
         if by_controller:
             contradictions += _went_on_without_power(case)
     believed = bool(attested) and not contradictions
-    # A machine whose target failed may be restarted in order, which looks the same as its death.
+    # A machine whose target failed may be restarted cleanly, which looks the same as its death.
     unproven = _RESTARTED if death and case.failed and not (counted or believed) else ""
     proof = [sentence for sentence in (counted, "" if unproven else death, anew, elsewhere) if sentence]
     if believed and not at_least(shown, claimed):
@@ -154,11 +154,11 @@ def _assess(case: Case, now: Facts | None, *, attested: str | None, cut_class: C
 
 
 def outlived(case: Case, now: Facts | None) -> bool:
-    """Whether the system that the client ran on was alive after the client fell silent: its connection was
-    reset in the boot of the run, or before the boot of now began. Another one may have begun in between, or
-    a machine's firmware answered; then a cut that met load is not believed. A reset by the system of now says
-    that it does not know the connection, and nothing else. Neither does one in the boot of the run, if every
-    drive was enumerated anew: a drive that is cut alone leaves its system alive."""
+    """Whether the system that the client ran on was alive after the client fell silent. This is shown if its
+    connection was reset in the boot of the run, or before the present boot began. Another boot may have begun
+    in between, or a machine's firmware may have answered; then a cut that met load is not believed. A reset
+    by the present system only says that it does not know the connection. A reset in the boot of the run shows
+    nothing if every drive was enumerated anew, because a cut of the drive alone leaves its system alive."""
     if case.session_end != "silence" or case.armed is None or now is None or not now.host.boot_id:
         return False
     reset_ns = _reset_ns(case)
@@ -170,7 +170,7 @@ def outlived(case: Case, now: Facts | None) -> bool:
 
 
 def _outlived(case: Case, now: Facts, reset_ns: int) -> bool:
-    """As `outlived`, by one clock and what was found then."""
+    """As `outlived`, with the clock and the facts of one look."""
     assert case.armed is not None
     if same_kernel(case.armed.host, now.host):
         return not enumerated_anew(case.armed, now)
@@ -182,8 +182,8 @@ def _outlived(case: Case, now: Facts, reset_ns: int) -> bool:
 
 
 def restart_is_unclear(case: Case, now: Facts) -> bool:
-    """Whether the machine of the run is in another boot, and no clock tells if that began after the run's
-    last message: the log was read too soon after it, or by a server that started with this boot."""
+    """Whether the run's machine is in another boot, and no clock shows if that boot began after the run's
+    last message. The log was read too soon after that message, or by a server that started with this boot."""
     armed = case.armed
     if armed is None or not armed.host.boot_id:
         return False
@@ -194,8 +194,9 @@ def restart_is_unclear(case: Case, now: Facts) -> bool:
 
 
 def off_as_seen(case: Case) -> PowerOff | None:
-    """The controller's log as far as the drive, and its machine, bear it out: None if they went on, and with
-    a later confirmation if a power supply fed them until then."""
+    """The power-off in the controller's log, as far as the drive and its machine agree with it. None if there
+    is none, or if they went on for longer than a power supply may feed them. If they went on for a shorter
+    time, the confirmation time is later by that time."""
     heard_ns = _heard_after_off_ns(case)
     if case.power_off is None or _worked_after_off_ns(case) or heard_ns > _HOLD_UP_NS:
         return None
@@ -205,7 +206,7 @@ def off_as_seen(case: Case) -> PowerOff | None:
 
 
 def _reset_ns(case: Case) -> int | None:
-    """When the connection of the last session was reset, None if it was not."""
+    """When the connection of the last session was reset; None if it was not."""
     reset_ns = None
     for event in case.events:
         if event.kind == "session":
@@ -216,31 +217,31 @@ def _reset_ns(case: Case) -> int | None:
 
 
 def _believable(claimed: CutClass | None, *, of_guest: bool, died: bool, moved: bool) -> CutClass:
-    """The class that an attestation stands for: power, unless the operator or a virtual machine says less. A
-    guest that died, or whose drives are elsewhere now, was forced off as a rule with its host alive, so
-    without the operator's explicit word it counts as `vm`. A drive that was cut off under a living guest is
-    what the operator says it is."""
+    """The class that an attestation proves: power, unless the operator or a virtual machine indicates less. A
+    guest that died, or whose drives are elsewhere now, was usually forced off while its host stayed alive. So
+    without the operator's explicit class it counts as `vm`. For a drive that was cut off under a living
+    guest, the operator's statement counts."""
     if claimed is not None:
         return claimed
     return "vm" if of_guest and (died or moved) else "power"
 
 
 def _at_most(off: PowerOff, *, of_guest: bool, enumerated_anew: bool) -> CutClass:
-    """The class that a controller's log stands for: not more than `vm` where it switched a guest. A drive
-    that was cut off under a living guest is what the campaign file says."""
+    """The class that a controller's log proves: at most `vm` if it switched a guest. For a drive that was cut
+    off under a living guest, the class in the campaign file counts."""
     alone = off.subject == "drive" and enumerated_anew
     return "vm" if of_guest and off.cut_class == "power" and not alone else off.cut_class
 
 
 def _is_guest(facts: Facts) -> bool:
-    """Whether the machine of the facts is a virtual one. Not every system says so of itself; a drive of a
-    hypervisor does."""
+    """Whether the machine of the facts is virtual. Not every guest reports this, but a hypervisor's drive
+    shows it."""
     return facts.host.virtualisation != "none" or any(drive.emulated for drive in facts.drives)
 
 
 def _went_on_without_power(case: Case) -> list[str]:
-    """The contradiction that what a controller switched off went on after that, for longer than a power
-    supply may feed it: a machine whose client was heard, or a drive that acknowledged or answered."""
+    """A contradiction if the machine or drive that a controller switched off went on for longer than a power
+    supply may feed it. A machine went on if its client was heard; a drive, if it acknowledged or answered."""
     off = case.power_off
     if off is None:
         return []
@@ -255,8 +256,8 @@ def _went_on_without_power(case: Case) -> list[str]:
 
 
 def _heard_after_off_ns(case: Case) -> int:
-    """How long after the confirmation that the machine is off its client was heard last; 0 for not at all,
-    and where a drive alone was switched."""
+    """How long after the confirmation that the machine is off its client was last heard. 0 if it was not
+    heard, or if a drive alone was switched."""
     off = case.power_off
     if off is None or off.subject == "drive":
         return 0
@@ -264,15 +265,15 @@ def _heard_after_off_ns(case: Case) -> int:
 
 
 def _worked_after_off_ns(case: Case) -> int:
-    """For how long, at least, the drive went on after the controller had confirmed that it is off; 0 for not
-    at all, or for no longer than a power supply may feed it."""
+    """The shortest time for which the drive must have gone on after the controller confirmed that it is off.
+    0 if it did not, or if a power supply may have fed it for that long."""
     acknowledged_ns, answered_ns = _after_off_ns(case)
     return max(answered_ns, acknowledged_ns if acknowledged_ns > _HOLD_UP_NS else 0)
 
 
 def _after_off_ns(case: Case) -> tuple[int, int]:
-    """How long after the confirmation of off the drive acknowledged something last, and answered a read after
-    an I/O error; 0 for not at all. A report may have been under way for a round trip, and for longer if it
+    """How long after the confirmation of off the drive last acknowledged a write, and answered a read after
+    an I/O error; 0 if it did not. A report may have been in transit for one round trip, and for longer if it
     was held up."""
     if case.power_off is None:
         return 0, 0
@@ -285,9 +286,9 @@ def _after_off_ns(case: Case) -> tuple[int, int]:
 
 
 def sent_ns(case: Case, receipt: Receipt) -> int:
-    """When the acknowledgements of a receipt of the timeline were sent, at the earliest as far as that is
-    known: where they came late, when the stretch began that held them up."""
-    # A stretch that began after the receipt changes nothing.
+    """The earliest known time at which the acknowledgements of a timeline receipt can have been sent. If they
+    came late, this is the start of the stretch that held them up."""
+    # A stretch that began after the receipt does not change the minimum.
     held_up = (held.from_ns for held in case.held_up if all(map(le, receipt.frontiers, held.frontiers)))
     return min((receipt.at_ns, *held_up))
 
@@ -295,8 +296,8 @@ def sent_ns(case: Case, receipt: Receipt) -> int:
 def _contradictions(
     armed: Facts, now: Facts, claimed: CutClass, *, happened: bool, alone: bool, unclear: bool
 ) -> list[str]:
-    """Facts that contradict what is attested. `alone`: that drives lost their power, and their machine did
-    not. `unclear`: whether the system has restarted."""
+    """Facts that contradict the attestation. `alone`: drives lost their power, but their machine did not.
+    `unclear`: it is unknown whether this boot began after the run's last message."""
     if not happened and alone:
         return [
             "since the run's last message, not all drives were reattached, and not all counted a power loss"
@@ -321,15 +322,16 @@ def _contradictions(
 
 
 def _os_death(case: Case, armed: Facts, now: Facts) -> str:
-    """The sentence that the operating system of the run died after the last frame, or ""."""
+    """A sentence if the operating system of the run died after the last frame, else ""."""
     if not is_another_boot(armed, now):
         return ""
     since_ns = case.now_ns - case.last_receipt_ns
     before = f"the run's last message came {since_ns / 1e9:.0f} s ago"
     if case.receipt_boot_id != case.server_boot_id:
-        # The last frame is older than this boot of the server, or another machine received it: no clock
-        # counts from it. A restarted server's uptime still bounds the time from below. If verify runs on the
-        # same system as the server, both uptimes are one: which was read first shows nothing.
+        # The last frame is older than this boot of the server, or another machine received it. So no clock
+        # counts from that frame. The uptime of a restarted server is still a lower bound of the time since.
+        # If verify runs on the same system as the server, both uptimes are the same, and comparing them shows
+        # nothing.
         if case.server_boot_id == now.host.boot_id:
             return ""
         since_ns = case.now_ns

@@ -1,7 +1,7 @@
 """Flushes: how many of them reached each leaf drive while syncs were acknowledged (rule 17).
 
-If a sync sends the drive no flush, the run tests something else: the power-loss protection that the drive
-claims, FUA, or a stack that withholds flushes. This module says which, in words, and judges nothing. The
+If a sync sends no flush to the drive, the run tests something else: the power-loss protection that the drive
+claims, FUA, or a stack that withholds flushes. This module says which of these it is, and judges nothing. The
 counts are the kernel's and include flushes of other programs. The kernel does not count FUA writes.
 """
 
@@ -17,28 +17,27 @@ from durability.formats.run_statistics import Statistics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeafFlushes:
-    """One leaf drive. `syncs` acknowledged and `flushes` completed on it since arming, None where unknown;
-    `note` says what follows, "" where nothing does."""
+    """Flushes of one leaf drive. Counts are since arming."""
 
     drive: Drive
-    syncs: int | None
-    flushes: int | None
-    note: str
+    syncs: int | None  # acknowledged syncs, None if unknown
+    flushes: int | None  # flushes completed on the drive, None if unknown
+    note: str  # what the counts mean; "" if nothing needs explaining
 
     @property
     def per_sync(self) -> float | None:
-        """Flushes per acknowledged sync, None where either is unknown or nothing was synced."""
+        """Flushes per acknowledged sync; None if either count is unknown or nothing was synced."""
         return self.flushes / self.syncs if self.syncs and self.flushes is not None else None
 
     @property
     def none_sent(self) -> bool:
-        """Whether syncs were acknowledged and no flush reached the drive."""
+        """Whether syncs were acknowledged but no flush reached the drive."""
         return bool(self.syncs) and self.flushes == 0
 
 
 def leaf_flushes(plan: Plan, armed: Facts, statistics: Statistics | None) -> tuple[LeafFlushes, ...]:
-    """Each leaf drive of the facts at arming, in their order. `statistics` None: the run sent none. A flush
-    counts for every path to its drive."""
+    """Flushes of each leaf drive in the facts at arming, in their order. `statistics` None: the run sent
+    none. A flush is counted for every path to its drive."""
     syncs = None if statistics is None else statistics.syncs(plan.group)
     counted = {} if statistics is None else {one.name: one.flushes for one in statistics.drives}
     leaves = []
@@ -52,8 +51,8 @@ def leaf_flushes(plan: Plan, armed: Facts, statistics: Statistics | None) -> tup
 
 
 def _paths(armed: Facts, drive: Drive) -> list[Drive]:
-    """What the kernel shows of one drive, as often as there are paths to it. Two drives in an adapter may
-    have one serial, so only the world-wide name tells a path from another drive."""
+    """All entries in the facts that are paths to one drive. Two drives in an adapter may have one serial, so
+    only the world-wide name distinguishes a path from another drive."""
     own = own_serial(drive, armed.host.machine_id)
     return [
         other

@@ -1,8 +1,9 @@
-"""The judge: what a scan of a target comes to against the server's log of the run.
+"""The judge: compares the scan of a target with the server's log of the run.
 
-The only place that puts identity, cut, records at risk, loss window and verdict together, so `verify`, the
-lab and the tests cannot come to different conclusions. It reads nothing: what was found is an argument. It
-refuses to judge another target than the run's, which the caller rules out with `identify` before the scan.
+Only this module combines identity, cut, records at risk, loss window and verdict. So `verify`, the lab and
+the tests cannot reach different conclusions. It reads nothing from the target: the scan results are
+arguments. It must not be given another target than the run's; the caller rules that out with `identify`
+before the scan.
 """
 
 from __future__ import annotations
@@ -28,25 +29,23 @@ from durability.formats.record import superblocks_within
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The target as it was found: what the system says of it, and the plans in its superblocks, None for a
-    copy that holds no plan."""
+    """The target as it was found."""
 
-    facts: Facts
-    superblocks: tuple[Plan | None, ...]
+    facts: Facts  # facts from the system
+    superblocks: tuple[Plan | None, ...]  # the plans in its superblocks, None for a copy that holds no plan
 
     @property
     def run(self) -> int:
-        """The run that a superblock names, 0 where none does."""
+        """The run that a superblock names; 0 if no superblock names one."""
         return next((plan.run for plan in self.superblocks if plan is not None), 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attestation:
-    """The operator's word on the cut. `text` None: none was given. `cut_class` None: power, or vm where a
-    guest died."""
+    """The operator's statement about the cut."""
 
-    text: str | None = None
-    cut_class: CutClass | None = None
+    text: str | None = None  # None if there is no statement
+    cut_class: CutClass | None = None  # None: power, or vm if a guest died or its drives are elsewhere
 
 
 def judge(
@@ -60,9 +59,9 @@ def judge(
     requirements: Requirements,
     duration_s: float,
 ) -> Outcome:
-    """The outcome of a scan of the target of a run. `case` None: there is no server's log, and `plan` is that
-    of a superblock. `found` must be the target of `case`. `report`, `examples`: what the scan found.
-    `duration_s`: how long it took, for the document."""
+    """The outcome of a scan of a run's target. `case` None: there is no server log, and `plan` comes from a
+    superblock. `found` must be the target of `case`. `report`, `examples`: the results of the scan.
+    `duration_s`: duration of the verify, for the document."""
     among = _runs_among(plan, report, examples)
     if case is None:
         identity = identify_without_log(plan, found.facts, found.superblocks, among)
@@ -76,7 +75,7 @@ def judge(
         cut = assess(case, found.facts, attested=attestation.text, cut_class=attestation.cut_class)
         risk = at_risk(case, plan, may_be_done=report.may_be_done)
         window = loss_window(case, proven=report.proven, oldest_lost=report.oldest_lost)
-    beside = plan.contract.needs_file  # else all but the control arm is in the main file
+    beside = plan.contract.needs_file  # otherwise everything except the control arm is in the main file
     verdict = decide(
         case=case,
         identity=identity if beside else replace(identity, moved=""),
@@ -103,8 +102,8 @@ def judge(
 
 
 def _as_it_ended(case: Case, now: Facts) -> Case:
-    """The case with the end of the session that later evidence shows: a system that outlived its client was
-    not cut, and a drive that answered later in its boot had power."""
+    """The case with the session end that later evidence shows. A system that was alive after its client fell
+    silent was not cut. A drive that answered later in the same boot had power."""
     if outlived(case, now) or (case.session_end == "silence" and found_alive(case)):
         case = replace(case, session_end="rst" if case.target_error is None else "target-error")
     if case.target_error is not None and drive_answered(case):
@@ -113,9 +112,9 @@ def _as_it_ended(case: Case, now: Facts) -> Case:
 
 
 def _runs_among(plan: Plan, report: ScanReport, examples: Iterable[Example]) -> frozenset[int]:
-    """The other runs of which superblocks lie where something is wrong, if nothing is wrong elsewhere but
-    this run's superblocks: a run overwrites nothing before it has synced its own. They cover so few slots
-    that all of these are examples."""
+    """The other runs whose superblocks lie where something is wrong. The result is empty if anything is wrong
+    elsewhere, except this run's superblocks, because a run overwrites nothing before it has synced its own
+    superblocks. Superblocks cover so few slots that all of these slots are examples."""
     wrong = [one for one in examples if one.is_finding]
     if len(wrong) != sum(report.findings.values()):
         return frozenset()
@@ -128,8 +127,8 @@ def _runs_among(plan: Plan, report: ScanReport, examples: Iterable[Example]) -> 
 
 
 def _may_be_under(judgement: Judgement, superblocks: Iterable[tuple[int, int]]) -> bool:
-    """Whether a slot overlaps one of these superblocks, each a run and an offset; or is a superblock itself,
-    over which the other run writes, too, perhaps as it was cut."""
+    """Whether a slot overlaps one of `superblocks`, each a run and an offset. Also true for a superblock of
+    this run, because the other run writes over it too, perhaps while it was cut."""
     if judgement.writer == SUPERBLOCK_WRITER:
         return True
     end = judgement.offset + judgement.record_bytes
@@ -139,8 +138,8 @@ def _may_be_under(judgement: Judgement, superblocks: Iterable[tuple[int, int]]) 
 
 
 def attestation_would_do(outcome: Outcome, cut_class: CutClass | None) -> bool:
-    """Whether the operator's word, with this class, would show the cut that `outcome` requires. The outcome
-    is one with a log."""
+    """Whether an operator's statement with this class would show the cut that `outcome` requires. `outcome`
+    must have a log."""
     assert outcome.case is not None
     cut = assess(outcome.case, outcome.facts, attested="cut", cut_class=cut_class)
     return at_least(cut.cut_class, outcome.requirements.cut)

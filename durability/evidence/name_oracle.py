@@ -1,22 +1,23 @@
-"""The oracle of names: which names may be there after a cut, with which contents, and what is wrong with
-those that are.
+"""The name oracle: which names may exist after a cut, with which contents, and what is wrong with other
+names.
 
-Rules 6 to 8 of docs/explanation/evidence.md for `create`, `rename` and `unlink`, whose slots are files of one
-record each. What is legal follows from two things: the newest event <= A' of a slot, and those in (A',
-ceiling], which may have been under way. An event puts a version under the name, or takes the name away. In
-this order:
+This implements rules 6 to 8 of docs/explanation/evidence.md for `create`, `rename` and `unlink`, whose slots
+are files of one record each. Legal content follows from two things: the newest event <= A' of a slot, and the
+events in (A', ceiling], which may have been in flight. An event puts a version under the name, or removes the
+name. Call the methods in this order:
 
-1. `survey` what has no slot: the temporaries of `rename`. Their sectors prove operations too.
-2. Look up every slot of `slots_to_check`, and `screen` what was found. What it calls wrong has the same legal
-   content whatever A' becomes: `judge_all` it at once. Look up again what gave no whole version of the
-   slots in flight (`without_version`), and `prove_again`.
-3. `judge_all` what `in_flight()` gives, with the proven frontiers (A').
-4. `note_findings` what was wrong; `done_beyond` says how much of it a log that is behind explains.
+1. `survey` the files that belong to no slot: the temporaries of `rename`. Their sectors prove operations too.
+2. Look up every slot in `slots_to_check`, and `screen` what was found. The names that it calls wrong have the
+   same legal content whatever A' becomes: `judge_all` them at once. Look up the slots in flight again that
+   showed no whole version (`without_version`), and call `prove_again`.
+3. `judge_all` what `in_flight()` returns, with the proven frontiers (A').
+4. `note_findings` with what was wrong. `done_beyond` returns how many of the findings a log that is behind
+   explains.
 
-Without a server's log (`acked` None) nothing bounds what is in flight. `survey` every name before step 2.
-Then a name of `rename` must still hold one whole version, no older than the target proves to be acknowledged;
-one of `create` that was put for sure is whole or gone, one that was removed for sure is gone; of `unlink`
-nothing is certain. It refuses to decide a verdict, and looks up nothing itself.
+Without a server's log (`acked` None), the operations in flight are unlimited. Then `survey` every name before
+step 2. A name of `rename` must still hold one whole version that is no older than the target proves to be
+acknowledged. A name of `create` that was certainly put is whole or gone; one that was certainly removed is
+gone. For `unlink`, nothing is certain. This module does not decide a verdict, and looks up nothing itself.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from durability.formats.mixing import U64, Words
 from durability.formats.plan import Name, Plan, parse_name
 
 MISSING = -1  # the length of a file that is not there
-# What operations beyond the ceiling may leave of a name: see `NameOracle.note_findings`.
+# Findings that operations beyond the ceiling may cause: see `NameOracle.note_findings`.
 MAY_BE_EXPLAINED: Final[frozenset[FindingClass]] = frozenset(
     {"absent", "torn", "corrupt", "misdirected", "foreign", "resurrected"}
 )
@@ -51,55 +52,51 @@ MAY_BE_EXPLAINED: Final[frozenset[FindingClass]] = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundNames:
-    """What a number of names of one writer were found to hold; row i is slot `slots[i]`, slots ascending.
-
-    `lengths`, shape (n,): bytes of each file, as far as it was read; MISSING if the name does not exist.
-    `words`, shape (n, record words): the first record of each, of no meaning past its length. `unreadable`:
-    by row the numbers of the sectors whose reads failed; they count as part of the length.
-    """
+    """The content found under a number of names of one writer. Row i is slot `slots[i]`; slots are
+    ascending."""
 
     writer: int
     slots: Words
+    # Shape (n,): bytes of each file, as far as it was read; MISSING if the name does not exist.
     lengths: NDArray[np.int64]
-    words: Words
+    words: Words  # shape (n, record words): first record of each file, meaningless after the file's length
+    # By row, the numbers of the sectors whose reads failed; they count as part of the length.
     unreadable: Mapping[int, Collection[int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screened:
-    """`wrong`: to be judged now. `pending`: odd ones of slots in flight, which `in_flight()` gives later.
-    `checked`: names that were compared with an operation, or exist."""
+    """The result of `NameOracle.screen`."""
 
-    wrong: list[Observation]
+    wrong: list[Observation]  # observations to be judged now
+    # Observations without a whole version, of slots in flight; `in_flight()` returns them later.
     pending: list[Observation]
-    checked: int
+    checked: int  # number of names that exist or were compared with an operation
 
 
 @dataclass(frozen=True, slots=True)
 class _Legal:
-    """What is legal under one frontier: arrays by slot.
+    """Legal contents under one frontier: arrays by slot.
 
-    `newest`: the newest event up to the frontier, 0 for the prefill or none. `holds`: that puts a version.
-    `removal`, `rewrite`: events beyond, as far as they can have been issued, take the name away; make it
-    anew, so that any content may be seen. `hidden_removal`: they take it away only if operations were
-    issued that cannot be read. `in_flight`: there are events beyond. A version beyond `newest` is
-    legal: it is one of those.
+    A version beyond `newest` is legal, because it comes from one of the events in flight. The events "beyond"
+    are those after `newest` that can have been issued.
     """
 
-    newest: Words
-    holds: NDArray[np.bool_]
-    removal: NDArray[np.bool_]
+    newest: Words  # newest event up to the frontier; 0 for the prefill or no event
+    holds: NDArray[np.bool_]  # `newest` puts a version
+    removal: NDArray[np.bool_]  # events beyond may remove the name
+    # Events beyond may remove the name only if operations were issued that cannot be read.
     hidden_removal: NDArray[np.bool_]
-    rewrite: NDArray[np.bool_]
-    in_flight: NDArray[np.bool_]
+    rewrite: NDArray[np.bool_]  # events beyond may make the name anew, so that any content is legal
+    in_flight: NDArray[np.bool_]  # there are events beyond
 
     def absent(self, number: int) -> bool:
-        """Whether the name of slot `number` of these may be absent."""
+        """Whether the name in row `number` may be absent."""
         return bool(~self.holds[number] | self.removal[number] | self.rewrite[number])
 
 
 class NameOracle(ProvenOperations):
-    """Judges one run's names; A' (`proven`) and the newest versions seen rise as observations come in."""
+    """Judges one run's names. A' (`proven`) and the newest versions seen rise as observations come in."""
 
     def __init__(self, plan: Plan, acked: Sequence[int] | None) -> None:
         super().__init__(plan, acked)
@@ -107,9 +104,10 @@ class NameOracle(ProvenOperations):
         self._odd_names: list[Words] = [np.empty(0, dtype=U64)] * plan.writers
 
     def slots_to_check(self, writer: int, listed: Words) -> Words:
-        """The slots whose names must be looked up, ascending: those that the rules ask for, and `listed`.
-        `listed`: the slots whose names the directory lists, in any order. Of `create` the rules ask for those
-        that were not removed before A, up to the ceiling; without a log, for none. Else for all."""
+        """The slots whose names must be looked up, ascending: those that the rules require, and `listed`.
+        `listed`: the slots whose names the directory lists, in any order. For `create`, the rules require the
+        slots that were not removed before A, up to the ceiling; without a log, none. For other workloads they
+        require all slots."""
         asked = range(self.plan.slots)
         if self.plan.contract.endless:
             oldest = max(0, self.acked[writer] - self.plan.slots)
@@ -117,7 +115,8 @@ class NameOracle(ProvenOperations):
         return np.union1d(listed, np.arange(asked.start, asked.stop, dtype=U64))
 
     def screen(self, lookup: FoundNames) -> Screened:
-        """Take in what names prove; keep what is of slots in flight, and name what else must be judged."""
+        """Raise A' by the names found. Keep the observations of slots in flight, and return the names that
+        must be judged."""
         writer, slots = lookup.writer, lookup.slots
         held, observed = self._held_and_odd(lookup)
         whole_ones = held[held < GONE]
@@ -138,7 +137,7 @@ class NameOracle(ProvenOperations):
         )
 
     def observe_all(self, lookup: FoundNames) -> list[Observation]:
-        """What each name of `lookup` holds, in order."""
+        """The observation of each name in `lookup`, in order."""
         held, observed = self._held_and_odd(lookup)
         return [self._observed(lookup, held, observed, row) for row in range(len(lookup.slots))]
 
@@ -150,7 +149,8 @@ class NameOracle(ProvenOperations):
         return self._observation(lookup.writer, int(lookup.slots[row]), held[row])
 
     def _held_and_odd(self, lookup: FoundNames) -> tuple[Words, dict[int, Observation]]:
-        """The whole version that each name holds (GONE: no name), and by row what the others (UNSEEN) do."""
+        """The whole version that each name holds (GONE: no name; UNSEEN: neither), and by row the
+        observations of UNSEEN names."""
         record_bytes = self.plan.record_bytes
         gone = lookup.lengths == MISSING
         full = lookup.lengths == record_bytes
@@ -166,7 +166,7 @@ class NameOracle(ProvenOperations):
         return held, observed
 
     def _blank_rows(self, lookup: FoundNames, rows: NDArray[np.intp]) -> dict[int, Observation]:
-        """What those of `rows`, full records, hold that are zeros or damaged throughout."""
+        """Observations of those of `rows`, full records, that are all zeros or damaged throughout."""
         slots = lookup.slots[rows]
         found = self.classify(lookup.writer, slots, lookup.words[rows])
         other = ~found.plain | found.earlier | found.foreign | (found.lowest != NO_SEQ)
@@ -195,12 +195,12 @@ class NameOracle(ProvenOperations):
         return replace(seen, spans=(*seen.spans, after))
 
     def _see_removals(self, writer: int, slots: Words) -> None:
-        """Note the newest removals that the absence of `slots` may come from. Absence proves nothing; but a
-        writer that may have got so far may have had to wait there (rule 12)."""
+        """Record the newest removals that can have made `slots` absent. Absence proves nothing. But a writer
+        that may have got that far may have had to wait there (rule 12)."""
         if not (self.plan.contract.absence_may_stall and len(slots)):
             return
         ceiling = self.ceiling(writer)
-        # The last pass that ended may have removed what the one after it has not made yet.
+        # The last complete pass may have removed names that the next pass has not made yet.
         for frontier in (ceiling, ceiling // self.plan.slots * self.plan.slots):
             latest = self._versions.newest(writer, slots, frontier)
             done = latest[self._versions.removals(writer, slots, latest)]
@@ -210,9 +210,9 @@ class NameOracle(ProvenOperations):
     # -- a log that is behind ------------------------------------------------------------------------------
 
     def may_be_behind(self, listed: Iterable[Name]) -> bool:
-        """Whether the log may be so far behind that it explains findings, for all that the names which the
-        directory lists show. The records of all names must be read to know. A writer that makes ever new
-        names has made some beyond the ceiling then."""
+        """Whether the log may be so far behind that it explains findings, judged only by the names that the
+        directory lists. The records of all names must be read to know it. A writer that always makes new
+        names has made some beyond the ceiling in that case."""
         contract = self.plan.contract
         if not self.logged or contract.whole_at_all_times:
             return False
@@ -221,26 +221,28 @@ class NameOracle(ProvenOperations):
         return any(not name.temporary and name.number >= self.ceiling(name.writer) for name in listed)
 
     def may_have_removed(self) -> bool:
-        """Whether names may be gone by operations beyond the ceiling, even if no name beyond it is listed.
-        A writer that makes ever new names first removes the old one, and the cut may come between the two."""
+        """Whether operations beyond the ceiling may have removed names, even if no name beyond it is listed.
+        A writer that always makes new names removes the old one first, and the cut may come between the
+        removal and the new name."""
         return self.logged and self.plan.contract.endless
 
     def note_findings(self, writer: int, absent: Words, odd: Words) -> None:
-        """Take in findings of distinct slots: names that are absent though they must not be, and those that
-        hold no version of any age. No other finding can come from a later operation."""
+        """Record findings of distinct slots: names that are absent but must exist, and names that hold no
+        version of any age. No other finding can come from a later operation."""
         self._absent[writer] = np.append(self._absent[writer], absent)
         self._odd_names[writer] = np.append(self._odd_names[writer], odd)
 
     def done_beyond(self) -> int:
-        """How many findings come from operations beyond the ceiling, for all that is known. Removals leave
-        no proof, but operations are done in order: all up to some later one are done, but perhaps of its
-        group and the next. A writer for which that does not hold explains nothing."""
+        """How many findings may come from operations beyond the ceiling. Removals leave no proof, but
+        operations are done in order. So all operations up to some later one are done, except perhaps in that
+        operation's group and the next group. The findings of a writer that does not fit this are not
+        explained."""
         if self.plan.contract.whole_at_all_times:
             return 0
         return sum(self._explained(writer) for writer in range(self.plan.writers))
 
     def _explained(self, writer: int) -> int:
-        """The same of one writer."""
+        """The same number for one writer."""
         versions, absent, odd = self._versions, self._absent[writer], self._odd_names[writer]
         found = np.append(absent, odd)
         if not len(found):
@@ -256,8 +258,8 @@ class NameOracle(ProvenOperations):
         return int(np.count_nonzero(removed) + np.count_nonzero(np.isin(found, making)))
 
     def _is_after_a_removing_pass(self, writer: int) -> bool:
-        """Whether no name is left but those that the first operations of the next pass are just making. The
-        log may be any number of passes older."""
+        """Whether the only names left are those that the first operations of the next pass are just making.
+        The log may be any number of passes older."""
         if not self.plan.contract.absence_may_stall or len(self._odd_names[writer]) > 2 * self.plan.group:
             return False
         slots = np.arange(self.plan.slots, dtype=U64)
@@ -268,8 +270,8 @@ class NameOracle(ProvenOperations):
         return not (known & ~gone).any()
 
     def _makes_up_to(self, writer: int, least: int) -> Words | None:
-        """The slots whose names are just being made, if all are as the operations up to some one from `least`
-        on leave them; else None."""
+        """The slots whose names are just being made, if all names are as operations up to some operation
+        leave them. That operation is `least` or later. None if there is no such operation."""
         versions, in_flight, last = self._versions, self.in_flight_slots(writer), least
         gone = np.union1d(self._absent[writer], in_flight[self._held[writer] == GONE])
         odd = np.union1d(self._odd_names[writer], in_flight[self._held[writer] == UNSEEN])
@@ -280,13 +282,13 @@ class NameOracle(ProvenOperations):
             making = touched[~versions.removals(writer, touched, under_way)]
             beyond = versions.touched(writer, np.arange(self.ceiling(writer) + 1, last + 1, dtype=U64))
             slots = np.union1d(in_flight, beyond)
-            # A name that was made beyond the ceiling has a record that shows it, or is gone.
+            # A name that was made beyond the ceiling has a record that shows this, or is gone.
             known = np.isin(slots, in_flight) | self._legal(writer, slots, self._proven[writer]).holds
             absent = np.isin(slots, gone) | ~known
             latest = versions.newest(writer, slots, last)
             made = absent & ~versions.removals(writer, slots, latest) & np.isin(slots, making, invert=True)
             if not made.any():
-                # Of the names that are being made, those with an older version were never removed.
+                # Names that are being made but hold an older version were never removed.
                 held = self._held[writer]
                 begun = np.union1d(odd, in_flight[(held > before) & (held < GONE)])
                 left = slots[~absent & ~np.isin(slots, np.intersect1d(making, begun))]
@@ -304,16 +306,17 @@ class NameOracle(ProvenOperations):
         return np.where(held == GONE, absent, newest & (held <= U64(self.ceiling(writer))))
 
     def _legal(self, writer: int, slots: Words, frontier: int) -> _Legal:
-        """What is legal if all operations up to `frontier` were acknowledged."""
+        """Legal contents if all operations up to `frontier` were acknowledged."""
         versions, ceiling = self._versions, U64(self.ceiling(writer))
-        # An endless writer removes a name for each that it makes, and that one shows how far it got.
+        # An endless writer removes one name for each name that it makes. The new name shows how far it got.
         shown = self.plan.contract.endless
         last_removal = U64(self.last_issued(writer)) if shown else ceiling
         last_hidden = U64(self.last_hidden(writer)) if shown else ceiling
         newest = versions.newest(writer, slots, frontier)
         holds = ~versions.removals(writer, slots, newest)
         holds &= (newest > 0) | versions.prefilled(writer, slots)
-        # At most two: slots >= 4 credits. Without a log there is no end, and two are one of either kind.
+        # A slot has at most two events in flight, because slots >= 4 credits. Without a log the number is
+        # unlimited, and two events include one of each kind.
         first = versions.following(writer, slots, newest)
         second = versions.following(writer, slots, first)
         removal = np.zeros(len(slots), dtype=np.bool_)
@@ -365,8 +368,8 @@ class NameOracle(ProvenOperations):
         return "no such name yet" if self.plan.contract.endless else "no such name"
 
     def _faults(self, observation: Observation, legal: _Legal, number: int) -> Faults:
-        """What is wrong with slot `number` of `legal`."""
-        if not self.prefilled:  # then there need not be anything yet
+        """What is wrong with row `number` of `legal`."""
+        if not self.prefilled:  # without a known prefill, nothing need exist yet
             return Faults(None, False, False, None)
         if observation.missing:
             finding: FindingClass = "unreadable" if legal.hidden_removal[number] else "absent"
@@ -384,12 +387,13 @@ class NameOracle(ProvenOperations):
         return self._faults_of_presence(observation, newest)
 
     def _faults_of_presence(self, observation: Observation, newest: int) -> Faults:
-        """What is wrong with a name that must not be there since `newest`, or 0: was never allowed to be.
-        Others than `create` make no such name, so it is somebody else's file if no run made it."""
+        """What is wrong with a name that must not exist since `newest`, or that was never allowed to exist
+        (`newest` 0). Only `create` makes such names. So in other workloads the name is a foreign file, if no
+        run made it."""
         if not newest and self._may_be_begun(observation.writer, observation.slot):
             return Faults(None, False, True, None)
         seqs = [seq for seq in map(self._outdated, observation.spans) if seq is not None]
-        if newest or EARLIER_RUN in seqs:  # an earlier run's names were removed for good before this one
+        if newest or EARLIER_RUN in seqs:  # names of earlier runs were durably removed before this run
             return Faults("resurrected", False, False, min(seqs, default=None))
         endless = self.plan.contract.endless
         if endless and any(span.state == "stray" for span in observation.spans):
@@ -397,12 +401,13 @@ class NameOracle(ProvenOperations):
         return Faults(None, False, False, None, endless)
 
     def _may_be_begun(self, writer: int, slot: int) -> bool:
-        """Whether a log that is behind by less than a group lets a name beyond the ceiling be in the making.
-        Then it may show anything, and nothing shows a later operation. Names after it never come first."""
+        """Whether a log that is behind by less than a group allows that this name beyond the ceiling is just
+        being made. Then the name may show anything, and nothing shows a later operation. Later names are
+        never made first."""
         return self.plan.contract.endless and slot < self.ceiling(writer) + self.plan.group
 
     def may_make(self, suffix: str) -> bool:
-        """As for any plan, and the names that operations make."""
+        """As for any plan, and also the names that operations make."""
         name = parse_name(suffix)
         contract = self.plan.contract
         if name is None or not self._is_writer(name.writer):
@@ -412,7 +417,7 @@ class NameOracle(ProvenOperations):
         return name.number < self.plan.slots or self._may_be_begun(name.writer, name.number)
 
     def _faults_of_content(self, observation: Observation, newest: int) -> Faults:
-        """What is wrong with a name that must hold version `newest`, or whole one that is newer still."""
+        """What is wrong with a name that must hold version `newest`, or a newer one in full."""
         found: set[FindingClass] = set()
         outdated: list[int] = []
         for span in observation.spans:

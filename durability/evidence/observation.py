@@ -1,8 +1,8 @@
-"""What one slot holds, sector by sector, before anything is said about right or wrong.
+"""What one slot holds, sector by sector, without a judgement.
 
-Each sector is judged alone, by what it says of itself and where it lies. The result depends on the plan and
-the bytes only; which versions are legal is the business of `slot_oracle`. It refuses to guess: a
-sector whose checks do not hold says nothing, whatever its header looks like.
+Each sector is classified alone, by its content and its place. The result depends only on the plan and the
+bytes. `slot_oracle` decides which versions are legal. A sector whose checks fail shows nothing, whatever its
+header looks like.
 """
 
 from __future__ import annotations
@@ -18,33 +18,38 @@ from durability.formats.plan import Plan
 from durability.formats.record import KIND_RECORD, KIND_SUPERBLOCK, SECTOR_WORDS, Sectors, parse
 from durability.formats.versions import Versions
 
-# version: an intact sector of this very slot. stray: intact, of this run, but of another place. earlier:
-# intact, of another run on this target, written to this place. foreign: intact, but neither. zero: nothing
-# but zeros. damaged: its checks fail. unreadable: the read failed. absent: past the end of the file or
-# device. Of names only: missing: the name does not exist. excess: the file goes on where the record ends.
+# version: an intact sector of this very slot
+# stray: intact, of this run, but of another place
+# earlier: intact, of another run on this target, written to this place
+# foreign: intact, but none of these
+# zero: only zeros
+# damaged: its checks fail
+# unreadable: the read failed
+# absent: past the end of the file or device
+# missing (names only): the name does not exist
+# excess (names only): the file continues after the end of the record
 SectorState: TypeAlias = Literal[
     "version", "stray", "earlier", "foreign", "zero", "damaged", "unreadable", "absent", "missing", "excess"
 ]
 
 PREFILL = 0
-EARLIER_RUN = -1  # stands for a seq where an earlier run's data were found: older than the prefill
+EARLIER_RUN = -1  # in place of a seq: an earlier run's data, which are older than the prefill
 NO_SEQ = -2
-SUPERBLOCK_WRITER = -1  # stands for a writer where a superblock is meant; its slot is the number of the copy
+SUPERBLOCK_WRITER = -1  # in place of a writer: a superblock; its slot is the number of the copy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """`sectors` neighbouring sectors of one record that say the same of themselves. `seq` is the version (of
-    `version` and `stray`), else NO_SEQ. `run`, `writer`, `slot` and `offset` (bytes, of the first sector) are
-    what the sectors claim, where they are intact."""
+    """Neighbouring sectors of one record with the same state and claims."""
 
     state: SectorState
-    sectors: int
-    seq: int = NO_SEQ
+    sectors: int  # number of sectors
+    seq: int = NO_SEQ  # the version, for `version` and `stray`; else NO_SEQ
+    # The next four are what the sectors claim, if they are intact.
     run: int = 0
     writer: int = 0
     slot: int = 0
-    offset: int = 0
+    offset: int = 0  # bytes; of the first sector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +62,7 @@ class Observation:
 
     @property
     def whole_version(self) -> int | None:
-        """The one version that every sector is of, or None."""
+        """The version that all sectors hold, or None."""
         first = self.spans[0]
         return first.seq if len(self.spans) == 1 and first.state == "version" else None
 
@@ -82,12 +87,12 @@ def whole(writer: int, slot: int, seq: int, sectors: int) -> Observation:
 
 
 def missing(writer: int, slot: int, sectors: int) -> Observation:
-    """The observation of a slot whose name is not there."""
+    """The observation of a slot whose name does not exist."""
     return Observation(writer=writer, slot=slot, spans=(Span(state="missing", sectors=sectors),))
 
 
 class Observer:
-    """Observes slots of one plan. Holds no state that changes what it sees."""
+    """Observes slots of one plan. Observations do not depend on earlier ones."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -96,7 +101,7 @@ class Observer:
     def observe(
         self, writer: int, slot: int, data: bytes | bytearray | memoryview, unreadable: Collection[int] = ()
     ) -> Observation:
-        """What `data`, read at the slot's place, holds. Shorter data mean that the file ends there.
+        """The content of `data`, read at the slot's place. Shorter data mean that the file ends there.
         `unreadable`: numbers of the sectors within the record whose reads failed; their bytes in `data` are
         ignored."""
         _, offset, record_bytes = self._versions.place(writer, slot)
@@ -127,7 +132,8 @@ class Observer:
     def identify(
         self, sectors: Sectors, position: int, *, writer: int, slot: int, index: int, offset: int
     ) -> Span:
-        """What the intact `sectors[position]` is, found at `offset`: sector `index` of (`writer`, `slot`)."""
+        """Classify the intact `sectors[position]`, found at `offset`: sector `index` of (`writer`,
+        `slot`)."""
         span = Span(
             state="foreign",
             sectors=1,
@@ -175,7 +181,7 @@ class Observer:
 
 
 def _append(spans: list[Span], span: Span) -> None:
-    """Add one sector, merged with its neighbour where both say the same."""
+    """Add one sector, merged with the last span if both have the same state and claims."""
     if spans:
         last = spans[-1]
         if (last.state, last.seq, last.run, last.writer, last.slot) == (

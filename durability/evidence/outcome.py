@@ -1,8 +1,9 @@
 """The outcome of a verify and its document for `verify --json`: schema `durability.verify/1`, keys in the
-order that docs/reference/cli.md gives.
+order of docs/reference/cli.md.
 
-One place makes the document, so that what is printed, stored on the server and put into a report is the same.
-It decides nothing and adds nothing that the verdict did not rest on: `durability.evidence.judge` does.
+Only this module makes the document. So the document that is printed, stored on the server and put into a
+report is the same. It decides nothing and adds nothing that the verdict does not depend on:
+`durability.evidence.judge` decides.
 """
 
 from __future__ import annotations
@@ -26,45 +27,45 @@ from durability.formats.plan import Plan
 from durability.formats.run_statistics import Statistics
 
 VERIFY_SCHEMA = "durability.verify/1"
-NO_FLUSH = "no-flush"  # the warning that syncs were acknowledged and a drive got no flush
-EXAMPLES_MAX = 16  # in the document; the server keeps more of them, with their bytes
+NO_FLUSH = "no-flush"  # code of the warning that syncs were acknowledged but a drive received no flush
+EXAMPLES_MAX = 16  # examples in the document; the server stores more of them, with their bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirements:
-    """What durable takes. `cut`: the weakest class of cut; `min_cuts`: verified cuts of the series."""
+    """What a verdict of durable requires."""
 
-    cut: CutClass = "power"
-    min_cuts: int = 1
+    cut: CutClass = "power"  # weakest class of cut
+    min_cuts: int = 1  # verified cuts of the series
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A verdict and everything that it depends on. `case` None: there is no server's log. `facts`: the target
-    as found. `examples`: a few of the slots that were wrong or damaged, with their bytes. `duration_s`: how
-    long the verify took. `requirements`: the question that the verdict answers."""
+    """A verdict and everything that it depends on."""
 
     plan: Plan
-    case: Case | None
-    facts: Facts
+    case: Case | None  # None: there is no server log
+    facts: Facts  # the target as found
     identity: Identity
     report: ScanReport
     cut: Cut
     at_risk: AtRisk
     window: LossWindow | None
     verdict: Verdict
-    examples: Sequence[Example]
-    duration_s: float
-    requirements: Requirements = Requirements()
+    examples: Sequence[Example]  # a few of the slots that were wrong or damaged, with their bytes
+    duration_s: float  # duration of the verify
+    requirements: Requirements = Requirements()  # the question that the verdict answers
 
     @property
     def armed(self) -> Facts:
-        """The target at arming, which the verdict is on; as it was found where there is no log of it."""
+        """The target at arming, which the verdict is about; the target as found if there is no log of the
+        arming."""
         return self.case.armed if self.case is not None and self.case.armed is not None else self.facts
 
     @property
     def findings(self) -> list[Judgement]:
-        """Those of `examples` that were wrong, their classes in turn: many of one hide no other."""
+        """The wrong slots in `examples`, with the classes taking turns, so that many findings of one class do
+        not hide another class."""
         found = [one.judgement for one in self.examples if one.is_finding]
         seen: Counter[str | None] = Counter()
         turns: list[int] = []
@@ -75,7 +76,7 @@ class Outcome:
 
     @property
     def control_completed(self) -> int:
-        """How many writes of the control arm the target must have been searched for."""
+        """Number of writes of the control arm for which the target must have been searched."""
         return 0 if self.case is None or self.identity.moved else self.case.control
 
     @property
@@ -84,7 +85,7 @@ class Outcome:
         return self.case.statistics if self.case is not None else None
 
     def document(self) -> dict[str, Value]:
-        """The outcome as `verify --json` prints it and the server keeps it, as plain values."""
+        """The outcome as plain values, as `verify --json` prints it and the server stores it."""
         case, report, verdict = self.case, self.report, self.verdict
         return {
             "schema": VERIFY_SCHEMA,
@@ -117,7 +118,7 @@ class Outcome:
 
 
 def subject(plan: Plan, facts: Facts, statistics: Statistics | None) -> dict[str, Value]:
-    """What the verdict is on (rule 17): the whole stack, from the operations down to the drives."""
+    """The subject of the verdict (rule 17): the whole stack, from the operations down to the drives."""
     file_system = facts.file_system
     leaves = leaf_flushes(plan, facts, statistics)
     warnings = [{"code": one.code, "text": one.text} for one in facts.warnings]
@@ -140,7 +141,7 @@ def subject(plan: Plan, facts: Facts, statistics: Statistics | None) -> dict[str
 
 
 def _named(source: object, names: str) -> dict[str, Value]:
-    """The fields of these names, in this order."""
+    """The fields with these names, in this order."""
     return {name: getattr(source, name) for name in names.split()}
 
 

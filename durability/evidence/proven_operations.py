@@ -1,9 +1,10 @@
-"""What the log and the target itself prove of a run's operations, and what may be in flight.
+"""Which operations of a run the log and the target prove, and which may be in flight.
 
-Rules 4 and 6 of docs/explanation/evidence.md, which are the same for all workloads; the oracles of slots in
-files (`slot_oracle`) and of names (`name_oracle`) build on it. The frontiers that the server
-received (A) are given; A' (`proven`) rises as observations come in. What was observed of slots in flight
-is kept until all has been read. It refuses to say what is right or wrong, and reads nothing itself.
+This implements rules 4 and 6 of docs/explanation/evidence.md, which are the same for all workloads. The
+oracles of slots in files (`slot_oracle`) and of names (`name_oracle`) build on it. The frontiers that the
+server received (A) are given. A' (`proven`) rises as observations come in. Observations of slots in flight
+are kept until everything has been read. This module does not decide what is right or wrong, and reads nothing
+itself.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ from durability.formats.record import (
 )
 from durability.formats.versions import Versions
 
-_STAMPED_BYTES = 512 << 10  # stamped and compared at a time: stays in the processor's cache
-_VERSIONS_IN_A_RECORD = 3  # by arrays; a record with more of them is looked at sector by sector
-# Entry for a slot in flight without a whole version: nothing was seen yet, or its name does not exist.
+_STAMPED_BYTES = 512 << 10  # bytes stamped and compared at a time; they fit in the processor's cache
+_VERSIONS_IN_A_RECORD = 3  # versions handled with arrays; a record with more is observed sector by sector
+# Entries for a slot in flight without a whole version. UNSEEN: none was seen. GONE: the name does not exist.
 UNSEEN = U64((1 << 64) - 1)
 GONE = U64((1 << 64) - 2)
 CLASS_OF_STATE: Mapping[str, FindingClass] = {
@@ -53,7 +54,7 @@ CLASS_OF_STATE: Mapping[str, FindingClass] = {
     "damaged": "corrupt",
     "unreadable": "unreadable",
 }
-# Where the sectors of one slot are wrong in several ways, the first of these names the finding.
+# If the sectors of one slot are wrong in several ways, the first class in this order is the finding.
 PRECEDENCE: tuple[FindingClass, ...] = (
     "misdirected",
     "foreign",
@@ -66,7 +67,7 @@ PRECEDENCE: tuple[FindingClass, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """The outcome of holding the spans of a slot against one pair of frontiers; see `Judgement`."""
+    """The result of comparing the spans of a slot with one pair of frontiers; see `Judgement`."""
 
     finding: FindingClass | None
     damaged: bool
@@ -76,12 +77,13 @@ class Faults:
 
 
 def first_of(found: Collection[FindingClass]) -> FindingClass:
-    """The one of these classes that names the finding."""
+    """The class that is the finding, of the classes in `found`."""
     return next(name for name in PRECEDENCE if name in found)
 
 
 class ProvenOperations:
-    """Of one run's target; A' (`proven`) and the newest versions seen rise as observations come in."""
+    """Proven operations of one run's target. A' (`proven`) and the newest versions seen rise as observations
+    come in."""
 
     def __init__(self, plan: Plan, acked: Sequence[int] | None) -> None:
         self.plan = plan
@@ -102,7 +104,7 @@ class ProvenOperations:
         self._slots_in_flight: dict[int, Words] = {}
         self._held: dict[int, Words] = {}
         self._odd: dict[tuple[int, int], Observation] = {}
-        # Slots in flight of which the latest read failed, by writer.
+        # By writer: slots in flight whose latest read failed.
         self._unread: tuple[set[int], ...] = tuple(set() for _ in range(plan.writers))
 
     @property
@@ -117,17 +119,19 @@ class ProvenOperations:
 
     @property
     def is_seen(self) -> bool:
-        """Whether an operation of the run is there, whole, be it one that proves nothing new."""
+        """Whether a whole operation of the run is on the target, even one that proves nothing new."""
         return self._seen or any(self._newest_seen)
 
     @property
     def may_be_done(self) -> tuple[int, ...]:
-        """As `newest_seen`, or newer where an absent name may come from an operation, which shows none."""
+        """As `newest_seen`, but newer if an absent name may come from a newer operation. Absence does not
+        prove an operation."""
         return tuple(map(max, self._newest_seen, self._may_be_done))
 
     @property
     def prefilled(self) -> bool:
-        """Whether the prefill is known to have been durable: a log says so, or a record after it."""
+        """Whether the prefill is known to have been durable: there is a log, or a record was written after
+        the prefill."""
         return self.logged or any(self._newest_seen)
 
     def ceiling(self, writer: int) -> int:
@@ -135,22 +139,23 @@ class ProvenOperations:
         return self.acked[writer] + self.plan.credit if self.logged else limits.SEQ_MAX
 
     def last_issued(self, writer: int) -> int:
-        """The newest seq that `writer` can have issued, once all has been read; only where operations leave
-        their record. Had a group been begun two after the newest that is seen, the one between would have
-        been acknowledged, and what is in flight does not cover all of it: it would be seen."""
+        """The newest seq that `writer` can have issued. It is valid after everything has been read, and only
+        for operations that leave a record. Suppose that the second group after the newest seen group had
+        begun. Then the group between them would have been acknowledged. Operations in flight do not cover all
+        of that group, so it would have been seen."""
         return self._end_of_group(writer, self._groups_seen(writer) + 1)
 
     def last_hidden(self, writer: int) -> int:
-        """As `last_issued`, if each group of which a slot could not be read was acknowledged. A drive that
-        keeps what it acknowledges hides none for good, so this excuses nothing: it says of what is wrong
-        beyond `last_issued` that reading everything may clear it."""
+        """As `last_issued`, on the assumption that each group with an unreadable slot was acknowledged. A
+        drive that keeps acknowledged data does not hide them for good, so this excuses nothing. It only shows
+        which findings beyond `last_issued` may disappear when everything can be read."""
         groups, unread = self._groups_seen(writer) + 1, self._unread_groups(writer)
         while groups in unread:
             groups += 1
         return self._end_of_group(writer, groups)
 
     def _groups_seen(self, writer: int) -> int:
-        """How many groups have begun for sure."""
+        """How many groups have certainly begun."""
         return -(-max(self._proven[writer], self._newest_seen[writer]) // self.plan.group)
 
     def _end_of_group(self, writer: int, number: int) -> int:
@@ -164,7 +169,7 @@ class ProvenOperations:
         first = self._versions.following(
             writer, slots, self._versions.newest(writer, slots, self.acked[writer])
         )
-        last = self._versions.newest(writer, slots, self.ceiling(writer))  # there are no more than two
+        last = self._versions.newest(writer, slots, self.ceiling(writer))  # at most two operations per slot
         return {-(-seq // self.plan.group) for seq in (*first.tolist(), *last.tolist())}
 
     # -- what was in flight --------------------------------------------------------------------------------
@@ -181,8 +186,7 @@ class ProvenOperations:
         return self._slots_in_flight[writer]
 
     def in_flight(self) -> Iterator[Observation]:
-        """The observations that were made of the slots of `in_flight_slots`. Left out are those that are
-        legal at first sight."""
+        """The observations of the slots in `in_flight_slots`, without those that are legal at first sight."""
         for writer, held in self._held.items():
             slots = self._slots_in_flight[writer]
             legal = self._plainly_legal(writer, slots, held)
@@ -197,11 +201,11 @@ class ProvenOperations:
         return whole(writer, slot, int(held), self._sectors)
 
     def _plainly_legal(self, writer: int, slots: Words, held: Words) -> NDArray[np.bool_]:
-        """Where the whole version `held` (or GONE) of a slot is legal for sure, with A' as it stands."""
+        """For which slots the whole version `held` (or GONE) is certainly legal, with the current A'."""
         raise NotImplementedError
 
     def _in_flight_positions(self, writer: int, slots: Words) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """The position of each of `slots` in `in_flight_slots`, and whether it is there at all."""
+        """The position of each of `slots` in `in_flight_slots`, and whether the slot is in it."""
         in_flight = self.in_flight_slots(writer)
         if not len(in_flight):
             return np.zeros(len(slots), dtype=np.intp), np.zeros(len(slots), dtype=np.bool_)
@@ -214,11 +218,12 @@ class ProvenOperations:
     def observe(
         self, writer: int, slot: int, data: bytes | bytearray | memoryview, unreadable: Collection[int] = ()
     ) -> Observation:
-        """What `data`, read at the slot's place, holds; see `Observer.observe`."""
+        """The content of `data`, read at the slot's place; see `Observer.observe`."""
         return self._observer.observe(writer, slot, data, unreadable)
 
     def prove_by(self, observation: Observation) -> None:
-        """Let the intact sectors of `observation` raise A' (rule 6); keep it if its slot is in flight."""
+        """Raise A' by the intact sectors of `observation` (rule 6). Keep the observation if its slot is in
+        flight."""
         self._prove_by_spans(observation)
         if observation.writer >= self.plan.writers:
             return
@@ -235,11 +240,13 @@ class ProvenOperations:
             self._odd[key] = observation
 
     def without_version(self) -> list[Observation]:
-        """What `prove_by` kept of slots in flight that gave no whole version: they must be read again."""
+        """Observations of slots in flight that `prove_by` kept and that show no whole version. These slots
+        must be read again."""
         return list(self._odd.values())
 
     def prove_again(self, observation: Observation) -> None:
-        """As `prove_by`, of a slot in flight that was read again; `in_flight` still gives the first."""
+        """As `prove_by`, for a slot in flight that was read again. `in_flight` still returns the first
+        observation."""
         self._prove_by_spans(observation)
         self._note_unread(observation)
 
@@ -256,8 +263,8 @@ class ProvenOperations:
             unread.discard(observation.slot)
 
     def survey(self, words: Words) -> None:
-        """Take in what every intact sector in `words` proves, wherever it lay: where there is no log, and for
-        what holds no slot."""
+        """Raise A' by every intact sector in `words`, wherever it lay. This is for targets without a log, and
+        for sectors that belong to no slot."""
         sectors = words.reshape(-1, SECTOR_WORDS)
         claims = (sectors[:, 2] & U64(0xFFFFFFFF) == U64(self.plan.target)) & (
             sectors[:, 1] == U64(self.plan.run)
@@ -272,8 +279,9 @@ class ProvenOperations:
                     break
 
     def screen_control(self, first_slot: int, words: Words, completed: int) -> int:
-        """How many of the control arm's consecutive slots in `words` show that a completed write is gone: by
-        anything intact in its place (rule 15). Nothing bounds what was in flight, so damage shows nothing."""
+        """Number of the control arm's consecutive slots in `words` that show the loss of a completed write
+        (rule 15). A slot shows it if its place holds an intact sector that is neither of that write nor of a
+        newer one. Nothing limits what was in flight, so damage shows nothing."""
         writer = self.plan.control_writer
         sectors = self.plan.control_record_bytes // limits.SECTOR_BYTES
         records = words.reshape(-1, sectors, SECTOR_WORDS)
@@ -288,11 +296,11 @@ class ProvenOperations:
     # -- judging -------------------------------------------------------------------------------------------
 
     def judge(self, observation: Observation) -> Judgement:
-        """Hold one observation of a writer's slot against the rules, with A' as it stands."""
+        """Compare one observation of a writer's slot with the rules, with the current A'."""
         return self.judge_all([observation])[0]
 
     def judge_all(self, observations: Sequence[Observation]) -> list[Judgement]:
-        """`judge` for many at once, which is much cheaper; the order is kept."""
+        """`judge` for many observations at once, which is much cheaper; the order is kept."""
         judgements: list[Judgement | None] = [None] * len(observations)
         for writer in sorted({observation.writer for observation in observations}):
             chosen = [number for number, one in enumerate(observations) if one.writer == writer]
@@ -306,7 +314,8 @@ class ProvenOperations:
         raise NotImplementedError
 
     def judge_superblock(self, copy: int, data: bytes | bytearray | memoryview) -> Judgement:
-        """Hold one copy of the superblock (0 or 1) against what was written and synced before arming."""
+        """Compare one copy of the superblock (0 or 1) with the one that was written and synced before
+        arming."""
         offset = self.plan.superblock_offsets[copy]
         wanted = superblock(self.plan, offset)
         finding: FindingClass | None = None
@@ -328,16 +337,17 @@ class ProvenOperations:
         )
 
     def may_make(self, suffix: str) -> bool:
-        """Whether the plan can ever have made the file TARGET + `suffix`, with old blocks in it perhaps."""
+        """Whether the plan can ever have made the file TARGET + `suffix`, perhaps with old blocks in it."""
         return suffix == MAIN or (suffix == CONTROL and bool(self.plan.control_slots))
 
     def judge_earlier(
         self, suffix: str, data: bytes | bytearray | memoryview, earlier: Collection[int]
     ) -> Judgement:
-        """Hold a file that the plan never makes, which begins with `data`, against what arming does: it
-        removes all that earlier runs left, of any workload, and syncs the directory. `earlier`: these runs.
-        Only records in their own place count, with any tag: the drive may have had another serial then. A
-        superblock begins the target alone, so what begins with one is a copy that somebody made of that."""
+        """Judge a file that the plan never makes and that begins with `data`. Arming removes everything that
+        earlier runs left, of any workload, and syncs the directory. `earlier`: these runs. Only records in
+        their own place count. Their target tag may be any, because the drive may have had another serial
+        then. Only the target itself begins with a superblock, so another file that begins with one is a copy
+        that somebody made."""
         sectors = parse(memoryview(data)[: len(data) // limits.SECTOR_BYTES * limits.SECTOR_BYTES])
         places = np.arange(len(sectors.run), dtype=U64) * U64(limits.SECTOR_BYTES)
         records = sectors.intact & (sectors.kind == U64(KIND_RECORD)) & (sectors.offset == places)
@@ -359,7 +369,7 @@ class ProvenOperations:
         )
 
     def _outdated(self, span: Span) -> int | None:
-        """The version that `span` shows to be in place; None if it shows none."""
+        """The version that `span` shows in its own place; None if it shows none."""
         if span.state == "version":
             return span.seq
         return EARLIER_RUN if span.state == "earlier" and self.prefilled else None
@@ -399,8 +409,9 @@ class ProvenOperations:
     def _oldest_lost(
         self, writer: int, slots: Words, expected: Words, found: Sequence[Faults]
     ) -> list[int | None]:
-        """Per slot with a finding the first operation on it after what was found there, which was never
-        durable at the cut; the newest one if nothing there shows a version. None where there is none."""
+        """Per slot with a finding, the first operation on it after the content found there, which was not
+        durable at the cut. It is the newest expected operation if the content shows no version. None without
+        a finding or an expected operation."""
         versions = [0 if faults.found is None else max(0, faults.found) for faults in found]
         after = self._versions.following(writer, slots, np.array(versions, dtype=U64)).tolist()
         return [
@@ -415,7 +426,8 @@ class ProvenOperations:
         return 0 <= writer < self.plan.writers
 
     def _prove(self, writer: int, seq: int) -> bool:
-        """Take in what an intact sector of `seq` proves; False if it is beyond the ceiling: nothing."""
+        """Record what an intact sector of `seq` proves. False if `seq` is beyond the ceiling: then it proves
+        nothing."""
         if seq > self.ceiling(writer):
             self.above_ceiling += 1
             return False
@@ -425,7 +437,8 @@ class ProvenOperations:
         return True
 
     def _prove_by_sector(self, sector: Words) -> bool:
-        """Take in what one sector proves that claims to be of this run. True if it is what it claims."""
+        """Record what one sector that claims to be of this run proves. True if the claim is correct and not
+        beyond the ceiling."""
         parsed = parse(sector)
         if not parsed.intact[0]:
             return False
@@ -438,7 +451,8 @@ class ProvenOperations:
     # -- whole records -------------------------------------------------------------------------------------
 
     def _whole_versions(self, writer: int, slots: Words, words: Words) -> tuple[Words, NDArray[np.bool_]]:
-        """The version that each record claims, and whether it is that byte for byte and was allowed."""
+        """The version that each record claims, and whether the record is that version byte for byte and was
+        allowed."""
         records = words.reshape(-1, self._sectors, SECTOR_WORDS)
         claimed = np.array(records[:, 0, 4], dtype=U64)
         plausible = claimed <= U64(self.ceiling(writer))
@@ -451,7 +465,7 @@ class ProvenOperations:
         return claimed, same
 
     def classify(self, writer: int, slots: Words, words: Words) -> Rows:
-        """What whole records hold, read at the places of `slots`; see `Rows`."""
+        """The content of whole records, read at the places of `slots`; see `Rows`."""
         records = words.reshape(-1, self._sectors, SECTOR_WORDS)
         offsets = self._versions.offsets(writer, slots)
         claimed = claims(
@@ -496,8 +510,8 @@ class ProvenOperations:
     def _other_sectors(
         self, records: Words, offsets: Words, asked: NDArray[np.bool_]
     ) -> tuple[NDArray[np.bool_], ...]:
-        """Which records have a sector among those `asked` for that is zero, damaged, an earlier run's, or
-        foreign; and which have none that is anything else."""
+        """For each record, whether a sector selected by `asked` is zero, damaged, an earlier run's, or
+        foreign. Also whether none of these sectors is anything else."""
         states = np.zeros((4, *asked.shape), dtype=np.bool_)
         zeros, damaged, earlier, foreign = states
         plain = np.ones(len(records), dtype=np.bool_)
@@ -525,7 +539,7 @@ class ProvenOperations:
         return *(np.asarray(state.any(axis=1)) for state in states), plain
 
     def _same_sectors(self, writer: int, slots: Words, seqs: Words, records: Words) -> NDArray[np.bool_]:
-        """Which sectors of the records, shape (n, sectors), are byte for byte those of the given versions."""
+        """Which sectors of the records, shape (n, sectors), equal the given versions byte for byte."""
         same = np.empty((len(slots), self._sectors), dtype=np.bool_)
         step = len(self._scratch)
         for start in range(0, len(slots), step):
@@ -537,7 +551,7 @@ class ProvenOperations:
         return same
 
     def _same(self, writer: int, slots: Words, seqs: Words, records: Words) -> NDArray[np.bool_]:
-        """Which records (at most one scratch buffer of them) are byte for byte the given versions."""
+        """Which records (at most one scratch buffer of them) equal the given versions byte for byte."""
         if not len(records):
             return np.empty(0, dtype=np.bool_)
         wanted = self._scratch[: len(records)]

@@ -1,8 +1,9 @@
-"""Whole records by arrays: what many of them hold, and what is wrong with each, without an object for any.
+"""Whole records as arrays: the content of many records, and their faults, without one object per record.
 
-The same rules as `observation` and `slot_oracle`, for the common cases: versions of the slot itself, zeros,
-damage, an earlier run's data in place, foreign data, and mixes of these. A row with anything else (a sector
-of this run that belongs elsewhere, or is beyond the ceiling) is not `plain`, and is left to those modules.
+This applies the same rules as `observation` and `slot_oracle` to the common cases: versions of the slot
+itself, zeros, damage, an earlier run's data in place, foreign data, and mixes of these. A row with any other
+content (a sector of this run that belongs elsewhere, or is beyond the ceiling) is not `plain`, and those
+modules handle it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from durability.formats.mixing import U64, Words
 Flags = NDArray[np.bool_]
 Seqs = NDArray[np.int64]
 
-# Codes in `JudgedRows.finding`; 0 is none.
+# A code in `JudgedRows.finding` is a position in this tuple plus 1; 0 means no finding.
 ROW_FINDINGS: tuple[FindingClass, ...] = ("foreign", "corrupt", "torn", "lost")
 _NONE, _FOREIGN, _CORRUPT, _TORN, _LOST = range(5)
 
@@ -30,41 +31,37 @@ _Table = TypeVar("_Table", "Rows", "JudgedRows")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """What n records of one writer hold; each array has shape (n,).
-
-    `lowest`, `highest`: of the intact versions of the slot in its sectors, NO_SEQ for none. `zeros`,
-    `damaged`, `earlier`, `foreign`: whether any sector is in that state of `observation.SectorState`.
-    `plain`: all sectors are in one of these states; else the other fields mean nothing.
-    """
+    """The content of n records of one writer; each array has shape (n,)."""
 
     slots: Words
+    # `lowest`, `highest`: of the intact versions of the slot in its sectors; NO_SEQ if there are none.
     lowest: Seqs
     highest: Seqs
+    # The next four: whether any sector is in that state of `observation.SectorState`.
     zeros: Flags
     damaged: Flags
     earlier: Flags
     foreign: Flags
-    plain: Flags
+    plain: Flags  # all sectors are in one of these states; otherwise the other fields mean nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedRows:
-    """`Judgement` for n records of one writer; each array has shape (n,). `finding`: 0, or a position in
-    ROW_FINDINGS plus 1. `oldest_lost`: 0 for none."""
+    """`Judgement` for n records of one writer; each array has shape (n,)."""
 
     slots: Words
-    finding: NDArray[np.int8]
+    finding: NDArray[np.int8]  # 0 for no finding, or a position in ROW_FINDINGS plus 1
     in_flight_damaged: Flags
     out_of_reach: Flags
     order_violation: Flags
     collateral: Flags
     expected: Words
-    oldest_lost: Words
+    oldest_lost: Words  # 0 for none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowFaults:
-    """`Faults` of n records: what is wrong with them under one pair of frontiers."""
+    """`Faults` of n records under one pair of frontiers."""
 
     finding: NDArray[np.int8]
     damaged: Flags
@@ -73,12 +70,12 @@ class RowFaults:
 
 
 def select(rows: _Table, chosen: NDArray[np.intp] | Flags | slice) -> _Table:
-    """Some of the rows."""
+    """The selected rows."""
     return type(rows)(**{field.name: getattr(rows, field.name)[chosen] for field in fields(rows)})
 
 
 def among(slots: Words, ascending: Words) -> Flags:
-    """Which of `slots` are in `ascending`. Numpy's `isin` would sort both each time."""
+    """Which of `slots` are in `ascending`. Numpy's `isin` would sort both arrays on each call."""
     positions = np.searchsorted(ascending, slots)
     there = positions < len(ascending)
     there[there] = ascending[positions[there]] == slots[there]
@@ -86,7 +83,7 @@ def among(slots: Words, ascending: Words) -> Flags:
 
 
 def joined(parts: Iterable[Rows]) -> Rows | None:
-    """All rows of `parts`, ascending by slot; None for no part."""
+    """All rows of `parts`, ascending by slot; None if there are no parts."""
     every = list(parts)
     if not every:
         return None
@@ -118,10 +115,10 @@ def whole_rows(slots: Words, seqs: Words) -> Rows:
 def faults(
     rows: Rows, *, expected: Words, latest: Words, endless: bool, prefilled: bool, run_began: bool
 ) -> RowFaults:
-    """What is wrong if `expected` are the newest acknowledged versions and `latest` the newest issued.
+    """What is wrong if `expected` are the newest acknowledged versions and `latest` the newest issued ones.
 
-    `prefilled`: slots have a prefill, so that zeros are no content of theirs. `run_began`: the prefill, or
-    what stands for it, is known to have been durable, so that an earlier run's data are outdated.
+    `prefilled`: slots have a prefill, so zeros are not legal content. `run_began`: the prefill, or what
+    replaces it, is known to have been durable, so an earlier run's data are outdated.
     """
     excused = latest > expected
     tail = (expected == U64(0)) & endless
@@ -151,7 +148,7 @@ def faults(
 
 
 def alike(rows: Rows, others: Rows) -> Flags:
-    """Where both say the same of a record; rows that are not plain are like no other."""
+    """Where both rows have the same content. A row that is not plain equals no other row."""
     same = rows.plain & others.plain
     for name in ("lowest", "highest", "zeros", "damaged", "earlier", "foreign"):
         same &= getattr(rows, name) == getattr(others, name)

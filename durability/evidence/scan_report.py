@@ -58,9 +58,9 @@ class ScanReport:
     unstable: int
     above_ceiling: int
     # Per writer, as `SlotOracle` and `NameOracle` define it; so are the next two fields.
-    proven: tuple[int, ...]
-    newest_seen: tuple[int, ...]
-    may_be_done: tuple[int, ...]
+    proven: tuple[int, ...]  # per writer, see `ProvenOperations.proven`
+    newest_seen: tuple[int, ...]  # per writer, see `ProvenOperations.newest_seen`
+    may_be_done: tuple[int, ...]  # per writer, see `ProvenOperations.may_be_done`
     # Per writer, the first acknowledged operation known to be lost, else None; only from findings that are
     # `convicting`.
     oldest_lost: tuple[int | None, ...]
@@ -157,9 +157,10 @@ class ScanCounts:
     control_lost: int = 0
     findings: Counter[FindingClass] = field(default_factory=Counter)
     apart: Counter[tuple[Apart, FindingClass]] = field(default_factory=Counter)
-    # By writer and seq, if one operation makes a name and removes another: the first finding of the two names.
+    # By writer and seq, if one operation makes a name and removes another: the first finding of the two.
     _of_operations: dict[tuple[int, int], FindingClass] = field(default_factory=dict)
-    # By writer, the oldest and the newest lost operation. Those of provisional findings are stored separately.
+    # By writer, the oldest and the newest lost operation. Those of provisional findings are in
+    # `_perhaps_lost`.
     _lost: dict[int, tuple[int, int]] = field(default_factory=dict)
     _perhaps_lost: dict[int, tuple[int, int]] = field(default_factory=dict)
 
@@ -221,8 +222,9 @@ class ScanCounts:
         _widen(self._perhaps_lost if finding in self.provisional else self._lost, writer, oldest, newest)
 
     def settle_out_of_reach(self, explained: int) -> None:
-        """Count the out-of-reach slots after everything was judged. If the `explained` findings are all
-        findings, the log is behind."""
+        """Call this after everything was judged. `explained`: number of findings that a log that is behind
+        explains. If it explains all findings, they are counted as above the ceiling. If there are no
+        findings, the out-of-reach slots are."""
         if explained == sum(self.findings.values()):
             self.above_ceiling += explained or self.out_of_reach
 

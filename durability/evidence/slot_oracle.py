@@ -1,22 +1,26 @@
-"""The slot oracle: which contents a slot may legally have after a cut, and what is wrong with those it has.
+"""The slot oracle: which contents a slot may legally have after a cut, and what is wrong with other contents.
 
-Rules 6 to 8 of docs/explanation/evidence.md for slots that lie in files, for a plan and the frontiers that
-the server received (A); slots that are files are the business of `name_oracle`. In this order:
+This implements rules 6 to 8 of docs/explanation/evidence.md for slots that lie in files. It works from a plan
+and the frontiers that the server received (A). `name_oracle` handles slots that are files. Call the methods
+in this order:
 
-1. `in_flight_slots` names the slots with a version in (A, A + credit]; read them first. `hold` takes whole
-   records in bulk; what it names, and every unreadable or short record, goes through `observe` and
+1. `in_flight_slots` returns the slots with a version in (A, A + credit]. Read these first. `hold` takes whole
+   records in bulk. Pass the slots that it returns, and every unreadable or short record, to `observe` and
    `prove_by`.
-2. `screen` everything once; `observe` what it names, and `prove_by` with that as well. Read again what gave
-   no whole version in step 1 (`without_version`, `kept_rows`), and `prove_again`.
-3. `judge_all` the observations of step 2, and `in_flight()`, those of step 1 with the proven frontiers
-   (A') and the last operation that can have been issued (`last_issued`). Slots without a version in
-   (A, A + credit] have the same legal content whatever A' becomes, so judging them at once is safe.
-4. `absent_slots` says which slots a short file lacks; of a log (`LogOracle`) `files` what must exist,
-   `files_beyond` what the server never allowed, and `resurrected` what must not exist any more.
+2. `screen` everything once. Pass the slots that it returns to `observe` and `prove_by` as well. Read the
+   slots again that showed no whole version in step 1 (`without_version`, `kept_rows`), and call
+   `prove_again`.
+3. `judge_all` the observations of step 2. Then judge those of step 1 (`in_flight()`) with the proven
+   frontiers (A') and the last operation that can have been issued (`last_issued`). Slots without a version in
+   (A, A + credit] have the same legal content whatever A' becomes, so they can be judged at once.
+4. `absent_slots` returns the slots that a short file lacks. For a log (`LogOracle`), `files` returns the
+   files that must exist, `files_beyond` those that the server never allowed, and `resurrected` those that
+   must not exist any more.
 
-Without a server's log (`acked` None) A is 0 and nothing bounds what is in flight: damage to a slot that may
-be overwritten is excused, an intact version older than one that the target itself proves to be acknowledged
-is not. Then `survey` everything before `screen`. It refuses to decide a verdict; it reads nothing itself.
+Without a server's log (`acked` None), A is 0 and the operations in flight are unlimited. Then damage to a
+slot that may be overwritten is excused. An intact version is not excused if the target itself proves that a
+newer one was acknowledged. In this case, `survey` everything before `screen`. This module does not decide a
+verdict, and reads nothing itself.
 """
 
 from __future__ import annotations
@@ -51,38 +55,40 @@ from durability.formats.mixing import U64, Words
 from durability.formats.plan import Extent, Name, Plan, parse_name
 from durability.formats.record import KIND_RECORD, SECTOR_WORDS, parse
 
-# What a file that no writer can have reached shows: see `LogOracle.look_beyond`.
+# Content of a file that no writer can have reached: see `LogOracle.look_beyond`.
 Beyond: TypeAlias = Literal["newer", "another run's", "nothing newer"]
-# What an operation beyond the ceiling that was under way may leave of a slot of a region. An older version,
-# data of another place and a file that ends are never a write's work; in a log no slot there is required.
+# Findings that an operation in flight beyond the ceiling may cause in a slot of a region. A write never
+# leaves an older version, data of another place or a shorter file. In a log, no slot beyond the ceiling is
+# required.
 MAY_BE_EXPLAINED: Final[frozenset[FindingClass]] = frozenset({"corrupt"})
 
-_SEQS_AHEAD = 8192  # expected versions computed at a time: the permutation is cheap only for many slots
+_SEQS_AHEAD = 8192  # expected versions computed at a time; the permutation is only cheap for many slots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedFile:
-    """A file of a log. It must exist and have `min_bytes`; None: it may be missing altogether."""
+    """A file of a log."""
 
     suffix: str
     writer: int
     generation: int
-    min_bytes: int | None
+    min_bytes: int | None  # the file must exist and have this size; None: it may be missing
 
 
 class SlotOracle(ProvenOperations):
-    """Judges one run's target; A' (`proven`) and the newest versions seen rise as observations come in."""
+    """Judges one run's target. A' (`proven`) and the newest versions seen rise as observations come in."""
 
     def __init__(self, plan: Plan, acked: Sequence[int] | None) -> None:
         super().__init__(plan, acked)
         self._ahead: tuple[int, int, int, Words] = (-1, 0, 0, np.empty(0, dtype=U64))
-        self._kept: dict[int, list[Rows]] = {}  # of slots in flight, by writer
+        self._kept: dict[int, list[Rows]] = {}  # rows of slots in flight, by writer
 
     # -- what was in flight --------------------------------------------------------------------------------
 
     def hold(self, writer: int, slots: Words, words: Words) -> NDArray[np.intp]:
-        """Observe whole records in bulk, for what they prove; `slots` must be among `in_flight_slots`.
-        Returns the positions of those that are not one intact version: `observe` and `prove_by` them."""
+        """Observe whole records in bulk and raise A' by them. `slots` must be among `in_flight_slots`.
+        Returns the positions of records that are not one intact version; pass those to `observe` and
+        `prove_by`."""
         claimed, same = self._whole_versions(writer, slots, words)
         good = np.flatnonzero(same)
         positions = np.searchsorted(self.in_flight_slots(writer), slots[good])
@@ -99,9 +105,9 @@ class SlotOracle(ProvenOperations):
     # -- the pass over everything --------------------------------------------------------------------------
 
     def screen(self, writer: int, first_slot: int, words: Words) -> NDArray[np.intp]:
-        """Which of the consecutive slots in `words`, a whole number of records, must be observed. All that
-        are not byte for byte the newest version <= A', except the slots of `in_flight_slots`, which were
-        observed before. The result counts from `first_slot`."""
+        """Which of the consecutive slots in `words`, a whole number of records, must be observed. These are
+        the slots that do not equal the newest version <= A' byte for byte, without the slots in
+        `in_flight_slots`, which were observed before. Positions in the result count from `first_slot`."""
         records = words.reshape(-1, self._sectors, SECTOR_WORDS)
         chunk = len(self._scratch)
         suspects: list[int] = []
@@ -120,7 +126,7 @@ class SlotOracle(ProvenOperations):
         return found
 
     def observe_all(self, writer: int, slots: Words, words: Words) -> list[Observation]:
-        """`observe` for many whole records at once, which is much cheaper where most are intact."""
+        """`observe` for many whole records at once, which is much cheaper if most of them are intact."""
         records = words.reshape(-1, self._sectors, SECTOR_WORDS)
         claimed, same = self._whole_versions(writer, slots, words)
         return [
@@ -155,15 +161,15 @@ class SlotOracle(ProvenOperations):
             )
 
     def _latest_issued(self, writer: int, slots: Words) -> Words:
-        """The newest version of each slot that can have been issued; the tail of a file may hold anything up
-        to the ceiling."""
+        """The newest version of each slot that can have been issued. For an endless writer, the tail of a
+        file may hold anything up to the ceiling."""
         endless = self._versions.endless(writer)
         return self._versions.newest(
             writer, slots, self.ceiling(writer) if endless else self.last_issued(writer)
         )
 
     def _hidden(self, writer: int, slots: Words) -> NDArray[np.bool_]:
-        """Which slots may have a version in flight only if operations are hidden that could not be read."""
+        """Which slots may have a version in flight only if there are operations that could not be read."""
         last, hidden = self.last_issued(writer), self.last_hidden(writer)
         if last == hidden or self._versions.endless(writer):
             return np.zeros(len(slots), dtype=np.bool_)
@@ -202,9 +208,9 @@ class SlotOracle(ProvenOperations):
         )
 
     def _faults(self, observation: Observation, expected: int, latest: int, *, hidden: bool) -> Faults:
-        """What is wrong if `expected` is the newest acknowledged version and `latest` the newest issued.
-        `hidden`: a newer one may have been, behind operations that cannot be read: then damage is no more
-        than unreadable."""
+        """What is wrong if `expected` is the newest acknowledged version and `latest` the newest issued one.
+        `hidden`: a newer version may have been issued, among operations that cannot be read. Then damage
+        counts only as unreadable."""
         tail = self._versions.endless(observation.writer) and expected == 0
         ceiling = self.ceiling(observation.writer)
         excused = latest > expected
@@ -236,7 +242,7 @@ class SlotOracle(ProvenOperations):
 
     def _outdated(self, span: Span) -> int | None:
         if span.state == "zero" and not self.plan.contract.prefilled:
-            return PREFILL  # nothing was ever written here: the file's content before the record
+            return PREFILL  # zeros are the file's content before any record was written here
         return super()._outdated(span)
 
     def _beside_in_flight(self, suffix: str, offset: int, record_bytes: int) -> bool:
@@ -246,7 +252,7 @@ class SlotOracle(ProvenOperations):
         block = self.plan.block_bytes
         first, last = offset // block * block, -(-(offset + record_bytes) // block) * block
         if (first, last) == (offset, offset + record_bytes):
-            return False  # it fills its blocks alone
+            return False  # the record fills its blocks alone
         for extent in self._extents_of(suffix):
             low = max(0, (first - extent.offset_bytes) // extent.record_bytes)
             high = min(extent.slots, -(-(last - extent.offset_bytes) // extent.record_bytes))
@@ -261,21 +267,21 @@ class SlotOracle(ProvenOperations):
     # -- many at once --------------------------------------------------------------------------------------
 
     def prove_rows(self, writer: int, rows: Rows) -> None:
-        """As `prove_by`, of plain rows of slots that are not in flight."""
+        """As `prove_by`, for plain rows of slots that are not in flight."""
         if len(rows.slots) and (newest := int(rows.highest.max())) != NO_SEQ:
             self._prove(writer, newest)
 
     def keep_rows(self, writer: int, rows: Rows) -> None:
-        """As `prove_by`, of plain rows of slots in flight that `hold` named."""
+        """As `prove_by`, for plain rows of slots in flight that `hold` returned."""
         self.prove_rows(writer, rows)
         self._kept.setdefault(writer, []).append(rows)
 
     def kept_rows(self, writer: int) -> Rows | None:
-        """As `without_version`, of what `keep_rows` kept; None for nothing."""
+        """As `without_version`, for the rows that `keep_rows` kept; None if there are none."""
         return joined(part for part in self._kept.get(writer, ()) if len(part.slots))
 
     def rows_in_flight(self, writer: int) -> Rows | None:
-        """As `in_flight`, of whole versions and kept rows, in one; None for nothing."""
+        """As `in_flight`, for whole versions and kept rows, combined; None if there are none."""
         parts = [select(rows, ~self._hidden(writer, rows.slots)) for rows in self._kept.get(writer, ())]
         if writer in self._held:
             slots, held = self._slots_in_flight[writer], self._held[writer]
@@ -284,7 +290,7 @@ class SlotOracle(ProvenOperations):
         return joined(part for part in parts if len(part.slots))
 
     def odd_in_flight(self) -> Iterator[Observation]:
-        """As `in_flight`, of what `rows_in_flight` leaves out."""
+        """As `in_flight`, for the observations that `rows_in_flight` leaves out."""
         for writer, parts in self._kept.items():
             for rows in parts:
                 for number in np.flatnonzero(self._hidden(writer, rows.slots)).tolist():
@@ -296,7 +302,7 @@ class SlotOracle(ProvenOperations):
         yield from self._odd.values()
 
     def observation_of(self, writer: int, row: Rows) -> Observation:
-        """What one row says of its sectors, with an equal share for each kind of content."""
+        """One row as an observation: one span of one sector for each kind of content."""
         (lowest,), (highest,) = row.lowest.tolist(), row.highest.tolist()
         spans = [
             Span(state="version", sectors=1, seq=seq, writer=writer, slot=int(row.slots[0]))
@@ -312,12 +318,12 @@ class SlotOracle(ProvenOperations):
         return Observation(writer=writer, slot=int(row.slots[0]), spans=tuple(spans))
 
     def judge_rows(self, writer: int, rows: Rows, *, in_flight: bool) -> JudgedRows:
-        """As `judge_all`, of plain rows, with A' as it stands. `in_flight`: the rows are of slots of
-        `in_flight_slots`, else of none of them."""
+        """As `judge_all`, for plain rows, with the current A'. `in_flight`: all rows are of slots in
+        `in_flight_slots`; otherwise none are."""
         slots, proven, acked = rows.slots, self._proven[writer], self.acked[writer]
         self._seen = self._seen or bool((rows.highest > PREFILL).any())
         latest = expected = self._versions.newest(writer, slots, proven)
-        if in_flight or not self.logged:  # elsewhere nothing was issued after A
+        if in_flight or not self.logged:  # on other slots nothing was issued after A
             latest = self._latest_issued(writer, slots)
         found = self._row_faults(writer, rows, expected, latest)
         wrong = found.finding > 0
@@ -353,7 +359,7 @@ class SlotOracle(ProvenOperations):
         )
 
     def _rows_beside(self, writer: int, slots: Words, asked: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """`_beside_in_flight` for the slots that are `asked` for."""
+        """`_beside_in_flight` for the slots that are selected by `asked`."""
         beside = np.zeros(len(slots), dtype=np.bool_)
         block, size = self.plan.block_bytes, self.plan.record_bytes
         if not self.logged:
@@ -368,7 +374,7 @@ class SlotOracle(ProvenOperations):
     # -- files ---------------------------------------------------------------------------------------------
 
     def absent_slots(self, writer: int, generation: int, size_bytes: int) -> range:
-        """The slots that a file of `size_bytes` (0: no file) must have, but lacks at least in part."""
+        """The slots that a file of `size_bytes` (0: no file) must have but lacks at least in part."""
         extent = self.plan.extent(writer, generation)
         present = max(0, size_bytes - extent.offset_bytes) // extent.record_bytes
         required = extent.slots
@@ -386,7 +392,7 @@ class SlotOracle(ProvenOperations):
                 yield self.plan.extent(writer, int(suffix.rpartition(".")[2]))
 
     def _expected(self, writer: int, first_slot: int, count: int) -> Words:
-        """The newest version <= A' of `count` slots, computed ahead for the slots that follow."""
+        """The newest version <= A' of `count` slots. It is computed ahead for the slots that follow."""
         frontier = self._proven[writer]
         ahead_writer, ahead_frontier, ahead_slot, newest = self._ahead
         start = first_slot - ahead_slot
@@ -401,16 +407,16 @@ class SlotOracle(ProvenOperations):
 
 
 class LogOracle(SlotOracle):
-    """As `SlotOracle`, of files that grow: which of them must be there, and which must not."""
+    """As `SlotOracle`, for files that grow: it also decides which files must exist and which must not."""
 
     def files(self) -> list[ExpectedFile]:
-        """The files that may hold records, with A' as it stands. File g-1 is removed once file g+1 exists, so
-        it is not asked for if the writer may have got that far."""
+        """The files that may hold records, with the current A'. File g-1 is removed after file g+1 exists. So
+        it is not required if the writer may have made file g+1."""
         return [file for writer in range(self.plan.writers) for file in self._generations(writer)]
 
     def files_beyond(self, suffixes: Iterable[str]) -> list[Extent]:
-        """The files among `suffixes`, those that exist, which only records beyond the ceiling belong in, or
-        none: a writer makes its next file before it waits for credit."""
+        """The existing files, of those in `suffixes`, in which only records beyond the ceiling belong. Such a
+        file may also hold no records: a writer makes its next file before it waits for credit."""
         names = filter(None, map(parse_name, suffixes))
         return [
             self.plan.extent(name.writer, name.number)
@@ -421,8 +427,8 @@ class LogOracle(SlotOracle):
         ]
 
     def look_beyond(self, words: Words) -> Beyond:
-        """What the first record of a file beyond the ceiling shows; `words`: a whole number of sectors. A
-        writer begins a file with its first record, so an acknowledged one in the file shows there."""
+        """What the first record of a file beyond the ceiling shows. `words`: a whole number of sectors. A
+        writer begins a file with its first record, so an acknowledged record in the file shows there."""
         sectors = parse(words)
         own = sectors.intact & (sectors.run == U64(self.plan.run))
         own &= sectors.target == U64(self.plan.target)
@@ -434,17 +440,17 @@ class LogOracle(SlotOracle):
 
     def next_file(self, writer: int) -> int:
         """The number of the first file beyond the ceiling. If the log is behind, the writer may just have
-        made this one, whatever it shows. A file after it shows a version beyond the ceiling, in itself or in
-        the one before it."""
+        made this file, whatever its content. A later file means that it, or the file before it, shows a
+        version beyond the ceiling."""
         return self.ceiling(writer) // self.plan.slots + 1
 
     def may_make(self, suffix: str) -> bool:
-        """As for any plan, and the files up to the next one of each writer."""
+        """As for any plan, and also the files of each writer up to its next one."""
         name = parse_name(suffix)
         return super().may_make(suffix) if name is None else self._may_be_begun(name)
 
     def _may_be_begun(self, name: Name) -> bool:
-        """Whether a writer can have begun the file, if it is its own."""
+        """Whether a writer can have begun the file, if it is the writer's own."""
         if name.temporary or not self._is_writer(name.writer):
             return False
         return not self.logged or name.number <= self.next_file(name.writer)
@@ -462,9 +468,9 @@ class LogOracle(SlotOracle):
             )
 
     def resurrected(self, suffixes: Iterable[str]) -> list[Judgement]:
-        """The files of writers among `suffixes`, those that exist, which were removed for good. File g is
-        removed when file g + 2 exists, and the sync of the directory that makes file g + 3 durable, before
-        the first record of that, makes the removal durable too."""
+        """The existing files of writers, of those in `suffixes`, that had been durably removed. File g is
+        removed when file g + 2 exists. The sync of the directory that makes file g + 3 durable also makes the
+        removal durable. It comes before the first record of file g + 3."""
         judgements = []
         for name in sorted(filter(None, map(parse_name, suffixes))):
             if self._is_writer(name.writer) and not name.temporary:

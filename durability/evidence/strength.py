@@ -1,7 +1,7 @@
-"""What n cuts without, or with, a loss say about the next one (rule 16).
+"""What n cuts, with or without a loss, show about the probability of loss at the next cut (rule 16).
 
-One-sided Clopper-Pearson bounds, by bisection on the binomial sum, so that no statistics package is needed.
-Refuses to speak of a probability where runs were left out.
+The bounds are one-sided Clopper-Pearson bounds, computed by bisection on the binomial sum, so no statistics
+package is needed. No probability is given if runs were left out.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from durability.formats.case import PERHAPS_CUT, PROVABLE_CUT_CLASSES, Case, Pas
 from durability.formats.facts import Facts
 
 CONFIDENCE = 0.95
-# An inconclusive verdict for one of these may hide a loss; the others only lack the proof of a cut.
+# An inconclusive verdict for one of these reasons may hide a loss. Other verdicts only lack the proof of a cut.
 HIDE_LOSSES = frozenset(
     {"superseded", "tainted", "log-behind", "drive-changed", "copied", "emptied-at-boot"}
     | {"drive-missing", "smaller-or-copy", "scan-unfinished", "unstable", "earlier-unstable"}
 )
-# What keeps an inconclusive verdict from durable is then only the question: its options and other runs.
+# With only these reasons, a verdict is inconclusive because of what was asked: the options and other runs.
 OF_THE_QUESTION = frozenset({"cut-class", "too-few-cuts", "series-has-loss", "series-incomplete"})
-# Told beside any verdict, and no part of what it lacks.
+# Reasons that accompany any verdict and do not make it inconclusive.
 _REMARKS = frozenset({"loss-withdrawn"})
-_UNKNOWN = ""  # in the place of a run's enumerations
-_STEPS = 60  # bisections: far below the precision of a float
+_UNKNOWN = ""  # stands for the enumerations of a run if they are unknown
+_STEPS = 60  # number of bisections: enough to reach the precision of a float
 
 
 def at_most_probability(losses: int, cuts: int, probability: float) -> float:
-    """The probability of at most `losses` losses in `cuts` cuts if each loses with `probability`."""
+    """The probability of at most `losses` losses in `cuts` cuts if each cut loses data with `probability`."""
     if probability <= 0 or losses >= cuts:
         return 1.0
     if probability >= 1:
@@ -46,7 +46,8 @@ def at_most_probability(losses: int, cuts: int, probability: float) -> float:
 
 def upper_bound(losses: int, cuts: int, confidence: float = CONFIDENCE) -> float:
     """The largest per-cut loss probability that `losses` in `cuts` cuts do not exclude at `confidence`,
-    one-sided. 1 - (1 - confidence)^(1/n) for no loss; 1.0 for no cut at all, or if every cut lost."""
+    one-sided. This is 1 - (1 - confidence)^(1/n) without a loss. It is 1.0 without a cut, or if every cut
+    lost data. Raises ValueError for impossible counts."""
     if not 0 <= losses <= cuts:
         raise ValueError(f"{losses} losses in {cuts} cuts are impossible")
     if losses == cuts:
@@ -64,17 +65,17 @@ def upper_bound(losses: int, cuts: int, confidence: float = CONFIDENCE) -> float
 
 
 def interval(losses: int, cuts: int, *, unknown: int = 0) -> tuple[float, float]:
-    """Where the per-cut loss probability lies, two-sided at `CONFIDENCE`, after `losses` in `cuts` cuts and
-    `unknown` more, each of which may have been a loss or not."""
+    """The two-sided interval at `CONFIDENCE` of the per-cut loss probability, after `losses` in `cuts` cuts.
+    `unknown` further cuts may each have been a loss or not."""
     one_sided, made = (1 + CONFIDENCE) / 2, cuts + unknown
     return 1 - upper_bound(made - losses, made, one_sided), upper_bound(losses + unknown, made, one_sided)
 
 
 def weightiest(given: Sequence[PastVerdict]) -> PastVerdict | None:
-    """The verdict that stands of those given on one run, oldest first (rule 9): loss, then durable by class
-    of cut, then inconclusive; the newest of equals. None if there is none.
+    """The verdict that counts, of those given on one run, oldest first (rule 9): loss, then durable by class
+    of cut, then inconclusive; of equals the newest. None if there is none.
 
-    A loss that rested on unreadable data alone falls with a later verdict that withdraws it."""
+    A loss that depends only on unreadable data is dropped if a later verdict withdraws it."""
     withdrawn_before = max(
         (number for number, past in enumerate(given) if "loss-withdrawn" in past.reasons), default=0
     )
@@ -86,15 +87,15 @@ def weightiest(given: Sequence[PastVerdict]) -> PastVerdict | None:
 
 
 def unverified(run: str, session_end: SessionEnd, wall: str) -> PastVerdict | None:
-    """What stands for a run that has no verdict and met a cut, or may have met one while no server saw it
-    (rule 16); None for another one. `wall`: when it was heard last."""
+    """The substitute verdict of a run that has no verdict and was cut, or may have been cut while no server
+    saw it (rule 16). None for other runs. `wall`: when the run was last heard from."""
     if session_end not in PERHAPS_CUT:
         return None
     return PastVerdict(run=run, verdict="unverified", cut_class="none", at_risk_ms1000=0, wall=wall)
 
 
 def _may_be_withdrawn(past: PastVerdict) -> bool:
-    """Whether it is a loss by unreadable data alone, or one that only repeats an earlier loss."""
+    """Whether the verdict is a loss by unreadable data alone, or one that only repeats an earlier loss."""
     repeats = "earlier-loss" in past.reasons and {"findings", "device-smaller"}.isdisjoint(past.reasons)
     return past.verdict == "loss" and ("unreadable-only" in past.reasons or repeats)
 
@@ -108,7 +109,8 @@ def _weight(past: PastVerdict) -> tuple[int, int]:
 
 
 def shows_durable(past: PastVerdict) -> bool:
-    """Whether its cut lost nothing: durable, or so but for what was asked, or for other runs."""
+    """Whether the verdict's cut lost nothing: the verdict is durable, or only the question or other runs keep
+    it from being durable."""
     lacking = set(past.reasons) - _REMARKS
     answered = past.verdict == "inconclusive" and bool(lacking)
     return past.verdict == "durable" or (answered and lacking <= OF_THE_QUESTION)
@@ -116,32 +118,31 @@ def shows_durable(past: PastVerdict) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strength:
-    """What the series says: `losses` in `cuts`, and the bound on the per-cut loss probability. `is_series`:
-    whether there is one (`has_series`), else only this run is known of the drives. `bound` None:
-    there is no cut to speak of, or `left_out` runs of the series were cut but never verified, or so that a
-    loss may be hidden. `cut_class`: of what class the cuts are."""
+    """What the series shows: `losses` in `cuts`, and the bound on the per-cut loss probability."""
 
     cuts: int
     losses: int
-    bound: float | None
+    bound: float | None  # None if there is no cut, or if `left_out` is not 0
+    # Whether there is a series (`has_series`); if not, only this run of the drives is known.
     is_series: bool = True
+    # Runs of the series that were cut but never verified, or verified in a way that may hide a loss.
     left_out: int
-    cut_class: CutClass = "none"
+    cut_class: CutClass = "none"  # class of the cuts
 
 
 def has_series(armed: Facts) -> bool:
-    """Whether the cuts of the drives of a run can be told from those of others: each has a serial of its own.
-    Two drives of one model would be one series else."""
+    """Whether the cuts of a run's drives can be distinguished from those of other drives: each drive has a
+    serial of its own. Otherwise two drives of one model would count as one series."""
     return own_serials(armed.drives, armed.host.machine_id) is not None
 
 
 def strength(
     case: Case, *, cut_class: CutClass, verdict: str, at_risk_ms1000: int, reasons: tuple[str, ...] = ()
 ) -> Strength:
-    """The series of `case` with this run, whose outcome is given; the run counts with its weightiest verdict,
-    and that one's class. A cut counts if it was of the same class, verified, and had records at risk. A loss
-    counts also if its cut was of a lesser class, or had no record at risk: it was lost all the same. Where
-    no cut is shown, the cuts are of the strongest class that was verified in the series."""
+    """The series of `case`, including this run with the given outcome. The run counts with its weightiest
+    verdict and that verdict's class. A cut counts if it was of the same class, verified, and had records at
+    risk. A loss also counts if its cut was of a lower class, or had no record at risk, because data were lost
+    all the same. If no cut is shown, the strongest class that was verified in the series is used."""
     outcome = PastVerdict(
         run=case.run,
         verdict=verdict,
@@ -159,8 +160,8 @@ def strength(
 
 
 def strength_of_drive(standing: Sequence[PastVerdict]) -> Strength:
-    """What the verdicts that stand on a drive's runs say, whatever their plans. The cuts are of the strongest
-    class in which one was verified."""
+    """What the verdicts in effect on a drive's runs show, whatever the plans of the runs. The cuts are of the
+    strongest class that was verified."""
     return _counted(standing, _strongest(standing))
 
 
@@ -175,7 +176,7 @@ def _kept(past: PastVerdict) -> bool:
 
 
 def _counted(every: Sequence[PastVerdict], its_class: CutClass) -> Strength:
-    """The cuts of `its_class`, and the losses in those of no stronger class."""
+    """The cuts of `its_class`, and the losses in cuts of that class or a weaker one."""
     shown = [past for past in every if past.cut_class in CUT_CLASSES]
     lost = [
         past
@@ -196,8 +197,8 @@ def _counted(every: Sequence[PastVerdict], its_class: CutClass) -> Strength:
 
 
 def _by_cut(ended: Iterable[PastVerdict]) -> list[list[PastVerdict]]:
-    """The runs by the cut that ended them: those that share an enumeration of a drive met one cut. Runs of
-    which nobody says it may all have met one, and that one may be another run's."""
+    """The runs grouped by the cut that ended them. Runs that share an enumeration of a drive met one cut.
+    Runs with unknown enumerations may all have met one cut, which may also be another run's."""
     same_as: dict[str, str] = {}
 
     def first_of(enumeration: str) -> str:

@@ -1,11 +1,11 @@
 """The verdict: durable, loss or inconclusive, with its reasons.
 
-A loss takes one finding on the right target that only the drive, or the stack above it, can explain. Durable
-takes all of these: a cut that is shown and met load, a complete log, every slot checked, and no slot wrong.
-Anything between is inconclusive, and each missing piece is a reason. docs/explanation/evidence.md explains
-the codes.
+A loss requires one finding on the right target that only the drive, or the stack above it, can explain.
+Durable requires all of these: a cut that is shown and met load, a complete log, every slot checked, and no
+slot wrong. Otherwise the verdict is inconclusive, with a reason for each missing requirement.
+docs/explanation/evidence.md explains the codes.
 
-It refuses to judge anything but the run's target: see `durability.evidence.identity`.
+Only the run's own target may be judged: see `durability.evidence.identity`.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ REASONS: Mapping[str, str] = {
     "series-has-loss": "another cut of the series lost data",
     "series-incomplete": "cuts of the series were not verified, or verified in a way that may hide a loss",
 }
-# These explain findings by something that is not the drive, so they keep a finding from being a loss. Beside
-# another loss they are told: the findings of that pass do not count.
+# With these reasons, something other than the drive may explain findings, so a finding is not a loss. They
+# are also reported with a loss of another kind, because the findings of that pass do not count.
 EXPLAIN_FINDINGS = frozenset(
     {"not-armed", "superseded", "tainted", "log-behind"}
     | {"drive-changed", "copied", "emptied-at-boot", "drive-missing"}
 )
-# These are told beside a loss that may be withdrawn: they stand then.
+# These are reported with a loss that may be withdrawn, because they remain valid after that.
 _OUTLAST_A_LOSS = frozenset({"unstable", "earlier-unstable"})
 
 _SESSION_REASONS: Mapping[str, str] = {
@@ -99,23 +99,22 @@ class Reason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The word, the line to print first, why, and what the series says. `explained`: something that is not
-    the drive, or that it has become smaller, may be why anything is missing."""
+    """The verdict on one run."""
 
     word: VerdictWord
-    headline: str
+    headline: str  # first line to print
     reasons: tuple[Reason, ...]
     strength: Strength
-    explained: bool
+    explained: bool  # something other than the drive may explain missing data, or the drive became smaller
 
     @property
     def by_findings(self) -> bool:
-        """Whether the findings of this pass count: then it is a loss by them."""
+        """Whether the findings of this pass count, which makes the verdict a loss."""
         return any(reason.code == "findings" for reason in self.reasons)
 
     @property
     def exit_code(self) -> int:
-        """What `verify` exits with for this word."""
+        """The exit code of `verify` for this verdict."""
         return EXIT_CODES[self.word]
 
 
@@ -129,7 +128,8 @@ def decide(
     require_cut: CutClass,
     min_cuts: int,
 ) -> Verdict:
-    """The verdict on one run. `case` None: there is no server's log. `identity` must hold."""
+    """The verdict on one run. `case` None: there is no server log. `identity` must have identified the run's
+    target."""
     assert identity.by is not None, identity.reasons
     missing = [
         *_log_reasons(case, identity, scan),
@@ -162,7 +162,7 @@ def decide(
         may_fall = any(reason.code == "unreadable-only" for reason in loss)
         beside = EXPLAIN_FINDINGS | (_OUTLAST_A_LOSS if may_fall else frozenset())
         if not scan.convicting:
-            beside |= {"scan-unfinished"}  # the loss is by something else, and this pass shows too little
+            beside |= {"scan-unfinished"}  # the loss has another cause, and this pass shows too little
         loss += [reason for reason in missing if reason.code in beside]
     reasons = (*(loss or missing), *withdrawn)
     return Verdict(
@@ -176,7 +176,7 @@ def decide(
 
 @dataclass(frozen=True, slots=True)
 class _EarlierLosses:
-    """The verdicts of earlier passes that were a loss: those that stand, and whether any was withdrawn."""
+    """Verdicts of earlier passes that were a loss: those still in effect, and whether any was withdrawn."""
 
     standing: tuple[PastVerdict, ...]
     withdrawn: bool
@@ -187,8 +187,8 @@ def _reads_everything(scan: ScanReport) -> bool:
 
 
 def _earlier_losses(case: Case | None, *, complete: bool) -> _EarlierLosses:
-    """A pass that reads everything, this one (`complete`) or an earlier one, withdraws the losses before it
-    of which I/O errors are the only findings."""
+    """The earlier losses. A pass that reads everything, this one (`complete`) or an earlier one, withdraws
+    the losses before it that were only due to I/O errors."""
     given = case.verdicts if case is not None else ()
     read_since = len(given) if complete else 0
     for number, past in enumerate(given):
@@ -209,7 +209,7 @@ def _loss_reasons(
     if found:
         listed = ", ".join(f"{count} {name}" for name, count in found.items())
         reasons.append(Reason(code="findings", text=f"{REASONS['findings']}: {listed}"))
-    # A run that did not keep to the protocol, or a log that is behind, makes no drive smaller.
+    # A drive does not become smaller because the run broke the protocol or the log is behind.
     smaller = identity.smaller and not (identity.superseded_by or identity.begun_by or identity.is_copy)
     if smaller:
         reasons.append(_reason("device-smaller", "; ".join(identity.smaller)))
@@ -223,10 +223,10 @@ def _loss_reasons(
 
 
 def _log_reasons(case: Case | None, identity: Identity, scan: ScanReport) -> Iterator[Reason]:
-    """What is wrong with the record of the run itself."""
+    """Reasons why the record of the run is not complete or not reliable."""
     if case is None:
         yield _reason("no-server-log", "plan and target alone can prove a loss, but not durability")
-        if not any(scan.newest_seen):  # seq 1 is what shows that the server had heard of the prefill
+        if not any(scan.newest_seen):  # only seq 1 shows that the server knew of the prefill
             yield _reason("not-armed", "or at least no operation of it is on the target")
         if _only_superblocks(scan) and not (identity.superseded_by or identity.begun_by):
             yield _reason(
@@ -245,18 +245,18 @@ def _log_reasons(case: Case | None, identity: Identity, scan: ScanReport) -> Ite
 
 
 def _identity_reasons(identity: Identity, scan: ScanReport) -> Iterator[Reason]:
-    """What the target may be but that of the run as it was cut."""
+    """Reasons why the target may not be the run's target as it was cut."""
     if identity.superseded_by:
         later = identity.superseded_by
         yield _reason("superseded", f"run {later}; --run {later} judges that one")
     elif identity.begun_by:
         yield _reason("superseded", f"run {identity.begun_by} may have, and was cut in its first sync")
     elif identity.attempted_by and scan.superblocks_wrong:
-        # It may have been cut in its first write: the superblocks.
+        # That run may have been cut during its first write, which is to the superblocks.
         yield _reason("superseded", f"run {identity.attempted_by} may have begun to write its superblocks")
     if identity.drive_changed:
         yield _reason("drive-changed", "a copy proves nothing about the drive that lost power")
-    found = scan.convicting.keys()  # none where nothing was read: that shows no target to be gone
+    found = scan.convicting.keys()  # empty if nothing was read: that does not show that the target is gone
     if identity.emptied and found and not any(scan.newest_seen) and found <= {"truncated", "absent"}:
         yield _reason("emptied-at-boot", identity.emptied)
     if identity.copied:
@@ -270,12 +270,13 @@ def _identity_reasons(identity: Identity, scan: ScanReport) -> Iterator[Reason]:
 
 
 def _only_superblocks(scan: ScanReport) -> bool:
-    """Whether nothing but copies of the superblock is wrong: the first thing that a later run writes."""
+    """Whether only copies of the superblock are wrong. A later run writes them first."""
     return 0 < sum(scan.findings.values()) == scan.superblocks_wrong
 
 
 def _session_reasons(case: Case | None) -> Iterator[Reason]:
-    """Rule 12: only silence, or an I/O error of the target, ends in a cut."""
+    """Rule 12: only a session that ended in silence, or with an I/O error of the target, can have ended in a
+    cut."""
     if case is not None and case.armed is not None and case.session_end not in TRACES_OF_A_CUT:
         yield _reason(_SESSION_REASONS[case.session_end])
 
@@ -308,13 +309,14 @@ def _scan_reasons(scan: ScanReport, at_risk: AtRisk) -> Iterator[Reason]:
 
 
 def _earlier_reasons(case: Case | None) -> Iterator[Reason]:
-    """What later evidence cannot clear: a drive that needed two reads in an earlier verify has not passed."""
+    """Reasons that later evidence cannot remove. A drive that needed two reads in an earlier verify has not
+    passed."""
     if case is not None and any("unstable" in past.reasons for past in case.verdicts):
         yield _reason("earlier-unstable")
 
 
 def _series_reasons(case: Case | None, series: Strength, min_cuts: int) -> Iterator[Reason]:
-    """What a series must have, if more than one cut is required."""
+    """Requirements that the series does not meet, if more than one cut is required."""
     if min_cuts <= 1:
         return
     if series.cuts < min_cuts:

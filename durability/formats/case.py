@@ -1,7 +1,7 @@
-"""The case: what the server knows of one run, as handed to `verify` or exported to a file.
+"""The case: everything that the server knows of one run, as sent to `verify` or exported to a file.
 
-It is all that a judge needs beside the target itself. Times are nanoseconds of the server's CLOCK_BOOTTIME
-and compare only where the server's boot id is the same.
+A judge needs nothing else except the target itself. Times are nanoseconds of the server's CLOCK_BOOTTIME.
+They can be compared only if the server's boot id is the same.
 """
 
 from __future__ import annotations
@@ -16,40 +16,43 @@ from durability.formats.packing import Value
 from durability.formats.run_statistics import Statistics
 
 CASE_SCHEMA = "durability.case/1"
-RUNS_SCHEMA = "durability.runs/1"  # what is listed of many cases
+RUNS_SCHEMA = "durability.runs/1"  # a list of many cases
 SHOW_SCHEMA = "durability.show/1"  # one case with its verdicts and evidence
 
 # How the server saw the client's session end.
 SessionEnd: TypeAlias = Literal[
     "never", "live", "silence", "fin", "rst", "target-error", "client-error", "stop", "server-down"
 ]
-TRACES_OF_A_CUT: frozenset[SessionEnd] = frozenset({"silence", "target-error"})  # rule 12: no other end is
-# A cut may have ended these: of the last one no server was there to see it.
+TRACES_OF_A_CUT: frozenset[SessionEnd] = frozenset({"silence", "target-error"})  # rule 12: the only such ends
+# Session ends that a cut may have caused. At "server-down", no server was running that could see a cut.
 PERHAPS_CUT: frozenset[SessionEnd] = TRACES_OF_A_CUT | {"server-down"}
-# How the text of an event `rst` begins where the RST came from outside; else this server closed it.
+# Start of the text of an `rst` event if the RST came from outside. Otherwise this server closed the
+# connection.
 RESET = "the connection was reset"
-# The kind of the event that says that nothing of the run is left to verify, and why, in its text.
+# Event kind: nothing of the run is left to verify. The event's text says why.
 FILES_REMOVED = "files-removed"
-# The kind of the event that says that the client fell silent, and its kernel still took what was sent to it.
+# Event kind: the client fell silent, but its kernel still acknowledged data that the server sent.
 KERNEL_ALIVE = "kernel-alive"
-# The kind of the event that says that the server ended while such a client's kernel still took what it sent:
-# nobody saw for how long that went on.
+# Event kind: the server ended while a silent client's kernel still acknowledged data. It is unknown for how
+# long the kernel went on.
 LOST_SIGHT = "lost-sight"
-REBOOT = "reboot"  # of the server's machine: times before are of another clock
+REBOOT = "reboot"  # event kind: the server's machine restarted, so earlier times have another clock
 
-# What may be attested of a cut, in falling order: all lost its power, a guest died, an operating system died.
+# Cut classes that can be attested, strongest first: everything lost its power, a guest died, an operating
+# system died.
 ProvableCutClass: TypeAlias = Literal["power", "vm", "os"]
 PROVABLE_CUT_CLASSES: tuple[ProvableCutClass, ...] = get_args(ProvableCutClass)
 
-# What the client saw of the drives after an I/O error of the target, by reads past every cache: at least one
-# drive answered; every read failed, on all of them; a read did not return; or it could not look.
+# State of the drives after an I/O error of the target, as the client found it by uncached reads: at least one
+# drive answered; every read failed on all drives; a read did not return; or the client could not look.
 DriveState: TypeAlias = Literal["answered", "dead", "silent", "unseen"]
 DRIVE_STATES: tuple[DriveState, ...] = get_args(DriveState)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """At `at_ns` the server received these frontiers: per writer the seq up to which all was acknowledged."""
+    """At `at_ns` the server received these frontiers: per writer, the seq up to which all operations were
+    acknowledged."""
 
     at_ns: int
     frontiers: tuple[int, ...]
@@ -57,77 +60,68 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened to the run, as the server saw it; `wall` is UTC ISO 8601, for people only."""
+    """An event of the run, as the server saw it."""
 
     at_ns: int
-    wall: str
+    wall: str  # UTC, ISO 8601; only for people
     kind: str
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastVerdict:
-    """The verdict of an earlier verify, of this run or of another run of the same series. `reasons`: their
-    codes. `enumerations`: of the drives that the run was made on (`drive_identity.enumerations`); () where
-    nobody says."""
+    """The verdict of an earlier verify, of this run or of another run of the same series."""
 
     run: str
     verdict: str
     cut_class: str
     at_risk_ms1000: int
     wall: str
-    reasons: tuple[str, ...] = ()
-    enumerations: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()  # codes of the reasons
+    enumerations: tuple[str, ...] = ()  # of the run's drives (`drive_identity.enumerations`); () if unknown
 
 
-# Fields of `PastVerdict` that the first release does not have, and refuses.
+# Fields of `PastVerdict` that the first release does not know and rejects.
 NEWER_OF_VERDICTS = ("enumerations",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetFailure:
-    """The I/O error of the target that ended the run's load. `at_ns`: when the error came, at the latest.
-    `drive`: what was seen of the drives then, "unseen" until the client reports it; `text` says it for
-    people."""
+    """The I/O error of the target that ended the run's load."""
 
-    at_ns: int
-    drive: DriveState
-    text: str
+    at_ns: int  # latest time at which the error can have occurred
+    drive: DriveState  # state of the drives then; "unseen" until the client reports it
+    text: str  # the state of the drives, for people
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerOff:
-    """A power controller switched off a machine, or a drive alone: the first request went out at `asked_ns`,
-    and at `confirmed_ns` the last switch had said that it is off; both on the clock of the server's boot
-    `boot_id`. `subject`: what lost its power. `cut_class`: what it stands for at most. `text`: for people,
-    which switch and what for."""
+    """A power controller switched off a machine, or a drive alone. Times are on the clock of the server's
+    boot `boot_id`."""
 
-    asked_ns: int
-    confirmed_ns: int
+    asked_ns: int  # when the first request was sent
+    confirmed_ns: int  # when the last switch had confirmed that it is off
     boot_id: str
-    subject: Literal["machine", "drive"]
-    cut_class: ProvableCutClass
-    text: str
+    subject: Literal["machine", "drive"]  # what lost its power
+    cut_class: ProvableCutClass  # strongest class that this can prove
+    text: str  # for people: which switches, and the reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What a `verify` of `run` (16 hex digits) found of a machine and drives before it read them, at `at_ns`
-    on the clock of the server's boot `boot_id`; `wall` is UTC ISO 8601, for people only. `facts` are without
-    what takes much room. `answers`: whether a superblock of that run could be read. `attested`: what its
-    operator said of the cut, "" for nothing, and `cut_class` of which class; None: no class was named."""
+    """What a `verify` found of a machine and its drives before it read them."""
 
-    run: str
-    at_ns: int
+    run: str  # run that was verified, 16 hex digits
+    at_ns: int  # on the clock of the server's boot `boot_id`
     boot_id: str
-    wall: str
-    facts: Facts
-    answers: bool
-    attested: str
-    cut_class: ProvableCutClass | None
+    wall: str  # UTC, ISO 8601; only for people
+    facts: Facts  # without the parts that take much space
+    answers: bool  # whether a superblock of that run could be read
+    attested: str  # the operator's statement about the cut; "" if there is none
+    cut_class: ProvableCutClass | None  # class that the operator named; None if no class was named
 
     def tells_more_than(self, earlier: Look) -> bool:
-        """Whether it tells anything that an earlier one does not."""
+        """Whether this look differs in its information from an earlier one."""
         return self._told != earlier._told
 
     @property
@@ -140,48 +134,33 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldUp:
-    """Frames that came late, since the network or the server stood still. What came by `until_ns`, and was
-    not held up earlier, may have been sent at any time since `from_ns`; `frontiers` are the last of it."""
+    """Frames that came late, because the network or the server stood still. Frames that came by `until_ns`,
+    and were not held up earlier, may have been sent at any time since `from_ns`."""
 
     from_ns: int
     until_ns: int
-    frontiers: tuple[int, ...]
+    frontiers: tuple[int, ...]  # the last frontiers in these frames
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One run as the server has it.
-
-    `run` is 16 hex digits; `plan` the encoded plan as hex. `frontiers`: newest acknowledgement received, per
-    writer (rule 4's A). `grants`: the frontier that each writer was last granted credit for; `credits`: the
-    grants that may have been the last to reach the client, oldest first (empty: `grants` alone). `control`:
-    writes that the control arm completed. `armed`: the facts at arming, None before it. `timeline` is
-    ordered by time, its last entry is the last change of a frontier; spacing grows with age (about 1/64 of
-    it). `last_receipt_ns`: when the last frame of any kind came, or the kernel of a client that had fallen
-    silent last acknowledged something. `tainted` holds the reason why the run cannot be judged durable, or
-    "". `superseded_by`: a later run on the same target, or "". `verdicts`: of
-    this run; `series`: the weightiest verdict of each other run of the series (same stack and plan), with the
-    verdict "unverified" for runs that were cut but never verified. `statistics`: the newest
-    that the client sent, None where it sent none. `predecessors`: runs that were registered earlier on the
-    same target, whatever their plan, oldest first. `target_error`: None where the client reported none, and
-    in exports of releases that did not look at the drives. `power_offs`: the confirmed ones since arming,
-    oldest first. `held_up`: the newest stretches of frames that came late, oldest first. `attempts`: encoded
-    plans, as hex, of the runs that were registered later on the same target, if none of them was ever armed;
-    empty also where the server does not say. `looks`: what calls of `verify` have told of the machine and the
-    drives of this run, also those of other runs, oldest first; not more than `limits.LOOKS_MAX`.
-    """
+    """One run as the server has it."""
 
     schema: str
-    run: str
+    run: str  # 16 hex digits
     label: str
-    plan: str
-    armed: Facts | None
+    plan: str  # the encoded plan as hex
+    armed: Facts | None  # the facts at arming, None before it
     state: str
     session_end: SessionEnd
-    frontiers: tuple[int, ...]
-    grants: tuple[int, ...]
-    control: int
+    frontiers: tuple[int, ...]  # per writer, the newest acknowledgement received (rule 4's A)
+    grants: tuple[int, ...]  # per writer, the frontier for which it was last granted credit
+    control: int  # number of writes that the control arm completed
+    # Ordered by time; the last entry is the last change of a frontier; spacing grows with age (about 1/64 of
+    # the age).
     timeline: tuple[Receipt, ...]
+    # When the last frame of any kind came, or the kernel of a client that had fallen silent last acknowledged
+    # data.
     last_receipt_ns: int
     now_ns: int
     server_boot_id: str
@@ -190,29 +169,38 @@ class Case:
     gap_max_ns: int
     heartbeat_ns: int
     events: tuple[Event, ...]
-    tainted: str
-    superseded_by: str
-    verdicts: tuple[PastVerdict, ...]
+    tainted: str  # why the run cannot be judged durable; "" if it can
+    superseded_by: str  # a later run on the same target, or ""
+    verdicts: tuple[PastVerdict, ...]  # verdicts of this run
+    # The weightiest verdict of each other run of the series (same stack and plan); "unverified" for runs that
+    # were cut but never verified.
     series: tuple[PastVerdict, ...]
-    statistics: Statistics | None = None
+    statistics: Statistics | None = None  # the newest statistics that the client sent, None if it sent none
+    # Grants that may have been the last to reach the client, oldest first; empty: `grants` alone.
     credits: tuple[tuple[int, ...], ...] = ()
+    # None if the client reported no error, and in exports of releases that did not look at the drives.
     target_error: TargetFailure | None = None
+    # Runs that were registered earlier on the same target, with any plan, oldest first.
     predecessors: tuple[str, ...] = ()
-    power_offs: tuple[PowerOff, ...] = ()
-    held_up: tuple[HeldUp, ...] = ()
+    power_offs: tuple[PowerOff, ...] = ()  # confirmed ones since arming, oldest first
+    held_up: tuple[HeldUp, ...] = ()  # the newest stretches of frames that came late, oldest first
+    # Encoded plans, as hex, of runs registered later on the same target, if none of them was ever armed;
+    # empty also if the server does not report them.
     attempts: tuple[str, ...] = ()
+    # Looks of verify calls, also for other runs, at the machine and drives of this run, oldest first; at most
+    # `limits.LOOKS_MAX`.
     looks: tuple[Look, ...] = ()
 
     @property
     def power_off(self) -> PowerOff | None:
-        """The first one, if its times compare with those of the receipts."""
+        """The first power-off, if its times can be compared with those of the receipts."""
         first = next(iter(self.power_offs), None)
         return first if first is not None and not self.off_by_another_clock else None
 
     @property
     def off_by_another_clock(self) -> bool:
-        """Whether a controller switched off, and how long after the last frame is not known: its log has the
-        clock of another machine, or of another boot, than the receipts."""
+        """Whether a controller switched off, but the time between the last frame and that is unknown. The
+        controller's log has the clock of another machine or boot than the receipts."""
         first = next(iter(self.power_offs), None)
         return first is not None and first.boot_id != self.receipt_boot_id
 
@@ -222,7 +210,7 @@ class Case:
         return self.session_end == "target-error" or self.target_error is not None
 
 
-# Fields of `Case` that the first release does not have, and refuses.
+# Fields of `Case` that the first release does not know and rejects.
 NEWER_OF_CASES = ("attempts", "looks")
 
 
@@ -232,7 +220,7 @@ def case_to_value(case: Case) -> dict[str, Value]:
 
 
 def case_from_value(value: object) -> Case:
-    """Reads what `case_to_value` wrote. Raises FormatError, also for an unknown schema."""
+    """Read what `case_to_value` wrote. Raises FormatError for anything else, also for an unknown schema."""
     schema = value.get("schema") if isinstance(value, dict) else None
     if schema != CASE_SCHEMA:
         raise FormatError(

@@ -1,7 +1,7 @@
-"""What is known of a machine and of the target under test: plain facts, gathered by the client.
+"""Facts about a machine and the target under test, gathered by the client.
 
-Nothing here is judged; `cut` and `identity` do that. None stands for "this system does not say". Sizes and
-offsets in bytes, times in nanoseconds of the machine's CLOCK_BOOTTIME.
+Nothing here is judged; `cut` and `identity` do that. None means "this system does not report it". Sizes and
+offsets are in bytes, times in nanoseconds of the machine's CLOCK_BOOTTIME.
 """
 
 from __future__ import annotations
@@ -13,24 +13,18 @@ from durability import limits
 from durability.formats.documents import Finite, Name, Natural, Text, at_most
 from durability.formats.plan import TargetKind
 
-# Mount options that name a device, such as an external log, by what the kernel calls it today.
+# Mount options that name a device, such as an external log, by its current kernel name.
 _OF_DEVICES = ("logdev=", "rtdev=", "journal_path=", "journal_dev=", "device=")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drive:
-    """A leaf block device: a disk as the kernel sees it, below partitions, md, dm and LVM.
-
-    `serial` is what identifies the drive: the serial or WWN; for a loop device "loop:", its backing file, and
-    "@" and its offset in that if it is not 0; "" where there is none. `diskseq` rises whenever the kernel
-    enumerates a drive anew. `unsafe_shutdowns` is the drive's own counter of power losses without warning.
-    `emulated`: a virtual machine's device, whose counters prove nothing. `flushes`: flush requests that
-    completed on it since it was enumerated (/sys/block/*/stat). `wwid`: the drive's world-wide name, or the
-    CID of a memory card, "" where there is none.
-    """
+    """A leaf block device: a disk as the kernel sees it, below partitions, md, dm and LVM."""
 
     name: Name
     model: Text
+    # Identifies the drive: serial or WWN; for a loop device "loop:", its backing file, and "@" and its offset
+    # in that file if not 0; "" if there is none.
     serial: Text
     firmware: Text
     size_bytes: Natural
@@ -39,41 +33,42 @@ class Drive:
     rotational: bool | None
     write_cache: Name | None
     fua: bool | None
-    diskseq: Natural | None
-    unsafe_shutdowns: Natural | None
+    diskseq: Natural | None  # rises whenever the kernel enumerates a drive anew
+    unsafe_shutdowns: Natural | None  # the drive's own counter of power losses without warning
     atomic_write_bytes: Natural | None
+    # Flush requests completed on the drive since it was enumerated (/sys/block/*/stat).
     flushes: Natural | None
-    emulated: bool
-    wwid: Text = ""
+    emulated: bool  # a virtual machine's device, whose counters prove nothing
+    wwid: Text = ""  # world-wide name, or the CID of a memory card; "" if there is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSystem:
-    """The mounted file system that holds a file target. `block_bytes` is its block size."""
+    """The mounted file system that holds a file target."""
 
     type: Name
     uuid: Name
     source: Text
     mount_point: Text
     options: Annotated[str, at_most(limits.MOUNT_OPTIONS_MAX)]
-    block_bytes: Natural
+    block_bytes: Natural  # block size of the file system
 
     @property
     def lasting_options(self) -> str:
-        """The options without those that name a device, whose drive is among those of the facts."""
+        """The options without those that name a device. The drives of such devices are among the drives of
+        the facts."""
         return ",".join(one for one in self.options.split(",") if not one.startswith(_OF_DEVICES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """A machine. `kernel` is its system, release and processor. `virtualisation` is "none", or the
-    hypervisor's name as far as it is known."""
+    """A machine."""
 
     machine_id: Name
     boot_id: Name
     uptime_ns: Natural
-    kernel: Name
-    virtualisation: Name
+    kernel: Name  # system, release and processor
+    virtualisation: Name  # "none", or the hypervisor's name as far as it is known
     hostname: Name
 
     @property
@@ -84,7 +79,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetWarning:
-    """Something that can make a verdict mean less than it seems; docs/reference/cli.md lists `code`."""
+    """A condition that can weaken a verdict; docs/reference/cli.md lists the values of `code`."""
 
     code: Name
     text: Text
@@ -92,72 +87,71 @@ class TargetWarning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """All facts of one target on one machine at one moment.
-
-    `path` is absolute; `path_in_file_system` is relative to the mount (the part that survives another mount
-    point), "" for a device. `layers` names each block device from the file system's source down to the
-    drives. `offset_bytes` is where the partition or device under test starts on its drive, the first of
-    `drives`; None where layers between make that meaningless. `volume` is what device mapper or md calls the
-    volume then, whatever its name is today, "" where nothing does. Further `drives` are those of a log or
-    realtime device of the file system. `named` is a path that names the target after a restart too, "" where
-    none is known that `path` is not. `file_id` is what its file system has for the file alone, whatever its
-    path: a copy, also in a snapshot, has another one; "" where the file system is not known to keep it.
-    """
+    """All facts of one target on one machine at one moment."""
 
     host: Host
-    path: Text
+    path: Text  # absolute path
+    # Relative to the mount, so that it stays the same under another mount point; "" for a device.
     path_in_file_system: Text
     kind: TargetKind
     size_bytes: Natural
+    # Where the partition or device under test starts on its drive, the first of `drives`; None if layers
+    # between them make that meaningless.
     offset_bytes: Natural | None
     file_system: FileSystem | None
+    # Each block device, from the file system's source down to the drives.
     layers: Annotated[tuple[Text, ...], at_most(limits.FACTS_LAYERS_MAX)]
+    # The drives below the target; after the first can come those of a log or realtime device of the file
+    # system.
     drives: Annotated[tuple[Drive, ...], at_most(limits.FACTS_DRIVES_MAX)]
     warnings: Annotated[tuple[TargetWarning, ...], at_most(limits.FACTS_WARNINGS_MAX)]
+    # Identifier that device mapper or md gives the volume, whatever its name is today; "" if there is none.
     volume: Text = ""
+    # Another path, which names the target after a restart too; "" if none is known or `path` is such a path.
     named: Text = ""
+    # Identifies the file in its file system, whatever its path; a copy, also in a snapshot, has another id;
+    # "" if the file system is not known to keep it.
     file_id: Name = ""
 
     @property
     def main_drives(self) -> tuple[Drive, ...]:
-        """The drives below the target, without those of a log or realtime device of its file system; all of
-        them where layers hide which these are."""
+        """The drives below the target, without those of a log or realtime device of its file system. If
+        layers hide which these are, all drives."""
         return self.drives if self.offset_bytes is None else self.drives[:1]
 
     @property
     def layer_kinds(self) -> tuple[str, ...]:
-        """What the layers are that lie between the target and its drives, from the top down, without the
-        kernel's names of today; a partition or a loop device hands all through."""
+        """The kinds of the layers between the target and its drives, from the top down, without the kernel's
+        current names. Partitions and loop devices are left out, because they pass everything through."""
         kinds = (layer.partition(" (")[2].removesuffix(")") for layer in self.layers)
         return tuple(kind for kind in kinds if kind not in ("", "partition", "drive", "loop"))
 
 
-# Fields by which `verify` knows the target and its drives again. The first release has none of them, and
-# refuses them.
+# Fields by which `verify` recognises the target and its drives. The first release does not know and rejects
+# them.
 RECOGNITION = ("volume", "named", "file_id")
 RECOGNITION_OF_DRIVES = ("wwid",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The processor under the measurement. `governor`: of the frequency, "" where there is none."""
+    """The processor and memory during the measurement."""
 
     cpu_model: Text
     cpus: Natural
-    governor: Text
+    governor: Text  # CPU frequency governor; "" if there is none
     memory_bytes: Natural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineLoad:
-    """How busy the machine was right before or after. `load`: the load average of one minute. `busy_percent`
-    and `steal_percent`: of the processors' time in the idle interval before, and during the run (the tool's
-    own work included) after. `used_bytes` of `size_bytes` of the file system;
-    `reserved_bytes`: of what is free, what it keeps from programs, None also if the file does not say."""
+    """How busy the machine was right before or after a measurement."""
 
-    load: Finite | None
+    load: Finite | None  # load average over one minute
+    # Shares of processor time. Before: in the idle interval. After: during the run, with the tool's own work.
     busy_percent: Finite | None
     steal_percent: Finite | None
-    used_bytes: Natural | None
-    size_bytes: Natural | None
+    used_bytes: Natural | None  # bytes used in the file system
+    size_bytes: Natural | None  # size of the file system
+    # Free bytes that the file system withholds from programs; None also if the file does not record them.
     reserved_bytes: Natural | None

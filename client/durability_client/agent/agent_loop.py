@@ -110,7 +110,7 @@ async def _exchange(connection: Connection, work: TaskWork) -> None:
     status = work.status()
     async with asyncio.timeout(_ANSWER_S):
         answer = await connection.request(AgentStatus(status=to_value(status)), AgentTask)
-    work.told(status)
+    work.note_status(status)
     work.take(from_value(Task, answer.task))
 
 

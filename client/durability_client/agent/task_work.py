@@ -43,7 +43,7 @@ class TaskWork:
         self._drives: dict[_Key, DriveWork] = {}
         self._statuses: dict[str, DriveStatus] = {}
         self._works: list[asyncio.Task[None]] = []  # the newest last; those before are ending
-        self._told: Status | None = None
+        self._last_status: Status | None = None
         self._heard = asyncio.Event()
         self.changed = asyncio.Event()
 
@@ -62,10 +62,10 @@ class TaskWork:
             )
         )
 
-    def told(self, status: Status) -> None:
+    def note_status(self, status: Status) -> None:
         """The server has heard `status`."""
         self._setting.online.set()
-        self._told = status
+        self._last_status = status
         self._heard.set()
 
     def lost(self) -> None:
@@ -148,7 +148,7 @@ class TaskWork:
             self._say(f"the machine cannot be shut down: {error}")
 
     def _has_heard(self, prepared: Status) -> bool:
-        told = self._told
+        told = self._last_status
         return told is not None and (told.task, told.drives) == (prepared.task, prepared.drives)
 
 

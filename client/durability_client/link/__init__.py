@@ -1,1 +1,1 @@
-"""The way to the server."""
+"""Connections to the server."""

@@ -1,6 +1,6 @@
-"""A campaign's log as the server has it, read in parts and folded on this side.
+"""A campaign's log on the server, read in parts; this side computes the campaign's state from the entries.
 
-What the log says is the core's business; this only reads, and goes on where it ended the last time.
+This module only reads, and continues where the last read ended. The core interprets the entries.
 """
 
 from __future__ import annotations
@@ -17,15 +17,13 @@ from durability_client.link.server_connection import Connection
 
 @dataclass(slots=True)
 class FetchedLog:
-    """A campaign's log as far as it was read, its fold, and for how long each machine has said nothing, in
-    seconds. `note`: what keeps the server from conducting it, or this side from reading it, "" for
-    nothing."""
+    """The part of a campaign's log that was read."""
 
     name: str
     entries: list[Entry] = field(default_factory=list)
-    state: CampaignState = field(default_factory=CampaignState)
-    silent_s: dict[str, float] = field(default_factory=dict)
-    note: str = ""
+    state: CampaignState = field(default_factory=CampaignState)  # state after all entries
+    silent_s: dict[str, float] = field(default_factory=dict)  # seconds without a message, by machine
+    note: str = ""  # why the server cannot conduct the campaign, or this side cannot read the log; or ""
 
 
 async def fetch_log(connection: Connection | Questions, name: str) -> FetchedLog:
@@ -36,8 +34,8 @@ async def fetch_log(connection: Connection | Questions, name: str) -> FetchedLog
 
 
 async def read_log(connection: Connection | Questions, log: FetchedLog) -> None:
-    """Read what is new of a log. Raises RefusedError, PeerError, and FormatError if this side or the server
-    cannot read it: what is missing may be a loss."""
+    """Read the new entries of a log. Raises RefusedError, PeerError, and FormatError if this side or the
+    server cannot read an entry, because that entry may be a loss."""
     while True:
         answer = await connection.request(ShowCampaign(name=log.name, after=log.state.number), Campaign)
         log.silent_s = {machine: float(seconds) for machine, seconds in answer.silent_s.items()}  # type: ignore[arg-type]

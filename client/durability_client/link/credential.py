@@ -1,9 +1,9 @@
-"""What `join` leaves on a machine: where the server is, its certificate's fingerprint, and this client's own
-secret.
+"""The credential that `join` stores on a machine: the server's addresses, the fingerprint of its certificate,
+and this client's secret.
 
-One file that only its user can read: /etc/durability/credential.json for root, XDG_CONFIG_HOME/durability for
-others. It is written whole and synced, because the machine's power will be cut. Refuses a file that others
-can read, or that another user than root put there.
+The credential is one file that only its user can read: /etc/durability/credential.json for root, a file in
+XDG_CONFIG_HOME/durability for others. The file is replaced atomically and synced, because the machine's power
+will be cut. A file that others can read, or that belongs to a user other than this one or root, is refused.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ SCHEMA = "durability.credential/1"
 _FILE = "credential.json"
 _SYSTEM = Path("/etc/durability")
 _ROOM_BYTES = 4096
-_LOCK_S = 10.0  # another command keeps the lock for as long as a write takes, unless it was suspended
-_LOOK_S = 0.05  # from one look at the lock to the next
+_LOCK_S = 10.0  # wait for the lock: other commands hold it only during a write, unless they are suspended
+_LOOK_S = 0.05  # interval between attempts to lock
 ANEW = "Replace it: join again, with --force"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """`servers`: addresses of the server, each HOST:PORT. `fingerprint` is the SHA-256 of its certificate and
-    `secret` this client's, both in hexadecimal; `client`, `name` and `role` as the server knows it."""
+    """A client's credential for the servers of one store."""
 
     schema: str
-    servers: tuple[str, ...]
-    fingerprint: str
+    servers: tuple[str, ...]  # addresses, each HOST:PORT
+    fingerprint: str  # SHA-256 of the servers' certificate, in hexadecimal
+    # The client's id, secret (in hexadecimal), name and role, as the server knows them.
     client: str
     secret: str
     name: str
@@ -57,11 +57,11 @@ Save: TypeAlias = Callable[[Credential], None]
 
 
 class TakenError(SetupError):
-    """A file that was not there to be replaced was made meanwhile."""
+    """Another command has made the file since its absence was checked."""
 
 
 def credential_path() -> Path:
-    """Where `join` of this user leaves it, and every command looks for it."""
+    """The file where this user's `join` stores the credential and all commands look for it."""
     directory = _SYSTEM if os.geteuid() == 0 else user_config_path(APPLICATION)
     return directory / _FILE
 
@@ -101,7 +101,8 @@ def load_credential(path: Path) -> Credential | None:
 
 
 def _check_identity(credential: Credential) -> None:
-    """Raises ValueError for what is no client of any server, and may be more than can be said to one."""
+    """Raises ValueError for a client id or secret that no server gives out and that may be too long to send.
+    """
     found_bytes = len(bytes.fromhex(credential.secret))
     if found_bytes != SECRET_BYTES:
         raise ValueError(f"its secret has {found_bytes} bytes, expected {SECRET_BYTES}")
@@ -111,17 +112,19 @@ def _check_identity(credential: Credential) -> None:
 
 
 def save_credential(credential: Credential, path: Path) -> None:
-    """Write it, durably, in the place of an earlier one. Raises SetupError."""
+    """Write the credential durably, and replace an earlier one. Raises SetupError."""
     with place_for_credential(path) as save:
         save(credential)
 
 
 @contextmanager
 def place_for_credential(path: Path, *, replaces: bool = True) -> Iterator[Save]:
-    """A place for a credential in the file `path`, with room for it on the disk, and what saves one there as
-    `save_credential` does; until then what is there stays. Both raise SetupError, also where another command
-    keeps what is there locked. Without `replaces`, what saves one raises TakenError if there is a file by
-    then, and leaves it as it is."""
+    """Reserve disk space for a credential in the file `path`, and yield a function that saves one there.
+
+    The function works like `save_credential`. An existing file stays until it is called. The reservation and
+    the function raise SetupError, also if another command keeps the existing file locked. Without `replaces`,
+    the function raises TakenError if the file exists by then, and does not change the file.
+    """
     with _unchanged_soon(path) as locked, _place(path, replaces=replaces) as save:
 
         def save_alone(credential: Credential) -> None:
@@ -133,7 +136,7 @@ def place_for_credential(path: Path, *, replaces: bool = True) -> Iterator[Save]
 
 @contextmanager
 def _unchanged_soon(path: Path) -> Iterator[bool]:
-    """As `_unchanged`, after a wait that ends. Raises SetupError."""
+    """Like `_unchanged`, but raises SetupError if the lock is not free within `_LOCK_S`."""
     with _unchanged(path, within_s=_LOCK_S) as locked:
         if locked is None:
             raise SetupError(
@@ -145,9 +148,12 @@ def _unchanged_soon(path: Path) -> Iterator[bool]:
 
 @contextmanager
 def _unchanged(path: Path, *, within_s: float) -> Iterator[bool | None]:
-    """No command of this user writes the file `path` during the block: True. False if its file system cannot
-    lock files: a lock is not worth a credential. Or if it does not exist, or cannot be read: it has nothing
-    to lose. None if another command keeps it locked for longer than `within_s`."""
+    """Lock the file `path` against other commands of this user during the block.
+
+    Yields True if the file is locked. Yields False if its file system cannot lock files, since saving a
+    credential matters more than a lock, and if the file does not exist or cannot be opened, since then it has
+    nothing to lose. Yields None if another command keeps the file locked for longer than `within_s`.
+    """
     try:
         descriptor = _locked(path, within_s=within_s)
     except BlockingIOError:
@@ -161,8 +167,8 @@ def _unchanged(path: Path, *, within_s: float) -> Iterator[bool | None]:
 
 
 def _locked(path: Path, *, within_s: float) -> int | None:
-    """The file `path`, open and locked; None if it cannot be. Raises BlockingIOError where another command
-    keeps it locked."""
+    """Open and lock the file `path`. None if that is impossible. Raises BlockingIOError if another command
+    keeps the file locked for longer than `within_s`."""
     until_s = time.monotonic() + within_s
     while True:
         try:
@@ -171,7 +177,7 @@ def _locked(path: Path, *, within_s: float) -> int | None:
             return None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(path.stat(), os.fstat(descriptor)):  # else another file took its place
+            if os.path.samestat(path.stat(), os.fstat(descriptor)):  # otherwise the file was replaced
                 return descriptor
         except BlockingIOError:
             if time.monotonic() >= until_s:
@@ -185,7 +191,7 @@ def _locked(path: Path, *, within_s: float) -> int | None:
 
 
 def _opened(path: Path) -> int:
-    """The file `path`, open for writing if this user may write it: NFS locks no other. Raises OSError."""
+    """Open the file `path`, for writing if possible, because NFS locks only such files. Raises OSError."""
     flags = os.O_NONBLOCK | os.O_CLOEXEC
     try:
         return os.open(path, os.O_RDWR | flags)
@@ -194,7 +200,7 @@ def _opened(path: Path) -> int:
 
 
 def _close(descriptor: int) -> None:
-    with suppress(OSError):  # what was to last has been synced
+    with suppress(OSError):  # important data have been synced already
         os.close(descriptor)
 
 
@@ -219,12 +225,12 @@ def _place(path: Path, *, replaces: bool = True) -> Iterator[Save]:
         yield save
     finally:
         _close(descriptor)
-        with suppress(OSError):  # it has its place, or nothing was saved
+        with suppress(OSError):  # the temporary name is gone if the file was renamed to `path`
             Path(name).unlink()
 
 
 def _give_name(temporary: str, path: Path) -> None:
-    """Raises TakenError and OSError."""
+    """Rename `temporary` to `path` without replacing a file. Raises TakenError and OSError."""
     try:
         give_name(temporary, str(path))
     except FileExistsError as error:
@@ -232,7 +238,7 @@ def _give_name(temporary: str, path: Path) -> None:
 
 
 def _put(descriptor: int, data: bytes) -> None:
-    """Makes `data` all that the file has, durably."""
+    """Replace the content of the file by `data`, durably."""
     written = 0
     while written < len(data):
         written += os.pwrite(descriptor, data[written:], written)
@@ -249,8 +255,8 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def with_servers(known: Sequence[str], live: Sequence[str]) -> tuple[str, ...]:
-    """The addresses of a store's servers that are worth to be known: `known`, in their order, and those that
-    live; if these are too many, those that live."""
+    """The addresses of a store's servers to remember: `known` in their order, then those in `live`. If these
+    are too many, known addresses that are not in `live` are dropped, the last first."""
     every = dict.fromkeys((*known, *live))
     spare = len(every) - limits.SERVERS_MAX
     for address in reversed(known):
@@ -261,23 +267,27 @@ def with_servers(known: Sequence[str], live: Sequence[str]) -> tuple[str, ...]:
 
 
 def remember_servers(path: Path, live: Sequence[str], *, client: str) -> None:
-    """Adds addresses of servers that live to the credential of `client` in the file `path`, so that later
-    commands find one when another is gone; nothing happens where it has them, or is another user's, or this
-    machine has joined anew since. Nor while another command keeps it locked, which may last: a later one
-    remembers them as well. Raises SetupError and FormatError."""
+    """Add addresses of running servers to the credential of `client` in the file `path`, so that later
+    commands find a server when another one is gone.
+
+    Does nothing if the credential already has the addresses, belongs to another user, or is of another client
+    because the machine joined again. Also does nothing while another command keeps the file locked, since a
+    later command can add the addresses. Raises SetupError and FormatError.
+    """
     if not _is_own(path) or _lacking(path, live, client=client) is None:
         return
     with _unchanged(path, within_s=0.0) as locked:
         if locked is None:
             return
-        known = _lacking(path, live, client=client)  # which may be another one since
+        known = _lacking(path, live, client=client)  # the credential may have been replaced since
         if known is not None:
             with _place(path) as save:
                 save(replace(known, servers=with_servers(known.servers, live)))
 
 
 def _lacking(path: Path, live: Sequence[str], *, client: str) -> Credential | None:
-    """The credential in the file `path`, if it is that of `client` and lacks addresses of `live`."""
+    """The credential in the file `path`, if it belongs to `client` and lacks addresses of `live`; else None.
+    """
     known = load_credential(path)
     if known is None or known.client != client or set(live) <= set(known.servers):
         return None
@@ -285,7 +295,7 @@ def _lacking(path: Path, live: Sequence[str], *, client: str) -> Credential | No
 
 
 def _open(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # something else than a file must not keep it waiting
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe, for example, must not block this
 
 
 def _is_own(path: Path) -> bool:

@@ -1,5 +1,5 @@
-"""Where the server is, and how each side knows the other: what `join` left, what the command line says, or
-the local socket of a server on this machine."""
+"""Finds the server and the credentials for it: from the command line, from the credential that `join` stored,
+or from the local socket of a server on this machine."""
 
 from __future__ import annotations
 
@@ -28,17 +28,14 @@ HOW_TO_JOIN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A server. `local`: its local socket, on which this user is its operator; else `addresses`, which are
-    tried in turn: of this server, and of others on its store. `fingerprint`: the SHA-256 of their
-    certificate, or the first bytes of it. `client`, `secret`: who this client is. `credential`: the file that
-    is to know of other servers on the store as well."""
+    """A server, with other servers on the same store."""
 
-    addresses: tuple[tuple[str, int], ...] = ()
-    local: Path | None = None
-    fingerprint: bytes = b""
-    client: str = ""
-    secret: bytes = b""
-    credential: Path | None = None
+    addresses: tuple[tuple[str, int], ...] = ()  # of this server, then of others; tried in this order
+    local: Path | None = None  # the server's local socket, on which this user is the operator
+    fingerprint: bytes = b""  # SHA-256 of the servers' certificate, or its first bytes
+    client: str = ""  # this client's id
+    secret: bytes = b""  # this client's secret
+    credential: Path | None = None  # file in which to remember addresses of other servers
 
     def __str__(self) -> str:
         if self.local is not None:
@@ -47,11 +44,11 @@ class Endpoint:
 
 
 def endpoint(server: str | None, credential: Path | None, *, as_operator: bool = False) -> Endpoint:
-    """The server that the command line names, HOST or HOST:PORT, else the one that this machine has joined,
-    else the one that runs on it. `credential`: the file in the place of the one that `join` left.
-    `as_operator`: a server on this machine comes first.
+    """The server named on the command line (HOST or HOST:PORT), else the one that this machine has joined,
+    else one that runs on this machine.
 
-    Raises UsageError, SetupError and FormatError.
+    `credential`: file to use instead of the one that `join` stored. `as_operator`: prefer a server on this
+    machine. Raises UsageError, SetupError and FormatError.
     """
     address = None if server is None else parse_address(server, port=PORT)
     path = credential or credential_path()
@@ -63,7 +60,7 @@ def endpoint(server: str | None, credential: Path | None, *, as_operator: bool =
     if known is None:
         what = f"has not joined the server at {server}" if server else "has no server"
         raise SetupError(f"this machine {what} ({path} does not exist): {HOW_TO_JOIN}")
-    # A server of an earlier release may have told of an address that no name server can be asked for.
+    # A server of an earlier release may have sent an address that cannot be looked up.
     servers = tuple(map(parse_address, filter(is_address, known.servers)))
     if address is None and not servers:
         raise FormatError(f"{path} has no address of a server that can be reached. {ANEW}")
@@ -77,11 +74,11 @@ def endpoint(server: str | None, credential: Path | None, *, as_operator: bool =
 
 
 def _local(address: tuple[str, int] | None) -> Path | None:
-    """The local socket of the server at `address`, of the only one without an address: one that this user
-    runs, or the system. Raises SetupError."""
+    """The local socket of the server at `address`, or of the only server if `address` is None. This user or
+    the system runs it. None if no server answers. Raises SetupError if several do."""
     if address is not None and not is_loopback(address[0]):
         return None
-    # In a container both are one.
+    # In a container both directories may be the same.
     directories = dict.fromkeys((user_state_path(APPLICATION), Path(SYSTEM_DIRECTORY)))
     paths = [path for directory in directories for path in _sockets(directory)]
     if address is not None:
@@ -94,7 +91,7 @@ def _local(address: tuple[str, int] | None) -> Path | None:
 
 
 def _sockets(directory: Path) -> list[Path]:
-    """The local sockets of servers in a state directory; none if this user may not look."""
+    """The local sockets of servers in a state directory; empty if this user cannot list the directory."""
     try:
         return sorted(path for path in directory.iterdir() if port_of(path.name) is not None)
     except OSError:
@@ -120,7 +117,7 @@ def short_path(path: Path) -> Iterator[str]:
     try:
         directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
-        yield str(path)[:PATH_BYTES_MAX]  # which is not there either
+        yield str(path)[:PATH_BYTES_MAX]  # does not exist either, so that connecting fails
         return
     try:
         yield f"/proc/self/fd/{directory}/{path.name}"

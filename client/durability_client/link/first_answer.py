@@ -1,7 +1,7 @@
-"""Places tried one shortly after the other, until something answers at one of them.
+"""Tries places one shortly after the other, until one of them answers.
 
-A place that drops what is sent to it costs a pause, not the time after which it would be given up. Leaves
-nothing behind of the attempts that were slower.
+A place that drops packets costs a short pause instead of a whole timeout. Slower attempts are cancelled and
+their results discarded.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ async def first_answer(
     failures: list[tuple[Place, Failed]],
     discard: Callable[[Found], None],
 ) -> tuple[Place, Found] | None:
-    """The first place where an attempt succeeds, and what came of it; None if all fail. The next place is
-    tried when one fails, or has not answered for `patience_s`.
+    """Try `places` in order. Returns the first place whose attempt succeeds, with the result, or None.
 
-    An attempt fails with an error of the type `failure`; `failures` gets it, also if this is cancelled later.
-    `discard` gets what comes of an attempt that another one has beaten.
+    The next place is tried when an attempt fails, or when none has answered for `patience_s`. An attempt
+    fails with an error of the type `failure`. `failures` gets each such error, also if this call is cancelled
+    later. `discard` gets the results of slower attempts that still succeed.
     """
     untried = list(places)
     attempts: dict[asyncio.Task[Found], Place] = {}

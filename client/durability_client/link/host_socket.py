@@ -1,9 +1,9 @@
-"""A socket that is connected to a host: its name is looked up, and its addresses are tried.
+"""Connects a socket to a host: looks up the name and tries the addresses.
 
-A host may have addresses of both families, and packets to one of them may go nowhere. So the families take
-turns, and each address is tried shortly after the one before, as RFC 8305 has it. asyncio does the same, but
-it neither takes a socket's options before it connects nor says which addresses it tried. Errors say what
-failed at which address, and what to look at.
+A host may have IPv4 and IPv6 addresses, and packets to one of them may get lost. So the address families
+alternate, and each address is tried shortly after the one before, as in RFC 8305. asyncio does the same, but
+does not set socket options before it connects, and does not report which addresses it tried. Errors name each
+address with its failure, and what to check.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from durability.units import format_address
 from durability_client.link.first_answer import first_answer
 
 UNSENT_BYTES = 4096
-PATIENCE_S = 0.25  # with an address that has not answered, before the next one is tried too
+PATIENCE_S = 0.25  # wait for an answer before the next address is tried, too
 LOOK = "check that `durability serve` runs there"
 _NO_WAY = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN)
 
-_Address: TypeAlias = tuple[Any, ...]  # as the system has it, for `connect`
-_Place: TypeAlias = tuple[int, _Address]  # with its family
+_Address: TypeAlias = tuple[Any, ...]  # a socket address for `connect`
+_Place: TypeAlias = tuple[int, _Address]  # address family and address
 
 
 async def connected_socket(host: str, port: int, *, narrow: bool, timeout_s: float) -> socket.socket:
-    """Connected to the first of the host's addresses that answers. `narrow`: with a small receive window from
-    the beginning, since what has been offered once cannot be taken back. Raises PeerError."""
+    """A socket connected to the first address of the host that answers. `narrow`: use a small receive window
+    from the start, because TCP cannot withdraw a window that it has offered. Raises PeerError."""
     where = format_address(host, port)
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_s
@@ -70,8 +70,8 @@ async def connected_socket(host: str, port: int, *, narrow: bool, timeout_s: flo
 
 
 def in_turns(places: Iterable[_Place]) -> Sequence[_Place]:
-    """The same without repetition, the families alternating, the system's order within each; its first place
-    stays the first."""
+    """`places` without duplicates and with alternating address families. Each family keeps the system's
+    order, and the first place stays first."""
     families: dict[int, list[_Place]] = {}
     for place in dict.fromkeys(places):
         families.setdefault(place[0], []).append(place)
@@ -79,7 +79,7 @@ def in_turns(places: Iterable[_Place]) -> Sequence[_Place]:
 
 
 def system_words(error: OSError) -> str:
-    """What the system says of it, without its number."""
+    """The system's text for `error`, without the error number."""
     return os.strerror(error.errno) if error.errno else str(error)
 
 
@@ -117,8 +117,8 @@ async def _connected(place: _Place, *, narrow: bool) -> socket.socket:
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.RUN_WINDOW_BYTES)
         connected.setsockopt(
             socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
-        )  # an acknowledgement waits for nothing
-        # What the network does not take must wait in this process, where a newer frontier takes its place.
+        )  # send acks without delay
+        # Unsent data must wait in this process, where a newer frontier can replace an older one.
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         await asyncio.get_running_loop().sock_connect(connected, address)
     except BaseException:
@@ -136,5 +136,5 @@ def _is_number(host: str) -> bool:
 
 
 def _each(tried: Iterable[tuple[_Place, str]]) -> str:
-    """What came of each address."""
+    """Each address with the reason of its failure."""
     return ", ".join(f"{address[0]}: {reason}" for (_, address), reason in tried)

@@ -1,7 +1,7 @@
-"""Questions to the server: over one connection until a refusal ends it, then over another one.
+"""Sends requests to the server over one connection, and over a new one after a refusal.
 
-The server closes a connection after a refusal, and whoever asks many questions may go on with the next. Asks
-nothing twice: what a refusal or a lost connection means is for the caller to say.
+The server closes a connection after a refusal, but a caller with many questions may ask the next one. No
+request is sent twice: the caller decides what a refusal or a lost connection means.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 class Questions:
-    """Asks the server at `endpoint`; connects with the first question. To be closed at the end."""
+    """Requests to the server at `endpoint`. The first request connects. The caller must call `close`."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._connection: Connection | None = None
 
     async def request(self, message: Message, answer: type[Answer]) -> Answer:
-        """Send `message` and wait for its answer. Raises RefusedError, after which others can be asked, and
-        PeerError."""
+        """Send `message` and wait for its answer. Raises PeerError, and RefusedError, after which further
+        requests are possible."""
         if self._connection is None:
             self._connection = await connect(self._endpoint, "query")
         try:
@@ -35,7 +35,7 @@ class Questions:
             raise
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

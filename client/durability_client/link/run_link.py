@@ -1,11 +1,12 @@
-"""The link of a run to its server, which outlives its connections.
+"""The link of a run to its server. The link survives the loss of connections.
 
-It reconnects without limit and with growing pauses, shows with the run's secret that it is the same process,
-and sends again what the server has not confirmed. A server that no longer knows this client is tried without
-limit too, and `trouble` says what to do: it may have been started by mistake on another store, and giving up
-would cost the run. It refuses to go on once the server says that the run is no longer this
-client's. It goes on at any server of the store: at the one that it had, else at the next that answers, also
-if that was started after the run.
+The link reconnects without limit, with growing pauses. It uses the run's secret to prove that it is the same
+process, and sends unconfirmed messages again. It also keeps trying a server that no longer knows this client,
+and `trouble` says what to do: the server may have been started on the wrong store by mistake, and giving up
+would lose the run. The link ends when the server says that the run does not belong to this client any more.
+
+The link can continue at any server of the store: at the last one, else at the next one that answers, also if
+that server was started after the run.
 """
 
 from __future__ import annotations
@@ -44,18 +45,18 @@ from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import CONNECT_TIMEOUT_S, Connection, connect, later_servers
 
 _BACKOFF_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # pauses between attempts; the last one repeats
-# The run is over, belongs to another process, or is one too many: trying again cannot help.
+# The run is over, belongs to another process, or exceeds a quota, for example: trying again cannot help.
 FINAL_CODES = frozenset({"fenced", "run-ended", "run-unknown", "version", "bad-request", "quota"})
 
 Ending = Stop | TargetFailed | ClientFailed
 
 
 class RunLink:
-    """The session of one run, over as many connections as it takes.
+    """The session of one run, over any number of connections.
 
-    `on_grants` and `on_notice` are called with what the server says. `trouble` is "" while connected, else
-    what is wrong, for people. `ended` is set, and `final` holds the reason, once the server will not have
-    this run back.
+    `on_grants` and `on_notice` get the server's grants and notices. `trouble` is "" while connected, else the
+    problem as text for people. When the run cannot continue at the server, `ended` is set and `final` holds
+    the reason.
     """
 
     def __init__(
@@ -76,18 +77,18 @@ class RunLink:
         self._stopped = asyncio.Event()
         self._stored = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
-        self._attempt = 0  # to get on, since the server last confirmed something
+        self._attempt = 0  # reconnections since the server last confirmed something
         self.ended = asyncio.Event()
         self.final: PeerError | None = None
         self.trouble = ""
 
     @property
     def rtt_ns(self) -> int:
-        """The latest heartbeat's round trip, 0 while there is none."""
+        """Round-trip time of the latest heartbeat; 0 without a connection or heartbeat."""
         return self._connection.rtt_ns if self._connection is not None else 0
 
     async def connect(self, endpoint: Endpoint) -> None:
-        """The first connection; not tried twice. Raises PeerError."""
+        """Make the first connection, in one attempt. Raises PeerError."""
         self._endpoint = endpoint
         self._connection = await connect(endpoint, "run")
         self._endpoint = self._connection.endpoint
@@ -95,7 +96,7 @@ class RunLink:
     async def register(
         self, *, run: int, plan: bytes, facts: Mapping[str, Value], label: str, force: bool
     ) -> None:
-        """Make the run known; from here on the link keeps itself up. Raises PeerError."""
+        """Register the run. From then on the link reconnects by itself. Raises PeerError."""
         assert self._connection is not None
         self._run = run
         register = Register(
@@ -111,20 +112,22 @@ class RunLink:
         self._keeper.add_done_callback(self._kept)
 
     def _kept(self, keeper: asyncio.Task[None]) -> None:
-        """A defect of this tool ends the run; without an end the writers would wait for credit for ever."""
+        """End the run if the link failed by a defect of this tool. Otherwise the writers would wait for
+        credit for ever."""
         if not keeper.cancelled() and (error := keeper.exception()) is not None:
             self.final = PeerError(f"the link to the server failed, a defect of this tool: {error!r}")
             self.ended.set()
 
     async def arm(self, facts: Mapping[str, Value]) -> None:
-        """Ask for the run to be armed until the server has it durably. Raises PeerError where the run is
-        over."""
+        """Arm the run and wait until the server has stored that durably. Raises PeerError if the run is over.
+        """
         self._arm = ArmRun(facts=facts)
         self._say(self._arm)
         await self._until(self._armed)
 
     def acknowledge(self, frontiers: tuple[int, ...], control: int) -> bool:
-        """Send an ack if the network takes it at once; False says to come again with newer frontiers."""
+        """Send an ack if the network can take it at once. Returns False if not: call again with newer
+        frontiers."""
         connection = self._connection
         if connection is None or not connection.session.may_send(Ack) or connection.backlog_bytes:
             return False
@@ -133,27 +136,28 @@ class RunLink:
         return True
 
     def report(self, statistics: Mapping[str, Value]) -> None:
-        """Send statistics where the network takes them at once; else the next ones say the same and more."""
+        """Send statistics if the network can take them at once. If not, the next ones include them."""
         connection = self._connection
         if connection is not None and connection.session.may_send(Progress) and not connection.backlog_bytes:
             connection.send(Progress(statistics=statistics))
 
     async def finish(self, ending: Ending) -> None:
-        """End the run and wait until the server has it durably. Raises PeerError where the run is over. After
-        `TargetFailed` the link stays up for `tell`."""
+        """End the run and wait until the server has stored that durably. Raises PeerError if the run is
+        already over. After `TargetFailed` the link stays open for `tell`."""
         self._ending = ending
         self._say(ending)
         await self._until(self._stopped)
 
     async def tell(self, drive_seen: Callable[[], DriveSeen]) -> None:
-        """Say after `TargetFailed` what was seen of the drives, and wait until the server has it durably.
-        `drive_seen` makes the message anew each time it is sent. Raises PeerError where the run is over."""
+        """After `TargetFailed`, report the observed state of the drives, and wait until the server has stored
+        it durably. `drive_seen` makes a new message for each transmission. Raises PeerError if the run is
+        over."""
         self._drive_seen = drive_seen
         self._say_drive_seen()
         await self._until(self._stored)
 
     async def close(self) -> None:
-        """Give the connection back; the run is ended only by `finish`."""
+        """Close the connection. Only `finish` ends the run."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.wait({self._keeper})
@@ -167,7 +171,8 @@ class RunLink:
             self._send(connection, message)
 
     def _say_drive_seen(self) -> None:
-        """At once where the server has confirmed `TargetFailed` on this connection; else once it has."""
+        """Send the drives' state, if the server has confirmed `TargetFailed` on this connection. If not,
+        `_act` calls this again after the confirmation."""
         connection = self._connection
         if self._drive_seen is not None and connection is not None and connection.session.may_send(DriveSeen):
             connection.send(self._drive_seen())
@@ -182,7 +187,7 @@ class RunLink:
             raise self.final or PeerError("the link to the server was closed")
 
     async def _keep(self) -> None:
-        """Read what the server says; when the connection is lost, make another. Ends with the run."""
+        """Handle the server's messages, and reconnect after a lost connection. Ends with the run."""
         while True:
             try:
                 if self._connection is None:
@@ -194,14 +199,14 @@ class RunLink:
                 self.trouble = str(error)
                 self._try_another()
                 if error.code == "run-ended" and self._stop_sent:
-                    self._stopped.set()  # the answer was lost, but the run is as ended as `Stop` wants it
+                    self._stopped.set()  # the answer was lost, but `Stop` has ended the run
                     return
                 if error.code in FINAL_CODES:
                     self.final = error
                     self.ended.set()
                     return
             except AuthenticationError:
-                # What the server says is no help here: who joins anew is another client, without this run.
+                # The server advises to join again, which does not help: that makes another client.
                 self.trouble = (
                     f"{self._endpoint} no longer knows this client, or has revoked it; start it on its"
                     " earlier store to continue the run, or stop the run"
@@ -215,16 +220,16 @@ class RunLink:
             self._attempt += 1
 
     def _try_another(self) -> None:
-        """The server with which the run was, or would have been, is tried last."""
+        """Move the current server to the end of the addresses to try."""
         assert self._endpoint is not None
         addresses = self._endpoint.addresses
         self._endpoint = replace(self._endpoint, addresses=(*addresses[1:], *addresses[:1]))
 
     async def _resume(self) -> Connection:
-        """A new connection that the server accepted into the run, and on which the unconfirmed was said
-        again."""
+        """Make a new connection, resume the run on it and send unconfirmed messages again. Raises PeerError.
+        """
         assert self._endpoint is not None
-        # A run that goes on writes no file: the disk may hang, and a sync may flush the drive under test.
+        # A run must not write files while it runs: the disk may hang, and a sync may flush the tested drive.
         connection = await connect(self._endpoint, "run", remember=False)
         self._endpoint = connection.endpoint
         try:
@@ -240,19 +245,19 @@ class RunLink:
             connection.close()
             raise
         self._on_grants(accepted.grants)
-        # What was said on the old connection may not have arrived; said twice, it costs nothing.
+        # Messages on the old connection may not have arrived. A second copy does no harm.
         if self._arm is not None and not self._armed.is_set():
-            if self._ending is None:  # else it may be refused again, and the end would not be heard
+            if self._ending is None:  # otherwise a refusal of `ArmRun` might keep the ending from being read
                 self._send(connection, self._arm)
         elif self._ack is not None and not isinstance(self._ending, Stop):
-            connection.send(self._ack)  # a stopped run takes no more of them, and `Stop` says all of it
+            connection.send(self._ack)  # not after `Stop`, which includes the frontiers
         if self._ending is not None:
             self._send(connection, self._ending)
         return connection
 
     async def _listen(self, connection: Connection) -> None:
-        """Act on what comes until the server has confirmed the end of the run. Meanwhile learn of other
-        servers."""
+        """Handle messages until the server has confirmed the end of the run. Meanwhile learn the addresses of
+        other servers."""
         with later_servers(connection):
             try:
                 await self._act(connection)

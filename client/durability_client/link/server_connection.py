@@ -1,12 +1,12 @@
 """One connection to the server: a thin asyncio shell around `secure_stream` and `state_machine`.
 
-It moves bytes, keeps the heartbeat, and notices a server that fell silent. It never connects again: that is
-`run_link`'s business.
+A connection moves bytes, sends heartbeats, and detects a server that has gone silent. It never reconnects;
+`run_link` does.
 
-A server names the others on its store when a connection begins, and never again. But a run or an agent lasts
-for days, and would try a server that is gone without end, although one answers that was started since. So
-`later_servers` asks now and then, over another connection that ends at once. A lone server is asked too: only
-so is it known when it is alone no more.
+A server names the other servers on its store only when a connection begins. A run or an agent lasts for days,
+and would keep trying a server that is gone although a server that was started later answers. So
+`later_servers` asks at intervals, over another connection that ends at once. It also asks a server that was
+the only one so far, because others may have been started since.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from durability_client.link.first_answer import first_answer
 from durability_client.link.host_socket import LOOK, connected_socket, system_words
 
 CONNECT_TIMEOUT_S = 10.0
-PATIENCE_S = 0.5  # with an address at which no server answers, if there are others
-# At most from one look for later servers to the next; at least half of it, so that clients that come together
-# do not look together for ever. A look costs the server 2.4 ms: those of 900 clients 2.4 % of a processor.
+PATIENCE_S = 0.5  # wait for an answer before the next address is tried, too
+# Longest interval between two questions about later servers. The shortest is half of this: the random interval
+# spreads clients that started together. A question costs the server 2.4 ms; 900 clients use 2.4 % of a CPU.
 LOOK_S = 120.0
 _LOOK_AGAIN = "check that `durability serve` still runs there, and the network to it"
 _ADD_FORCE = (
@@ -61,10 +61,10 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 class Connection(asyncio.Protocol):
-    """One connection to the server; make it with `connect`.
+    """One connection to the server, made by `connect`. All methods run in one event loop.
 
-    `rtt_ns` is the latest heartbeat's round trip, 0 before the first. `live`: addresses of the servers on the
-    store that live, this one's first, as far as is known. Everything happens in one event loop.
+    `rtt_ns`: round-trip time of the latest heartbeat, 0 before the first. `live`: known addresses of running
+    servers on the store; the first is this server's.
     """
 
     def __init__(self, endpoint: Endpoint, purpose: Purpose) -> None:
@@ -77,7 +77,7 @@ class Connection(asyncio.Protocol):
             secret=endpoint.secret,
             software=f"durability {durability.__version__}",
         )
-        self.session.start()  # here, since what it raises would reach nobody once asyncio is the caller
+        self.session.start()  # here, because asyncio would swallow its errors later
         self._secure = None if endpoint.local is not None else _secure_stream(endpoint.fingerprint)
         self._stream = self._secure or PlainStream()
         self._loop = asyncio.get_running_loop()
@@ -89,7 +89,7 @@ class Connection(asyncio.Protocol):
         self._heard_at = self._loop.time()
         self._heartbeat: asyncio.TimerHandle | None = None
 
-    # What the application calls.
+    # Methods for the application.
 
     async def opened(self) -> None:
         """Wait for the end of the handshake. Raises PeerError."""
@@ -102,11 +102,11 @@ class Connection(asyncio.Protocol):
 
     @property
     def backlog_bytes(self) -> int:
-        """Bytes that the network has not taken yet."""
+        """Bytes that wait in this process for the network."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def send(self, message: Message) -> None:
-        """Send `message`; lost silently where the connection is closed, which `receive` says."""
+        """Send `message`. On a closed connection it is lost silently, but `receive` then raises PeerError."""
         if self._error is None:
             self.session.send(message)
             self._flush()
@@ -114,7 +114,7 @@ class Connection(asyncio.Protocol):
                 self._end(self._stream.failure)
 
     async def receive(self) -> Message:
-        """The next message of the role. Raises PeerError once the connection is closed."""
+        """The next message for the application. Raises PeerError once the connection is closed."""
         message = await self._received.get()
         if message is None:
             self._received.put_nowait(None)
@@ -137,20 +137,20 @@ class Connection(asyncio.Protocol):
         self._end(PeerError("this side closed the connection"))
 
     def learn(self, address: tuple[str, int], others: Sequence[str]) -> None:
-        """The server is at `address`, and the `others` on its store live: `endpoint` knows them from now
-        on."""
+        """Add to `endpoint` the server's `address` and the addresses of `others`, running servers on its
+        store."""
         self.live = (format_address(*address), *filter(is_address, others))
         known = (self.live[0], *(format_address(*one) for one in self.endpoint.addresses))
         addresses = filter(is_address, with_servers(known, self.live))
         self.endpoint = replace(self.endpoint, addresses=tuple(map(parse_address, addresses)))
 
     def remember(self) -> None:
-        """Have the credential know the servers that live, so that later commands find one when another is
-        gone. Waits for the disk. Raises SetupError and FormatError."""
+        """Store the addresses of running servers in the credential, so that later commands find a server when
+        another is gone. Waits for the disk. Raises SetupError and FormatError."""
         if self.endpoint.credential is not None and len(self.live) > 1:
             remember_servers(self.endpoint.credential, self.live, client=self.endpoint.client)
 
-    # What asyncio calls.
+    # Methods for asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by asyncio."""
@@ -158,7 +158,8 @@ class Connection(asyncio.Protocol):
         self._flush()
 
     def data_received(self, data: bytes) -> None:
-        """Called by asyncio. Hands messages on, those before a protocol error included, then ends with it."""
+        """Called by asyncio. Delivers messages, also those before a protocol error. That error then closes
+        the connection."""
         self._heard_at = self._loop.time()
         error: PeerError | None = None
         try:
@@ -179,7 +180,7 @@ class Connection(asyncio.Protocol):
             self._end(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called by asyncio. Whoever waits for an answer gets PeerError."""
+        """Called by asyncio. Calls that wait for an answer raise PeerError."""
         why = "the other end closed it"
         if exc is not None:
             why = system_words(exc) if isinstance(exc, OSError) else str(exc)
@@ -214,7 +215,7 @@ class Connection(asyncio.Protocol):
                 self._transport.write(data)
 
     def _end(self, error: PeerError) -> None:
-        """Close for the reason `error`; only the first reason counts."""
+        """Close the connection because of `error`. Only the first reason counts."""
         if self._error is None:
             self._error = error
             self._received.put_nowait(None)
@@ -227,11 +228,13 @@ class Connection(asyncio.Protocol):
 
 
 async def connect(endpoint: Endpoint, purpose: Purpose, *, remember: bool = True) -> Connection:
-    """A connection whose handshake is over, to the first of the addresses where a server answers; the next
-    one is tried when one refuses, or has not answered for `PATIENCE_S`. The connection's `endpoint` has this
-    address first, and those of the other servers that live. `remember`: the credential comes to know them
-    too, which may wait for the disk. Raises PeerError saying what to look at, and FormatError for a client's
-    id or secret that is longer than any."""
+    """Connect to the first address where a server answers, and wait for the end of the handshake.
+
+    The next address is tried when one fails, or has not answered for `PATIENCE_S`. The connection's
+    `endpoint` has this address first, then those of other running servers. `remember`: store these in the
+    credential, too, which may wait for the disk. Raises PeerError, whose text says what to check, and
+    FormatError for a client's id or secret that is too long.
+    """
     address: tuple[str, int] | None
     if len(endpoint.addresses) > 1:
         address, connection = await _first(endpoint, purpose)
@@ -241,16 +244,16 @@ async def connect(endpoint: Endpoint, purpose: Purpose, *, remember: bool = True
     if address is not None:
         connection.learn(address, connection.session.welcome.servers)
         if remember:
-            with suppress(SetupError, FormatError):  # the connection is what the command needs
+            with suppress(SetupError, FormatError):  # the command needs only the connection
                 connection.remember()
     return connection
 
 
 @contextmanager
 def later_servers(connection: Connection, remember: Callable[[], None] | None = None) -> Iterator[None]:
-    """During the block `connection.endpoint` comes to know servers that are started later; on a local socket
-    nothing happens. `remember` is called at the beginning and after each look, and must not wait for the
-    disk."""
+    """During the block, add to `connection.endpoint` the addresses of servers that are started later. Does
+    nothing on a local socket. `remember` is called at the start and after each question to the server, and
+    must not wait for the disk."""
     if connection.endpoint.local is not None:
         yield
         return
@@ -273,8 +276,8 @@ async def _look(connection: Connection, remember: Callable[[], None] | None) -> 
 
 
 async def _first(endpoint: Endpoint, purpose: Purpose) -> tuple[tuple[str, int], Connection]:
-    """The first connection, and its address. Raises the error of the first address that no other bettered:
-    what a server says counts more than that none answers."""
+    """The first connection, and its address. If all fail, raises the first error that came from a server,
+    else the first error of all."""
 
     async def attempt(address: tuple[str, int]) -> Connection:
         return await _connect(endpoint, purpose, address)
@@ -321,7 +324,7 @@ async def _connect(endpoint: Endpoint, purpose: Purpose, address: tuple[str, int
         connection.close()
         if "durability join" not in str(error) and "durability clients invite" not in str(error):
             raise
-        # The server says what to type, and cannot know that a credential is here.
+        # The server says which command to type, but does not know that this machine has a credential.
         raise AuthenticationError(f"{error}. {_ADD_FORCE}") from error
     except RefusedError as error:
         connection.close()

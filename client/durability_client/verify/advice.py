@@ -1,7 +1,7 @@
-"""What to do next, after each verdict: commands and options for this situation.
+"""Next steps after each verdict: commands and options for this situation.
 
-What cannot help is not advised. So an attestation is only asked for where the judge would believe it, and not
-of a run that no later verify can make durable.
+Steps that cannot help are not advised. So an attestation is advised only if the judge would believe it, and
+if a later `verify` could still make the run durable.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from durability.units import percent_at_most
 
 _SERIES_AIMS = (10, 30, 59, 299)  # cuts without loss, for bounds of 26, 9.6, 5 and 1 %
 
-# What to do about each reason of a verdict that is not a loss. {cut}: class of the cut that is shown; {cuts}:
-# verified cuts of the series.
+# Advice for each reason of a verdict that is not a loss. {cut}: class of the cut that the evidence shows;
+# {cuts}: verified cuts of the series.
 ADVICE: Mapping[str, str] = {
     "no-server-log": "verify with the server that has the log of this run, or with an export of it",
     "loss-withdrawn": "look in the kernel's log for I/O errors of this drive, and find out why they came",
@@ -52,7 +52,7 @@ ADVICE: Mapping[str, str] = {
     "series-incomplete": "verify the other cuts of the series; if one can no longer be judged, as after a"
     " later run on its target, begin a new series with another `--size`",
 }
-# No later verify can make such a run durable, so how the cut is shown no longer matters.
+# With one of these reasons no later `verify` can make the run durable, so proof of the cut would not help.
 _SPENT = frozenset(
     {"not-armed", "superseded", "tainted", "nothing-at-risk", "unstable", "earlier-unstable"}
     | {"session-stopped", "session-closed", "session-client-error", "session-server-down"}
@@ -68,7 +68,7 @@ _NO_DRIVE = (
     " identifies"
 )
 _NEWER_LOG = "verify with the server that has the log of this run, or with a newer export of it"
-# What is attested after that may be about another cut (rule 11).
+# An attestation after a restart or a new attachment may be about another cut (rule 11).
 _VERIFY_AGAIN = "verify again before this machine restarts or a drive is attached anew"
 _ATTESTED_AS: Mapping[ProvableCutClass, str] = {
     "power": "if the drives lost their power",
@@ -78,7 +78,7 @@ _ATTESTED_AS: Mapping[ProvableCutClass, str] = {
 
 
 def next_steps(outcome: Outcome) -> Iterator[str]:
-    """What to do next, one sentence each."""
+    """The next steps, one sentence each."""
     verdict, run = outcome.verdict, f"{outcome.plan.run:016x}"
     if verdict.word == "loss":
         if outcome.case is not None:
@@ -98,10 +98,10 @@ def next_steps(outcome: Outcome) -> Iterator[str]:
 
 
 def _codes(outcome: Outcome) -> list[str]:
-    """The reasons about which something can be done."""
+    """Codes of the reasons that the operator can do something about."""
     codes = [reason.code for reason in outcome.verdict.reasons]
     hopeless = set[str]()
-    if outcome.case is None:  # then neither the cut nor what it met is known, whatever anybody does or says
+    if outcome.case is None:  # without a log, the cut and the records at risk remain unknown
         hopeless |= {*_ON_SHOWING_A_CUT, "nothing-at-risk"}
     elif not _SPENT.isdisjoint(codes):
         hopeless |= _ON_SHOWING_A_CUT
@@ -111,7 +111,7 @@ def _codes(outcome: Outcome) -> list[str]:
 
 
 def _about(code: str, outcome: Outcome) -> Iterator[str]:
-    """What to do about one reason."""
+    """Advice for one reason."""
     cut, series = outcome.cut.cut_class, outcome.verdict.strength
     advice = ADVICE[code].format(cut=cut, cuts=max(1, series.cuts), run=f"{outcome.plan.run:016x}")
     if code in ("cut-not-shown", "attestation-contradicted") and _needs_a_newer_log(outcome):
@@ -133,8 +133,8 @@ def _about(code: str, outcome: Outcome) -> Iterator[str]:
 
 
 def _needs_a_newer_log(outcome: Outcome) -> bool:
-    """Whether a log that was read later would show if the machine restarted after the run. That of a server
-    which started with this boot would not."""
+    """Whether a newer copy of the log would show if the machine restarted after the run. A log from a server
+    on this boot of this machine would not."""
     case, now = outcome.case, outcome.facts
     if case is None or now.host.boot_id == case.server_boot_id:
         return False
@@ -142,13 +142,13 @@ def _needs_a_newer_log(outcome: Outcome) -> bool:
 
 
 def _was_seen_before(outcome: Outcome) -> bool:
-    """Whether an earlier verify saw the cut, and more has happened since."""
+    """Whether an earlier `verify` saw the cut and a later event followed."""
     event = None if outcome.case is None else first_event(outcome.case, outcome.facts)
     return event is not None and event.over
 
 
 def _attest(outcome: Outcome) -> str:
-    """How to attest a cut of the class that is required; "" if that would not be believed."""
+    """How to attest a cut of the required class; "" if the judge would not believe the attestation."""
     case, required = outcome.case, outcome.requirements.cut
     assert case is not None
     controller = next((off.text for off in case.power_offs), None)
@@ -163,7 +163,7 @@ def _attest(outcome: Outcome) -> str:
 
 
 def _to_have_records_at_risk(outcome: Outcome) -> str:
-    """What to do otherwise where the moment of the cut was not seen; "" where it was, or could not be."""
+    """How to run again so that the moment of the cut is observed; "" if it was, or no advice applies."""
     case = outcome.case
     assert case is not None
     if case.off_by_another_clock:
@@ -177,12 +177,12 @@ def _to_have_records_at_risk(outcome: Outcome) -> str:
 
 
 def _for_a_series(outcome: Outcome) -> str:
-    """What to do where the drives have no series."""
+    """Advice if the drives have no series."""
     return _NO_SERIAL if outcome.armed.drives else _NO_DRIVE
 
 
 def _cut_again(outcome: Outcome) -> Iterator[str]:
-    """What more cuts of a series would show, if none of them loses data."""
+    """What more cuts of the series would prove, if none of them loses data."""
     series = outcome.verdict.strength
     aims = [cuts for cuts in _SERIES_AIMS if cuts > series.cuts][:3]
     if not series.is_series:
@@ -201,7 +201,7 @@ def _cut_again(outcome: Outcome) -> Iterator[str]:
 
 
 def _place(outcome: Outcome) -> str:
-    """What names the target in a command: its path, or the device of a file system that did not mount."""
+    """Arguments that name the target in a command: its path, or `--device` if its file system did not mount."""
     file_system = outcome.facts.file_system
     if file_system is not None and not file_system.mount_point:
         return f"--device {shlex.quote(file_system.source)}"

@@ -1,7 +1,7 @@
-"""Where the log of a run comes from and the evidence goes to: the server, or an export.
+"""Sources of a run's log, which also store the evidence: the server, or an export.
 
-Evidence is stored on the server, not on the machine under test, whose drives are in doubt. An export is only
-read: a verdict made from it is printed and not stored.
+Evidence is stored on the server, not on the machine under test, because the drives of that machine are under
+test. An export is only read: a verdict from an export is printed and not stored.
 """
 
 from __future__ import annotations
@@ -26,40 +26,42 @@ from durability.units import counted, format_run
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import connect
 
-WAIT_S = 60.0  # for a server that is away and is to store a verdict: it may be restarted
+WAIT_S = 60.0  # wait for an unreachable server that must store a verdict: it may be restarting
 _AGAIN_S = 1.0
 
 
 class CaseSource(Protocol):
-    """The log of a run, as far as it exists."""
+    """Source of a run's log."""
 
     async def open(self, run: int, facts: Facts) -> Case | None:
-        """The case of `run`, or with 0 of the newest run on the target of `facts`; None where `run` is not
-        known. Raises PeerError, SetupError."""
+        """The case of `run`, or for 0 that of the newest run on the target of `facts`. None if `run` is
+        unknown. Raises PeerError, SetupError."""
 
     async def end(self, run: int, found: Found, attestation: Attestation) -> Case | None:
-        """The case of `run`, to which nothing may be added from now on: its target is about to be read. Keeps
-        what was `found` of that, and what the operator says of the cut. Raises as `open` does."""
+        """End `run` and return its case. From now on nothing may be added to the run, because its target is
+        about to be read. Stores `found` and the operator's `attestation`. Raises the same errors as `open`.
+        """
 
     async def close(self, run: int, document: dict[str, Value], examples: Sequence[Example]) -> str:
-        """Keep the verdict, then the evidence. Returns what of the evidence is not kept and why, "" if all
-        is. Raises PeerError where the verdict is not kept."""
+        """Store the verdict, then the evidence. Returns how much evidence was not stored and why, or "" if
+        all was stored. Raises PeerError if the verdict was not stored."""
 
 
 class ServerCaseSource:
-    """The server's own log. `on_wait` is called with the reason when `close` begins to wait for a server that
-    is away."""
+    """The log on the server. When `close` begins to wait for an unreachable server, it calls `on_wait` with
+    the reason."""
 
     def __init__(self, endpoint: Endpoint, on_wait: Callable[[str], None] = lambda _: None) -> None:
         self._endpoint = endpoint
         self._on_wait = on_wait
 
     async def open(self, run: int, facts: Facts) -> Case | None:
-        """Ask the server. None where it does not know `run`; without a run that is PeerError, as all else."""
+        """Fetch the case from the server. None if the server does not know `run`. All other failures raise
+        PeerError, also an unknown target with `run` 0."""
         return await self._asked(Fetch(run=run, facts=to_value(facts), end=False), run)
 
     async def end(self, run: int, found: Found, attestation: Attestation) -> Case | None:
-        """Have the server end the run. One of the first release keeps nothing of what was found."""
+        """Make the server end the run. A server of the first release does not store `found`."""
         facts = to_value(found.facts)
         request = Examine(
             run=run,
@@ -71,7 +73,7 @@ class ServerCaseSource:
         return await self._asked(request, run, before=Fetch(run=run, facts=facts, end=True))
 
     async def _asked(self, request: Message, run: int, *, before: Message | None = None) -> Case | None:
-        """The answer to `request`, or to that of `before`, which an earlier release has."""
+        """Send `request` and return the case. A server that does not know the request gets `before`."""
         try:
             with closing(await connect(self._endpoint, "verify")) as connection:
                 if before is not None and not connection.session.may_send(type(request)):
@@ -97,9 +99,11 @@ class ServerCaseSource:
         return ""
 
     async def _store(self, left: deque[Message]) -> None:
-        """Have the server store what is `left`, and remove from that what it has stored. What it may have
-        stored before its answer was lost is given again: a second copy of it changes nothing. Raises
-        PeerError if the server refuses something, or has been away for `WAIT_S`."""
+        """Make the server store the messages in `left`, and remove each stored message from `left`.
+
+        If the server's answer to a message is lost, the message is sent again; a second copy changes nothing.
+        Raises PeerError if the server refuses a message, or has been unreachable for `WAIT_S`.
+        """
         loop = asyncio.get_running_loop()
         until_s: float | None = None
         while True:
@@ -127,11 +131,11 @@ class ExportCaseSource:
         self._path = path
 
     async def end(self, run: int, found: Found, attestation: Attestation) -> Case | None:
-        """As `open`: an export is only read."""
+        """Like `open`, because an export is only read."""
         return await self.open(run, found.facts)
 
     async def open(self, run: int, facts: Facts) -> Case | None:
-        """Read the file. Raises SetupError, FormatError for another content."""
+        """Read the file. Raises SetupError, and FormatError for a file that is not an export."""
         try:
             case = case_from_value(from_json(self._path.read_bytes()))
         except OSError as error:

@@ -1,8 +1,8 @@
 """A JUnit report of one verify, for CI systems.
 
-It has a test case for the verdict and one for each class of finding. An inconclusive verdict is an error in
-it, never a pass: a job that could not test the drive must not look like a job that did. Findings that do not
-count are skipped.
+The report has a test case for the verdict and one for each class of finding. An inconclusive verdict is an
+error, never a pass: a job that could not test the drive must not look like one that did. Classes whose
+findings do not count are reported as skipped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from durability_client.system import output_files
 
 
 def write(outcome: Outcome, path: Path) -> None:
-    """Write the report of `outcome` to `path`, in the place of an earlier report too. Raises SetupError."""
+    """Write the report of `outcome` to `path`, and replace an earlier report. Raises SetupError."""
     root = suites(outcome)
     ElementTree.indent(root)
     text = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)

@@ -1,14 +1,15 @@
-"""Asks whether the file system on a device can be mounted at all, by mounting it once, as any boot would.
+"""Tests whether the file system on a device can be mounted, by mounting it once, as any boot would.
 
-The mount is read-only, but the kernel replays the file system's log first: that is the one thing `verify`
-ever lets be written to a target, and nothing that the operator's own mount did not write already. A mount
-without replay would prove nothing: before its log is replayed, the file system of an honest drive may be
-anything. The mount is made in a namespace of its own that ends with it, and asked for the root directory's
-names. Only errors that say so are taken for damage. What keeps a sound file system from mounting as well (a
-device that is read-only or in use, a type that the kernel does not know, too little memory) is refused.
+The mount is read-only, but the kernel replays the file system's log first. `verify` allows no other write to
+a target, and the operator's own attempt to mount has already replayed the same log. A mount without replay
+would prove nothing: before its log is replayed, the file system of an honest drive may be inconsistent. The
+mount is made in a mount namespace of its own, which ends with the probe, and the root directory is listed.
 
-A drive that goes away, or has a bad sector, fails a probe as well. The probe only says whether it was told of
-an I/O error; `unmountable` asks the device itself.
+Only errors that indicate damage count as damage. Causes that also keep an intact file system from mounting
+are errors of the probe: a device that is read-only or in use, an unknown type, too little memory.
+
+A drive that goes away, or has a bad sector, fails a probe as well. The probe only reports whether it saw an
+I/O error; `unmountable` then reads the device itself.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from durability.errors import TargetError
 from durability_client.system.programs import run_tool
 
 _DEADLINE_S = 120.0  # as for reads: a drive that hangs has not lost the data
-_NOTHING_FOUND, _AMBIVALENT = 2, 8  # blkid: no signatures, and those of several file systems
-_MOUNT_FAILED, _LIST_FAILED = 32, 33  # mount(8); 33 is our own. Other codes: the mount was not tried
+_NOTHING_FOUND, _AMBIVALENT = 2, 8  # blkid's exit codes: no signature; signatures of several file systems
+_MOUNT_FAILED, _LIST_FAILED = 32, 33  # exit codes of mount(8) and of `_mount`; others: mount was not tried
 _OPTIONS = {
     "ext2": "ro",
     "ext3": "ro",
@@ -36,46 +37,40 @@ _OPTIONS = {
     "vfat": "ro",
     "exfat": "ro",
 }
-# The words of mount(8) and ls(1), by the kernel's error. These errors say that the file system is damaged:
+# Messages of mount(8) and ls(1), by the kernel's error. These errors mean that the file system is damaged:
 _IO_ERRORS = ("can't read superblock", "input/output error")  # EIO
 _DAMAGE = (
     *_IO_ERRORS,
     "structure needs cleaning",  # EUCLEAN
     *("probably corrupted filesystem", "bad message"),  # EBADMSG: a checksum is wrong
-    "stale file handle",  # ESTALE: of ext4, the root directory's inode is not in use
+    "stale file handle",  # ESTALE: on ext4, the root directory's inode is not in use
 )
-# EINVAL: of a damaged superblock or log, and also of a feature that the kernel does not know.
+# EINVAL: a damaged superblock or log, or a feature that the kernel does not support.
 _REFUSED = ("wrong fs type, bad option, bad superblock", "invalid argument")
-# All other errors may be the system's.
+# All other errors may be caused by the system.
 _REMEDIES = {
     "file exists": "detach any copy of this file system",
     "cannot allocate memory": "start a system with more memory",
 }
 _MEMORY = "/run"
-_HAS_JOURNAL = 4  # of ext3 and ext4, among the compatible features
+_HAS_JOURNAL = 4  # flag among the compatible features of ext3 and ext4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountProbe:
-    """What became of the file system on a device.
+    """Result of the attempt to mount the file system on a device."""
 
-    `type` and `uuid` are from its superblock, "" where none is recognised. `mounts`: it could be mounted and
-    its root directory listed. `text` says what was tried and what came of it, for people. `io_error`: the
-    kernel said that it could not read, which some file systems say of damaged content as well. `refused`: the
-    kernel did not take the file system, which it says of a damaged one, and of one that it does not know.
-    """
-
-    type: str
+    type: str  # `type` and `uuid` are from the superblock; "" if none is recognised
     uuid: str
-    mounts: bool
-    text: str
-    io_error: bool = False
-    refused: bool = False
+    mounts: bool  # the file system could be mounted and its root directory listed
+    text: str  # the attempt and its result, for people
+    io_error: bool = False  # the kernel reported a read error; some file systems do so for damaged data, too
+    refused: bool = False  # the kernel rejected the file system, which is damaged or of an unknown kind
 
 
 def probe_mount(device: Path) -> MountProbe:
-    """Try to mount the file system on `device`; needs root. Raises TargetError if that cannot be tried, or
-    fails for another reason than damage.
+    """Try to mount the file system on `device`; needs root. Raises TargetError if the mount cannot be tried,
+    or fails for a reason other than damage.
     """
     if not device.is_block_device():
         raise TargetError(
@@ -107,8 +102,8 @@ def probe_mount(device: Path) -> MountProbe:
 
 
 def cause_of(failure: str) -> tuple[bool, bool]:
-    """`MountProbe.io_error` and `refused` of a failure, which has the words of mount(8) or ls(1). Raises
-    TargetError if it need not be damage, whichever kernel says so.
+    """`MountProbe.io_error` and `refused` for `failure`, a message of mount(8) or ls(1). Raises TargetError
+    if the message does not indicate damage.
     """
     said = failure.lower()
     refused = any(words in said for words in _REFUSED)
@@ -119,22 +114,22 @@ def cause_of(failure: str) -> tuple[bool, bool]:
 
 
 def recognised(device: Path, said: CompletedProcess[str]) -> tuple[str, str]:
-    """Type and UUID of the file system, by the answer of blkid; "" where there is none. Raises TargetError if
-    that is not said.
+    """Type and UUID of the file system from the output of blkid, "" if blkid found none. Raises TargetError
+    for several file systems, or if blkid does not answer the question.
     """
     if said.returncode == _AMBIVALENT:
         raise TargetError(
             f"{device} has the signatures of several file systems; mount it yourself with its type (mount -t)"
         )
     tags = dict(line.partition("=")[::2] for line in said.stdout.split("\n") if line)
-    if said.returncode != _NOTHING_FOUND and "DEVNAME" not in tags:  # as of busybox, with other options
+    if said.returncode != _NOTHING_FOUND and "DEVNAME" not in tags:  # busybox's blkid has other options
         raise TargetError(f"blkid does not say what {device} holds; install blkid from util-linux")
     return tags.get("TYPE", ""), tags.get("UUID", "")
 
 
 def _has_external_log(device: Path, kind: str) -> bool:
-    """Whether the file system's superblock says so: XFS has a log without a start, ext4 a journal without an
-    inode. False where it cannot be read."""
+    """Whether the superblock names an external log: in XFS a log without a start block, in ext3 and ext4 a
+    journal without an inode. False if the superblock cannot be read."""
     try:
         with device.open("rb") as file:
             head = file.read(2048)
@@ -149,17 +144,17 @@ def _has_external_log(device: Path, kind: str) -> bool:
 
 
 def mount_point() -> tempfile.TemporaryDirectory[str]:
-    """A new directory: in memory, where systems have /run, since their disk may be full, and a cut may have
-    made it read-only."""
+    """A new temporary directory, in memory (/run) if that is writable, because the disk may be full, or
+    read-only after a cut."""
     memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
     return tempfile.TemporaryDirectory(prefix="durability-probe-", dir=memory)
 
 
 def _mount(device: Path, kind: str, options: str) -> str:
-    """Mount `device` for a moment; why that failed, or "" if it did not. Raises TargetError if it was not
-    tried."""
+    """Mount `device` for a moment. Returns the reason of the failure, or "" for success. Raises TargetError
+    if the mount was not tried."""
     with mount_point() as directory:
-        # The directory is listed inside, by the same shell: outside the namespace nothing is mounted.
+        # The same shell lists the directory, because the mount exists only inside the namespace.
         script = f'mount -t "$1" -o "$2" "$3" "$4" || exit; ls -A "$4" > /dev/null || exit {_LIST_FAILED}'
         namespace = ("unshare", "--mount", "--propagation", "private", "env", "LC_ALL=C")
         arguments = ("probe", kind, options, str(device), directory)

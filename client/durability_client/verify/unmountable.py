@@ -1,9 +1,9 @@
 """A file target whose file system does not mount: its files are gone, and its device identifies it.
 
-It is a storage without files, so a scan finds every acknowledged record missing. Drives, offset and UUID
-must still show that the file system is the run's. And the device itself must still answer: a drive that
-lost its power fails a mount, too, and has lost nothing. So the device is read past the page cache after the
-probe, at its start, its end and places between. This module writes nothing; `mount_probe` says what its one
+This storage has no files, so a scan finds every acknowledged record missing. Drives, offset and UUID must
+still show that the file system is the run's. The device itself must still answer, because a drive without
+power fails a mount, too, and has lost no data. So the device is read, bypassing the page cache, after the
+probe: at its start, its end and places between. This module writes nothing. `mount_probe` describes what its
 mount may write.
 """
 
@@ -29,7 +29,7 @@ from durability_client.verify.scan.device_places import PlacesRead
 
 
 def _version(host: Host) -> tuple[int, ...]:
-    """The version and patch level of a machine's kernel, as far as they are numbers."""
+    """The first two numbers of a machine's kernel release; () if the release does not start with two."""
     found = re.match(r"(\d+)\.(\d+)", host.release)
     return tuple(map(int, found.groups())) if found else ()
 
@@ -39,7 +39,7 @@ def _at(offset_bytes: int | None) -> str:
 
 
 class UnmountableStorage:
-    """The target that lay in the file system on `device`, which `probe` found not to mount."""
+    """The target in the file system on `device`, which did not mount according to `probe`."""
 
     kind: TargetKind = "file"
 
@@ -51,8 +51,8 @@ class UnmountableStorage:
 
     @classmethod
     def on(cls, device: Path) -> UnmountableStorage:
-        """Look at `device` first. Raises TargetError where its file system mounts, or that cannot be
-        tried.
+        """Probe `device` and make its storage. Raises TargetError if its file system mounts, or if a mount
+        cannot be tried.
         """
         before = presence_of(KernelStorage(device))
         probe = probe_mount(device)
@@ -61,10 +61,11 @@ class UnmountableStorage:
         return cls(device, probe, before)
 
     def as_shown(self, report: ScanReport, plan: Plan, places: PlacesRead) -> ScanReport:
-        """What `report`, the scan's, is worth after `places` of the device were read.
+        """The scan's `report`, corrected by the reads of `places` on the device.
 
-        Nothing, if the device went away since before the probe, or gives nothing back. And where any read
-        failed, here or in the probe, I/O errors may be all that is behind it.
+        The report becomes empty if the device went away since before the probe, or if no place could be read.
+        If any read failed, here or in the probe, I/O errors may be the only cause of the findings: then
+        `by_errors` is set.
         """
         if places.presence != self._before or not places.presence.main_bytes:
             why = "the kernel has enumerated its drive anew, or shows another size"
@@ -75,15 +76,15 @@ class UnmountableStorage:
 
     @property
     def why(self) -> str:
-        """What was tried, for people."""
+        """Text for people about the mount that was tried."""
         return self._probe.text
 
     def flushes(self, drive: str) -> int | None:
-        """What `Drive.flushes` of `drive` is now, from the kernel's counters."""
+        """The current value of `Drive.flushes` for `drive`, from the kernel's counters."""
         return self.device.flushes(drive)
 
     def unsafe_shutdowns(self, drive: Drive) -> int | None:
-        """What `drive` counts now."""
+        """The current power-loss counter of `drive`."""
         return self.device.unsafe_shutdowns(drive)
 
     def drives(self) -> tuple[PresentDrive, ...]:
@@ -91,7 +92,7 @@ class UnmountableStorage:
         return self.device.drives()
 
     def drop_caches_below(self) -> None:
-        """As of the device."""
+        """Drop the caches below the device."""
         self.device.drop_caches_below()
 
     def facts(self) -> Facts:
@@ -99,12 +100,13 @@ class UnmountableStorage:
         return collect(self.path, "device")
 
     def facts_as_target_of(self, case: Case, found: Facts) -> Facts:
-        """`found`, the facts of the device, in the terms of the file that lay on it.
+        """Convert `found`, the facts of the device, to facts of the file that was on it.
 
-        A UUID that is gone with the file system's superblock contradicts nothing; another one does. Raises
-        WrongTargetError where the device is another part of the drive, or may be, and TargetError where the
-        kernel may be the reason that it does not mount. An external log cannot be found from here, so its
-        drives are not among those of the facts.
+        A UUID that is missing, as after the loss of the superblock, is taken from `case`; a different UUID
+        stays and contradicts the run. Raises
+        WrongTargetError if the device is, or may be, another part of the drive. Raises TargetError if the run
+        was not on a file system, or if the kernel may be the reason that the file system does not mount. The
+        drives of an external log cannot be found from here, so the facts do not contain them.
         """
         armed = case.armed
         if armed is None or armed.file_system is None:
@@ -138,8 +140,9 @@ class UnmountableStorage:
         )
 
     def _require_kernel_of(self, armed: Host, now: Host) -> None:
-        """Raises TargetError if the kernel of `now` may not know the file system, which that of `armed` had
-        mounted. A later release knows all that an earlier one does, unless it was built otherwise."""
+        """Raises TargetError if the kernel of `now` may not support the file system that the kernel of
+        `armed` had mounted. A later release supports all that an earlier one does, unless it was built with
+        other options: so if the kernel refused the file system, `now` must have the same kernel."""
         older = _version(now) < _version(armed)
         if not self._probe.type or not (older or (self._probe.refused and now.kernel != armed.kernel)):
             return
@@ -150,11 +153,11 @@ class UnmountableStorage:
         )
 
     def exists(self, suffix: str) -> bool:
-        """False: no file can be looked up."""
+        """Always False: no file can be looked up."""
         return False
 
     def suffixes(self) -> tuple[str, ...]:
-        """Empty: the directory cannot be listed."""
+        """Always empty: the directory cannot be listed."""
         return ()
 
     def size(self, suffix: str) -> int:
@@ -162,11 +165,11 @@ class UnmountableStorage:
         self._miss(suffix)
 
     def lock(self, *, create: bool = False) -> None:
-        """Hold the device. Raises TargetBusyError."""
+        """Lock the device. Raises TargetBusyError."""
         self.device.lock()
 
     def unlock(self) -> None:
-        """Give the device back."""
+        """Unlock the device."""
         self.device.unlock()
 
     def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> TargetFile:

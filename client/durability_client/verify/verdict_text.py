@@ -1,8 +1,8 @@
-"""The page that `verify` prints: the verdict in the first line, then the reasons and what to do next, and at
-the end the verdict again, with the state of the series, for a terminal that has scrolled the first line away.
+"""The page that `verify` prints: the verdict in the first line, then the reasons and the next steps.
 
-It says nothing that the document of `--json` does not hold. It also says what the verdict does not prove,
-because a reader may take it to prove more. Without a terminal it is plain text of 80 columns.
+The last line repeats the verdict, with the state of the series, because a terminal may have scrolled the
+first line away. The page contains only information of the `--json` document. It lists what the verdict does
+not prove, because readers may assume too much. Without a terminal, the page is plain text of 80 columns.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _STYLES: Mapping[VerdictWord, str] = {
 }
 _IN_PLACE = frozenset({"ext4", "xfs"})  # file systems that pass an O_DIRECT write to the drive
 _POOLED = frozenset({"bcachefs", "btrfs", "zfs"})  # file systems that may themselves keep several copies
-_JOURNALED = ("dm integrity", "(bcache)")  # layers that may keep what they wrote last, or where, in memory
+_JOURNALED = ("dm integrity", "(bcache)")  # layers that may hold the last writes, or their places, in memory
 _OF_ONE_COPY = ("md raid0", "md linear", "dm mpath", "dm part", "dm crypt", "dm integrity")
 _EXAMPLES = 4
-_WRITERS = 4  # with lost operations that are listed
-_WIDTH = 80  # that a first line with the reason's details must fit
+_WRITERS = 4  # writers whose lost operations are listed
+_WIDTH = 80  # a first line that would be longer omits the details of the reason
 _WIDTH_MAX = 100  # longer lines are harder to read
-_FEW_CUTS = 5  # that it takes before a bound is called one
+_FEW_CUTS = 5  # fewer clean cuts are said to prove little
 _COMMAND = re.compile("`[^`]*`")
 _BULLET = "-"
 
@@ -93,7 +93,7 @@ def write(outcome: Outcome, out: TextIO) -> None:
 
 
 def first_line(outcome: Outcome) -> str:
-    """The verdict in one line, with as much of its first reason as 80 columns hold."""
+    """The verdict in one line, with the details of its first reason if they fit in 80 columns."""
     verdict = outcome.verdict
     if verdict.word == "durable":
         return f"DURABLE{verdict.headline.removeprefix('durable')}"
@@ -129,7 +129,7 @@ def sections(outcome: Outcome) -> tuple[VerdictSection, ...]:
 
 
 def _how_much(outcome: Outcome) -> str:
-    """What is lost: acknowledged operations, or what else was durable."""
+    """The number of lost operations, or else of other lost items: prefill, superblocks, removals."""
     report = outcome.report
     if report.operations_lost:
         lost = counted(report.operations_lost, "acknowledged operation")
@@ -163,7 +163,7 @@ def _series(outcome: Outcome) -> str:
 
 
 def _lines(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
-    """The rows in two columns, `width` characters wide. What stands in backticks is not broken."""
+    """The rows in two columns, `width` characters wide. Text in backticks is not broken."""
     column = max(len(name) for name, _ in rows)
     indent = " " * (column + 4)
     wrapper = TextWrapper(
@@ -193,7 +193,7 @@ def _why(outcome: Outcome) -> Iterator[str]:
 
 
 def _but_damaged(outcome: Outcome) -> str:
-    """The exception from what holds for every slot or name, "" for none."""
+    """The exception for damaged slots or names in flight, "" if there are none."""
     damaged, noun = outcome.report.in_flight_damaged, outcome.plan.contract.noun
     if not damaged:
         return ""
@@ -265,7 +265,7 @@ def _in_flight(outcome: Outcome) -> str:
     )
     damaged = _of(report.in_flight_damaged, "is damaged", "are damaged", of="them")
     text += f"; {damaged}, which is not a loss"
-    in_place = outcome.plan.contract.layout == "region"  # else a file may be short of what was never written
+    in_place = outcome.plan.contract.layout == "region"  # else files may be short: data were never written
     if in_place and atomic is not None and outcome.plan.record_bytes <= atomic:
         text += f", although the drive claims to write {atomic:,} bytes atomically at power failure (AWUPF)"
     return text
@@ -277,7 +277,7 @@ def _control(outcome: Outcome) -> str:
     never = f"{counted(completed, 'write')} that {'was' if completed == 1 else 'were'} never synced"
     if outcome.identity.moved:
         return f"{never}: not looked for, {outcome.identity.moved}"
-    if not outcome.report.finished:  # what is missing may be so because the drive went away
+    if not outcome.report.finished:  # writes may be missing because the drive went away
         return f"{never}: unknown, the scan did not finish"
     if lost and outcome.verdict.explained:
         what = "this proves nothing, something else than the drive may be why"
@@ -293,9 +293,11 @@ def _control(outcome: Outcome) -> str:
 
 
 def _may_have_held_back(outcome: Outcome) -> str:
-    """What may have kept a write with O_DIRECT in memory, or its new place, "" for nothing: the page cache
-    below a loop device, a layer with a journal of its own, or a file system that does not write in place, or
-    writes through the page cache after all, as ext4 does in two cases."""
+    """Name of the layer that may have kept an O_DIRECT write, or its new place, in memory; "" for none.
+
+    This is the page cache below a loop device, a layer with its own journal, a file system that does not
+    write in place, or one that uses the page cache despite O_DIRECT. ext4 does that in two cases.
+    """
     loop = next((drive.name for drive in outcome.armed.drives if drive.name.startswith("loop")), "")
     if loop:
         return f"the page cache of the backing file of {loop}"
@@ -355,7 +357,7 @@ def _before_the_cut(window: LossWindow) -> str:
 
 
 def _classes(outcome: Outcome) -> Iterator[tuple[str, str]]:
-    """What was found, by class; counted where the first line does not say the number already."""
+    """The findings by class, with their number unless the first line already shows it."""
     report = outcome.report
     found = [(name, count) for name in get_args(FindingClass) if (count := report.findings.get(name, 0))]
     said = outcome.verdict.by_findings and [count for _, count in found] == [report.operations_lost]
@@ -369,7 +371,7 @@ def _classes(outcome: Outcome) -> Iterator[tuple[str, str]]:
 
 
 def _lost_by_writer(report: ScanReport) -> Iterator[tuple[str, str]]:
-    """Between which operations the losses of each writer lie."""
+    """The range of lost operations of each writer, for the first few writers."""
     ranges = [
         (
             f"writer {writer}",
@@ -416,8 +418,8 @@ def _not_proved(outcome: Outcome) -> Iterator[str]:
 
 
 def _may_keep_copies(facts: Facts) -> bool:
-    """Whether a record may lie on several drives. One drive may have several paths, and many layers keep one
-    copy."""
+    """Whether the stack may keep a record on several drives. Paths to the same drive count once, and layers
+    that keep one copy do not count."""
     drives = {drive.wwid or drive.name for drive in facts.drives}
     pooled = facts.file_system is not None and facts.file_system.type in _POOLED
     layered = any(not kind.startswith(_OF_ONE_COPY) for kind in facts.layer_kinds)

@@ -1,9 +1,9 @@
 """`verify`: compares the target with the server's log after a cut: durable, loss or inconclusive.
 
-The order is the evidence's: lock, facts, superblocks, case, identity, and only then the run is ended and
-read. Nothing is written to the target, except by the kernel if `--device` has it mounted (see `mount_probe`).
-A wrong target, a missing mount, files that a campaign removed, a run that goes on and an unreachable server
-are errors with exit code 5, never a loss.
+The rules of evidence require this order: lock, facts, superblocks, case, identity, end of the run, scan.
+`verify` writes nothing to the target. With `--device` the kernel mounts the file system and may replay its
+log (see `mount_probe`). A wrong target, a missing mount, files that a campaign removed, a run that still
+writes and an unreachable server are errors with exit code 5, never a loss.
 """
 
 from __future__ import annotations
@@ -66,13 +66,11 @@ _NOT_ALL_STORED = "the server stored this verdict, but not all of the slots as t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyOptions:
-    """What the command line says. `run` 0: the target or the server names the run. The log comes from exactly
-    one of `endpoint` and `from_export`. Reads that return nothing for `stall_s` seconds are abandoned.
-    """
+    """Options from the command line. The log comes from exactly one of `endpoint` and `from_export`."""
 
     target: Path | None
     endpoint: Endpoint | None = None
-    run: int = 0
+    run: int = 0  # 0: the target or the server names the run
     attest_cut: str | None = None
     cut_class: CutClass | None = None
     require_cut: CutClass = "power"
@@ -81,7 +79,7 @@ class VerifyOptions:
     from_export: Path | None = None
     junit: Path | None = None
     json: bool = False
-    stall_s: float = limits.SCAN_STALL_S_MIN
+    stall_s: float = limits.SCAN_STALL_S_MIN  # reads that return nothing for this long are abandoned
 
 
 async def verify(
@@ -91,17 +89,17 @@ async def verify(
     out: TextIO | None = None,
     err: TextIO | None = None,
 ) -> int:
-    """Judge the target and print the verdict; returns the exit code.
+    """Judge the target and print the verdict. Returns the exit code.
 
-    `storage` is a target that is not the kernel's; `out` and `err` are stdout and stderr unless given.
-    Raises SetupError, UsageError and FormatError if there is no verdict.
+    `storage` replaces the target of the options, for example by a simulated drive. `out` and `err` default to
+    stdout and stderr. Raises SetupError, UsageError and FormatError if no verdict is possible.
     """
     out, err = out or sys.stdout, err or sys.stderr
     case_source = _case_source(options, on_wait=partial(_say_wait, err))
     target = storage if storage is not None else await asyncio.to_thread(_storage, options)
     if isinstance(target, UnmountableStorage):
         print(fitted(target.why, err, indent=2), file=err)
-    with suppress(UnreadableTargetError):  # what cannot be opened is for the scan to judge
+    with suppress(UnreadableTargetError):  # the scan judges a target that cannot be opened
         target.lock()
     try:
         with _bar(err) as on_progress:
@@ -124,7 +122,7 @@ async def verify(
     if options.junit is not None:
         try:
             junit.write(outcome, options.junit)
-        except SetupError as error:  # the verdict stands, and so does its exit code
+        except SetupError as error:  # the verdict and its exit code stay the same
             print(plain_text.as_line(f"warning: {error}"), file=err)
     return outcome.verdict.exit_code
 
@@ -135,7 +133,7 @@ async def examine(
     case_source: CaseSource,
     on_progress: Callable[[ScanProgress], None],
 ) -> Outcome:
-    """Look at a locked target and judge it. Raises as `verify` does."""
+    """Examine a locked target and judge it. Raises the same errors as `verify`."""
     started_s = time.monotonic()
     attestation = Attestation(text=options.attest_cut, cut_class=options.cut_class)
     with ScanProcess(storage, stall_s=options.stall_s) as scan_process:
@@ -153,9 +151,9 @@ async def examine(
         plan = _plan(case, found, run)
         if isinstance(storage, UnmountableStorage) and case is not None:
             found, stalled = Found(facts=storage.facts_as_target_of(case, facts), superblocks=()), ""
-        elif not stalled:  # the plan says where the second copy is
+        elif not stalled:  # the plan gives the place of the second superblock
             found, stalled = await _found(facts, scan_process, plan)
-        if case is not None:  # the run is ended only now that its target is known to be the right one
+        if case is not None:  # the run is ended only after its target has been recognised
             _require_target_of(case, found, storage.path)
             found = replace(found, facts=_as_of(found.facts, later_ns=discovery.uptime_ns() - asked_ns))
             case = await case_source.end(plan.run, found, attestation)
@@ -189,15 +187,18 @@ async def examine(
 
 
 def _as_of(facts: Facts, *, later_ns: int) -> Facts:
-    """The facts with the uptime of `later_ns` later, by the clock of uptimes. The judge counts back from the
-    case to the start of this system; between facts and case a drive may be slow, or the machine suspended."""
+    """`facts` with an uptime that is `later_ns` longer, measured by the clock of uptimes.
+
+    The judge subtracts the uptime from the time of the case to find when this system started. Between facts
+    and case, a drive may have been slow or the machine suspended.
+    """
     return replace(facts, host=replace(facts.host, uptime_ns=facts.host.uptime_ns + later_ns))
 
 
 async def _as_the_device_shows(
     storage: UnmountableStorage, report: ScanReport, plan: Plan, stall_s: float
 ) -> ScanReport:
-    """The report of a scan that found no file, held against what can be read of the device itself."""
+    """Check `report`, from a scan that found no file, against reads of the device itself."""
     with ScanProcess(storage.device, stall_s=stall_s) as scan_process:
         try:
             return storage.as_shown(report, plan, await scan_process.places())
@@ -208,9 +209,12 @@ async def _as_the_device_shows(
 async def _newest_here(
     case: Case, found: Found, case_source: CaseSource, scan_process: ScanProcess
 ) -> tuple[Case, str]:
-    """The case of the newest armed run on the target, of which only an older run's superblock, that of
-    `case`, may be left; `case` itself where that cannot be shown (rule 9). And why the superblocks of the
-    newer run could not be read, or ""."""
+    """Find the case of the newest armed run on the target, because a lying drive may have kept only the
+    superblock of an older run, that of `case`.
+
+    Returns that case, or `case` if nothing shows that the newer run used this target (rule 9), and the reason
+    why the newer run's superblocks could not be read, or "".
+    """
     try:
         newest = await case_source.open(0, found.facts)
     except RefusedError as error:
@@ -218,22 +222,22 @@ async def _newest_here(
             return case, ""
         if error.code != "run-ambiguous":
             raise
-        # Several clients have runs here: what others say of their targets means nothing for this run.
+        # Several clients have runs that match: the targets of other clients say nothing about this run.
         newest = await case_source.open(parse_run(case.superseded_by), found.facts)
     if newest is None:
         return case, ""
     superblocks, stalled = found.superblocks, ""
-    with suppress(FormatError, PlanError):  # a plan of a later release: its places are not known
+    with suppress(FormatError, PlanError):  # a later release's plan: places of the superblocks are unknown
         plan = Plan.decode(bytes.fromhex(newest.plan))
-        # Its second superblock may lie elsewhere than that of the older run, and be all that is left of it.
+        # The newer run's second superblock may be at another place, and be the only trace of that run.
         at_its_places, stalled = await _found(found.facts, scan_process, plan)
         superblocks = (*superblocks, *at_its_places.superblocks)
     return (newest if newer_run_here(case, newest, found.facts, superblocks) else case), stalled
 
 
 def _require_replay(facts: Facts, run: int) -> None:
-    """Raises TargetError for a mount on which an honest drive seems to have lost what it holds. `run` 0: it
-    is not known."""
+    """Raises TargetError for a mount that skips the replay of the log, since an honest drive then seems to
+    have lost data. `run` 0: the run is unknown."""
     option = skips_replay(facts.file_system) if facts.file_system is not None else ""
     if facts.file_system is None or not option:
         return
@@ -293,7 +297,7 @@ def _storage(options: VerifyOptions) -> Storage:
 
 
 async def _found(facts: Facts, scan_process: ScanProcess, plan: Plan | None) -> tuple[Found, str]:
-    """The target as found, and why it could not be read even for its superblocks, or ""."""
+    """The target as found, and the reason if reads of the superblocks stalled, else ""."""
     try:
         return Found(facts=facts, superblocks=await scan_process.superblocks(plan)), ""
     except StalledError as error:
@@ -301,20 +305,24 @@ async def _found(facts: Facts, scan_process: ScanProcess, plan: Plan | None) -> 
 
 
 def _control_beside(case: Case, now: Facts) -> int:
-    """How many writes of the control arm must have a place beside the target as it is now."""
+    """Completed writes of the control arm; 0 if the target has moved, perhaps without its other files."""
     return 0 if case.armed is not None and moved(case.armed, now) else case.control
 
 
 def _earlier_runs(case: Case, now: Facts) -> frozenset[int]:
-    """The runs whose names beside the target were removed before that of `case` was armed. None if the target
-    may have another directory now than at arming: what stands beside it there was perhaps never removed."""
+    """The runs whose names beside the target were removed before the run of `case` was armed.
+
+    Empty if the target may be in another directory now than at arming: names in that directory may never have
+    been removed.
+    """
     if case.armed is None or case.armed.kind != "file" or moved(case.armed, now):
         return frozenset()
     return frozenset(map(parse_run, case.predecessors))
 
 
 def _plan(case: Case | None, found: Found, run: int) -> Plan:
-    """The plan of the run to judge: the server's, or where it has none, the superblock's."""
+    """The plan of the run to judge, from the server, or from a superblock if the server has none. Raises
+    FormatError for an incomplete case, and SetupError if no plan is found."""
     if case is not None:
         plan = Plan.decode(bytes.fromhex(case.plan))
         if not len(case.frontiers) == len(case.grants) == plan.writers:
@@ -333,15 +341,15 @@ def _plan(case: Case | None, found: Found, run: int) -> Plan:
 
 
 def _require_files(case: Case) -> None:
-    """Raises TargetError for a run whose files are gone on purpose. A server says it by itself; this is for
-    an export."""
+    """Raises TargetError if the files of the run were removed on purpose. The server itself refuses such a
+    run, but an export does not."""
     removed = next((event.text for event in case.events if event.kind == FILES_REMOVED), "")
     if removed:
         raise TargetError(removed)
 
 
 def _require_target_of(case: Case, found: Found, path: Path) -> None:
-    """Raises WrongTargetError for another target than that of the run of `case`."""
+    """Raises WrongTargetError if the target is not recognised as that of the run of `case`."""
     identity = identify(case, found.facts, found.superblocks)
     if identity.by is None:
         if other := _other_file_system(case, found.facts):
@@ -360,8 +368,8 @@ def _require_target_of(case: Case, found: Found, path: Path) -> None:
 
 
 def _other_file_system(case: Case, now: Facts) -> str:
-    """The UUIDs, if drives and place are those of the run, and a file system is mounted there that is not the
-    run's; else ""."""
+    """Both UUIDs as text, if drives and place match the run but another file system is mounted there; else
+    ""."""
     armed = case.armed
     if armed is None or armed.file_system is None or now.file_system is None or not now.file_system.uuid:
         return ""
@@ -372,7 +380,7 @@ def _other_file_system(case: Case, now: Facts) -> str:
 
 
 def _if_it_does_not_mount(case: Case) -> str:
-    """What to type for a target whose file system is damaged, as a sentence; "" if it had none."""
+    """A sentence with the command for a damaged file system; "" if the target was not on a file system."""
     armed = case.armed
     if armed is None or armed.file_system is None:
         return ""
@@ -391,7 +399,7 @@ def _if_it_does_not_mount(case: Case) -> str:
 
 @contextmanager
 def _bar(err: TextIO) -> Iterator[Callable[[ScanProgress], None]]:
-    """A bar for the bytes read, on a terminal only; call what it yields from any thread."""
+    """Show a progress bar of the bytes read, on a terminal only. Any thread may call the yielded function."""
     if not err.isatty():
         yield lambda _: None
         return

@@ -1,4 +1,4 @@
-"""From figures to a decision: what a person who has one minute needs to know of a result.
+"""From figures to a decision: what a reader with one minute needs to know about a result.
 
-Derived from results like all else in this package; it measures nothing, and never says that a drive is safe.
+Everything here is derived from results. The package measures nothing and never says that a drive is safe.
 """

@@ -1,11 +1,15 @@
 """The answer of a comparison: which of two drives to take, how much faster it is, and whether that is proven.
 
-Speed never decides alone: a drive that ignores flushes looks fast. So a drive that lost data is not to be
-taken, nor a set-up whose commits are suspicious, one whose measurement was broken off or that no cuts have
-proven is not to be taken yet, and only then the faster one is (see `speeds`). Refuses a ratio without its
-caveat unless both drives are proven, to say that there is no difference where there were too few rounds to
-see one, to recommend a drive of a pair in which a round, or the end of a held load, had no commit, or one
-that had none itself, and to advise on two results of one drive.
+Speed alone never decides: a drive that ignores flushes looks fast. The rules, in this order:
+
+- Do not take a drive that lost data, or a set-up whose commits are suspicious.
+- Do not choose yet if a measurement was broken off.
+- Do not choose yet if a round, or the end of a sustained load, had no commit.
+- Do not take a drive yet that no cuts have proven.
+- Take the faster of two proven drives (see `speeds`).
+
+Unless both drives are proven, a ratio comes with its caveat. With too few rounds the answer never says that
+there is no difference. Two results of one drive get no advice on a choice.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from durability.bench.plausibility import Code
 from durability.bench.result_warnings import BrokenOff
 from durability.units import counted
 
-# What commits did that are suspicious.
+# For each suspicious code: what the commits did, as the end of a sentence.
 SUSPICIONS: Mapping[Code, str] = MappingProxyType(
     {
         "no-flush-sent": "acknowledged commits without a flush to any drive",
@@ -39,21 +43,18 @@ _NOT_IN_ALL = "no cell that commits was measured in all of them"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One result of a comparison: its label, and what cuts said of its drive, None if there were none.
-    `suspicion`: what its own commits did that they must not, as the end of a sentence with "it"; "" for
-    nothing. `broken_off`: what ended its measurement early. `drive`: the number of its drive, the same in all
-    results of it, None if it has no serial of its own; `serials`: of the drives below its target."""
+    """One result of a comparison."""
 
     label: str
-    proof: Proof | None
-    suspicion: str = ""
-    broken_off: BrokenOff | None = None
-    drive: int | None = None
-    serials: tuple[str, ...] = ()
+    proof: Proof | None  # the cuts of its drive, None without cuts
+    suspicion: str = ""  # why its commits are suspicious, as the end of a sentence after "it"; "" if not
+    broken_off: BrokenOff | None = None  # what ended its measurement early
+    drive: int | None = None  # number of its drive, the same for all results of that drive, None if unknown
+    serials: tuple[str, ...] = ()  # serials of the drives below its target
 
     @property
     def is_proven(self) -> bool:
-        """Whether enough cuts of the power showed no loss, and nothing speaks against the result."""
+        """Whether its cuts prove the drive, and its commits are not suspicious."""
         return self.proof is not None and self.proof.word == "proven" and not self.suspicion
 
     @property
@@ -63,13 +64,13 @@ class Candidate:
 
     @property
     def fault(self) -> str:
-        """Why it is out, as the end of a sentence with "it"."""
+        """Why it is out, as the end of a sentence after "it". "" if it is not out."""
         lost = self.proof is not None and self.proof.word == "lost data"
         return self.proof.text if self.proof is not None and lost else self.suspicion
 
     @property
     def state(self) -> str:
-        """What is known, as the end of a sentence that begins with the label."""
+        """What its cuts show, as the end of a sentence that begins with the label."""
         if self.proof is None:
             return "has no known power cut"
         if self.is_proven:
@@ -86,8 +87,8 @@ class Candidate:
 
     @property
     def advice(self) -> str:
-        """What is to be done before it is taken."""
-        # First what the next cut would make unknowable.
+        """What to do before taking it."""
+        # Unanswered cuts come first: the next cut would destroy their evidence.
         if self.proof is not None and self.proof.waits_for_answers:
             return f"verify its cuts without an outcome, or {_FIND_OUT}, before you take it"
         if self.proof is not None and self.proof.but:
@@ -98,18 +99,18 @@ class Candidate:
 
     @property
     def is_short_of_cuts(self) -> bool:
-        """Whether nothing but more cuts of its power would prove it."""
+        """Whether only more power cuts are missing to prove it."""
         known = self.proof
         return known is None or not (self.is_proven or known.but or known.waits_for_answers or known.disputed)
 
     @property
     def is_short_of_power_cuts(self) -> bool:
-        """The same, of one whose cuts so far count."""
+        """Whether only more power cuts are missing, and its cuts so far count towards them."""
         return self.is_short_of_cuts and (self.proof is None or self.proof.cut_class == "power")
 
 
 def answer(first: Candidate, other: Candidate, speeds: Speeds) -> str:
-    """The sentences on two candidates; `speeds`: of `other` compared with `first`."""
+    """The answer on two candidates, in sentences. `speeds`: `other` compared with `first`."""
     if first.is_of_the_drive_of(other):
         return _of_one_drive(first, other, speeds)
     if first.is_out or other.is_out:
@@ -124,7 +125,7 @@ def answer(first: Candidate, other: Candidate, speeds: Speeds) -> str:
 
 
 def _with_none(first: Candidate, other: Candidate, speeds: Speeds) -> str:
-    """Neither of them is proven: what is missing."""
+    """The answer if neither is proven: what is missing."""
     but = "but" if speeds.decides else "and"
     head = f"Do not choose yet: {_speed(first, other, speeds)}, {but} neither is proven"
     advice = []
@@ -138,13 +139,13 @@ def _with_none(first: Candidate, other: Candidate, speeds: Speeds) -> str:
     if disputed:
         advice.append(f"Choose whose runs of {_listed(disputed, 'and')} count {_CHOOSE_CLIENT}")
     advice += _cuts_missing(first, other)
-    # How many cuts are missing says how many there were.
+    # A candidate that only lacks power cuts is left out: the number of missing cuts says the same.
     told = [f"{one.label} {one.state}" for one in (first, other) if not one.is_short_of_power_cuts]
     return _sentences(f"{head}: {', '.join(told)}" if told else head, *advice, *_again(speeds))
 
 
 def _cuts_missing(first: Candidate, other: Candidate) -> list[str]:
-    """How often the power is still to be cut, in a sentence; [] if it would prove none."""
+    """How often the power must still be cut, as a sentence. [] if more cuts would prove neither."""
     short = [one for one in (first, other) if one.is_short_of_cuts]
     if len(short) == 2 and _times(first) == _times(other):
         return [f"Cut the power of both {_times(first)}"]
@@ -153,8 +154,8 @@ def _cuts_missing(first: Candidate, other: Candidate) -> list[str]:
 
 
 def choice(candidates: Sequence[Candidate], between: Callable[[int, int], Speeds]) -> str:
-    """The sentence that closes the answers on three candidates or more, each of which is on a pair; "" for
-    two. `between`: for two numbers of candidates, the speeds of the second compared with the first."""
+    """The closing sentences on three or more candidates, after the answers on each pair. "" for two
+    candidates. `between`: takes the numbers of two candidates and compares the second with the first."""
     if len(candidates) < 3:
         return ""
     if all(one.is_of_the_drive_of(candidates[0]) for one in candidates):
@@ -169,7 +170,7 @@ def choice(candidates: Sequence[Candidate], between: Callable[[int, int], Speeds
 
 
 def _chosen(candidates: Sequence[Candidate], between: Callable[[int, int], Speeds]) -> list[str]:
-    """Which to take of all, as the end of a sentence, and what to do about it, in sentences."""
+    """Which of all candidates to take, as the end of a sentence, followed by sentences of advice."""
     left = [number for number, one in enumerate(candidates) if not one.is_out]
     proven = [number for number in left if candidates[number].is_proven]
     if not proven:
@@ -179,11 +180,12 @@ def _chosen(candidates: Sequence[Candidate], between: Callable[[int, int], Speed
         return _listed([candidates[number].label for number in numbers], last)
 
     def is_faster(one: int, other: int) -> bool:
-        """By so much that it is taken for it."""
+        """Whether `one` is so much faster than `other` that its speed decides."""
         return between(other, one).is_for_second
 
     def is_doubtful(one: int, other: int) -> bool:
-        """Whether the answer on these two is not to choose yet: two results of one drive are no choice."""
+        """Whether the answer on these two is "do not choose yet". Always false for two results of one drive:
+        these are not a choice."""
         return bool(between(one, other).doubt) and not candidates[one].is_of_the_drive_of(candidates[other])
 
     best = [one for one in proven if not any(is_faster(other, one) for other in proven)] or proven
@@ -228,7 +230,7 @@ def _chosen(candidates: Sequence[Candidate], between: Callable[[int, int], Speed
 
 
 def _of_shared_drives(candidates: Sequence[Candidate]) -> list[str]:
-    """A sentence on each drive of which some results are, and not all."""
+    """A sentence for each drive that several candidates share."""
     of_drive: dict[int, list[str]] = {}
     for one in candidates:
         if one.drive is not None:
@@ -237,8 +239,8 @@ def _of_shared_drives(candidates: Sequence[Candidate]) -> list[str]:
 
 
 def caveat(candidates: Sequence[Candidate], headlines: Sequence[str]) -> str:
-    """What keeps the ratios from being a ranking, "" if every candidate is proven and none was broken off;
-    `headlines`: the verdict on the plausibility of each, () to leave that out."""
+    """Why the ratios are not a ranking, in sentences. "" if every candidate is proven and no measurement was
+    broken off. `headlines`: the plausibility verdict on each candidate, () to leave them out."""
     out = [one for one in candidates if one.is_out]
     unproven = [one.label for one in candidates if not one.is_proven and not one.is_out]
     parts = [f"The rate of {one.label} is worth nothing, since it {one.fault}" for one in out]
@@ -258,7 +260,7 @@ def caveat(candidates: Sequence[Candidate], headlines: Sequence[str]) -> str:
 
 
 def _on_broken_off(candidates: Sequence[Candidate]) -> list[str]:
-    """Whose measurement was broken off, and what to do about it, in sentences; [] if nobody's was."""
+    """Which measurements were broken off, and what to do, in sentences. [] if none was."""
     broken = [(one.label, one.broken_off) for one in candidates if one.broken_off is not None]
     if not broken:
         return []
@@ -275,13 +277,13 @@ def _on_broken_off(candidates: Sequence[Candidate]) -> list[str]:
 
 
 def _silent(first: Candidate, other: Candidate, speeds: Speeds) -> dict[str, str]:
-    """Where those that are not out had no commit, as `without_a_commit` has it."""
+    """The result of `without_a_commit`, for the candidates that are not out."""
     found = without_a_commit(first.label, other.label, speeds)
     return {one.label: found[one.label] for one in (first, other) if one.label in found and not one.is_out}
 
 
 def _silent_of_all(candidates: Sequence[Candidate], between: Callable[[int, int], Speeds]) -> dict[str, str]:
-    """The same of all: each is held against all others, also against those that are out."""
+    """Like `_silent`, for all candidates. Each is compared with all others, even with those that are out."""
     found: dict[str, str] = {}
     for one, other in combinations(range(len(candidates)), 2):
         found = _silent(candidates[one], candidates[other], between(one, other)) | found
@@ -289,7 +291,7 @@ def _silent_of_all(candidates: Sequence[Candidate], between: Callable[[int, int]
 
 
 def _on_silence(found: Mapping[str, str]) -> list[str]:
-    """Where these had no commit, and what to do about it, in sentences; [] for none."""
+    """Where these results had no commit, and what to do, in sentences. [] if all had commits."""
     if not found:
         return []
     again = f"Measure {_listed(list(found), 'and')} again"
@@ -297,7 +299,7 @@ def _on_silence(found: Mapping[str, str]) -> list[str]:
 
 
 def _of_one_drive(first: Candidate, other: Candidate, speeds: Speeds) -> str:
-    """What two runs, or two set-ups, of one drive show. There is nothing to choose between."""
+    """The answer on two results of one drive: what they show, without a choice between drives."""
     head = f"Both results are of {_one_drive(first)}"
     if first.is_out or other.is_out:
         same = first.fault == other.fault
@@ -346,7 +348,7 @@ def _with_both(first: Candidate, other: Candidate, speeds: Speeds) -> str:
 
 
 def _with_one(first: Candidate, other: Candidate, speeds: Speeds) -> str:
-    """One of them is proven: it is taken unless the other one is faster."""
+    """The answer if only one is proven: take that one unless the other one is faster."""
     proven, left = (first, other) if first.is_proven else (other, first)
     speed, state = _speed(first, other, speeds), f"{left.label} {left.state}"
     only = f"Only {proven.label} is proven, in {counted(_cuts(proven), 'cut')}"
@@ -369,14 +371,14 @@ def _with_one(first: Candidate, other: Candidate, speeds: Speeds) -> str:
 
 
 def _again(speeds: Speeds) -> list[str]:
-    """How both are to be measured if their speeds tell too little, in a sentence."""
+    """A sentence that says how to measure both again if their speeds are unclear. [] if they are clear."""
     if speeds.is_open:
         return [_AGAIN]
     return [_HOLD_BOTH] if speeds.doubt else []
 
 
 def _once_more(speeds: Speeds) -> list[str]:
-    """The advice where a drive is taken for what few rounds showed."""
+    """The advice to measure once more if few rounds decide. [] otherwise."""
     return [_ONCE_MORE] if speeds.has_few_rounds else []
 
 
@@ -393,12 +395,12 @@ def _with_a_loser(first: Candidate, other: Candidate, speeds: Speeds) -> str:
 
 
 def _speed(first: Candidate, other: Candidate, speeds: Speeds, subject: str = "") -> str:
-    """How fast one commits compared with the other; `subject`: in the place of the faster one's label."""
+    """How fast one commits compared with the other. `subject`: replaces the label of the faster one."""
     return speed_text(first.label, other.label, speeds, subject)
 
 
 def _times(one: Candidate) -> str:
-    """How often its power must be cut until it is proven."""
+    """How often its power must be cut until it is proven, in words."""
     if one.proof is None or one.proof.cuts_missing == CUTS_NEEDED:
         return counted(CUTS_NEEDED, "time")
     return f"{one.proof.cuts_missing} more {'time' if one.proof.cuts_missing == 1 else 'times'}"

@@ -1,9 +1,9 @@
-"""Block size: the best of those that were measured, and whether it fits the layers below.
+"""Block size: the best size that was measured, and whether it fits the layers below.
 
-The best size is the smallest that reaches nearly the most bytes per second. It fits if it is a whole number
-of every block that a layer works in: a smaller write, or one that is no multiple, makes the layer read and
-rewrite whole blocks. Refuses to say that a size fits layers that cannot be seen: below a virtual drive there
-may be an image or a volume with blocks of its own.
+The best size is the smallest that nearly reaches the most bytes per second. A size fits a layer if it is a
+multiple of the layer's block size: for any other size the layer must read and rewrite whole blocks. A size is
+never said to fit layers that are not visible: below a virtual drive there may be an image or a volume with
+its own block size.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from durability.bench.result import LayerBlock, Result
 from durability.bench.summary import CellSummary, summarise
 from durability.units import counted, few_digits, format_size
 
-NEARLY = 0.9  # of the most bytes per second
-SIZES_MIN = 3  # of a curve, to have a best
+NEARLY = 0.9  # share of the most bytes per second that a size must reach to be the best
+SIZES_MIN = 3  # sizes that a curve needs before one of them is called the best
 _SETTABLE = {
     "recordsize": "set the recordsize to {size}",
     "volblocksize": "make the volume with blocks of {size}",
@@ -26,21 +26,20 @@ _SETTABLE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestSize:
-    """The best size of a curve. `jobs` and `synced` say which; `unfit`: the layer that it does not fit, None
-    if it fits all that are known; `largest`: no larger size was measured, and larger ones may be better."""
+    """The best size of a curve."""
 
     block_bytes: int
     bytes_per_s: float
-    jobs: int
-    synced: bool
-    largest: bool
-    known: tuple[LayerBlock, ...]
-    unfit: LayerBlock | None
-    hidden: bool
+    jobs: int  # writers of the curve
+    synced: bool  # whether the writers sync
+    largest: bool  # whether this was the largest size measured, so that larger sizes may be better
+    known: tuple[LayerBlock, ...]  # known block sizes of the layers below
+    unfit: LayerBlock | None  # the first layer that the size does not fit, None if it fits all known layers
+    hidden: bool  # whether the machine is virtual, so that lower layers are not visible
 
     @property
     def text(self) -> str:
-        """All of it as a sentence."""
+        """The best size, its load, its rate and its fit as a sentence."""
         size = format_size(self.block_bytes)
         load = counted(self.jobs, "writer") + ("" if self.synced else " without a sync")
         more = ", the largest measured" if self.largest else ""
@@ -102,7 +101,7 @@ def _moved(one: CellSummary) -> float:
 
 
 def _known(result: Result) -> Iterator[LayerBlock]:
-    """The blocks of layers, of the file system and of drives."""
+    """The known block sizes of the layers, the file system and the drives."""
     yield from result.layer_blocks
     file_system = result.facts.file_system
     if file_system is not None and file_system.block_bytes and file_system.type != "zfs":

@@ -1,12 +1,12 @@
-"""The bottom line: four lines that a result comes down to, for people who read nothing else.
+"""The bottom line: a result in four lines, for readers who read nothing else.
 
     speed    commits per second, MB/s and p99 of one writer and of many
     steady   whether these rates lasted, and why not
-    honest   whether a flush did what a flush must: looks honest, suspicious, not shown; and what to type next
+    honest   whether flushes look honest, suspicious or not shown, and the command to type next
     place    the kinds of published drives that commit at this rate
 
-A benchmark proves nothing about a loss of power, so no line says that a drive is honest: at best it looks so,
-until a cut shows it. Refuses to fill a gap: what was not measured is said to be missing.
+A benchmark proves nothing about a loss of power, so no line says that a drive is honest: at best it looks
+honest until a power cut proves it. A line says so if a value was not measured.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Honesty: TypeAlias = Literal["looks honest", "suspicious", "not shown"]
 
 MANY_WRITERS = 16
 _WORST_FIRST: tuple[Steadiness, ...] = ("NOT STEADY", "too short to say", "not judged", "steady")
-# Warnings that explain a rate that scatters: those that name who used the drive, and others.
+# Warnings that explain why a rate varies: those that name a user of the drive, and others.
 _NAMED = frozenset({"new-file-system", "resync", "busy-drive"})
 _UNNAMED = frozenset({"busy", "steal", "other-io", "governor"})
 _DIFFER, _OF_MEAN = ": rounds differ by ", " of their mean"
@@ -41,28 +41,27 @@ _OTHERS = re.compile(
     r"(?P<drive>\S+) got (?P<rate>[\d.,]+) requests per second from other programs[^;]*"
     r"(?:; (?P<who>.*) wrote the most\b.*)?"
 )
-_DISTURBANCES_MAX = 2  # kinds that are named; the others are warnings
-_SHORT_CHARACTERS_MAX = 72  # of a disturbance whose text is of another release
+_DISTURBANCES_MAX = 2  # kinds of disturbance that the line names; the others are only in the warnings
+_SHORT_CHARACTERS_MAX = 72  # longest text of a disturbance whose wording is from another release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
-    """What `summary.cell.jobs` writers got of a cell that commits: `rate` in commits per second and
-    `bytes_per_s`, medians of the rounds; `p99_ns` of a commit, None where the sample is too small."""
+    """The speed of `summary.cell.jobs` writers in a cell that commits."""
 
     summary: CellSummary
-    rate: float
-    bytes_per_s: float
-    p99_ns: int | None
+    rate: float  # commits per second, median of the rounds
+    bytes_per_s: float  # median of the rounds
+    p99_ns: int | None  # 99th percentile of a commit, None if the sample is too small
 
     @property
     def writers(self) -> str:
-        """How many, in words."""
+        """The number of writers in words."""
         return counted(self.summary.cell.jobs, "writer")
 
     @property
     def other_cell(self) -> str:
-        """The cell's name, "" if it is the headline but for the number of writers."""
+        """The cell's name. "" if the cell differs from the headline only in the number of writers."""
         name = self.summary.cell.name
         return "" if _apart_from_jobs(name) == HEADLINE.name else name
 
@@ -76,25 +75,23 @@ class Speed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BottomLine:
-    """The four lines with what they are made of. `one`: one writer, `many`: the most writers that were
-    measured; None where no such cell was. `command`: what to type next. `kinds`: names of the kinds of
-    published drives with such a rate; `rate`: the one that stands among them, None where the headline was not
-    measured."""
+    """The four lines and their parts."""
 
-    one: Speed | None
+    one: Speed | None  # speed of one writer, None if no such cell was measured
+    # Speed of `MANY_WRITERS` writers, else of the most writers measured. None if no such cell was measured.
     many: Speed | None
     steady: Steadiness
     steady_reason: str
     disturbances: tuple[str, ...]
     honesty: Honesty
     honesty_reason: str
-    command: str
-    rate: float | None
-    kinds: tuple[str, ...]
+    command: str  # command to type next
+    rate: float | None  # rate that is compared with published drives, None if the headline was not measured
+    kinds: tuple[str, ...]  # names of the kinds of published drives with this rate
     standing: str
 
     def lines(self) -> tuple[str, str, str, str]:
-        """The four lines: sentences of any length, for something else to wrap."""
+        """The four lines. Their length is not limited: the caller wraps them."""
         speeds = [one.text for one in (self.one, self.many) if one is not None]
         return (
             f"speed: {'; '.join(speeds) or 'no cell that commits was measured'}",
@@ -136,7 +133,7 @@ def bottom_line(result: Result) -> BottomLine:
 
 
 def megabytes(bytes_per_s: float) -> str:
-    """A bandwidth as people compare it: 10^6 bytes per second."""
+    """A bandwidth as text, in MB/s (10^6 bytes per second)."""
     value = bytes_per_s / 1e6
     return f"{value:,.0f} MB/s" if value >= 99.95 else f"{value:.3g} MB/s"
 
@@ -146,8 +143,8 @@ def _apart_from_jobs(name: str) -> str:
 
 
 def has_rate_of_commits(cell: Cell) -> bool:
-    """Whether its rate counts commits on the target and nothing else, such as the reads of a mix, and of data
-    that no drive can make smaller, at a rate of its own: that of a paced cell is the pace at most."""
+    """Whether the cell's rate counts only commits on the target, of data that no drive can compress. False
+    for a mix with reads, and for a paced cell, whose rate is at most the pace."""
     return (
         cell.sync != "none"
         and not cell.pace_us
@@ -171,7 +168,8 @@ def _commits(summary: CellSummary) -> bool:
 def _best(
     commits: Sequence[CellSummary], names: Sequence[str], fits: Callable[[int], bool]
 ) -> CellSummary | None:
-    """The named cell, else of those whose number of jobs `fits` the first with the most."""
+    """The first cell in `commits` with one of `names`, else the cell with the most jobs. Only cells whose
+    number of jobs `fits` are considered."""
     found = [one for one in commits if fits(one.cell.jobs)]
     named = [one for one in found if one.cell.name in names]
     return named[0] if named else max(found, key=lambda one: one.cell.jobs, default=None)
@@ -189,7 +187,8 @@ def _speed(summary: CellSummary | None) -> Speed | None:
 
 
 def _steady(result: Result, measured: Sequence[CellSummary]) -> tuple[Steadiness, str]:
-    """The word on the commits that were held for long, else on `measured`, and why."""
+    """The worst word on the sustained loads of commits, with its reasons. Without such loads: on
+    `measured`."""
     held = held_commits(result)
     judged = held or measured
     if not judged:
@@ -199,7 +198,7 @@ def _steady(result: Result, measured: Sequence[CellSummary]) -> tuple[Steadiness
     for one in judged:
         if one.steady.word == word:
             why = _why(one, held=bool(held))
-            if any(_DIFFER in other for other in said):  # what differs is said once
+            if any(_DIFFER in other for other in said):  # the words "rounds differ" are said once
                 why = why.replace(_DIFFER, ": by ").removesuffix(_OF_MEAN)
             said.append(why)
     if word == "steady" and not held:
@@ -208,18 +207,18 @@ def _steady(result: Result, measured: Sequence[CellSummary]) -> tuple[Steadiness
 
 
 def held_commits(result: Result) -> list[CellSummary]:
-    """The loads of commits that were held for long."""
+    """The sustained loads of commits."""
     return [summarise(one) for one in result.held() if one.engine == "durability" and one.cell.sync != "none"]
 
 
 def seconds_of(held: CellSummary) -> str:
-    """How long a load was held, in words."""
+    """The duration of a sustained load, in words."""
     return f"{len(held.series) * held.bin_s:,.0f} s"
 
 
 def fall(held: Sequence[CellSummary]) -> tuple[str, str] | None:
-    """Of that of the loads whose rate lasted the least: for how long and by whom it was held, and what its
-    rate did, both as parts of a sentence; None if the rates of all of them lasted."""
+    """The load whose rate fell most: its duration and writers, and how its rate fell, both as parts of a
+    sentence. None if the rates of all loads lasted."""
     unsteady = [one for one in held if one.steady.word == "NOT STEADY"]
     if not unsteady:
         return None
@@ -234,14 +233,14 @@ def fall(held: Sequence[CellSummary]) -> tuple[str, str] | None:
 
 
 def fallen(label: str, held: Sequence[CellSummary]) -> str:
-    """A sentence on that of the loads that the result `label` held whose rate lasted the least, "" if the
-    rates of all of them lasted."""
+    """A sentence on the load of the result `label` whose rate fell most. "" if the rates of all loads
+    lasted."""
     found = fall(held)
     return "" if found is None else f"{found[0]}, {label}'s rate {found[1]}"
 
 
 def writers_of(cell: Cell) -> str:
-    """Who commits in it, in words."""
+    """The writers of a cell, in words, with their block size if it is not that of the headline."""
     size = "" if cell.block_bytes == HEADLINE.block_bytes else f" of {format_size(cell.block_bytes)}"
     return f"{counted(cell.jobs, 'writer')}{size}"
 
@@ -258,8 +257,8 @@ def _why(one: CellSummary, *, held: bool) -> str:
 
 
 def _disturbing(result: Result, *, scatters: bool) -> dict[str, list[TargetWarning]]:
-    """The warnings of who used the drives, and, if the rate `scatters`, of what else may have made it do so,
-    by their codes: what has a name first, and not more kinds than a reader takes in."""
+    """Warnings about other users of the drives, by code. If the rate `scatters`: also warnings about other
+    possible causes. Warnings that name a user come first, and at most `_DISTURBANCES_MAX` kinds are kept."""
     named = [one for one in result.facts.warnings if one.code in _NAMED]
     others = [
         one
@@ -274,7 +273,7 @@ def _disturbing(result: Result, *, scatters: bool) -> dict[str, list[TargetWarni
 
 
 def _in_short(kind: Sequence[TargetWarning]) -> str:
-    """A kind of disturbance in a few words: the first of it, and how many more there are."""
+    """A kind of disturbance in a few words: its first warning, and the number of others."""
     first, *more = kind
     also = f" (and {counted(len(more), 'other drive')})" if more else ""
     return f"{_shortened(first)}{also}"
@@ -323,10 +322,11 @@ _CONTROLLER_ANSWERS = (
 
 
 def suspected(result: Result, verdict: Plausibility) -> Code | None:
-    """By which code the commits of `result` are suspicious, by the verdict on its plausibility; None if they
-    are not. Datacenter drives declare rightly that they have no volatile cache, so no flush is no sign of a
-    lie; commits that no platter makes are one, if the drive says how fast it turns, and if no controller may
-    answer for it: one with a protected cache may give its volume the disks' turns."""
+    """The code that makes the commits of `result` suspicious, from its plausibility verdict. None if they are
+    not suspicious. Datacenter drives rightly declare that they have no volatile cache, so a missing flush
+    alone is not suspicious. Commits faster than a platter are, if the drive reports its speed of rotation and
+    no controller may answer for it: a controller with a protected cache may report the disks' rotation for
+    its volume."""
     if verdict.code != "no-flush-sent":
         return verdict.code if _HONESTY[verdict.code][0] == "suspicious" else None
     controls = controls_of(result)
@@ -336,20 +336,20 @@ def suspected(result: Result, verdict: Plausibility) -> Code | None:
 
 
 def _overtakes(controls: Controls, verdict: Plausibility) -> bool:
-    """Whether commits that sent no flush came faster than the drive says that it turns."""
-    # The only reasons of this verdict are rates above what a platter allows.
+    """Whether commits without a flush came faster than the reported rotation of the drive allows."""
+    # The only reasons of this verdict are rates above the limit of a platter.
     return controls.rpm is not None and bool(verdict.reasons)
 
 
 def _gets_no_flush(controls: Controls) -> bool:
-    """Whether the kernel sends no flush since no drive is known to have a volatile cache."""
+    """Whether the kernel sends no flush because no drive is known to have a volatile cache."""
     caches = set(controls.write_caches)
     return caches == {"write through"} or (controls.beneath and caches <= {"write through", None})
 
 
 def honesty(result: Result, verdict: Plausibility, *, named: bool = True) -> tuple[Honesty, str]:
-    """Whether a flush did what a flush must, and why, by the verdict on the plausibility of `result`.
-    `named`: who used the drives is named as well, if the times prove nothing."""
+    """Whether flushes look honest, and why, from the plausibility verdict on `result`. `named`: also name
+    other users of the drives if the times prove nothing."""
     if (code := suspected(result, verdict)) is not None:
         return _HONESTY[code]
     word, reason = _HONESTY[verdict.code]

@@ -1,9 +1,9 @@
-"""Cause: why one result's commit takes longer than another's, as far as the controls tell.
+"""Cause: why a commit takes longer in one result than in another, as far as the controls show.
 
-W is a direct write, C the same write and its sync (see `plausibility`), so C - W is what the flush costs. The
-difference of two C is split into the write and the flush. Refuses to name a cause where a control is missing
-or disturbed, where the rounds are few or overlap, where the difference is small, or where the rates do not
-show it; to blame the flush of a drive that got none; and to explain a difference by what both have.
+W is a direct write and C is the same write with its sync (see `plausibility`), so C - W is the cost of the
+flush. The difference between two values of C is split into write and flush. No cause is named if a control is
+missing or disturbed, if the rounds are few or overlap, if the difference is small, or if the rates do not
+show it. The flush of a drive that got no flush is not blamed. A property of both drives explains nothing.
 """
 
 from __future__ import annotations
@@ -26,22 +26,21 @@ from durability.bench.plausibility import (
 from durability.bench.result import Result
 from durability.units import duration, multiple
 
-TIMES_MIN = 1.2  # one commit to the other: less is not worth a cause
-SHARE_MIN = 0.5  # of the difference, for a part to be its cause
+TIMES_MIN = 1.2  # a cause is named only if the slower commit takes at least this multiple of the faster one
+SHARE_MIN = 0.5  # share of the difference from which on the flush is named as the cause, else the write
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of two results: W, F0 and C in nanoseconds, medians, F0 None if not measured; `w_range` and
-    `c_range`: of the rounds' medians of W and C."""
+    """One of two results. Times are medians in nanoseconds."""
 
     label: str
-    write_ns: float
-    flush_ns: float | None
-    commit_ns: float
-    w_range: tuple[float, float]
-    c_range: tuple[float, float]
-    code: Code
+    write_ns: float  # W
+    flush_ns: float | None  # F0, None if not measured
+    commit_ns: float  # C
+    w_range: tuple[float, float]  # lowest and highest median of a round of W
+    c_range: tuple[float, float]  # lowest and highest median of a round of C
+    code: Code  # verdict on the plausibility
     proof: Proof | None
 
 
@@ -50,9 +49,9 @@ def cause(
     other: tuple[str, Result, Proof | None],
     ratio: Ratio | None = None,
 ) -> str:
-    """The sentence on two results, each with its label and what cuts said; "" if the figures carry none, or
-    if `ratio` does not show that difference: commits per second of `other` as a share of those of `first`, if
-    it was measured."""
+    """The cause of the difference between two results, as a sentence. Each result comes with its label and
+    its proof. `ratio`: commits per second of `other` divided by those of `first`, None if not measured. The
+    sentence is "" if the figures show no cause, or if `ratio` does not show the difference."""
     sides = [side for one in (first, other) if (side := _side(*one)) is not None]
     if len(sides) < 2 or (ratio is not None and not ratio.is_shown):
         return ""
@@ -78,7 +77,7 @@ def cause(
         although = f", although the write alone of {slow.label} is faster ({wrote})"
     part = "all" if share >= 1 else f"{share:.0%}"
     said = f"{head}: {part} of the difference is the flush{_explained(fast, slow)}{although}"
-    # The sync of one that got no flush takes its time for a reason that the controls do not know.
+    # If no flush was sent, the controls do not show why the sync takes long.
     return "" if slow.code == "no-flush-sent" else said
 
 
@@ -86,7 +85,7 @@ def _side(label: str, result: Result, proof: Proof | None) -> Side | None:
     controls, code = controls_of(result), plausibility(result).code
     if not controls.write_ns or not controls.commit_ns:
         return None
-    # Without a flush W and C still are what they are; F0 and the counts of flushes are not looked at.
+    # If no flush was sent, W and C are still valid: then doubts about F0 and the flush counts do not matter.
     held_back = controls.write_share is not None and controls.write_share < REACHES
     disturbed = held_back or more_written(controls) is not None
     if disturbed or (code != "no-flush-sent" and doubts(controls)):
@@ -107,7 +106,7 @@ def _side(label: str, result: Result, proof: Proof | None) -> Side | None:
 
 
 def _explained(fast: Side, slow: Side) -> str:
-    """What makes the flush dear on one side and cheap on the other, where the plausibility tells these."""
+    """Why the flush is expensive on one side and cheap on the other, if the plausibility verdicts differ."""
     if fast.code == slow.code:
         return ""
     parts = []

@@ -1,9 +1,9 @@
-"""Claims: whose runs count as evidence on a drive, where several clients of a server say something of it.
+"""Claims: whose runs count as evidence on a drive if several clients of a server have runs on it.
 
-A client names its drives itself, so each can give its own the serial of another's. So runs count only of the
-client that is named or that kept the result, of those whose drive a campaign cut, or where only one client
-has runs on the drive. Refuses to pool clients, to take a client for the machine of a campaign because it has
-that one's name by now, and to leave a claim out without a sentence that says so.
+A client reports the serials of its drives itself, so it can report the serial of another client's drive. So
+runs count only if their client was named, kept the result, has the drive that a campaign cut, or is the only
+client with runs on the drive. Claims of clients are never added up. A client is not taken for the machine of
+a campaign only because it has that machine's name now. Every claim that is left out is named in a sentence.
 """
 
 from __future__ import annotations
@@ -22,44 +22,42 @@ _NAMED_MAX = 5  # in a sentence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What one client says of a drive. `client`: its id, `name`: what people call it, both "" for the
-    operator; `losses`: how many cuts lost data, `unknown`: how many have no outcome. `loss_runs`,
-    `durable_runs`, `unanswered_runs`: of each series and class of cuts the newest run that lost data, that
-    lost nothing, or, if none of the latter tells of it, that has no outcome."""
+    """The runs of one client on a drive."""
 
-    client: str
-    name: str
+    client: str  # id of the client, "" for the operator
+    name: str  # name of the client, "" for the operator
     runs: int
     cuts: int
-    losses: int
-    unknown: int
+    losses: int  # cuts that lost data
+    unknown: int  # cuts without an outcome
     bound: float | None
     cut_class: str
-    loss_runs: tuple[str, ...]
-    durable_runs: tuple[str, ...]
-    unanswered_runs: tuple[str, ...]
+    loss_runs: tuple[str, ...]  # the newest run with a loss, for each series and class of cuts
+    durable_runs: tuple[str, ...]  # the newest run that lost nothing, likewise
+    unanswered_runs: tuple[str, ...]  # the newest run without an outcome, if no run above covers it
 
     @property
     def named_runs(self) -> tuple[str, ...]:
-        """Those whose series together say all that counts, losses first."""
+        """The runs whose series together contain all evidence that counts, losses first."""
         return (*self.loss_runs, *self.durable_runs, *self.unanswered_runs)
 
     @property
     def label(self) -> str:
-        """The client, for people."""
+        """The client's name for people."""
         return owner_label(self.client, self.name)
 
     @property
     def text(self) -> str:
-        """The client, and how much it says."""
+        """The client, with its numbers of runs, losses and cuts of unknown outcome."""
         lost = f", {counted(self.losses, 'loss', 'losses')}" if self.losses else ""
         left = f", {counted(self.unknown, 'cut')} with unknown outcome" if self.unknown else ""
         return f"{self.label} ({counted(self.runs, 'run')}{lost}{left})"
 
     @property
     def against(self) -> str:
-        """What it says against the drive if it does not count, in words; "" for nothing. Nobody reads its
-        runs, so this is all that they say, also of stacks and classes of cuts that would not count."""
+        """Losses, or else cuts of unknown outcome, that the claim holds against the drive if it is left out,
+        in words. "" for none. Its runs are not read, so stacks and classes of cuts that would not count are
+        included."""
         if not self.losses and not self.unknown:
             return ""
         lost = counted(self.losses, "loss", "losses")
@@ -69,21 +67,20 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The machine whose drive a campaign cut: the `name` that the campaign calls it by, and the id of the
-    `client` that it was, "" for the operator, and where the log, of release 0.1, does not say."""
+    """The machine whose drive a campaign cut."""
 
-    name: str
-    client: str = ""
+    name: str  # name of the machine in the campaign
+    client: str = ""  # id of its client; "" for the operator, and if the log (release 0.1) has no id
 
     def is_of(self, client: str, name: str) -> bool:
-        """Whether it is the client with this id, which has this name now: another one may have its old
-        name. Without an id the name has to do."""
+        """Whether the machine is the client with this id and its present name. Ids are compared, because
+        another client may have the machine's old name. Names are compared if the machine has no id."""
         if self.client:
             return client == self.client
         return self.name == (name if client else OPERATOR_MACHINE)
 
     def is_same(self, other: Machine) -> bool:
-        """Whether two campaigns mean one machine: by the ids, or by the names where a log lacks one."""
+        """Whether two campaigns mean the same machine, by the ids, or by the names if an id is missing."""
         if self.client and other.client:
             return self.client == other.client
         return self.name == other.name
@@ -91,33 +88,33 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The claims that count. `note`: one sentence if any was left out, else "". `against`: what one that was
-    left out says against the drive, in words, one with losses before others, "" if none does."""
+    """The claims that count."""
 
     taken: tuple[Claim, ...]
-    note: str
-    against: str = ""
+    note: str  # a sentence that names the claims left out, "" if none was
+    against: str = ""  # a left-out claim against the drive, in words, losses before others; "" for none
 
 
 def is_named(client: str, name: str, wanted: Collection[str]) -> bool:
-    """Whether the client with this id and name is one of `wanted`, which are ids or names. A client that
-    calls itself operator goes by its id."""
+    """Whether the client with this id and name is one of `wanted`, which are ids or names. A client whose
+    name is "operator" matches only by its id."""
     if not client:
         return OPERATOR in wanted
     return client in wanted or (name in wanted and name != OPERATOR)
 
 
 def named_among(wanted: Collection[str], clients: Iterable[tuple[str, str]]) -> frozenset[str]:
-    """Those of `wanted`, ids or names, that one of `clients` has, each an id and a name."""
+    """The ids or names in `wanted` that match one of `clients`. A client is a pair of id and name."""
     return frozenset(one for client, name in clients for one in wanted if is_named(client, name, (one,)))
 
 
 def choose(
     claims: Sequence[Claim], owners: Collection[str], what: str, machines: Collection[Machine] = ()
 ) -> Choice:
-    """Whose runs count. `owners`: ids or names of those whose result it is, or who were named; () if that is
-    not known. `machines`: those whose drive campaigns cut, which count too, but without owners do not keep
-    out an only client. `what`: the drive, in words."""
+    """Choose the claims that count. `owners`: ids or names of the clients that were named or that own the
+    result, () if unknown. `machines`: machines whose drive campaigns cut; their claims count too. Without
+    owners, the claim of an only client counts even if it is not one of `machines`. `what`: the drive, in
+    words."""
     taken = tuple(claims)
     if owners or len(claims) > 1:
         taken = tuple(
@@ -136,7 +133,7 @@ def choose(
 
 
 def left_out(what: str, kind: str, taken: Sequence[str], others: Sequence[str]) -> str:
-    """The sentence that says whose `kind`, "runs" or "results", count, and those of which `others` do not."""
+    """The sentence that says whose runs or results (`kind`) count, and that those of `others` do not."""
     if taken:
         note = f"the {kind} of {_listed(taken)} count, and those of {_listed(others)} are left out"
     elif len(others) == 1:
@@ -147,7 +144,7 @@ def left_out(what: str, kind: str, taken: Sequence[str], others: Sequence[str]) 
 
 
 def claim_from_row(row: Mapping[str, Any]) -> Claim:
-    """A row that answers `ListClaims`. Raises FormatError."""
+    """The claim in a row of the answer to `ListClaims`. Raises FormatError."""
     try:
         bound = row["bound"]
         return Claim(

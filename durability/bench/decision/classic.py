@@ -1,9 +1,9 @@
-"""Classic rates: what CrystalDiskMark and KDiskMark show of a drive, beside the same writes with a sync each.
+"""Classic rates: the rates that CrystalDiskMark and KDiskMark show, beside the same writes with a sync each.
 
-fio measured the reads and writes, this tool the commits. As many writers commit as writes were in flight,
-each waiting for its own sync. A drive is bought for the rates without a sync and used with the rates with
-one, so the last line says how much of the former the latter keep. Refuses to fill a gap: what was not
-measured is None.
+fio measures the reads and writes, this tool measures the commits. The number of committing writers equals the
+number of writes in flight, and each writer waits for its own sync. A drive is bought for its rates without a
+sync and used at its rates with a sync, so the last line compares the two. A value that was not measured is
+None.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _COMPARED = ("RND4K Q1T1", "SEQ1M Q1T1")  # one write at a time, with and withou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicRow:
-    """A row as its readers know it; `synced` commits with as many writers as `write` has writes in flight."""
+    """A row of the table. `synced` has as many committing writers as `write` has writes in flight."""
 
     label: str
     read: CellSummary | None
@@ -31,27 +31,27 @@ class ClassicRow:
 
     @property
     def kept(self) -> float | None:
-        """Writes per second with a sync after each, as a share of those without; None if one is unknown."""
+        """Writes per second with a sync after each, divided by those without a sync. None if unknown."""
         if self.write is None or self.synced is None or self.write.rate is None or self.synced.rate is None:
             return None
         return self.synced.rate.median / self.write.rate.median if self.write.rate.median else None
 
 
 def classic_rows(result: Result) -> tuple[ClassicRow, ...]:
-    """The rows of `result` of which fio measured a part; () without any."""
+    """The rows of `result` for which fio measured reads or writes. () if there are none."""
     rows = (_row(result, one) for one in CLASSIC)
     return tuple(row for row in rows if row.read is not None or row.write is not None)
 
 
 def classic_version(result: Result) -> str:
-    """The fio that measured them, "" without any."""
+    """The version of fio that measured the classic cells, "" if no cell was measured."""
     return next(
         (one.engine_version for one in result.cells if one.cell.group == "classic" and one.rounds), ""
     )
 
 
 def sync_cost(rows: tuple[ClassicRow, ...]) -> str:
-    """What a sync after each write takes away, as a sentence; "" if it was not measured."""
+    """The share of the rate that remains with a sync after each write, as a sentence. "" if not measured."""
     parts: list[str] = []
     for label in _COMPARED:
         row = next((one for one in rows if one.label == label), None)
@@ -62,7 +62,7 @@ def sync_cost(rows: tuple[ClassicRow, ...]) -> str:
 
 
 def _pair(row: ClassicRow) -> str:
-    """Both rates, in the unit that people know of the row."""
+    """Rates with and without syncs, in the usual unit of the row: IOPS for random rows, else MB/s."""
     assert row.synced is not None and row.write is not None
     assert row.synced.rate is not None and row.write.rate is not None
     if row.label.startswith("RND"):

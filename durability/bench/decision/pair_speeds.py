@@ -1,9 +1,9 @@
-"""Speeds of a pair: what two results of a comparison say of each other, by the cells that these two share.
+"""Speeds of a pair: two results of a comparison, compared in the cells that these two share.
 
-A third result takes nothing away from them. Loads that were held for unlike times are compared at the end of
-the shorter one. Refuses to compare cells of one name that are not one measurement, to pass over a rate that
-fell in a load, or in a part of one, that the other result did not hold, and to pass over a load at whose end
-nothing was committed, whoever held it.
+Cells that a third result lacks still count. Sustained loads of different lengths are compared at the end of
+the shorter one. Cells of one name that are not the same measurement are not compared. A rate that fell in a
+load, or in a part of a load, that the other result did not hold is always reported. So is a load at whose end
+there were no commits, in either result.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ def _load_text(held: CellSummary) -> str:
 
 
 def _stopped(held: Mapping[Key, CellSummary]) -> str:
-    """The first of these loads at whose end nothing was committed, in words, "" for none. Few operations do
-    not excuse it: they are few since it stopped."""
+    """The first of these loads at whose end there were no commits, in words. "" for none. A load with few
+    operations counts too: operations are few because the commits stopped."""
     return next((_load_text(one) for one in held.values() if not one.end_rate), "")
 
 
 def _held(table: Table) -> dict[Key, CellSummary]:
-    """The loads of commits that a result held for long."""
+    """The sustained loads of commits in a result."""
     found = {key: summarise(one) for key, one in table.items() if one.cell.group == "sustained"}
     return {key: one for key, one in found.items() if one.series and _is_of_commits(key, table)}
 
@@ -79,8 +79,8 @@ def _is_one_load(first: Table, other: Table, key: Key) -> bool:
 
 
 def _deciding(first: Table, other: Table, held: set[Key]) -> Key | None:
-    """The cell of short rounds that decides: one committing writer, else the first that commits and does
-    nothing else; None without any in both."""
+    """The cell of short rounds that decides: the headline, else the first cell that both results have and
+    that only commits. None if there is none."""
     shared = [
         key
         for key in first
@@ -94,15 +94,15 @@ def _deciding(first: Table, other: Table, held: set[Key]) -> Key | None:
 
 
 def _fell(mine: Mapping[Key, CellSummary], pairs: list[tuple[CellSummary, CellSummary]]) -> str:
-    """What the rate of a result did in a load that the other one did not hold, or not for so long; "" if it
-    was steady. `pairs`: the loads that both held, its own first."""
+    """How the rate of a result fell in a load that the other result did not hold, or held for a shorter time.
+    "" if the rate was steady. `pairs`: the loads that both held, this result's load first."""
     compared = [one for one, other in pairs if not _fell_later(one, other)]
     found = fall([one for one in mine.values() if one not in compared])
     return "" if found is None else f"{found[0]}, its rate {found[1]}"
 
 
 def _fell_later(one: CellSummary, other: CellSummary) -> bool:
-    """Whether its rate fell after the other's load had ended."""
+    """Whether the rate of `one` fell after the end of the shorter load of `other`."""
     if one.series_s <= other.series_s:
         return False
     return one.end_rate < THIRD_MIN * one.rate_before(other.series_s)

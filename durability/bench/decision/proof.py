@@ -1,8 +1,8 @@
-"""Proof: what cuts of its power have said of a drive that was measured.
+"""Proof: the evidence of power cuts on a drive that was measured.
 
-A benchmark cannot tell a protected cache from an ignored flush; a campaign of cuts can. The cuts were counted
-and bounded elsewhere; this puts them into words beside a rate. Refuses to call a drive proven by few cuts, or
-by cuts that left the drive its power.
+A benchmark cannot distinguish a protected cache from an ignored flush; a campaign of cuts can. Other modules
+count the cuts and compute the bound; this module puts them into words. A drive is not called proven after few
+cuts, or after cuts in which the drive kept its power.
 """
 
 from __future__ import annotations
@@ -17,41 +17,35 @@ from durability.bench.plausibility import Code
 from durability.units import counted
 
 ProofWord: TypeAlias = Literal["proven", "too few cuts", "lost data"]
-# How pages show each word.
+# The style in which pages show each word.
 PROOF_CLASSES: dict[ProofWord, str] = {"proven": "yes", "too few cuts": "open", "lost data": "no"}
 
-BOUND_MAX = 0.05  # the share of cuts that may lose data, with 95 % confidence
-# The fewest without a loss that show so much: 59.
+# A drive is proven if, with 95 % confidence, at most this share of cuts loses data.
+BOUND_MAX = 0.05
+# The fewest cuts without a loss that give this bound: 59.
 CUTS_NEEDED = math.ceil(math.log(1 - CONFIDENCE) / math.log(1 - BOUND_MAX))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """`losses` in `cuts` of the class `cut_class` ("power", "vm" or "os"). `bound`: the largest share of cuts
-    with a loss that they do not exclude, None if nothing may be said. `source`: the campaign or run, in
-    words; `lost_in`: where the first loss was, "" for none. `unknown`: cuts with unknown outcome. `by_fua`:
-    that the commits of all cuts were writes with FUA, which no flush followed. `but`: in what the cuts were
-    of something else than the result beside which they stand, "" for nothing. `unanswered`: the cuts with
-    unknown outcome of another series on the drive, in words, "" for none. `withheld`: that the cut stack sent
-    no flush and the measured one does, so that a loss says nothing of it. `disputed`: what clients whose runs
-    do not count say against the drive, in words, "" for nothing."""
+    """Outcomes of the power cuts of one campaign or series of runs on a drive."""
 
-    cuts: int
+    cuts: int  # cuts with a known outcome
     losses: int
-    bound: float | None
-    cut_class: str
-    source: str
-    lost_in: str
-    unknown: int = 0
-    by_fua: bool = False
-    but: str = ""
-    unanswered: str = ""
-    withheld: bool = False
-    disputed: str = ""
+    bound: float | None  # largest share of cuts with a loss that the cuts do not exclude, None if unknown
+    cut_class: str  # "power", "vm" or "os"
+    source: str  # the campaign or run, in words
+    lost_in: str  # where the first loss was, in words, "" for none
+    unknown: int = 0  # cuts with unknown outcome
+    by_fua: bool = False  # the commits of all cuts were writes with FUA, without a flush after them
+    but: str = ""  # how the cut stack differs from the measured stack, in words, "" for no difference
+    unanswered: str = ""  # cuts with unknown outcome in another series on the drive, in words, "" for none
+    withheld: bool = False  # the cut stack sent no flush and the measured one does: a loss says nothing of it
+    disputed: str = ""  # claims against the drive by clients whose runs do not count, in words, "" for none
 
     @property
     def word(self) -> ProofWord:
-        """The outcome in a word or three."""
+        """The outcome in one to three words."""
         if self.losses and not self.withheld:
             return "lost data"
         enough = self.bound is not None and self.bound <= BOUND_MAX and self.cut_class == "power"
@@ -60,18 +54,20 @@ class Proof:
 
     @property
     def waits_for_answers(self) -> bool:
-        """Whether cuts that may speak against the drive have no outcome, and none is known to have lost."""
+        """Whether no loss is known, but cuts that may count against the drive have no outcome yet."""
         return not self.losses and bool(self.unanswered or (self.bound is None and not self.but))
 
     @property
     def cuts_missing(self) -> int:
-        """How many more cuts of the power without a loss would prove the drive, if nothing else lacks."""
+        """Number of further power cuts without a loss that would prove the drive, if nothing else is
+        missing."""
         return CUTS_NEEDED - self.cuts if self.cut_class == "power" else CUTS_NEEDED
 
     @property
     def voids(self) -> bool:
-        """Whether its cuts, some of which have no outcome, keep others of the drive from proving it, of
-        whatever stack they were: any of them may have lost data. Not if that would say nothing either."""
+        """Whether the cuts without an outcome keep other cuts of the drive from proving it, in any stack:
+        each may have lost data. False if a loss would say nothing about the measured stack, and for cuts that
+        may have left the drive powered."""
         return self.bound is None and not self.losses and not self.withheld and self.cut_class == "power"
 
     @property
@@ -91,7 +87,7 @@ class Proof:
 
     @property
     def _why_too_few(self) -> str:
-        # First what the next run on the same target would make unknowable.
+        # Unanswered cuts come first: the next run on the same target would destroy their evidence.
         if lacks := self.unanswered or self.but or self.disputed:
             return f", but {lacks}"
         if self.bound is None:
@@ -100,16 +96,16 @@ class Proof:
 
 
 def outweighs(proof: Proof | None, code: Code) -> bool:
-    """Whether cuts outweigh the verdict `code` on what times can show: a drive that is proven keeps what it
-    acknowledged, however fast it was. Not where no flush was sent, since then no drive was asked. What
-    clients say whose runs do not count makes no times suspicious, else any of them could."""
+    """Whether the cuts outweigh the plausibility verdict `code`: a proven drive keeps acknowledged data
+    however fast it is. Cuts never outweigh "no-flush-sent", because no drive got the flush. Claims of clients
+    whose runs do not count are ignored here: otherwise any client could make a drive suspicious."""
     return proof is not None and replace(proof, disputed="").word == "proven" and code != "no-flush-sent"
 
 
 def weightiest_proof(proofs: list[Proof]) -> Proof | None:
-    """The proof that counts of several on one drive: a loss, else the most cuts of the heaviest word. Another
-    series with cuts that have no answer keeps it from proving the drive, and it says so. Of too few cuts, it
-    says how many of the same campaign were of another stack."""
+    """The proof that counts among several on one drive: a loss first, then the proof with the best word and
+    the most cuts. If another series has cuts without an outcome, the proof names them and does not prove the
+    drive. A proof of too few cuts says how many cuts of the same campaign were of another stack."""
     order: dict[ProofWord, int] = {"lost data": 2, "proven": 1, "too few cuts": 0}
     heaviest = max(
         proofs,
@@ -120,7 +116,7 @@ def weightiest_proof(proofs: list[Proof]) -> Proof | None:
         return heaviest
     if heaviest.word == "too few cuts" and not heaviest.but:
         heaviest = replace(heaviest, but=of_other_stacks(heaviest, proofs))
-    # Of a weaker class they may have left the drive its power.
+    # Only series of class "power" void others: cuts of weaker classes may have left the drive powered.
     void = next((one for one in proofs if one.voids), None)
     if void is None:
         return heaviest
@@ -129,7 +125,6 @@ def weightiest_proof(proofs: list[Proof]) -> Proof | None:
 
 
 def of_other_stacks(proof: Proof, others: Iterable[Proof]) -> str:
-    """The cuts of the campaign of `proof` that were of other stacks than the measured one, in words; "" for
-    none."""
+    """The cuts of the same campaign in other stacks than the measured one, in words. "" for none."""
     apart = (one for one in others if one.source == proof.source and one.but and one.cuts)
     return " and ".join(f"{counted(one.cuts, 'cut')} of {one.source} {one.but}" for one in apart)

@@ -1,10 +1,10 @@
-"""Published drives: in which range drives of a kind commit, so that a rate has something to stand beside.
+"""Published drives: the range of commit rates of each kind of drive, for comparison with a measured rate.
 
-Each range is one writer's commits per second, 4 or 8 KiB and a sync each, from the least to the largest that
-was published of the kind; docs/explanation/published-drives.md has every figure with its source, and says
-which were left out. The kinds overlap, a cache that ignores flushes is as fast as a protected one, and a
-range says nothing about a single drive. So this refuses to tell what a drive is: it says which kinds commit
-at such a rate.
+A range gives commits per second of one writer, with 4 or 8 KiB and a sync each. It reaches from the lowest to
+the highest published figure of the kind. docs/explanation/published-drives.md lists every figure with its
+source, and the figures that were left out. The kinds overlap, a cache that ignores flushes is as fast as a
+protected one, and a range says nothing about a single drive. So this module does not say what a drive is. It
+only says which kinds commit at a rate.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveClass:
-    """Drives of one kind: `name` as people say it, `short` for a label of at most 14 characters; the
-    published range in commits per second, its ends rounded to two digits."""
+    """A kind of drive and its published range in commits per second."""
 
     name: str
-    short: str
-    low: float
-    high: float
+    short: str  # label of at most 14 characters
+    low: float  # lowest published rate, rounded to two digits
+    high: float  # highest published rate, rounded to two digits
 
     def holds(self, rate: float) -> bool:
-        """Whether a rate lies in the range once it has two digits as well: else the very drives from which
-        the range was taken would lie outside of it."""
+        """Whether a rate, rounded to two digits, lies in the range. Without the rounding, a drive whose
+        figure is an end of the range could lie outside the range."""
         return self.low <= float(f"{rate:.1e}") <= self.high
 
 
@@ -39,12 +38,12 @@ KINDS = (
 
 
 def kinds_at(rate: float) -> tuple[DriveClass, ...]:
-    """The kinds whose published drives commit at `rate` per second; () between two ranges and beyond all."""
+    """The kinds whose published range contains `rate` commits per second. () if no range contains it."""
     return tuple(kind for kind in KINDS if kind.holds(rate))
 
 
 def standing(rate: float) -> str:
-    """Where `rate` commits per second stand among the kinds, as the rest of a sentence on the target."""
+    """Compare `rate` commits per second with the kinds: the end of a sentence about the target."""
     if found := kinds_at(rate):
         return f"commits at the rate of {' and of '.join(map(_with_range, found))}"
     slower = [kind for kind in KINDS if kind.high < rate]

@@ -1,10 +1,10 @@
-"""Whether cuts were of the stack that was measured: drives, layers, file system, options of a commit.
+"""Whether cuts were made in the stack that was measured: drives, layers, file system, options of a commit.
 
-One serial is not one promise. Another firmware keeps it in another way, a drive whose write cache is off has
-nothing to lose, and a mount option such as `nobarrier` sends no flush to a drive that keeps all it is told
-to. FUA and flush are two promises too: a firmware may keep the one and not the other. Refuses to compare what
-cannot weaken a commit: options of access, names and times, those that say the default, and the kernel's names
-of devices.
+Cuts of a drive do not prove every stack on the same drive. Another firmware may handle flushes differently, a
+drive with its write cache off has nothing to lose, and a mount option such as `nobarrier` withholds flushes
+from a drive that would honour them. A firmware may honour flushes and ignore FUA, or the reverse. Properties
+that cannot weaken a commit are not compared: options for access, names and times, options that state the
+default, and the kernel's names of devices.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from durability.bench.hashed_serials import in_lasting_order
 from durability.bench.result import Result
 from durability.formats.facts import Facts
 
-# Parts of the names of options that change what a commit is, in the file systems of Linux; beside `data`.
+# A mount option that contains one of these words changes how Linux file systems commit. So does `data`.
 _OF_A_COMMIT = (
     "barrier",
     "datacow",
@@ -37,26 +37,27 @@ _OF_SPEED = ("logbufs=", "logbsize=")
 _WITHHOLDING = frozenset({"nobarrier", "barrier=0", "fsync_mode=nobarrier", "sync=disabled"})
 BY_FUA = "by FUA, not by a flush"
 _DATA_SYNCS = frozenset({"dsync", "rwf-dsync"})  # O_SYNC also waits for the journal, which sends flushes
-# They write data elsewhere each time, so each commit is one of their trees, with a flush.
+# Copy-on-write file systems: each commit writes a new version of their trees and sends a flush.
 _COPYING = frozenset({"bcachefs", "btrfs", "zfs"})
 _CACHES = {"write back": "on", "write through": "off"}
 
 
 def unlike(cut: Facts, measured: Facts) -> str:
-    """In what the stack that was `cut` differs from the one that was measured, as the end of a sentence with
-    "but"; "" where cuts of the one say something of the other."""
+    """How the stack that was `cut` differs from the stack that was `measured`, as the end of a sentence after
+    "but". "" if cuts of the first are evidence for the second."""
     return " and ".join((*_of_drives(cut, measured), *_of_layers(cut, measured)))
 
 
 def withheld_flushes(cut: Facts, measured: Facts) -> bool:
-    """Whether the stack that was `cut` sent the drive no flush, and the one that was measured sends some:
-    then a loss says nothing of the latter."""
+    """Whether the stack that was `cut` sent no flush to the drive and the measured stack does. Then a loss in
+    the first says nothing about the second."""
     return _sends_none(cut) and not _sends_none(measured) and "on" in _caches(measured)
 
 
 def by_fua(facts: Facts, *, workload: str, sync: str | None, direct: bool) -> bool:
-    """Whether such commits reach a drive of `facts` as writes with FUA, and no flush follows: Linux does so
-    where O_DIRECT and O_DSYNC overwrite data of a file, and the drive has a volatile cache and FUA."""
+    """Whether commits of this workload reach a drive of `facts` as writes with FUA, without a flush after
+    them. Linux does this if O_DIRECT and O_DSYNC overwrite data of a file, and the drive has FUA and may have
+    a volatile cache."""
     file_system = facts.file_system
     if file_system is None or file_system.type in _COPYING or workload != "overwrite":
         return False
@@ -65,7 +66,7 @@ def by_fua(facts: Facts, *, workload: str, sync: str | None, direct: bool) -> bo
 
 
 def measures_flush(result: Result) -> bool:
-    """Whether some commits that were measured are not by FUA alone."""
+    """Whether the benchmark measured commits that are not by FUA alone."""
     cells = (one.cell for one in result.cells if one.rounds and one.cell.place == "target")
     return any(
         not by_fua(result.facts, workload=cell.workload, sync=cell.sync, direct=cell.direct)
@@ -75,7 +76,8 @@ def measures_flush(result: Result) -> bool:
 
 
 def _sends_none(facts: Facts) -> bool:
-    """Whether no flush reaches the drives, since the file system or the kernel keeps each back."""
+    """Whether no flush reaches the drives: a mount option withholds flushes, or all write caches are off, so
+    that the kernel sends none."""
     return bool(_conditions(facts) & _WITHHOLDING) or _caches(facts) == {"off"}
 
 
@@ -95,7 +97,7 @@ def _of_drives(cut: Facts, measured: Facts) -> Iterator[str]:
 
 def _of_layers(cut: Facts, measured: Facts) -> Iterator[str]:
     theirs, ours = _conditions(cut), _conditions(measured)
-    if measured.file_system is None:  # nothing lies between the benchmark and the device
+    if measured.file_system is None:  # the benchmark wrote to the device directly
         theirs &= _WITHHOLDING.union(cut.layer_kinds)
     elif cut.file_system is None:
         yield f"on the device, not on {measured.file_system.type}"
@@ -110,7 +112,7 @@ def _of_layers(cut: Facts, measured: Facts) -> Iterator[str]:
 
 
 def _caches(facts: Facts) -> frozenset[str]:
-    """The states of the drives' write caches: the kernel sends no flush to one that is off."""
+    """The states of the drives' write caches. The kernel sends no flush to a drive whose cache is off."""
     return frozenset(_CACHES.get(drive.write_cache or "", "in an unknown state") for drive in facts.drives)
 
 
@@ -119,7 +121,7 @@ def _conditions(facts: Facts) -> frozenset[str]:
 
 
 def guarding(options: str) -> frozenset[str]:
-    """Of mount options, joined by commas, those that change what a commit is."""
+    """The mount options that change how commits work. `options`: joined by commas."""
     return frozenset(
         one
         for one in options.split(",")

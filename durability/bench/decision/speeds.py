@@ -1,8 +1,8 @@
 """Speeds: how fast one result of a comparison commits compared with another, and in which load.
 
-Short rounds show what a burst gets, a load that was held what is left once a fast cache is full: neither
-decides against the other. Refuses to take a drive for less than two runs of one drive have differed by, and
-for a lead of which nobody knows whether it lasts: its rate did not, in a load that the other did not hold.
+Short rounds show the speed of a burst. A sustained load shows the speed once a fast cache is full. If the two
+disagree, neither decides. A lead does not decide if it is smaller than the difference between two runs of one
+drive. Nor does a lead that may not last: one whose rate fell in a load that the other result did not hold.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from durability.bench.intervals import Ratio
 from durability.units import few_digits, multiple, ratio_text
 
-# Of the one rate to the other, from which on a drive is taken for it. Two runs of one drive have differed by
-# 14 and by 34 % on a machine that shares its host (docs/explanation/bench-on-drives.md), and no result says
-# how much its machine changes between two runs. So less may be the other way round in the next two.
+# A lead decides only from this ratio of rates on. Two runs of one drive have differed by 14 % and by 34 % on
+# a machine that shares its host (docs/explanation/bench-on-drives.md), and no result says how much its
+# machine changes between two runs. So a smaller lead may be reversed in the next two runs.
 TIMES_MIN = 1.35
 
 _NOT_IN_BOTH = "no cell that commits was measured in both"
@@ -25,17 +25,16 @@ _IN_SHORT_ROUNDS = "in short rounds"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldLoad:
-    """A load that two results held: `text` says whose and for how long, `rates` are their commits per second
-    at its end, of the longer one when the shorter one ended. `is_alike`: whether its writers and their blocks
-    are those of the short rounds that decide."""
+    """A sustained load that two results held."""
 
-    text: str
+    text: str  # duration and writers of the load
+    # Commits per second of both results at the end of the load. For the longer load: when the shorter ended.
     rates: tuple[float, float]
-    is_alike: bool = True
+    is_alike: bool = True  # whether writers and block size are those of the short rounds that decide
 
     @property
     def has_lead(self) -> bool:
-        """Whether one rate is so much higher that it counts."""
+        """Whether one rate is at least `TIMES_MIN` times the other and not 0."""
         slow, fast = sorted(self.rates)
         return fast > 0 and fast >= TIMES_MIN * slow
 
@@ -48,34 +47,29 @@ class HeldLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lead:
-    """Where one result commits so much faster that it is taken for it: whether that is the second, how many
-    times as fast it is (infinity if the slower one did not commit), whether in short rounds, and in words in
-    which load."""
+    """One result commits faster than the other by so much that it decides."""
 
-    is_of_second: bool
-    times: float
-    is_short: bool
-    where: str
+    is_of_second: bool  # whether the second result is the faster one
+    times: float  # ratio of the rates, infinity if the slower one did not commit
+    is_short: bool  # whether the lead is in short rounds, not in a sustained load
+    where: str  # the load, in words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speeds:
-    """How fast a second result commits compared with a first. `short`: its rate in short rounds as a share of
-    the first's, None if there is none. `held`: loads that both held. `has_held`: whether any of them held
-    one. `fell`: of each, what its rate did in a load that the other did not hold, as the end of a sentence,
-    "" if it was steady. `silent`: of each, whether a short round that would decide had no commit; `stopped`:
-    of each, the load that it held and at whose end it had none, in words, "" for none."""
+    """How fast a second result commits compared with a first. A pair has the first result's value first."""
 
-    short: Ratio | None
-    held: tuple[HeldLoad, ...] = ()
-    has_held: bool = False
+    short: Ratio | None  # rate of the second divided by that of the first in short rounds, None if unknown
+    held: tuple[HeldLoad, ...] = ()  # sustained loads that both results held
+    has_held: bool = False  # whether either result held a sustained load
+    # How its rate fell in a load that the other did not hold, as the end of a sentence; "" if steady.
     fell: tuple[str, str] = ("", "")
-    silent: tuple[bool, bool] = (False, False)
-    stopped: tuple[str, str] = ("", "")
+    silent: tuple[bool, bool] = (False, False)  # whether a short round of the deciding cell had no commit
+    stopped: tuple[str, str] = ("", "")  # the sustained load at whose end it had no commit, "" for none
 
     @property
     def leads(self) -> tuple[Lead, ...]:
-        """Where one is faster by so much that it counts: in short rounds first."""
+        """The leads that count, the lead in short rounds first."""
         return tuple(self._leads())
 
     def _leads(self) -> Iterator[Lead]:
@@ -97,28 +91,28 @@ class Speeds:
 
     @property
     def depends_on_load(self) -> bool:
-        """Whether the first is the faster one in some load, and the second in another."""
+        """Whether the first result leads in one load and the second in another."""
         return len({lead.is_of_second for lead in self.leads}) > 1
 
     @property
     def doubt(self) -> str:
-        """What the rate of the faster one did in a load that the other did not hold, "" for nothing."""
+        """How the rate of the faster one fell in a load that the other did not hold, "" if it did not."""
         leads = self.leads
         return self.fell[leads[0].is_of_second] if leads and not self.depends_on_load else ""
 
     @property
     def decides(self) -> bool:
-        """Whether one of them is to be taken for its speed."""
+        """Whether speed decides between the two."""
         return bool(self.leads) and not self.depends_on_load and not self.doubt
 
     @property
     def is_for_second(self) -> bool:
-        """Whether that one is the second."""
+        """Whether speed decides for the second."""
         return self.decides and self.leads[0].is_of_second
 
     @property
     def is_open(self) -> bool:
-        """Whether there were too few rounds to say if there is a difference."""
+        """Whether there were too few rounds to see a difference."""
         short = self.short
         return short is not None and not (short.has_interval or short.apart or self.leads)
 
@@ -129,8 +123,8 @@ class Speeds:
 
 
 def speed_text(first: str, other: str, speeds: Speeds, subject: str = "") -> str:
-    """How fast the result of one label commits compared with that of the other; `subject`: in the place of
-    the faster one's label."""
+    """How fast the result `first` commits compared with the result `other`, as a sentence without a full
+    stop. `subject`: replaces the label of the faster one."""
     if hung := without_a_commit(first, other, speeds):
         return silence_text(hung)
     if not speeds.is_known:
@@ -154,14 +148,14 @@ def speed_text(first: str, other: str, speeds: Speeds, subject: str = "") -> str
 
 
 def without_a_commit(first: str, other: str, speeds: Speeds) -> dict[str, str]:
-    """At the end of which held load each of the results of these labels had no commit, "" for in a short
-    round; only of those that had none."""
+    """The results that had no commit somewhere: by label, the sustained load at whose end it had none, or ""
+    for a short round."""
     each = zip((first, other), speeds.silent, speeds.stopped, strict=True)
     return {label: "" if silent else stopped for label, silent, stopped in each if silent or stopped}
 
 
 def silence_text(found: Mapping[str, str]) -> str:
-    """Where these had no commit, as `without_a_commit` has it, in words."""
+    """The result of `without_a_commit` in words."""
     parts = []
     for load in dict.fromkeys(found.values()):
         labels = [label for label, where in found.items() if where == load]
@@ -173,14 +167,14 @@ def silence_text(found: Mapping[str, str]) -> str:
 
 
 def _led(first: str, other: str, lead: Lead, *more: Lead, subject: str = "") -> str:
-    """Who leads, by how much and where; `more`: where else."""
+    """Which result leads, by how much and in which load. `more`: further leads of the same result."""
     fast, slow = (other, first) if lead.is_of_second else (first, other)
     also = (f"{_by(one, slow)} {one.where}" for one in more)
     return " and ".join((f"{subject or fast} {_by(lead, slow, 'commits')} {lead.where}", *also))
 
 
 def _by(lead: Lead, slow: str, verb: str = "") -> str:
-    """By how much it leads; `verb` where the sentence has none yet."""
+    """By how much the faster one leads. `verb`: the verb, if the sentence has none yet."""
     if math.isinf(lead.times):
         return f"{verb} and {slow} does not" if verb else "alone"
     of = f" as {slow}" if verb else ""
@@ -203,8 +197,8 @@ def _without_a_lead(first: str, other: str, speeds: Speeds) -> str:
 
 
 def fading(first: str, other: str, speeds: Speeds) -> str:
-    """A sentence if the lead that one has in short rounds is none in the same load where both held it, and in
-    no other held load; else ""."""
+    """A sentence if one result leads in short rounds, but not at the end of the same load when both held it,
+    and not in any other sustained load. "" otherwise."""
     leads = speeds.leads
     if not leads or not leads[0].is_short:
         return ""
@@ -219,5 +213,5 @@ def fading(first: str, other: str, speeds: Speeds) -> str:
 
 
 def _times(ratio: Ratio) -> float:
-    """The faster one's rate to the slower one's."""
+    """The higher rate divided by the lower one."""
     return max(ratio.value, 1 / ratio.value)

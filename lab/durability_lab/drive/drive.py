@@ -69,7 +69,7 @@ class Model:
 
     @property
     def spec(self) -> str:
-        """The model as `faults.parse` reads it: its name, and the parameters that differ from the defaults."""
+        """The model as `faults.parse` reads it: its name and the parameters that are not the defaults."""
         settings = [
             f"{field.name}={str(getattr(self, field.name)).removesuffix('.0')}"
             for field in fields(self)

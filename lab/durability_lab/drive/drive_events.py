@@ -7,11 +7,12 @@ nothing.
 
     failing   0, 1 (the next request gets EIO) or 2 (every request gets EIO)
     reads     after how many reads the drive loses its power: 1 at the next read, 0 never
-    flushed   when the drive last promised any write; 0 never
+    flushed   when the drive last promised any writes; 0 never
     promised  when the drive last promised an operation of this writer of this run
 
-A flush promises the writes before it; without a volatile cache, each write is promised at once. Times are
-those of CLOCK_MONOTONIC, in ns. Numbers are little-endian.
+A flush promises the writes before it; without a volatile cache, each write is promised at once. With a
+volatile cache, a FUA write is noted only at the next flush. Times are those of CLOCK_MONOTONIC, in ns.
+Numbers are little-endian.
 
 This module knows only where a record's header has magic, kind, run, writer and seq.
 """

@@ -1,14 +1,14 @@
-"""Every way in which the lab's drives keep or break their word: one class each, chosen by a spec.
+"""The drive models of the lab, honest and lying: one class each, chosen by a spec.
 
-A spec is `NAME`, or `NAME:parameter=value,parameter=value`, as `early-ack:delay_ms=100`. The defaults are
-such that a lying drive under some thousand synced writes of 4 KiB a second, on a target of 4 to 32 MiB, loses
-or damages what it has acknowledged in most cuts; where that cannot be, the class says so.
+A spec is `NAME`, or `NAME:parameter=value,parameter=value`, for example `early-ack:delay_ms=100`. With the
+defaults, a lying drive loses or damages acknowledged data in most cuts. This assumes some thousand synced
+writes of 4 KiB a second and a target of 4 to 32 MiB. The docstring of a class states exceptions.
 
-The honest models keep every promise: after a cut each sector has the newest version that a flush or FUA had
-returned for, or one that was written later. Each liar breaks it in one way and is honest otherwise, so what a
-tester finds has one cause. No model returns wrong data before a cut.
+The honest models keep every promise: after a cut, each sector has the newest version for which a flush or FUA
+write had returned, or a later one. Each lying model breaks its promises in one way and is honest otherwise,
+so a tester's findings have one cause. No model returns wrong data before a cut.
 
-Refuses what no drive does: a parameter out of its range, or one that a model does not have, is a ValueError.
+A parameter that is out of range, or that a model does not have, raises ValueError.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from durability_lab.drive.flash_pages import PAGE_BYTES, TEAR_BYTES, page_nearby
 
 _MOST_BYTES = 1 << 40
 _MOST_MS = 86_400_000.0
-_ZONE_BYTES = 64 << 10  # of `PartialFlush`; whole pages
+_ZONE_BYTES = 64 << 10  # zone size of `PartialFlush`; whole pages
 _FIRST_CUT = 1
 
 
@@ -44,7 +44,7 @@ def _ms(default: float) -> float:
 
 
 def _chosen(drive: Drive, cuts: int, region: int, *, share: float) -> bool:
-    """Whether `region` is one of those that make up a `share` of the drive, drawn anew for each `cuts`."""
+    """Whether `region` is chosen; about a `share` of all regions is, drawn again for each `cuts`."""
     return mixed(drive.seed, cuts, region) < share * 2**64
 
 
@@ -52,7 +52,7 @@ def _chosen(drive: Drive, cuts: int, region: int, *, share: float) -> bool:
 class WriteThrough(Model):
     """No volatile cache, or one with power-loss protection: a write is on media before it is acknowledged.
 
-    Datacenter drives with capacitors; the kernel sends them no flush.
+    Datacenter drives with capacitors work like this; the kernel sends them no flush.
     """
 
     name: ClassVar[str] = "write-through"
@@ -62,18 +62,17 @@ class WriteThrough(Model):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cached(Model):
-    """A drive with a volatile cache of `cache_bytes`; beyond that the sectors that wait longest are destaged.
+    """A drive with a volatile cache of `cache_bytes`; a full cache destages the sectors that wait longest.
 
-    `kept` and `torn`: the chance that a write is destaged at once, wholly or some of its sectors. Each kind
-    lies unless it says of itself that it is honest.
+    A subclass is a lying model unless it sets `honest`.
     """
 
     volatile: ClassVar[bool] = True
     honest: ClassVar[bool] = False
 
     cache_bytes: int = _bytes(32 << 20)
-    kept: float = _chance(0.3)
-    torn: float = _chance(0.1)
+    kept: float = _chance(0.3)  # chance that a whole write is destaged at once
+    torn: float = _chance(0.1)  # chance that only some sectors of a write are destaged at once
 
     def __post_init__(self) -> None:
         Model.__post_init__(self)
@@ -81,19 +80,19 @@ class Cached(Model):
             raise ValueError(f"{self.name}: kept and torn are more than 1 together")
 
     def honours_flush(self, drive: Drive) -> bool:
-        """Whether a flush that arrives now is carried out, and not only acknowledged."""
+        """Whether a flush that arrives now is carried out; otherwise it is only acknowledged."""
         return True
 
     def honours_fua(self, drive: Drive) -> bool:
-        """The same of a FUA write."""
+        """Whether a FUA write that arrives now is destaged; otherwise it is only cached."""
         return self.honours_flush(drive)
 
     def room_bytes(self) -> int:
-        """What the cache holds at most."""
+        """Capacity of the cache in bytes."""
         return self.cache_bytes
 
     def accept(self, drive: Drive, offset: int, data: bytes, *, fua: bool) -> None:
-        """Destage the write if its FUA counts or by chance, wholly or torn; else cache it."""
+        """Destage the write if its FUA is honoured or, wholly or in part, by chance; otherwise cache it."""
         if fua and self.honours_fua(drive):
             self._destage_now(drive, offset, data)
             return
@@ -138,7 +137,7 @@ class Honest(Cached):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlushIgnored(Cached):
-    """Flush and FUA are acknowledged and move nothing; data reach media when the cache is full, oldest first.
+    """Acknowledges flush and FUA but ignores them; data reach media when the cache is full, oldest first.
 
     SK Hynix Gold P31 and Sabrent Rocket lost flushed data (Russ Bishop, 2022); QEMU's `cache=unsafe` and
     Firecracker's default cache type do the same to their guests by design.
@@ -159,27 +158,27 @@ class FlushIgnored(Cached):
 class EarlyAck(Cached):
     """Flush and FUA return at once; the data they cover are on media `delay_ms` later, in the same order.
 
-    In order, because that is the lie that is hardest to see: what a cut leaves is a state that the drive was
-    once in, `delay_ms` ago. Data were lost up to 700 ms after completion (Ahmadian et al., DATE 2018). A cut
-    damages something if there was a sync within the last `delay_ms`.
+    Order is kept because this fault is the hardest to detect: after a cut, the drive has the state that it
+    had `delay_ms` earlier. Data were lost up to 700 ms after completion (Ahmadian et al., DATE 2018). A cut
+    damages data if there was a sync within the last `delay_ms`.
     """
 
     name: ClassVar[str] = "early-ack"
 
     delay_ms: float = _ms(10.0)
-    _under_way: deque[tuple[float, int, list[bytes]]] = field(  # when due, offset, sectors; soonest first
+    _under_way: deque[tuple[float, int, list[bytes]]] = field(  # due in s, offset, sectors; soonest first
         init=False, compare=False, repr=False, default_factory=deque
     )
 
     def destage(self, drive: Drive, offset: int, data: bytes) -> None:
-        """Hold the data back for `delay_ms`; until then a cut loses them."""
+        """Hold the data in memory for `delay_ms`; a cut before that loses them."""
         due_s = drive.now_s() + self.delay_ms / 1000
         self._under_way.append((due_s, offset, drive.hold(offset, data)))
         if drive.due_s is None:
             drive.plan(due_s)
 
     def tick(self, drive: Drive) -> None:
-        """Write to media what is due, and plan for the next."""
+        """Write the due data to media, and plan the next write."""
         now_s = drive.now_s()
         while self._under_way and self._under_way[0][0] <= now_s:
             _, offset, sectors = self._under_way.popleft()
@@ -194,10 +193,10 @@ class EarlyAck(Cached):
 class FlushSkipped(Cached):
     """Ignores each flush and each FUA with a chance of 1 in `one_in`; honours the others.
 
-    A chance and not every Nth, which would keep step with what a file system sends. An honoured flush
-    makes everything before it durable: so a cut loses something only if the last flush was skipped, in
-    about one cut in `one_in`, and many writers hide it by flushing for each other. No published case is
-    known.
+    Flushes are skipped at random, since skipping every Nth could stay in step with a file system's flushes.
+    An honoured flush makes everything before it durable. A cut therefore loses data only if the last flush
+    was skipped, in about one cut in `one_in`. Many writers hide the fault by flushing for each other. No
+    published case is known.
     """
 
     name: ClassVar[str] = "flush-skipped"
@@ -206,17 +205,17 @@ class FlushSkipped(Cached):
     kept: float = _chance(0.0)
 
     def honours_flush(self, drive: Drive) -> bool:
-        """By chance, all but one in `one_in` of them."""
+        """At random; one flush in `one_in` is ignored on average."""
         return drive.chance() * self.one_in >= 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialFlush(Cached):
-    """A flush returns success and leaves one of the `parts` parts of the cache as it is; FUA is honoured.
+    """A flush succeeds but leaves one of the `parts` parts of the cache unwritten; FUA is honoured.
 
-    A controller with several channels or cores has a cache for each. The part that no flush reaches is that
-    of every `parts`-th zone of 64 KiB; it writes back the oldest sectors when it is full. No published case
-    is known.
+    A controller with several channels or cores has a cache for each. No flush reaches the part for every
+    `parts`-th zone of 64 KiB; that part writes back its oldest sectors when it is full. No published case is
+    known.
     """
 
     name: ClassVar[str] = "partial-flush"
@@ -225,7 +224,7 @@ class PartialFlush(Cached):
     parts: int = _count(4)
 
     def _cache(self, drive: Drive, offset: int, data: bytes, *, torn: bool) -> None:
-        """What no flush reaches is held, and leaves when there is more than its part of `cache_bytes`."""
+        """Hold the data that no flush reaches, and destage the oldest if they exceed their cache part."""
         for start, part in pages(offset, data):
             if start // _ZONE_BYTES % self.parts:
                 Cached._cache(self, drive, start, part, torn=torn)
@@ -241,15 +240,15 @@ class PartialFlush(Cached):
 class FuaIgnored(Cached):
     """A FUA write goes to the volatile cache like any other; flush is honoured.
 
-    Flush and FUA are different paths in a firmware; QEMU's NVMe drive (7.2) claims FUA and drops it, which
-    rig C found (docs/explanation/lab.md). It shows only where the host sends FUA: not below a loop
-    device, whose kernel sends a flush instead.
+    Flush and FUA are different paths in a firmware. QEMU's NVMe drive (7.2) claims FUA and drops it, as rig C
+    found (docs/explanation/lab.md). The fault shows only if the host sends FUA. Below a loop device it does
+    not show: there the kernel sends a flush instead.
     """
 
     name: ClassVar[str] = "fua-ignored"
 
     def honours_fua(self, drive: Drive) -> bool:
-        """Never; the write stays in the cache like any other."""
+        """Never; a FUA write is cached like any other write."""
         return False
 
 
@@ -257,8 +256,9 @@ class FuaIgnored(Cached):
 class Shorn(Cached):
     """By chance, only the first part of a destaged page is programmed, a multiple of 512 bytes.
 
-    Three of 15 SSDs (Zheng et al., FAST 2013), in multiples of 512 bytes. The rest is served from memory
-    until the cut, or until the place is written again. The tear is within a sector where that is larger.
+    Three of 15 SSDs did this, in multiples of 512 bytes (Zheng et al., FAST 2013). The page is served from
+    memory until the cut, or until it is written again. If sectors are larger than 512 bytes, the tear can lie
+    within a sector.
     """
 
     name: ClassVar[str] = "shorn"
@@ -266,7 +266,7 @@ class Shorn(Cached):
     chance: float = _chance(0.005)
 
     def destage(self, drive: Drive, offset: int, data: bytes) -> None:
-        """Write each page whole or, by chance, only its first parts of `TEAR_BYTES`."""
+        """Write each page whole or, by chance, only its first units of `TEAR_BYTES`."""
         for start, part in pages(offset, data):
             if len(part) > TEAR_BYTES and drive.chance() < self.chance:
                 tears = len(part) // TEAR_BYTES - 1
@@ -280,9 +280,9 @@ class Shorn(Cached):
 class Misdirected(Cached):
     """By chance, a destaged page overwrites another place.
 
-    One bit of its page's number is wrong: it lies up to 2 MiB away. Both places are served from memory until
-    the cut, or until they are written again. Disks in operation hold blocks that belong elsewhere
-    (Bairavasundaram et al., FAST 2008); of a drive after a cut no published case is known.
+    One bit of the page number is wrong: the page lies up to 2 MiB away. Both places are served from memory
+    until the cut, or until they are written again. Disks in operation hold blocks that belong elsewhere
+    (Bairavasundaram et al., FAST 2008). No published case of misdirection by a cut is known.
     """
 
     name: ClassVar[str] = "misdirected"
@@ -290,7 +290,7 @@ class Misdirected(Cached):
     chance: float = _chance(0.003)
 
     def destage(self, drive: Drive, offset: int, data: bytes) -> None:
-        """Write each page to its place or, by chance, to one nearby."""
+        """Write each page to its own place or, by chance, to a place nearby."""
         for start, part in pages(offset, data):
             if drive.chance() < self.chance:
                 wrong = page_nearby(start, drive.size_bytes, drive.chance)
@@ -305,9 +305,9 @@ class Misdirected(Cached):
 class NeighbourFlip(Cached):
     """A cut flips bits in an older page that shares cells with a page being programmed.
 
-    Bit corruption in three of 15 SSDs (Zheng et al., FAST 2013); flash with several bits in a cell programs
-    the pages that share it at different times. The last `open_pages` pages are being programmed at any
-    moment; a cut damages one sector of the neighbour of each, a page that was durable long before.
+    Three of 15 SSDs had bit corruption (Zheng et al., FAST 2013). Flash with several bits per cell programs
+    the pages that share a cell at different times. At any time, the last `open_pages` pages are being
+    programmed. A cut damages one sector in a neighbour of each, a page that was durable long before.
     """
 
     name: ClassVar[str] = "neighbour-flip"
@@ -316,7 +316,10 @@ class NeighbourFlip(Cached):
     _endangered: deque[int] = field(init=False, compare=False, repr=False, default_factory=deque)  # sectors
 
     def destage(self, drive: Drive, offset: int, data: bytes) -> None:
-        """Write the data, and endanger a page near each of the last `open_pages`; a newer write frees it."""
+        """Write the data, and endanger a sector near each of the last `open_pages` pages.
+
+        A sector is safe again once that many later sectors are endangered, or once it is written itself.
+        """
         drive.put(offset, data)
         for start, _ in list(pages(offset, data))[-self.open_pages :]:
             self._endanger(drive, page_nearby(start, drive.size_bytes, drive.chance) // drive.sector_bytes)
@@ -326,7 +329,7 @@ class NeighbourFlip(Cached):
                 drive.put(sector * drive.sector_bytes, drive.held[sector])
 
     def _endanger(self, drive: Drive, sector: int) -> None:
-        """What a cut will leave is put on media now; what belongs there is held until programming is done."""
+        """Put the damaged content on media now, and hold the right content until programming is done."""
         if sector in drive.cache or sector in drive.held:
             return
         start = sector * drive.sector_bytes
@@ -340,8 +343,8 @@ class NeighbourFlip(Cached):
 class Rollback(Cached):
     """Saves its mapping table every `interval_ms`; a cut returns the whole drive to the last saved table.
 
-    Metadata corruption of one SSD (Zheng et al., FAST 2013). Flushed data are on flash, but nothing finds
-    them again: all sectors together are what they were.
+    One SSD had corrupt metadata (Zheng et al., FAST 2013). Flushed data are on flash, but the old table does
+    not point to them: all sectors return to the same earlier time.
     """
 
     name: ClassVar[str] = "rollback"
@@ -349,13 +352,13 @@ class Rollback(Cached):
     interval_ms: float = _ms(1000.0)
 
     def destage(self, drive: Drive, offset: int, data: bytes) -> None:
-        """Hold the data back until the next commit of the mapping, `interval_ms` at most."""
+        """Hold the data in memory until the next commit of the mapping table, at most `interval_ms`."""
         drive.hold(offset, data)
         if drive.due_s is None:
             drive.plan(drive.now_s() + self.interval_ms / 1000)
 
     def tick(self, drive: Drive) -> None:
-        """Commit: all that was held back goes to media at once."""
+        """Commit: write all held data to media as one."""
         drive.media.write_as_one(list(pieces(drive.held, drive.sector_bytes)))
         drive.held.clear()
         drive.plan(None)
@@ -363,11 +366,11 @@ class Rollback(Cached):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialRollback(Rollback):
-    """As `rollback`, of about a `share` of the drive, in regions of `region_bytes`: all else is as promised.
+    """As `rollback`, but for about a `share` of the drive, in regions of `region_bytes`; the rest is kept.
 
-    Unserializable writes, the most common failure: 8 of 15 SSDs (Zheng et al., FAST 2013). Newer writes are
-    there and older ones are not, so no order of all writes explains what a cut leaves. A mapping table is
-    saved in parts.
+    Eight of 15 SSDs had unserializable writes, the most common failure (Zheng et al., FAST 2013). Newer
+    writes are present while older ones are not, so no order of all writes explains the state after a cut. The
+    mapping table is saved in parts.
     """
 
     name: ClassVar[str] = "partial-rollback"
@@ -376,7 +379,7 @@ class PartialRollback(Rollback):
     region_bytes: int = _bytes(65536, least=PAGE_BYTES)
 
     def destage(self, drive: Drive, offset: int, data: bytes) -> None:
-        """Hold back what lies in such a region, until the next commit of the mapping; write the rest."""
+        """Hold the data of chosen regions until the next commit of the mapping table; write the rest."""
         for start, part in pages(offset, data):
             if _chosen(drive, drive.cuts, start // self.region_bytes, share=self.share):
                 Rollback.destage(self, drive, start, part)
@@ -386,11 +389,10 @@ class PartialRollback(Rollback):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regional(Cached):
-    """A drive that has regions of `region_bytes` which a cut makes fail, about a `share` of them.
+    """A drive on which a cut makes about a `share` of the regions of `region_bytes` fail.
 
-    Which, follows from the drive's seed: they are the same after each cut, as cells that are worn. So a
-    sector that fails goes on to fail over any number of cuts; one that is written again is good until the
-    next.
+    The drive's seed determines the failing regions. They are the same after each cut, like worn cells. A
+    failing sector therefore fails after any number of cuts; once rewritten, it is good until the next cut.
     """
 
     share: float = _chance(0.01)
@@ -398,13 +400,13 @@ class Regional(Cached):
     _written: set[int] = field(init=False, compare=False, repr=False, default_factory=set)  # since the cut
 
     def accept(self, drive: Drive, offset: int, data: bytes, *, fua: bool) -> None:
-        """Note sectors written after a cut, which are good again; then as any cached drive."""
+        """Note sectors written after a cut, which are good again; then accept as any cached drive."""
         if drive.cuts:
             self._written.update(drive.sectors(offset, len(data)))
         Cached.accept(self, drive, offset, data, fua=fua)
 
     def failing(self, drive: Drive, offset: int, length: int) -> int | None:
-        """The offset of the first failing sector of this range."""
+        """The offset of the first failing sector of this range, or None."""
         if not drive.cuts or not length:
             return None
         for region in range(offset // self.region_bytes, (offset + length - 1) // self.region_bytes + 1):
@@ -423,7 +425,7 @@ class Unreadable(Regional):
     """After a cut, regions of the drive answer reads with an I/O error until they are written again.
 
     Pages whose programming a cut interrupts fail their error correction. With `recovery_ms` the errors are
-    transient: that long after power on the drive has rebuilt its tables, and gives back what it had promised.
+    transient: that time after power-on, the drive has rebuilt its tables and returns all promised data.
     """
 
     name: ClassVar[str] = "unreadable"
@@ -431,7 +433,7 @@ class Unreadable(Regional):
     recovery_ms: float = _ms(0.0)
 
     def check_read(self, drive: Drive, offset: int, length: int) -> None:
-        """Raises OSError with EIO where a sector of the range is bad."""
+        """Raises OSError with EIO if a sector of the range fails."""
         if self.recovery_ms and drive.now_s() >= drive.woke_s + self.recovery_ms / 1000:
             return
         if (sector := self.failing(drive, offset, length)) is not None:
@@ -442,25 +444,25 @@ class Unreadable(Regional):
 class Hanging(Regional):
     """After a cut, reads of regions of the drive never return, until they are written again.
 
-    As those of an SSD that lost 72.6 GB in 8 cuts (Zheng et al., FAST 2013).
+    An SSD that lost 72.6 GB in 8 cuts hung like this (Zheng et al., FAST 2013).
     """
 
     name: ClassVar[str] = "hanging"
 
     def check_read(self, drive: Drive, offset: int, length: int) -> None:
-        """Raises HangingReadError where a sector of the range is bad."""
+        """Raises HangingReadError if a sector of the range fails."""
         if (sector := self.failing(drive, offset, length)) is not None:
             raise HangingReadError(errno.ETIMEDOUT, f"a read of the sector at {sector} never returns")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedByCut(Cached):
-    """After its cut number `from_cut`, and for good, the drive is not what it was."""
+    """A drive that changes permanently at its cut number `from_cut`."""
 
     from_cut: int = _count(_FIRST_CUT)
 
     def has_changed(self, cuts: int) -> bool:
-        """Whether so many cuts have changed it."""
+        """Whether the drive has changed after `cuts` cuts."""
         return cuts >= self.from_cut
 
 
@@ -476,7 +478,7 @@ class Smaller(ChangedByCut):
     share: float = _chance(0.001)
 
     def capacity_bytes(self, size_bytes: int, *, cuts: int) -> int:
-        """All of `size_bytes` at first, `share` of it, in whole pages, once the drive has changed."""
+        """All of `size_bytes` before the change; after it, a `share` in whole pages, at least one page."""
         if not self.has_changed(cuts):
             return size_bytes
         return min(size_bytes, max(1, int(size_bytes * self.share) // PAGE_BYTES) * PAGE_BYTES)
@@ -486,24 +488,24 @@ class Smaller(ChangedByCut):
 class Empty(ChangedByCut):
     """After a cut every sector is zeros: the mapping table is lost, the capacity is as before.
 
-    A drive that was erased reads like this, and so does one whose firmware starts anew with an empty table.
-    No published case of one that keeps its capacity is known.
+    An erased drive reads like this, and so does one whose firmware starts again with an empty table. No
+    published case of such a drive that keeps its capacity is known.
     """
 
     name: ClassVar[str] = "empty"
 
     def wake(self, drive: Drive) -> None:
-        """Forget everything."""
+        """Clear the media once the drive has changed."""
         if self.has_changed(drive.cuts):
             drive.media.clear()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dead(ChangedByCut):
-    """After a cut every request fails with an I/O error, and goes on to fail.
+    """After a cut every request fails with an I/O error, permanently.
 
-    One of 15 SSDs was dead after its cuts (Zheng et al., FAST 2013). To a host it is a drive without its
-    cable: what it holds nobody knows.
+    One of 15 SSDs was dead after its cuts (Zheng et al., FAST 2013). To a host, the drive looks like one
+    without its cable: the host cannot learn its content.
     """
 
     name: ClassVar[str] = "dead"
@@ -531,8 +533,8 @@ class Dead(ChangedByCut):
 class FlushBelow(Cached):
     """Honours flush and FUA up to `cache_bytes` of dirty data; with more it only acknowledges them.
 
-    A firmware that answers before its host's patience ends. A burst makes a liar of it, which it stays: what
-    is not flushed leaves the cache for want of room only, above twice `cache_bytes`. No published case is
+    Such a firmware answers before its host times out. Once a burst exceeds `cache_bytes`, the drive goes on
+    ignoring flushes: unflushed data leave the cache only above twice `cache_bytes`. No published case is
     known.
     """
 
@@ -545,7 +547,7 @@ class FlushBelow(Cached):
         return len(drive.cache) * drive.sector_bytes <= self.cache_bytes
 
     def room_bytes(self) -> int:
-        """Twice `cache_bytes`, so that a flush can find more than that."""
+        """Twice `cache_bytes`, so that a flush can find more than `cache_bytes` in the cache."""
         return 2 * self.cache_bytes
 
 
@@ -575,7 +577,7 @@ CATALOGUE: Final[dict[str, type[Model]]] = {
 
 
 def parse(spec: str) -> Model:
-    """The model that a spec names. Raises ValueError, which says what there is."""
+    """The model that a spec names. Raises ValueError, which lists the models or parameters that exist."""
     name, _, settings = spec.partition(":")
     kind = CATALOGUE.get(name)
     if kind is None:

@@ -1,1 +1,1 @@
-"""Histories: random sequences of what can happen around a power cut, and the verdicts that they deserve."""
+"""Histories: random sequences of events around a power cut, and the verdicts that they deserve."""

@@ -1,15 +1,19 @@
-"""What a verdict deserves, by the truth about a history: what the drive promised and broke, when
-something really lost its power, and what anybody did to the target.
+"""Grades verdicts by the truth about a history: the drive's promises, the real cuts, and changes to the target.
 
-It shares no rule of evidence with the judge; `reference_judge` says what it takes from the formats. Each
-reason of a loss must be true: findings, as many of each class as a second reading in the plainest way has
-(`reference_judge`), where the drive broke a promise; a drive that is smaller than it was; or an earlier loss
-that was true. Durable must rest on a cut that happened, of that class, within a second of a promise to that
-run, and on a target that the second reading finds whole. There is a floor: a sound run, on which the power
-was cut under load and nothing else happened, and of which the operator or the drive's counter says so, is
-durable if the drive kept its promises (a guest's for no more than class os), and a loss if the second reading
-finds one that it broke. In the second boot after a run nothing is due. All else may be inconclusive or
-without a verdict, and one that the facts would have allowed to be more is counted as missed.
+No rule of evidence is shared with the judge; `reference_judge` names what it takes from the formats. A
+second reading by `reference_judge` confirms findings and damage. The rules:
+
+    loss      Each reason must be true. Findings: the second reading has as many of each class, and the drive
+              broke promises at these places. A smaller drive: the drive is smaller than it was. An earlier
+              loss: that loss was true.
+    durable   A cut of that class happened within a second after a promise to that run, and the second reading
+              finds the target whole.
+    floor     A sound run was cut under load, and nothing else happened. If the operator or the drive's
+              counter reports the cut, a verdict is due: durable if the drive kept its promises (for a guest,
+              at most class os), loss if the second reading finds a broken one.
+
+In the second boot after a run no verdict is due. In all other cases the answer may be inconclusive or missing.
+If the facts allowed more, the verdict counts as missed.
 """
 
 from __future__ import annotations
@@ -34,34 +38,33 @@ from durability_lab.truth.comparison import Claims
 from durability_lab.truth.reference_judge import SUPERBLOCK, Label, Place, ReferenceJudge
 
 _ANOTHER = "another drive that cannot be told from that of the run"
-# Reasons that say that findings, or the lack of them, are not to be had in full.
+# Reasons for which findings, or their absence, are incomplete.
 _EXPLAINED = frozenset(
     {"log-behind", "superseded", "not-armed", "no-server-log", "tainted", "nothing-checked"}
 )
-# Reasons why findings of this pass need not be losses of the drive.
+# Reasons for which findings of this pass need not be losses of the drive.
 _EXCUSES = frozenset(
     {"superseded", "tainted", "log-behind", "not-armed", "scan-unfinished"}
     | {"copied", "drive-changed", "drive-missing", "emptied-at-boot"}
 )
 
-# Reasons that say that the cut met no load.
+# Reasons that report a cut without load.
 _NO_LOAD = frozenset({"nothing-at-risk", "nothing-checked"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grade:
-    """What one answer was worth. `word`: the verdict, or "none". `wrong`: why it is wrong, or "". `limit`:
-    the documented assumption under which it is right, or "". `missed`: the verdict that the facts allowed."""
+    """The grade of one answer."""
 
-    word: str
-    wrong: str = ""
-    limit: str = ""
-    missed: str = ""
-    reasons: tuple[str, ...] = ()
+    word: str  # the verdict, or "none"
+    wrong: str = ""  # why the answer is wrong, or ""
+    limit: str = ""  # the documented assumption under which the answer is right, or ""
+    missed: str = ""  # the verdict that the facts allowed, or ""
+    reasons: tuple[str, ...] = ()  # codes of the verdict's reasons; without a verdict, the kind of error
 
 
 class Grader:
-    """Compares the answers of one history with the truth, in their order."""
+    """Compares the answers of one history with the truth, in order of time."""
 
     def __init__(self, truth: KnownTruth) -> None:
         self._truth = truth
@@ -92,11 +95,10 @@ class Grader:
 
 @dataclass(slots=True)
 class _Earlier:
-    """What earlier calls of `verify` leave. `lossy`: runs of which one may have found a loss rightly;
-    `unstable`: runs of which one said that it read a slot wrong and then right, and whether a bit was
-    wrong."""
+    """The results of earlier calls of `verify`."""
 
-    lossy: set[int] = field(default_factory=set)
+    lossy: set[int] = field(default_factory=set)  # runs for which a `verify` may have found a true loss
+    # Runs for which a `verify` reported that it read a slot wrong and then right; whether a bit was wrong.
     unstable: dict[int, bool] = field(default_factory=dict)
 
 
@@ -119,7 +121,7 @@ def _grade(
     word = document["verdict"]
     reasons = tuple(reason["code"] for reason in document["reasons"])
     wrong = ""
-    elsewhere = run not in truth.plans  # it was made on another drive
+    elsewhere = run not in truth.plans  # the run was made on another drive
     mistaken = _ANOTHER if elsewhere and truth.mistakable else ""
     if word == "loss":
         wrong = "" if mistaken else _untrue(truth, answer, run, damage.get(run), earlier)
@@ -144,7 +146,7 @@ def _grade(
 
 
 def _lacking(truth: KnownTruth, answer: VerifyAnswer, run: int) -> str:
-    """What keeps a run from durable, whatever was cut, as a part of a sentence; "" for nothing."""
+    """Why a run cannot be durable after any cut, as a part of a sentence; "" if it can."""
     if damaged := _damaged(truth, answer, run):
         return f"the target is damaged: {damaged}"
     if gone := _acked_and_gone(truth, answer, run):
@@ -158,12 +160,11 @@ def _lacking(truth: KnownTruth, answer: VerifyAnswer, run: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Damage:
-    """What the drive broke of a run: `places` with a promise to the run, how many `slots` of them had one of
-    an operation, and whether anything of the file `system` that it rests on."""
+    """The promises to one run that the drive broke."""
 
-    places: frozenset[Place]
-    slots: int
-    system: bool
+    places: frozenset[Place]  # places with a broken promise to the run
+    slots: int  # number of slots among them whose promise was for an operation
+    system: bool  # a promise to the file system was broken on which the run's files depend
 
     @property
     def any(self) -> bool:
@@ -184,9 +185,11 @@ class _Damage:
 
 
 def _of_a_later_run(truth: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[int, _Damage]) -> str:
-    """Whether the drive lost a later run that the log does not know, or of which it knows nothing but that
-    one: what is left of its superblocks and data looks like a loss of the earlier run, which it wrote
-    over."""
+    """The limit for a drive that lost data of a later run that the log does not know; "" if it did not.
+
+    The later run wrote over the earlier one. The rest of its superblocks and data looks like a loss of the
+    earlier run. The log may know no later run at all: an export, or a server without this run.
+    """
     order = list(truth.plans)
     later = order[order.index(run) + 1 :] if run in order else []
     behind = answer.exported or answer.case is None
@@ -195,8 +198,8 @@ def _of_a_later_run(truth: KnownTruth, answer: VerifyAnswer, run: int, damage: M
 
 
 def _newer(truth: KnownTruth, run: int) -> int:
-    """The newest run on the drive that was armed, and that the server knows or that is there; 0 if that is
-    not newer than `run`."""
+    """The newest run on the drive if it is newer than `run`, otherwise 0. Only runs that were armed and that
+    the server knows count, and sound runs with a promised operation."""
     order = list(truth.plans)
     here = {one for one in truth.promised_ns() if one in truth.sound}
     newest = [0, *(one for one in order if (one in truth.armed and one in truth.known) or one in here)][-1]
@@ -205,10 +208,12 @@ def _newer(truth: KnownTruth, run: int) -> int:
 
 
 def _unknown(truth: KnownTruth, answer: VerifyAnswer, newer: int) -> bool:
-    """Whether nothing shows that this is the target of the run `newer`, although an older one was judged:
-    nothing shows which of two is newer if the server does not know one; with another name, whether it rolled
-    back or was put there; without a serial, only a superblock shows which drive this is; with the serial of
-    others, one that has grown may be another."""
+    """Whether `verify` cannot know that this target belongs to the run `newer`, so an older run was judged.
+
+    If the server does not know one of the runs, their order is unknown. If the target or the drive has
+    another name, it may have been rolled back or put there. Without a serial, only a superblock identifies
+    the drive. If drives share one serial, a drive that has grown may be another one.
+    """
     assert answer.document is not None
     older = parse_run(answer.document["run"])
     if answer.case is None or truth.renamed(newer) or truth.renamed(older):
@@ -225,7 +230,7 @@ def _unknown(truth: KnownTruth, answer: VerifyAnswer, newer: int) -> bool:
 def _untrue(
     truth: KnownTruth, answer: VerifyAnswer, run: int, damage: _Damage | None, earlier: _Earlier
 ) -> str:
-    """Which reason of a loss is not true, as a sentence; "" for none."""
+    """The false reason of a loss, as a sentence; "" if all are true."""
     assert answer.document is not None
     codes = {reason["code"] for reason in answer.document["reasons"]}
     if "earlier-loss" in codes and run not in earlier.lossy:
@@ -241,7 +246,7 @@ def _untrue(
 
 
 def _unfounded(truth: KnownTruth, answer: VerifyAnswer, run: int, damage: _Damage) -> str:
-    """Why findings are not those that the drive's broken promises deserve; "" if they are."""
+    """Why the findings do not follow from the drive's broken promises; "" if they do."""
     assert answer.document is not None
     if not damage.any and run not in answer.smaller:
         return "loss, and no promise to the run was broken"
@@ -262,8 +267,11 @@ def _unfounded(truth: KnownTruth, answer: VerifyAnswer, run: int, damage: _Damag
 
 
 def _perhaps_removed(truth: KnownTruth, answer: VerifyAnswer, run: int, claims: Claims) -> set[Place]:
-    """The names that `unlink` may have removed after the log ends. A removal leaves no proof: they count as
-    findings if there is another one, of which the drive broke the promise."""
+    """The absent names that `unlink` may have removed after the end of an older log.
+
+    A removal leaves no proof. If there is another finding, with a broken promise, these names count as
+    findings too.
+    """
     steps = truth.history.steps
     older = answer.exported or any(
         one.kind == "server" and one["how"] in ("newest", "oldest") for one in steps
@@ -277,7 +285,7 @@ def _perhaps_removed(truth: KnownTruth, answer: VerifyAnswer, run: int, claims: 
 def _untrue_figures(
     truth: KnownTruth, answer: VerifyAnswer, grade: Grade, damage: Mapping[int, _Damage]
 ) -> str:
-    """What is not true of the figures beside the verdict on the newest run of the drive; "" for nothing."""
+    """The false figures of a verdict on the drive's newest run, as sentences; "" if all are true."""
     document = answer.document
     run = parse_run(document["run"]) if document is not None else 0
     if document is None or run != _newest(truth):
@@ -287,7 +295,8 @@ def _untrue_figures(
     explained = left_behind or not _EXPLAINED.isdisjoint(grade.reasons)
     finished = "scan-unfinished" not in grade.reasons and not answer.recovered
     reference = _second_reading(truth, answer, run) if finished and not explained else None
-    elsewhere = one.system or run in answer.smaller or truth.smaller(run)  # more is lost than its promises
+    # With these, more than the promised sectors of the run may be lost.
+    elsewhere = one.system or run in answer.smaller or truth.smaller(run)
     durable = grade.word == "durable" and not _limit(truth, answer, run, document["cut"]["class"])
     removed = _perhaps_removed(truth, answer, run, Claims.of_document(document))
     met = [cut for cut in truth.cuts if run in cut.promised_ns]
@@ -308,15 +317,15 @@ def _untrue_figures(
 def _due(
     truth: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[int, _Damage], earlier: _Earlier
 ) -> str:
-    """The only right answer, "" where several are: the floor below which no tester may fall. A read that was
-    wrong in passing leaves none, now and later."""
+    """The verdict that is due, "" if several answers are right. A transient wrong read makes no verdict due,
+    now and later."""
     if answer.flipped or earlier.unstable.get(run):
         return ""
     plain = answer.step["min_cuts"] == "1" and not answer.older and not answer.interrupted
     newest = run == _newest(truth) and run in truth.sound
     if not (plain and newest and run in damage and _shown(truth, answer)):
         return ""
-    if run in answer.smaller or truth.smaller(run):  # one without a serial may be another drive with a copy
+    if run in answer.smaller or truth.smaller(run):  # without a serial, it may be another drive with a copy
         return ""
     if _may_be_older(truth, answer, run):
         return ""
@@ -326,8 +335,11 @@ def _due(
 
 
 def _may_be_older(truth: KnownTruth, answer: VerifyAnswer, run: int) -> bool:
-    """Whether a superblock of an older run is left where the log does not have that one as older: nothing
-    shows then that it is not the later one."""
+    """Whether the judge may take another run for the newer one.
+
+    A superblock of an older run is left, and the log does not have that run as a predecessor. No evidence
+    shows then which of the two runs is newer.
+    """
     document, case = answer.document, answer.case
     if document is None or "superseded" not in {reason["code"] for reason in document["reasons"]}:
         return False
@@ -338,8 +350,8 @@ def _may_be_older(truth: KnownTruth, answer: VerifyAnswer, run: int) -> bool:
 
 
 def _untrue_beside(truth: KnownTruth, answer: VerifyAnswer, earlier: _Earlier) -> str:
-    """What is not true of what a verdict says of its question, an earlier verdict, or its series; "" for
-    nothing."""
+    """The false statements of a verdict about its requirements, an earlier verdict, or its series; "" if all
+    are true."""
     document, case = answer.document, answer.case
     if document is None:
         return ""
@@ -360,7 +372,7 @@ def _untrue_beside(truth: KnownTruth, answer: VerifyAnswer, earlier: _Earlier) -
 
 
 def _cuts(truth: KnownTruth) -> int:
-    """How many cuts a series may count at most."""
+    """The most cuts that a series may count."""
     assumed = truth.assumed
     said_falsely = any(step.kind == "verify" and step["attest"] == "false" for step in truth.history.steps)
     looked_cut = len(assumed.restarted & assumed.stopped) + said_falsely * len(assumed.failed_with_power)
@@ -368,7 +380,7 @@ def _cuts(truth: KnownTruth) -> int:
 
 
 def _unmet(truth: KnownTruth, answer: VerifyAnswer) -> str:
-    """What was asked of a durable verdict that is not there, "" for nothing."""
+    """The requirement that a durable verdict does not meet, as a part of a sentence; "" if it meets all."""
     assert answer.document is not None
     shown, asked = answer.document["cut"]["class"], answer.step["require"]
     if CLASSES.index(shown) < CLASSES.index(asked):
@@ -382,8 +394,8 @@ def _unmet(truth: KnownTruth, answer: VerifyAnswer) -> str:
 
 
 def _read_wrong(truth: KnownTruth, answer: VerifyAnswer, run: int) -> str:
-    """The slot of which a read was wrong in passing, in this or an earlier verify, as a sentence; "" where
-    there is none, or where it need not have been noticed."""
+    """A transient wrong read of a slot, in this or an earlier verify, as a part of a sentence; "" if there
+    was none, or if the verify need not have noticed it."""
     if not answer.exported and any("unstable" in one.codes for one in truth.stored.get(run, ())):
         return "an earlier verify read a slot wrong, and then right"
     plan, case = truth.plans.get(run), answer.case
@@ -398,14 +410,16 @@ def _read_wrong(truth: KnownTruth, answer: VerifyAnswer, run: int) -> str:
 
 
 def _says_only_no_load(answer: VerifyAnswer) -> bool:
-    """Whether nothing but a lack of load keeps the verdict from being more."""
+    """Whether lack of load is the verdict's only reason."""
     codes = set() if answer.document is None else {reason["code"] for reason in answer.document["reasons"]}
     return bool(codes) and codes <= _NO_LOAD
 
 
 def _missed(truth: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[int, _Damage]) -> str:
-    """The verdict that the facts allowed, whoever was told of them: the operator's word, or a counter, or
-    another boot of the machine, must show the cut."""
+    """The verdict that the facts allowed, whether or not the judge had them; "" for none.
+
+    For durable, the operator, a counter, or a restart of the machine must show the cut.
+    """
     if run not in truth.plans or _superseded(truth, run):
         return ""
     if run in answer.smaller or truth.smaller(run):
@@ -421,8 +435,8 @@ def _missed(truth: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[i
 
 
 def _shown(truth: KnownTruth, answer: VerifyAnswer) -> bool:
-    """Whether the operator said that the power was cut, or the drive counts such cuts; of a guest, that it
-    was forced off, where no more is required."""
+    """Whether the operator attested the cut, or the drive counts cuts. For a guest, the operator must attest
+    that it was forced off, and class os must be enough."""
     if truth.history.in_guest:
         told = answer.step["cut_class"] != "os" and answer.step["require"] == "os"
     else:
@@ -432,8 +446,11 @@ def _shown(truth: KnownTruth, answer: VerifyAnswer) -> bool:
 
 
 def _perhaps_later(truth: KnownTruth, answer: VerifyAnswer) -> bool:
-    """Whether what the operator says may be about a later cut: the machine, or its drive, was cut again after
-    an earlier verify that was told of none, or of less."""
+    """Whether the attestation may mean a later cut.
+
+    That is so if the machine or its drive was cut again after an earlier verify without a sufficient
+    attestation.
+    """
     looks = () if answer.document is None else _looks(truth, answer, parse_run(answer.document["run"]))
     enough = CLASSES[1:] if truth.history.in_guest else ("power",)
     told_less = [look for look in looks if look.attested not in enough]
@@ -441,18 +458,18 @@ def _perhaps_later(truth: KnownTruth, answer: VerifyAnswer) -> bool:
 
 
 def _looks(truth: KnownTruth, answer: VerifyAnswer, run: int) -> Sequence[PlayedLook]:
-    """What earlier calls of `verify` have told the log that the answer is from, of this run."""
+    """The reports of earlier calls of `verify` on this run, in the log that the answer is from."""
     return (truth.looks if answer.looks is None else answer.looks).get(run, ())
 
 
 def _counts(history: History) -> bool:
-    """Whether a counter shows the cuts of a drive: what is emulated counts nothing, and what has no serial
-    may be another drive's."""
+    """Whether a counter shows the cuts of the drive. An emulated drive counts nothing. Without a serial, the
+    counter may be that of another drive."""
     return history.counters and not history.in_guest and history.serials != "none"
 
 
 def _strongest(truth: KnownTruth) -> str:
-    """The strongest class of a cut that there can be: the power of a host is not cut here."""
+    """The strongest possible class of a cut; the power of a host is never cut in a history."""
     return "vm" if truth.history.in_guest else "power"
 
 
@@ -462,14 +479,14 @@ def _newest(truth: KnownTruth) -> int:
 
 
 def _superseded(truth: KnownTruth, run: int) -> bool:
-    """Whether a later run wrote over it."""
+    """Whether a later run wrote over this one."""
     order = list(truth.plans)
     return run in order and order.index(run) < len(order) - 1
 
 
 def _damaged(truth: KnownTruth, answer: VerifyAnswer, run: int) -> str:
-    """What a plain second reading finds wrong with the target of the run, "" for nothing. Of a drive that
-    gives nothing back nothing is known."""
+    """The first places that the second reading finds wrong in the run's target; "" for none, and if nothing
+    can be read."""
     reference = _second_reading(truth, answer, run)
     if reference is None or reference.read_nothing:
         return ""
@@ -477,13 +494,15 @@ def _damaged(truth: KnownTruth, answer: VerifyAnswer, run: int) -> str:
 
 
 def _acked_and_gone(truth: KnownTruth, answer: VerifyAnswer, run: int) -> str:
-    """What the drive itself says it lost of operations that the log has, by no rule of a judge: sectors that
-    the host never wrote again, and, if they are damaged, that no writer seems to have been about to write. ""
-    for nothing."""
+    """An acknowledged operation that the drive lost by its own log, without any rule of a judge; "" for none.
+
+    Only sectors count that the host never wrote again. Damaged sectors count only if no writer can have been
+    about to write them.
+    """
     plan, case, promised = truth.plans.get(run), answer.case, truth.promised(run)
     if plan is None or case is None or promised is None or answer.interrupted or answer.recovered:
         return ""
-    if plan.contract.needs_file:  # elsewhere a slot may be removed, or lie somewhere else
+    if plan.contract.needs_file:  # with other workloads, a slot may be removed or lie elsewhere
         return ""
     versions = Versions(plan)
     kept = [one for one in truth.broken_now() if one.promised and not one.overwritten]
@@ -491,7 +510,7 @@ def _acked_and_gone(truth: KnownTruth, answer: VerifyAnswer, run: int) -> str:
         place = label.place(plan)
         if place is None or place[0] not in range(plan.writers) or label.seq > case.frontiers[place[0]]:
             continue
-        # If the group under way is whole on the target, nothing shows that the next one was not begun.
+        # If the group under way is complete on the target, the next group may have been begun.
         about_to_write = promised.written.get(place[0], 0) + 2 * plan.group
         if kind == "older" or versions.after(*place, label.seq) > about_to_write:
             return f"{place} seq {label.seq} {kind}"
@@ -499,11 +518,11 @@ def _acked_and_gone(truth: KnownTruth, answer: VerifyAnswer, run: int) -> str:
 
 
 def _second_reading(truth: KnownTruth, answer: VerifyAnswer, run: int) -> ReferenceJudge | None:
-    """The target of the run, judged again by the same log; None where that cannot be."""
+    """The target of the run, judged again by the same log; None if that is impossible."""
     plan = truth.plans.get(run)
     if plan is None or answer.case is None:
         return None
-    # What stands beside a target that was moved was perhaps never removed.
+    # Files beside a target that was moved were perhaps never removed.
     earlier = () if truth.renamed(run) else tuple(map(parse_run, answer.case.predecessors))
     return _read_again(truth, plan, answer.case.frontiers, earlier=earlier)
 
@@ -511,8 +530,8 @@ def _second_reading(truth: KnownTruth, answer: VerifyAnswer, run: int) -> Refere
 def _read_again(
     truth: KnownTruth, plan: Plan, acked: Sequence[int], *, earlier: Collection[int] = ()
 ) -> ReferenceJudge | None:
-    """The target as it can be read now, judged by what the writers of the plan acknowledged, and by the
-    `earlier` runs on it; None where it cannot be read."""
+    """The target as it can be read now, judged by the writers' acknowledged operations and the `earlier` runs
+    on it; None if it cannot be read."""
     if not truth.reachable:
         return None
     try:
@@ -525,31 +544,32 @@ def _read_again(
 
 
 def _qualifying(truth: KnownTruth, run: int, cut_class: str) -> bool:
-    """Whether something of that class was cut while the run made the drive promise."""
+    """Whether a cut of that class happened shortly after a promise to the run."""
     return any(_met(truth, cut, run) and cut.is_of(cut_class) for cut in truth.cuts)
 
 
 def _met(truth: KnownTruth, cut: PlayedCut, run: int) -> bool:
-    """Whether the cut came so soon after a promise to the run that a loss of it would be one at risk."""
+    """Whether the cut came so soon after a promise to the run that the promised record was at risk."""
     return cut.hit(run) and cut.at_ns - cut.promised_ns[run] <= AT_RISK_NS + truth.unheard_ns
 
 
 def _limit(truth: KnownTruth, answer: VerifyAnswer, run: int, cut_class: str) -> str:
-    """The documented assumption that makes a durable right that the truth does not."""
+    """The documented assumption that makes a durable verdict right although the truth does not; "" for
+    none."""
     assumed = truth.assumed
     counted = cut_class == "power" and _counts(truth.history) and run in assumed.counted
     cut = counted or any(one.hit(run) and one.is_of(cut_class) for one in truth.cuts)
     died = (one.at_ns for one in truth.cuts if one.what == "guest" and _met(truth, one, run))
     silent = min(died, default=math.inf)
     contradicted = _counts(truth.history) and cut_class == "power" and not counted
-    # Nobody outside a guest is believed to have cut a drive's power where the whole guest went.
+    # An attested power cut of a drive is not believed if the whole guest lost its power.
     whole = any(one.what == "machine" and _met(truth, one, run) for one in truth.cuts)
     refused = cut_class == "power" and truth.history.in_guest and whole
     told = _looks(truth, answer, run)
     looks = [look for look in told if look.certain]
     hit_ns = sorted(one.at_ns for one in truth.cuts if one.hit(run))
-    of_first = [look for look in told if not hit_ns[1:] or look.began_ns < hit_ns[1]]  # of the first cut
-    went_on = any(look.went_on for look in looks)  # so the end that the server did not see was no cut
+    of_first = [look for look in told if not hit_ns[1:] or look.began_ns < hit_ns[1]]  # before a second cut
+    went_on = any(look.went_on for look in looks)  # then the end that the server did not see was not a cut
     said_falsely = answer.step["attest"] == "false" or any(look.falsely for look in of_first)
     false = said_falsely and not contradicted and not refused
     # A false attestation gives any cut that class.
@@ -571,7 +591,7 @@ def _limit(truth: KnownTruth, answer: VerifyAnswer, run: int, cut_class: str) ->
                 one.what != "guest"
                 and one.is_of(cut_class)
                 and one.at_ns > silent
-                # A verify in between has seen that the drive had power.
+                # A verify in between has shown that the drive had power.
                 and not any(silent < look.began_ns and look.ended_ns <= one.at_ns for look in looks)
                 for one in truth.cuts
             )
@@ -583,15 +603,18 @@ def _limit(truth: KnownTruth, answer: VerifyAnswer, run: int, cut_class: str) ->
 
 
 def _ends_ns(met: Sequence[PlayedCut], run: int) -> Sequence[int]:
-    """The moments that may be that of the cut, of a run to which the drive promised nothing after the first
-    one: where its machine lost its power soon after the drive had, nobody outside sees more than the second.
-    None where the server could not hear the client until then."""
+    """The possible times of the cut that ended the run.
+
+    If the drive promised the run nothing after the first cut, each later cut is possible too. When a machine
+    loses power soon after its drive, only the second cut is visible from outside. Otherwise, or if the server
+    could not hear the client until the first cut, there are none.
+    """
     promised_ns = {cut.promised_ns[run] for cut in met}
     return [cut.at_ns for cut in met] if len(promised_ns) == 1 and met[0].heard else ()
 
 
 def _assumed(truth: KnownTruth, run: int) -> bool:
-    """Whether a documented assumption about how the run ended is not true of it."""
+    """Whether a documented assumption about the end of the run does not hold for it."""
     assumed = truth.assumed
     return run in (
         assumed.ended_unheard | assumed.restarted | assumed.failed_with_power | assumed.frozen_shortly
@@ -599,11 +622,11 @@ def _assumed(truth: KnownTruth, run: int) -> bool:
 
 
 def _hid_its_wait(truth: KnownTruth, answer: VerifyAnswer, run: int) -> bool:
-    """Whether a writer had used up its credit, and the drive lost the operations that show it."""
+    """Whether a writer had used up its credit, and the drive lost the operations that show this."""
     plan, case = truth.plans.get(run), answer.case
     if plan is None or case is None:
         return False
-    grants = case.credits[0] if case.credits else case.grants  # the least that a writer may have had
+    grants = case.credits[0] if case.credits else case.grants  # the smallest possible grant of each writer
     labels = [Label.of(one.promised) for one in truth.broken() if one.promised]
     places = [(label.seq, label.place(plan)) for label in labels]
     return any(

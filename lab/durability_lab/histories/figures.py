@@ -1,13 +1,18 @@
-"""Whether the figures beside a verdict are true: counts, records at risk, the loss window, the series.
+"""Checks the figures of a verdict: counts, records at risk, the loss window, the series.
 
-Each is compared with what the drive promised and when, or with a second reading of the target
-(`reference_judge`), and shares no code with what made it. Exact where the truth is: lost operations, lost
-prefill and losses of the control arm are as many as a second reading has. Else bounded on the side that
-matters: no more may be acknowledged, lost or at risk than the drive promised, broke and promised lately; no
-more cuts may be counted than there were; and the true loss lies within the loss window. `series` counts
-cuts and losses again.
+Each figure is compared with the drive's promises and their times, or with a second reading of the target by
+`reference_judge`. No code is shared with the code under test. Lost operations, lost prefill and losses of the
+control arm must equal those of the second reading. Other figures are bounded on the side that matters:
 
-Refuses to say anything of what it does not know: removals leave no record, and an operation on names is not
+    no more operations acknowledged than the drive promised
+    no more operations lost than the drive broke promises for
+    no more slots at risk than the drive promised shortly before the cut
+    no more cuts in the series than there were
+    the true loss lies within the loss window
+
+`series` counts cuts and losses again.
+
+Figures without known truth are not checked: removals leave no record, and an operation on files is not
 acknowledged when its record is promised.
 """
 
@@ -23,8 +28,9 @@ from durability_lab.histories.series import untrue_bound
 from durability_lab.truth.reference_judge import SUPERBLOCK, Place, ReferenceJudge
 
 _NS_PER_MS = 1_000_000
-# At most between the promise of a record and the receipt of its acknowledgement, and between the last frame
-# and the cut, together: on a device two syncs and a heartbeat; on a file system those of other writers too.
+# The longest time, in total, between the promise of a record and the receipt of its acknowledgement and
+# between the last frame and the cut. On a device: two syncs and a heartbeat; on a file system, the syncs of
+# other writers too.
 _DEVICE_NS = 80 * _NS_PER_MS
 _FILE_NS = 250 * _NS_PER_MS
 _WINDOWS_MS = (1, 10, 100, 1000)
@@ -32,46 +38,41 @@ _WINDOWS_MS = (1, 10, 100, 1000)
 
 @dataclass(slots=True)
 class PromisedOperations:
-    """What a drive promised of one run. `first_ns`: by writer and seq, when it first promised that record;
-    `last_ns`: by place, when it last promised one there. `written`: by writer, the newest record that it has
-    accepted."""
+    """The operations of one run that a drive accepted and promised."""
 
+    # By writer and seq: when the drive first promised that record.
     first_ns: dict[tuple[int, int], int] = field(default_factory=dict)
-    last_ns: dict[Place, int] = field(default_factory=dict)
-    written: dict[int, int] = field(default_factory=dict)
+    last_ns: dict[Place, int] = field(default_factory=dict)  # by place: when it last promised a record there
+    written: dict[int, int] = field(default_factory=dict)  # by writer: seq of the newest accepted record
 
     def accept(self, writer: int, seq: int) -> None:
-        """The drive has accepted a record."""
+        """Note that the drive has accepted a record."""
         self.written[writer] = max(seq, self.written.get(writer, 0))
 
     def promise(self, writer: int, slot: int, seq: int, now_ns: int) -> None:
-        """The drive promises one."""
+        """Note that the drive promises a record at `now_ns`."""
         self.first_ns.setdefault((writer, seq), now_ns)
         self.last_ns[writer, slot] = now_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureTruth:
-    """What is known of the run of a verdict. `promised`: see there; None where nobody noted it. `reference`:
-    a second reading by the same log, of a target that was read to its end; None where there is none.
-    `broken`: how many slots have a broken promise of an operation at most; None where it is not known.
-    `cuts`: how often anything was cut, or made smaller. `cuts_ns`: those that may be behind a durable
-    verdict. `sound_ns`: the cut of a run to which nothing else happened, None for another run. `ended_ns`:
-    each cut that may have ended a run, whatever else happened to it; none if none did, or if its end is one
-    of a documented assumption."""
+    """The truth about the run of a verdict."""
 
     plan: Plan
-    promised: PromisedOperations | None
-    reference: ReferenceJudge | None
-    broken: int | None
-    cuts: int
-    cuts_ns: Sequence[int]
-    sound_ns: int | None
+    promised: PromisedOperations | None  # None if the promises were not recorded
+    reference: ReferenceJudge | None  # a second reading by the same log; None if there is none to compare
+    broken: int | None  # most slots that can have a broken promise for an operation; None if unknown
+    cuts: int  # most cuts that a series may count
+    cuts_ns: Sequence[int]  # times of the cuts on which a durable verdict may be based
+    sound_ns: int | None  # time of the cut of a sound run; None for another run
+    # Times of the cuts that may have ended the run, whatever else happened to it. Empty if no cut did, or if
+    # a documented assumption applies to the run's end.
     ended_ns: Sequence[int]
 
 
 def untrue(document: Mapping[str, Any], truth: FigureTruth) -> Iterator[str]:
-    """Each figure of the document of a `verify` that is not true, as a sentence."""
+    """A sentence for each wrong figure in the document of a `verify`."""
     yield from _untrue_counts(document, truth)
     if truth.reference is not None:
         yield from _recounted(document, truth, truth.reference)
@@ -103,7 +104,7 @@ def _untrue_counts(document: Mapping[str, Any], truth: FigureTruth) -> Iterator[
 
 
 def _recounted(document: Mapping[str, Any], truth: FigureTruth, reference: ReferenceJudge) -> Iterator[str]:
-    """What a second reading has another number of."""
+    """A sentence for each count that differs from the second reading's."""
     lost, control, plan = document["lost"], document["control"], truth.plan
     prefill = [
         place
@@ -114,7 +115,7 @@ def _recounted(document: Mapping[str, Any], truth: FigureTruth, reference: Refer
         "lost operations": (lost["operations"], reference.lost_operations()),
         "lost prefill": (lost["prefill"], len(prefill)),
     }
-    if truth.promised is not None:  # else a kernel may write back meanwhile what nobody synced
+    if truth.promised is not None:  # otherwise a kernel may write back unsynced data meanwhile
         true = reference.control_lost(control["completed"])
         counted["losses of the control arm"] = control["lost"], true
     if not plan.contract.needs_file:
@@ -125,7 +126,7 @@ def _recounted(document: Mapping[str, Any], truth: FigureTruth, reference: Refer
 
 
 def _untrue_series(strength: Mapping[str, Any], cuts: int) -> Iterator[str]:
-    """A cut counts once at most, and those that count bound the next one as rule 16 says."""
+    """A sentence if the series counts too many cuts or losses, or its bound does not follow rule 16."""
     if strength["losses"] > strength["cuts"] or strength["cuts"] > cuts:
         yield f"a series of {strength['cuts']} cuts, {strength['losses']} with a loss, after {cuts} cuts"
     yield from untrue_bound(strength)
@@ -138,7 +139,7 @@ def _slack_ns(plan: Plan) -> int:
 def _untrue_risk(
     document: Mapping[str, Any], truth: FigureTruth, promised: PromisedOperations
 ) -> Iterator[str]:
-    """No more slots are at risk than were promised that shortly before the cut."""
+    """A sentence for each window with more slots at risk than the drive promised in it before the cut."""
     moments = truth.cuts_ns if truth.sound_ns is None else (truth.sound_ns,)
     if not moments:
         return
@@ -159,8 +160,7 @@ def _untrue_risk(
 def _untrue_window(
     window: Mapping[str, Any] | None, truth: FigureTruth, promised: PromisedOperations
 ) -> Iterator[str]:
-    """The oldest loss lies within the window, and no fewer operations were acknowledged since, by one of the
-    moments of the cut."""
+    """Sentences if no possible time of the cut fits the loss window and its number of operations."""
     if window is None or truth.reference is None:
         return
     wrong = [
@@ -181,7 +181,7 @@ def _untrue_since(
     slack_ms = _slack_ns(plan) / _NS_PER_MS
     longest_ms = math.inf if window["ms_max"] is None else window["ms_max"] + slack_ms
     ages_ms: list[float] = []
-    behind: dict[int, int] = {}  # by writer, the oldest operation that is known to be lost
+    behind: dict[int, int] = {}  # by writer: the oldest operation that is known to be lost
     for (writer, _), oldest, _ in reference.losses():
         ages_ms.append((cut_ns - promised.first_ns.get((writer, oldest), 0)) / _NS_PER_MS)
         behind[writer] = min(oldest, behind.get(writer, oldest))

@@ -1,7 +1,7 @@
-"""`durability lab histories`: plays histories at random on every processor, or one from a file.
+"""`durability lab histories`: plays random histories on every processor, or one history from a file.
 
-A history that goes wrong ends the search: it is made short, printed as steps, and written to a file that
-`--replay` plays again. Refuses to overwrite a file that holds anything else.
+A history that goes wrong ends the search. The command shortens it, prints its steps, and writes it to a file
+that `--replay` plays again. A file with any other content is never overwritten.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from durability_lab.support.progress_line import ProgressLine
 SCHEMA = "durability.lab.histories/1"
 REPLAY_SCHEMA = "durability.lab.histories.replay/1"
 COUNT = 300
-_SHOWN = 12  # of the most frequent reasons
+_SHOWN = 12  # number of the most frequent entries that are printed
 _COUNTED = {
     "verdicts": "verdicts",
     "reasons": "reasons of the inconclusive",
@@ -45,21 +45,22 @@ _COUNTED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoriesOptions:
-    """What the command line says. `rig`: "a" in virtual time, "b" on a real kernel. `replay`: play this file
-    and nothing else. `output`: where a history that fails is written; None: a free name in the current
-    directory."""
+    """The options of the command line."""
 
-    rig: Rig = "a"
+    rig: Rig = "a"  # "a" in virtual time, "b" on a real kernel
     count: int | None = None
     seed: int | None = None
-    replay: Path | None = None
-    output: Path | None = None
+    replay: Path | None = None  # play only this file
+    output: Path | None = None  # where a failing history is written; None: a free name, current directory
     json: bool = False
 
 
 def histories(options: HistoriesOptions, *, out: TextIO, err: TextIO) -> int:
-    """Play them; the exit code. Raises UsageError for options that contradict each other, FormatError for a
-    file that holds no history, SetupError for one that cannot be read or written."""
+    """Play the histories; returns the exit code.
+
+    Raises UsageError if options contradict each other, FormatError if the file is not a history, and
+    SetupError if the file cannot be read or written.
+    """
     if options.rig == "b":
         _require_kernel_rig()
     if options.replay is not None:
@@ -84,12 +85,12 @@ def report(
     duration_s: float,
     out: TextIO,
 ) -> int:
-    """Print what came of a search, and write the history that failed; the exit code. Raises UsageError and
-    SetupError if it cannot be written."""
+    """Print the result of a search and write the failing history; returns the exit code. Raises UsageError or
+    SetupError if the history cannot be written."""
     written = None
     try:
         written = None if failure is None else _write(failure, options.output, seed)
-    finally:  # what was found is printed also if it cannot be written
+    finally:  # the result is printed even if the history cannot be written
         if options.json:
             print(
                 to_json(
@@ -124,7 +125,7 @@ async def _search(rig: Rig, count: int, seed: int, err: TextIO) -> tuple[SearchT
 
 
 def _require_kernel_rig() -> None:
-    """Raises SetupError for what rig B needs and this machine has not."""
+    """Raises SetupError if this machine lacks a requirement of rig B."""
     for file_system in FILE_SYSTEMS:
         if problem := missing(file_system):
             raise SetupError(f"histories cannot be played on rig b: {problem}")
@@ -158,7 +159,7 @@ def _replay(options: HistoriesOptions, file: Path, out: TextIO) -> int:
 
 
 def _probe(output: Path) -> None:
-    """Find out now, and not after hours, that a failing history cannot be written there."""
+    """Check before the search that a failing history can be written. Raises UsageError or SetupError."""
     if output.exists():
         raise UsageError(f"--output {output} exists: name another file, or remove this one")
     if not os.access(output.absolute().parent, os.W_OK):
@@ -166,8 +167,8 @@ def _probe(output: Path) -> None:
 
 
 def _write(failure: WrongHistory, output: Path | None, seed: int) -> Path:
-    """Write the history to `output`, else to the first free name; the name. A file that already holds this
-    history is free."""
+    """Write the history to `output`, or to the first free name; returns the name. Without `output`, a name
+    whose file already holds this history counts as free."""
     for file in _names(seed) if output is None else (output,):
         try:
             with file.open("x", encoding="utf-8") as new:

@@ -1,12 +1,12 @@
-"""Processes that play histories: a search uses every processor, and survives what a history may do to one.
+"""Worker processes that play histories: a search uses every processor and survives the death of a worker.
 
-A search is split into parts, each with a seed of its own, so the same seed gives the same histories whatever
-the number of processors. A worker reads parts from its stdin. On its stdout it tells each history that it
-plays, each that was right, and what came of the part, as lines of JSON. A worker that dies or is silent for
-too long has failed with the history that it played last. If several parts fail, the first of them counts,
-and what came of later parts does not.
+A search is split into parts, each with a seed of its own. The same seed therefore gives the same histories
+for any number of processors. A worker reads parts from its stdin. On its stdout it reports each history that
+it begins, each history that was right, and the result of the part, as lines of JSON. If a worker dies or is
+silent for too long, the history that it played last has failed. If several parts fail, the first of them
+counts, and the results of later parts are dropped.
 
-The processes and their files end with the command, also when it is killed.
+The processes and their files go away with the command, even if it is killed.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ from durability_lab.histories.steps import History
 from durability_lab.support.cleanup import in_memory, watched_directory
 from durability_lab.support.worker_processes import last_words, start
 
-Rig: TypeAlias = Literal["a", "b"]  # of the lab: simulated, or a real kernel
+Rig: TypeAlias = Literal["a", "b"]  # rig of the lab: simulated, or with a real kernel
 
-_PARTS_MAX = 1_000_003  # of one seed; a prime, so that those of two seeds differ
+_PARTS_MAX = 1_000_003  # most parts of one seed; a prime, so that the parts of two seeds differ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Searching:
-    """How histories of a rig are played. `part`: how many of them are one part. `silent_s_max`: many times
-    what one takes; on rig B a `verify` of a drive that hangs takes minutes."""
+    """How a rig plays histories."""
 
     search: Search
     play: Play
-    part: int
+    part: int  # histories in one part
+    # Longest silence of a worker, in s: many times the duration of one history. On rig B, a `verify` of a
+    # drive that hangs takes minutes.
     silent_s_max: float
 
 
@@ -56,8 +57,7 @@ RIGS: Final[Mapping[Rig, _Searching]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchShare:
-    """Histories that one process plays on `rig`: `count` of them, of the seed `seed`, with files within
-    `within`."""
+    """One part of a search: `count` histories of the seed `seed` on `rig`, with files below `within`."""
 
     rig: Rig
     number: int
@@ -68,23 +68,23 @@ class SearchShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
-    """What a worker tells: a history that it begins to play, that it was right, or what came of the part."""
+    """A worker's report: it begins a history, the history was right, or the part has ended."""
 
-    playing: str = ""
+    playing: str = ""  # the history that begins
     right: bool = False
-    tally: SearchTally | None = None
-    failed: str = ""
-    what: str = ""
+    tally: SearchTally | None = None  # result of the part
+    failed: str = ""  # the history of the part that went wrong, "" if none did
+    what: str = ""  # what went wrong
 
 
 @dataclass(slots=True)
 class _Search:
-    """What the workers share: parts still to be played, what came of those that were, and where it ends."""
+    """The state that the workers of a search share."""
 
-    parts: Iterator[SearchShare]
-    on_right: Callable[[], None]
-    results: dict[int, tuple[SearchTally, WrongHistory | None]] = field(default_factory=dict)
-    tasks: dict[int, asyncio.Task[None]] = field(default_factory=dict)  # by the part that each is at
+    parts: Iterator[SearchShare]  # parts still to be played
+    on_right: Callable[[], None]  # called after each history that was right
+    results: dict[int, tuple[SearchTally, WrongHistory | None]] = field(default_factory=dict)  # by part
+    tasks: dict[int, asyncio.Task[None]] = field(default_factory=dict)  # by the part that each plays now
 
     @property
     def failed(self) -> int | None:
@@ -95,10 +95,11 @@ class _Search:
 async def search_everywhere(
     *, rig: Rig, count: int, seed: int, processes: int, on_right: Callable[[], None]
 ) -> tuple[SearchTally, WrongHistory | None]:
-    """Play `count` histories of `seed` on `rig` in so many processes: what came of those before the first
-    failure, and that one made short. `on_right` is called after each history that was right.
+    """Play `count` histories of `seed` on `rig` in `processes` processes.
 
-    Raises DurabilityError if a process ended before it played anything.
+    Returns the tally of the histories up to the first failure, and that failure's history, shortened, or
+    None. `on_right` is called after each history that was right. Raises DurabilityError if a process ended
+    before it played a history.
     """
     with watched_directory("durability-histories-", within=in_memory()) as within:
         shared = _Search(parts=_parts(rig, count, seed, within), on_right=on_right)
@@ -137,7 +138,7 @@ def _parts(rig: Rig, count: int, seed: int, within: Path) -> Iterator[SearchShar
 
 
 async def _work(shared: _Search) -> None:
-    """Have one process play parts until none is left, or an earlier one has failed."""
+    """Let one process play parts until no part is left or one has failed; then cancel later parts."""
     task = asyncio.current_task()
     assert task is not None
     with tempfile.TemporaryFile() as said:
@@ -156,8 +157,8 @@ async def _work(shared: _Search) -> None:
 
 
 class _Worker:
-    """One such process, seen from the command. Its stderr goes to the file `said`; if it dies, the last line
-    is its reason."""
+    """A worker process, seen from the command. Its stderr goes to the file `said`; if the process dies, the
+    last line is reported as the reason."""
 
     def __init__(self, said: IO[bytes], on_right: Callable[[], None]) -> None:
         self._process: asyncio.subprocess.Process | None = None
@@ -165,7 +166,7 @@ class _Worker:
         self._on_right = on_right
 
     async def play(self, part: SearchShare) -> tuple[SearchTally, WrongHistory | None]:
-        """Have the process play the part. Raises DurabilityError if it ended before it played anything."""
+        """Let the process play the part. Raises DurabilityError if it ended before it played a history."""
         process = self._process or await self._start(part.within)
         assert process.stdin is not None
         process.stdin.write(to_json(to_value(part)).encode() + b"\n")
@@ -189,7 +190,7 @@ class _Worker:
         return right, WrongHistory(history=History.parse(playing), what=what)
 
     async def _line(self, process: asyncio.subprocess.Process, silent_s_max: float) -> _Line | None:
-        """The next line of the process; None if it has ended."""
+        """The next line of the process; None if it has ended, or was killed after a long silence."""
         assert process.stdout is not None
         try:
             async with asyncio.timeout(silent_s_max):
@@ -201,7 +202,7 @@ class _Worker:
         return from_value(_Line, from_json(line)) if line.endswith(b"\n") else None
 
     async def end(self) -> None:
-        """End the process at once. Its files go away with the search."""
+        """Kill the process. Its files are removed with the search."""
         process, self._process = self._process, None
         if process is not None and process.returncode is None:
             process.kill()
@@ -214,16 +215,16 @@ class _Worker:
 
 
 def _read(parts: SimpleQueue[str]) -> None:
-    """Ends the process at once when the command is gone, also in the midst of a history."""
+    """Queue the parts from stdin. End the process at once when the command is gone, even during a history."""
     for text in sys.stdin:
         parts.put(text)
     os._exit(0)
 
 
 def main() -> None:
-    """The process: one part for each line, until there are no more, or the command is gone."""
+    """Entry point of the worker process: play one part per line, until the command closes stdin."""
     answers = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever else is printed is not an answer
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # keep other output out of the answers
 
     def tell(line: _Line) -> None:
         try:
@@ -234,7 +235,7 @@ def main() -> None:
     parts: SimpleQueue[str] = SimpleQueue()
     Thread(target=_read, args=(parts,), daemon=True).start()  # before any history has threads of its own
     gc.collect()
-    gc.freeze()  # what was loaded need not be gone through in each history
+    gc.freeze()  # exempt the loaded modules from collection during histories
     while True:
         part = from_value(SearchShare, from_json(parts.get()))
         tally, failure = RIGS[part.rig].search(

@@ -1,4 +1,4 @@
-"""What is known of a history beyond what any tester can know, on either rig."""
+"""The truth about a history, on either rig: facts beyond those that any tester can know."""
 
 from __future__ import annotations
 
@@ -17,56 +17,55 @@ from durability_lab.histories.stored_verdicts import StoredVerdict
 
 
 class KnownTruth(Protocol):
-    """What a world knows of its history. `armed`: the runs that the server armed on the drive as it is, and
-    `known`: those that the store has as it is now; `assumed`: those that documented assumptions are about;
-    `sound`: those that nothing happened to but one cut of the power under load, and what follows it;
-    `like_cuts`: what a series may count though it was no cut (a drive that became smaller, a clean restart in
-    a dead network, where drives look alike one in the place of another); `mistakable`: nothing that a system
-    shows tells the drive as it is from one before it, on which there were runs; `load_known`: a run under
-    load is known not to have waited for its server. `unheard_ns`: the most that may lie between a promise
-    and the receipt of its acknowledgement, and between the last frame and the cut, together."""
+    """The facts that a world knows about its history."""
 
     history: History
     cuts: list[PlayedCut]
-    armed: list[int]
-    assumed: AssumedRuns
+    armed: list[int]  # runs that the server armed on the present drive
+    assumed: AssumedRuns  # runs to which documented assumptions apply
+    # The longest time, in total, between a promise and the receipt of its acknowledgement and between the
+    # last frame and the cut.
     unheard_ns: int
 
     @property
     def known(self) -> Set[int]:
-        """See above."""
+        """The runs that the server's store has as armed now."""
 
     @property
     def mistakable(self) -> bool:
-        """See above."""
+        """Whether the system shows no difference between this drive and an earlier one that had runs."""
 
     @property
     def like_cuts(self) -> int:
-        """See above."""
+        """Number of events that a series may count as cuts although they were not.
+
+        Examples are a drive that became smaller, a clean restart while the network is dead, and, if drives
+        look alike, a replaced drive.
+        """
 
     @property
     def sound(self) -> Set[int]:
-        """See above."""
+        """The runs to which nothing happened except one power cut under load and its consequences."""
 
     @property
     def load_known(self) -> bool:
-        """See above."""
+        """Whether a run under load certainly did not wait for its server."""
 
     @property
     def stored(self) -> Mapping[int, Sequence[StoredVerdict]]:
-        """By run, the verdicts that the server's store has, oldest first; `unanswered` aside."""
+        """By run, the verdicts in the server's store, oldest first, without those of `unanswered`."""
 
     @property
     def looks(self) -> Mapping[int, Sequence[PlayedLook]]:
-        """By run, what calls of `verify` have told the server's store, oldest first."""
+        """By run, the reports of `verify` to the server's store, oldest first."""
 
     @property
     def unanswered(self) -> Set[int]:
-        """The runs of which the store may have a verdict that nobody has seen."""
+        """The runs that may have a verdict in the store that no answer showed."""
 
     @property
     def plans(self) -> Mapping[int, Plan]:
-        """Of the runs on the drive, in order."""
+        """The plans of the runs on the drive, in order."""
 
     @property
     def reachable(self) -> bool:
@@ -76,16 +75,16 @@ class KnownTruth(Protocol):
         """By run, when the drive last promised an operation."""
 
     def promised(self, run: int) -> PromisedOperations | None:
-        """What the drive promised of the run, and when; None where nobody noted it."""
+        """The operations that the drive promised to the run, with times; None if they were not recorded."""
 
     def broken(self) -> Sequence[Broken]:
-        """The promises that the drive does not keep, or did not."""
+        """The promises that the drive does not keep now, or did not keep earlier."""
 
     def broken_now(self) -> Sequence[Broken]:
-        """Those that it does not keep now."""
+        """The promises that the drive does not keep now."""
 
     def metadata_broken(self) -> Set[int]:
-        """The runs for which the drive broke a promise to the file system that what they wrote rests on."""
+        """The runs whose files depend on a promise to the file system that the drive broke."""
 
     def smaller(self, run: int) -> bool:
         """Whether the drive has power, and is smaller than it was when the run was armed."""
@@ -94,13 +93,13 @@ class KnownTruth(Protocol):
         """Whether the drive was made larger since the run was armed."""
 
     def renamed(self, run: int) -> bool:
-        """Whether the target, or its drive, has another name than when the run began to write."""
+        """Whether the target or its drive has another name than when the run began to write."""
 
     def left_behind(self, run: int) -> bool:
-        """Whether the target was moved without the files in which the run has its records."""
+        """Whether the target was moved without the files that hold the run's records."""
 
     def series(self, run: int) -> SeriesRuns | None:
-        """What an armed run is in one series with; None where that is not known."""
+        """The series of an armed run; None if it is not known."""
 
     def target(self) -> Storage:
         """The target as it can be read now."""

@@ -1,6 +1,6 @@
-"""What histories need beside the product: libraries that only developers install.
+"""The libraries that histories need beyond the product's own; only developers install them.
 
-This module imports neither of them, so that a command can say what is missing.
+This module imports none of them, so that a command can report which are missing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ NEEDED = ("greenlet", "hypothesis")
 
 
 def require() -> None:
-    """Raises SetupError for those that are not installed."""
+    """Raises SetupError if any of the libraries is not installed."""
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise SetupError(

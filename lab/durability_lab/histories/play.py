@@ -1,4 +1,4 @@
-"""Plays one history from its first step to its last verdict, and says what was wrong."""
+"""Plays one history from its first step to its last verdict, and reports what was wrong."""
 
 from __future__ import annotations
 
@@ -31,17 +31,18 @@ _DELAY_S = 0.0002
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """A history with the grades of its answers. `told`: what happened when, and what `verify` said, a line
-    each. `wrong`: every sentence of what was wrong; none: all right."""
+    """The result of playing a history."""
 
-    grades: tuple[Grade, ...]
-    told: tuple[str, ...]
-    wrong: tuple[str, ...]
+    grades: tuple[Grade, ...]  # grades of its answers
+    told: tuple[str, ...]  # one line per step, with its time, and per answer of `verify`
+    wrong: tuple[str, ...]  # a sentence for each error; empty if all was right
 
 
 def play(history: History, within: Path | None = None) -> Played:
-    """Play it, with its files in a directory within `within`, by default in memory, and remove them. A defect
-    of a process of the product is wrong, if the history has an end; one of `verify` is raised here."""
+    """Play a history, with its files in a directory below `within` (by default in memory); remove the files.
+
+    If the history ends, a defect of a process of the product counts as wrong. A defect of `verify` is raised.
+    """
     directory = _directory(within or in_memory())
     loop = VirtualLoop(VirtualNetwork(delay_s=_DELAY_S, seed=history.seed))
     before = logging.root.manager.disable
@@ -70,40 +71,39 @@ def play(history: History, within: Path | None = None) -> Played:
 
 @cache
 def _directory(within: Path | None) -> Path:
-    """One for all histories of this process, since the server keeps what it has compiled for a store's path.
-    It goes away with the process."""
+    """The directory for all histories of this process. The server caches compiled queries by its store's
+    path. The directory is removed at the end of the process."""
     directory = tempfile.TemporaryDirectory(prefix="durability-history-", dir=within)
     atexit.register(directory.cleanup)
     return Path(directory.name)
 
 
 class Playable(Protocol):
-    """A world in which a history can be played. `truth`: what it knows of that; `store`: what the server's
-    store has of it, of which `play` keeps the verdicts."""
+    """A world in which a history can be played."""
 
     @property
     def truth(self) -> KnownTruth:
-        """See above."""
+        """The truth about the history."""
 
     @property
     def store(self) -> StoreCopies:
-        """See above."""
+        """The content of the server's store; this module records the verdicts and reports in it."""
 
     async def start(self) -> None:
-        """What comes before the first step."""
+        """Prepare the world for the first step."""
 
     async def take(self, step: Step) -> VerifyAnswer | None:
-        """One step; the answer of a `verify`."""
+        """Take one step; returns the answer if the step is a `verify`."""
 
     async def finish(self) -> VerifyAnswer | None:
-        """What every history ends with, and the last answer."""
+        """Take the steps that end every history; returns the last answer."""
 
     async def listed(self) -> dict[int, str]:
-        """The verdict that `runs` shows of each run."""
+        """The verdict that `runs` shows for each run."""
 
 
 async def play_through(world: Playable) -> Played:
-    """Play the history of a world, from its start to its last answer."""
+    """Play the history of a world from its start to its last answer."""
     await world.start()
     clock = asyncio.get_running_loop().time
     grader = Grader(world.truth)
@@ -131,7 +131,7 @@ async def play_through(world: Playable) -> Played:
 
 
 def _keep(world: Playable, answer: VerifyAnswer) -> None:
-    """Note what the server's store has of the answer."""
+    """Record what the server's store has received from the answer."""
     store = world.store
     if answer.exported:
         return
@@ -144,11 +144,11 @@ def _keep(world: Playable, answer: VerifyAnswer) -> None:
     for seen in (run, *answer.others):
         store.looks.setdefault(seen, []).append(answer.look(seen))
     if answer.interrupted:
-        store.unanswered.add(run)  # it may not have been stored
-    elif answer.case is not None:  # else the server does not know the run
+        store.unanswered.add(run)  # the verdict may or may not have been stored
+    elif answer.case is not None:  # otherwise the server does not know the run
         store.stored.setdefault(run, []).append(given)
         if given.by_reads:
-            store.unanswered.discard(run)  # nothing had withdrawn it
+            store.unanswered.discard(run)  # no unseen verdict had withdrawn this loss
 
 
 def _said(answer: VerifyAnswer) -> str:

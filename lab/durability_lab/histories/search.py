@@ -1,9 +1,9 @@
-"""Makes histories at random, plays them, and makes one that goes wrong as short as it can be.
+"""Draws random histories, plays them, and shortens a history that goes wrong as far as possible.
 
-Hypothesis draws and shrinks; a history is data, so what it has found can be written down and played again.
+Hypothesis draws and shrinks the histories. A history is data, so a found one can be saved and played again.
 The same seed gives the same histories, as long as the same modules are loaded: Hypothesis takes some numbers
-from them. Refuses to hide what it left out: how often each verdict was given, and why those that could have
-been more were inconclusive, is counted.
+from them. The tally shows what a search covered. It counts each verdict, and the reasons of inconclusive
+verdicts for which the facts allowed more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from durability.errors import SetupError
 from durability_lab.histories.play import Played, play
 from durability_lab.histories.steps import KINDS, MACHINES, SERIALS, TARGETS, History, Step
 
-# Honest drives first, as a shrunk history should have one where it can; liars of each kind after them.
+# Honest drives come first, because shrinking prefers them; lying drives of each kind follow.
 DRIVES = (
     "honest",
     "write-through",
@@ -44,18 +44,18 @@ DRIVES = (
     "empty",
     "dead",
 )
-# Of each kind of step, how often it is drawn beside the others.
+# Relative frequency of each kind of step; 1 for the others.
 WEIGHTS = {"run": 3, "pass": 6, "cut": 3, "boot": 2, "verify": 3, "network": 2, "server": 2}
 STEPS_MAX = 10
-# Of these words, how often the first value is drawn beside each of the others: most steps are plain ones.
+# Relative frequency of the first value of these words, so that most steps are plain; 1 for other values.
 USUAL = {
     **{("run", "next"): 12, ("cut", "node"): 2},
     **{("verify", "cut_after"): 5, ("verify", "beside"): 4, ("verify", "min_cuts"): 3, ("verify", "run"): 3},
 }
-_HARDWARE = 9  # times as often a machine is none of a hypervisor, beside each other kind
-_HONEST = 8  # times as often a drive is honest, beside each other kind: a liar's loss hides other verdicts
-_SECONDS = "seconds"  # in a row: some seconds pass
-# In a row: a plain run with credit for many groups, and what is not drawn otherwise either.
+_HARDWARE = 9  # relative frequency of a machine without hypervisor; 1 for each other kind
+_HONEST = 8  # relative frequency of `honest`; 1 for other drives, since their losses hide other verdicts
+_SECONDS = "seconds"  # entry of a row: some seconds pass
+# Entries of a row with a fixed step: a plain run with credit for many groups, and steps rarely drawn.
 _PLAIN = {
     "loaded": Step("run", (("size_kib", "1024"),)),
     "cut machine": Step("cut"),
@@ -64,9 +64,10 @@ _PLAIN = {
     "wrong bit": Step("verify", (("cut_after", "7"), ("loses", "bit"))),
 }
 _LOADED = ("loaded", _SECONDS, "cut machine", "full boot")
-# Single draws seldom put these in a row, and many verdicts rest on such histories. A run in trouble, some
-# time, the end of its boot, time in which its client tells of that; a log that is older than the target; a
-# run that is verified twice before the next one; a series of two runs; a read with a wrong bit.
+# Single draws seldom give these rows, and many verdicts depend on them. In order: a run in trouble, some
+# time, the end of its boot, and time in which its client reports the trouble; a log older than the target
+# (twice); a run that is verified twice before the next one; a series of two runs (twice); a read with a wrong
+# bit.
 _ROWS = (
     *(
         (trouble, "pass", end, _SECONDS)
@@ -81,39 +82,39 @@ _ROWS = (
     ("kill", *_LOADED, "wrong bit", "verify"),
 )
 
-# What Hypothesis draws first in every search; many searches would play it as often.
+# Hypothesis draws this history first in every search. `search` rejects it: many searches would repeat it.
 SIMPLEST: Final = History(
     seed=0, target=TARGETS[0], drive=DRIVES[0], counters=False, serials=SERIALS[0], steps=(Step("run"),)
 )
 _DIGEST_BYTES = 8
 
-# Plays a history, with its files within a directory.
+# Plays a history, with its files below the given directory.
 Play: TypeAlias = Callable[[History, Path | None], Played]
 
 
 @dataclass(slots=True)
 class SearchTally:
-    """What came of all histories so far. `digests`: of each, by which two that are the same are known."""
+    """Counts of all histories so far and of their verdicts."""
 
     histories: int = 0
-    digests: Counter[str] = field(default_factory=Counter)
+    digests: Counter[str] = field(default_factory=Counter)  # of the histories, to find equal ones
     verdicts: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)  # of inconclusive verdicts
-    missed: Counter[str] = field(default_factory=Counter)  # reasons, where a verdict was possible
-    limits: Counter[str] = field(default_factory=Counter)
+    missed: Counter[str] = field(default_factory=Counter)  # with reasons: verdicts that were possible
+    limits: Counter[str] = field(default_factory=Counter)  # documented assumptions that made a verdict right
 
     @property
     def distinct(self) -> int:
-        """How many different histories there were."""
+        """Number of different histories."""
         return len(self.digests)
 
     def count(self, history: str) -> None:
-        """Count one history by its text, without what came of it."""
+        """Count one history by its text, without its verdicts."""
         self.histories += 1
         self.digests[blake2b(history.encode(), digest_size=_DIGEST_BYTES).hexdigest()] += 1
 
     def add(self, history: History, played: Played) -> None:
-        """Count one history."""
+        """Count one history and its verdicts."""
         self.count(str(history))
         for grade in played.grades:
             self.verdicts[grade.word] += 1
@@ -125,7 +126,7 @@ class SearchTally:
                 self.limits[grade.limit] += 1
 
     def merge(self, other: SearchTally) -> None:
-        """Count those of another tally as well."""
+        """Add the counts of another tally."""
         self.histories += other.histories
         for mine, theirs in (
             (self.digests, other.digests),
@@ -139,14 +140,14 @@ class SearchTally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongHistory:
-    """The shortest history found that goes wrong, and how."""
+    """The shortest wrong history that was found; `what`: what goes wrong in it."""
 
     history: History
     what: str
 
 
 class Search(Protocol):
-    """Plays histories at random until one goes wrong: `search` on rig A, `search_on_kernel` on rig B."""
+    """Plays random histories until one goes wrong: `search` on rig A, `search_on_kernel` on rig B."""
 
     def __call__(
         self,
@@ -161,7 +162,7 @@ class Search(Protocol):
 
 
 class WrongVerdictError(AssertionError):
-    """A history had a verdict that it does not deserve."""
+    """A history had a wrong verdict, or playing it raised an exception."""
 
 
 def _step(kind: str) -> st.SearchStrategy[Step]:
@@ -184,7 +185,7 @@ def _step(kind: str) -> st.SearchStrategy[Step]:
 
 
 def histories() -> st.SearchStrategy[History]:
-    """Any history: it begins with a run."""
+    """A strategy for any history; each begins with a run."""
     single = [(kind,) for kind in KINDS for _ in range(WEIGHTS.get(kind, 1))]
     in_a_row = st.sampled_from([*single, *_ROWS]).flatmap(lambda kinds: st.tuples(*map(_step, kinds)))
     steps = st.tuples(_step("run"), st.lists(in_a_row, max_size=STEPS_MAX)).map(
@@ -211,11 +212,11 @@ def search(
     on_right: Callable[[], None] = lambda: None,
     played_by: Play = play,
 ) -> tuple[SearchTally, WrongHistory | None]:
-    """Play `count` histories of seed `number`, each with its files within `within`. What came of those before
-    the first that failed, and that one made short, or None. No two are the same, and none is `SIMPLEST`.
+    """Play `count` histories of seed `number`, each with its files below `within`.
 
-    `on_play` is called before each play, those that make a failure short included; `on_right` after each
-    history that was right, up to the first failure.
+    Returns the tally of the histories before the first failure, and the failing history, shortened, or None.
+    No two histories are the same, and none is `SIMPLEST`. `on_play` is called before each play, including
+    those that shorten a failure; `on_right` after each history that was right, up to the first failure.
     """
     tally = SearchTally()
     failed: list[str] = []
@@ -237,7 +238,7 @@ def search(
             reject()
         on_play(history)
         what, played = attempt(played_by, history, within)
-        drawn.add(str(history))  # only now: Hypothesis repeats what raised SetupError, to see it again
+        drawn.add(str(history))  # not earlier: Hypothesis repeats a history that raised SetupError
         if what:
             failed.append(str(history))
             raise WrongVerdictError(what)
@@ -253,11 +254,12 @@ def search(
 
 
 def attempt(play: Play, history: History, within: Path | None) -> tuple[str, Played | None]:
-    """What goes wrong in a play, and what came of it if it has an end. Raises SetupError."""
+    """Play a history. Returns what goes wrong, "" for nothing, and the play, or None if it did not end.
+    Raises SetupError."""
     try:
         played = play(history, within)
-    except SetupError:  # of the lab: there is nothing to play on
+    except SetupError:  # the lab cannot play here
         raise
-    except Exception as error:  # a defect of the product or of the lab, which the history shows
+    except Exception as error:  # a defect of the product or of the lab, found by the history
         return f"{type(error).__name__}: {error}", None
     return "; ".join(played.wrong), played

@@ -1,8 +1,8 @@
-"""Whether what a verdict says of its series (rule 16) is true: a second count, from the verdicts that stand.
+"""Checks a verdict's statements about its series (rule 16) with a second count of the standing verdicts.
 
-The verdicts are those that `verify` gave and the server stored, the runs those that the truth knows to be of
-one series. The bound is compared with the plain sum of a binomial distribution. Shares no code with the
-judge. Refuses to count where a run may have a verdict that nobody has seen.
+The verdicts are those that `verify` gave and the server stored. The truth knows which runs are of one series.
+The bound is compared with the plain sum of a binomial distribution. This module shares no code with the
+judge. Its caller does not use it if a run may have a stored verdict that no answer showed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 from durability_lab.histories.stored_verdicts import CLASSES, OTHER_CUTS, StoredVerdict, standing
 
 _CONFIDENCE: Final = 0.95
-# Inconclusive verdicts with one of these may hide a loss.
+# Inconclusive verdicts with one of these reasons may hide a loss.
 _HIDING: Final = frozenset(
     {"superseded", "tainted", "log-behind", "scan-unfinished", "unstable", "earlier-unstable"}
     | {"drive-changed", "drive-missing", "copied", "emptied-at-boot", "smaller-or-copy"}
@@ -24,17 +24,17 @@ _HIDING: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesRuns:
-    """The armed runs that the server knows of one series, each with what those share that one cut ended: the
-    boot of their machine, and how often their drive had got its power. `cut`: of these, runs that met a cut
-    of which the server must have seen the traces. `counts`: whether their drive can be told from others."""
+    """The armed runs of one series that the server knows."""
 
+    # By run: a key that all runs share that one cut ended, such as the machine's boot and the drive's number
+    # of power-ons.
     ended_in: Mapping[int, Hashable]
-    cut: Set[int]
-    counts: bool
+    cut: Set[int]  # runs that met a cut whose traces the server must have seen
+    counts: bool  # the drive can be distinguished from others
 
 
 def untrue_bound(strength: Mapping[str, Any]) -> Iterator[str]:
-    """A bound that is not that of so many losses in so many cuts, as a sentence."""
+    """A sentence if the bound does not follow from the numbers of losses and cuts."""
     cuts, losses, bound = strength["cuts"], strength["losses"], strength["bound"]
     if bound is None:
         return
@@ -44,7 +44,7 @@ def untrue_bound(strength: Mapping[str, Any]) -> Iterator[str]:
         if bound != 1.0:
             yield f"a bound of {bound}, and each of {cuts} cuts lost"
     else:
-        # With this probability, so few losses are as unlikely as the confidence says.
+        # If the bound were the true probability, so few losses would have the probability 1 - confidence.
         few = sum(comb(cuts, k) * bound**k * (1 - bound) ** (cuts - k) for k in range(losses + 1))
         if not isclose(few, 1 - _CONFIDENCE, rel_tol=1e-6):
             yield f"a bound of {bound} after {losses} losses in {cuts} cuts: so few have probability {few}"
@@ -53,8 +53,8 @@ def untrue_bound(strength: Mapping[str, Any]) -> Iterator[str]:
 def untrue_series(
     document: Mapping[str, Any], run: int, runs: SeriesRuns, stored: Mapping[int, Sequence[StoredVerdict]]
 ) -> Iterator[str]:
-    """What is not true of the series of a document on `run`, which is one of `runs`. `stored`: all verdicts
-    that the server had before."""
+    """Each false statement about the series in a document on `run`, as a sentence. `run` is one of `runs`.
+    `stored`: all verdicts that the server had before."""
     strength = document["strength"]
     others = [one for one in runs.ended_in if one != run]
     outcome = StoredVerdict.of_document(document)
@@ -84,15 +84,18 @@ def untrue_series(
 def _counted(
     standing_of: Mapping[int, StoredVerdict], this: StoredVerdict, runs: SeriesRuns
 ) -> tuple[int, int]:
-    """How many cuts the verdicts are of that stand, and how many of them lost data: those of the class of
-    `this`, or else of the strongest class; losses also of weaker classes."""
+    """Number of cuts behind the standing verdicts, and number of those cuts that lost data.
+
+    Only cuts of the class of `this` count; if that class is `none`, those of the strongest class. Losses of
+    weaker classes count too.
+    """
 
     def counts(one: StoredVerdict) -> bool:
         return one.word == "loss" or (one.kept_all and one.at_risk)
 
     verified = [CLASSES.index(one.cut_class) for one in standing_of.values() if counts(one)]
     its = CLASSES.index(this.cut_class) or max(verified, default=0)
-    lost_by: dict[Hashable, bool] = {}  # by what the runs share that one cut ended
+    lost_by: dict[Hashable, bool] = {}  # by the key that the runs of one cut share
     for run, one in standing_of.items():
         shown, lost = CLASSES.index(one.cut_class), one.word == "loss"
         if counts(one) and (shown == its or (lost and shown < its)):

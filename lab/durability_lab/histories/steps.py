@@ -1,8 +1,8 @@
-"""The steps of a history: what they are called, what they may say, and how they are written.
+"""The steps of a history: their names, their words and values, and their text form.
 
-A history is its seed, the drive and the steps, one to a line, as `cut what=drive`; the same text is the
-same history. A step that makes no sense where it stands (a cut without power) does nothing, so that any step
-can be left out: that is how a failing history is made short. Data only.
+A history is its seed, the drive and the steps, one per line, such as `cut what=drive`. The same text is the
+same history. A step that is impossible at its place (a cut without power) does nothing. Any step can
+therefore be left out to shorten a failing history. This module has data only.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ _HEADS = ("seed", "target", "drive", "counters", "serials", "machine")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepKind:
-    """One kind of step: what it does, in a sentence, and the values that each of its words may have."""
+    """One kind of step."""
 
-    does: str
-    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    does: str  # the effect, as a sentence
+    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # possible values of each word
 
 
 _MS = ("20", "1", "100", "400", "1500", "4000")
 
 _AGES = ("0", "1", "2", "3")
-# What a system shows of a drive that has no power: all as before, no such device, or one without a byte.
+# How a system shows a drive without power: as before, as no device, or as a device of 0 bytes.
 _NODES = ("stays", "gone", "empty")
 
-# The first value of each word is the simplest, which a shrunk history has where it can.
+# The first value of each word is the simplest; shrinking prefers it.
 KINDS: Final[Mapping[str, StepKind]] = {
     "run": StepKind(
         does="the client begins a run on the target, over what is there",
         words={
-            "workload": tuple(WORKLOADS),  # of a device always the first
+            "workload": tuple(WORKLOADS),  # on a device always the default workload
             "writers": ("1", "3"),
             "group": ("1", "4"),
             "pattern": ("random", "sequential"),
             "sync": ("fdatasync", "dsync"),
             "size_kib": ("256", "1024"),
-            "next": ("armed", "2", "8", "25", "60"),  # step: once it is armed and writes, or after so many ms
+            "next": ("armed", "2", "8", "25", "60"),  # next step: once the run is armed and writes, or in ms
         },
     ),
     "pass": StepKind(does="time passes, in ms", words={"ms": _MS}),
@@ -102,13 +102,13 @@ KINDS: Final[Mapping[str, StepKind]] = {
     "verify": StepKind(
         does="the operator verifies the target",
         words={
-            "attest": ("true", "none", "false"),  # true: as far as it is true
-            "cut_class": ("power", "vm", "os"),  # what the operator attests
+            "attest": ("true", "none", "false"),  # true: attest a cut only if there was one
+            "cut_class": ("power", "vm", "os"),  # the class that the operator attests
             "require": ("power", "os"),
             "min_cuts": ("1", "10", "2"),
             "run": ("found", "older"),
             "log": ("server", "export"),
-            "age": _AGES,  # of the export: so many before the newest
+            "age": _AGES,  # age of the export: number of newer exports
             "cut_after": (
                 "0",
                 "1",
@@ -117,12 +117,12 @@ KINDS: Final[Mapping[str, StepKind]] = {
                 "3",
                 "4",
                 "7",
-            ),  # reads, after which something is gone; 0: nothing
-            # What is gone then: power is the drive's, a machine loses its own, a guest its system; or that
-            # read has one wrong bit.
+            ),  # number of reads after which the `loses` event happens; 0: never
+            # The event: the drive or the machine loses power, the process, the server or the network fails,
+            # the system alone dies (guest), or that read has one wrong bit.
             "loses": ("power", "process", "server", "network", "machine", "guest", "bit"),
             "node": _NODES,
-            "beside": ("no", "yes"),  # someone else begins to verify it meanwhile, again and again
+            "beside": ("no", "yes"),  # meanwhile a second `verify` is started again and again
         },
     ),
 }
@@ -130,13 +130,13 @@ KINDS: Final[Mapping[str, StepKind]] = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step; `words` has those that are not the first of their values."""
+    """One step; `words` has only the words whose value is not the first one."""
 
     kind: str
     words: tuple[tuple[str, str], ...] = ()
 
     def __getitem__(self, word: str) -> str:
-        """The value of one of its words."""
+        """The value of a word of this step."""
         return dict(self.words).get(word, KINDS[self.kind].words[word][0])
 
     def __str__(self) -> str:
@@ -144,7 +144,7 @@ class Step:
 
     @classmethod
     def parse(cls, line: str) -> Step:
-        """The step that `str` wrote. Raises ValueError."""
+        """Parse a line that `str` wrote. Raises ValueError."""
         kind, *rest = line.split()
         if kind not in KINDS:
             raise ValueError(f"no step {kind!r}; there are {', '.join(KINDS)}")
@@ -162,18 +162,18 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """A whole history. `target`: "device" or "file". `drive`: a model's spec. `counters`: whether the drive
-    counts unsafe shutdowns. `serials`: each drive has its "own"; an adapter has one for all drives, and
-    shows the "wwid" of each, or the "same" for all; or "none" is shown. `machine`: "hardware"; a "guest",
-    whose drives are emulated, and whose host keeps its power; or one of which only the drives show that,
-    "hidden"."""
+    """A whole history."""
 
     seed: int
-    target: str
-    drive: str
-    counters: bool
+    target: str  # "device" or "file"
+    drive: str  # a model's spec
+    counters: bool  # the drive counts unsafe shutdowns
     steps: tuple[Step, ...]
+    # "own": each drive shows a serial of its own. "wwid": an adapter shows one serial for all drives, and the
+    # WWID of each. "same": an adapter shows one serial for all drives. "none": no serial is shown.
     serials: str = SERIALS[0]
+    # "hardware". "guest": a guest with emulated drives, whose host keeps its power. "hidden": such a guest,
+    # but only its drives show that.
     machine: str = MACHINES[0]
 
     @property
@@ -196,7 +196,7 @@ class History:
 
     @classmethod
     def parse(cls, text: str) -> History:
-        """The history that `str` wrote; empty lines and those that begin with # do not count. Raises
+        """Parse a history that `str` wrote. Empty lines and lines that begin with # are ignored. Raises
         ValueError."""
         lines = [line.strip() for line in text.splitlines()]
         lines = [line for line in lines if line and not line.startswith("#")]

@@ -1,4 +1,4 @@
-"""What the server's store has of a history, and the copies and exports that were taken of it meanwhile."""
+"""The content of the server's store during a history, and the copies and exports taken of it."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Copy:
-    """The store as it was once: its files, and what it had then of `known`, `stored` and `looks`. `assumed`:
-    of a server that ended then."""
+    """A copy of the store at one time: its files, and the values of `StoreCopies` at that time."""
 
     path: Path
     known: frozenset[int]
     stored: Mapping[int, Sequence[StoredVerdict]]
     looks: Mapping[int, Sequence[PlayedLook]]
-    assumed: AssumedRuns
+    assumed: AssumedRuns  # the assumptions that hold if the server ended at that time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """What the server had of a run once, as a file. `looks` and `assumed`: as of a copy."""
+    """An export of one run to a file. `looks` and `assumed` are as in a copy."""
 
     path: Path
     looks: Mapping[int, Sequence[PlayedLook]]
@@ -39,23 +38,20 @@ class Export:
 
 
 class StoreCopies:
-    """`known`: the runs that the store has as armed, as it is now; `stored`: of each run the verdicts that it
-    has, oldest first; `unanswered`: runs of which it may have others; `cut`: runs of which it must have seen
-    that a cut ended them; `looks`: of each run what calls of `verify` have told it, oldest first. Copies and
-    exports go below `directory`."""
+    """The content of the store now, and its copies and exports, which go below `directory`."""
 
     def __init__(self, directory: Path) -> None:
-        self.known: set[int] = set()
-        self.stored: dict[int, list[StoredVerdict]] = {}
-        self.looks: dict[int, list[PlayedLook]] = {}
-        self.unanswered: set[int] = set()
-        self.cut: set[int] = set()
+        self.known: set[int] = set()  # runs that the store has as armed
+        self.stored: dict[int, list[StoredVerdict]] = {}  # by run: its verdicts, oldest first
+        self.looks: dict[int, list[PlayedLook]] = {}  # by run: the reports of `verify`, oldest first
+        self.unanswered: set[int] = set()  # runs that may have other verdicts in the store
+        self.cut: set[int] = set()  # runs whose end by a cut the store must have seen
         self._directory = directory
         self._copies: list[_Copy] = []
         self._exports: list[Export] = []
 
     def add_copy(self, assumed: AssumedRuns) -> Path:
-        """Where a copy of the store as it is now is to be put: a directory to make."""
+        """Register a copy of the present store. Returns the directory that the caller makes for it."""
         path = self._directory / f"copy-{len(self._copies)}"
         stored = {run: tuple(given) for run, given in self.stored.items()}
         self._copies.append(
@@ -70,7 +66,7 @@ class StoreCopies:
         return path
 
     def add_export(self, case: Any, assumed: AssumedRuns) -> None:
-        """Keep a case, as a document."""
+        """Write a case to a file as a document, and register it as an export."""
         path = self._directory / f"export-{len(self._exports)}.json"
         path.write_text(to_json(case))
         self._exports.append(Export(path=path, looks=self._looks_now(), assumed=assumed))
@@ -79,8 +75,8 @@ class StoreCopies:
         return {run: tuple(given) for run, given in self.looks.items()}
 
     def restore(self, step: Step) -> _Copy | None:
-        """The copy on which a `server` step starts it; from here on it knows what it knew then. None: the
-        store stays as it is."""
+        """The copy on which a `server` step starts the server; the values become those of the copy. None if
+        the store stays as it is."""
         if step["how"] not in ("newest", "oldest") or not self._copies:
             return None
         copy = of_age(self._copies, step) if step["how"] == "newest" else self._copies[0]
@@ -90,12 +86,12 @@ class StoreCopies:
         return copy
 
     def export_for(self, step: Step) -> Export | None:
-        """The export that a `verify` step judges by; None if it asks the server."""
+        """The export by which a `verify` step judges; None if the step asks the server."""
         return of_age(self._exports, step) if step["log"] == "export" and self._exports else None
 
 
 def put_back(copy: Path, directory: Path) -> None:
-    """Put the files of a copy in place of the store in `directory`, whose server does not run."""
+    """Replace the store in `directory` with the files of a copy. The server must not run."""
     for file in directory.glob("store*"):
         file.unlink()
     for file in copy.iterdir():
@@ -103,5 +99,5 @@ def put_back(copy: Path, directory: Path) -> None:
 
 
 def of_age(paths: Sequence[T], step: Step) -> T:
-    """The newest, or so many before it as the step says; the oldest if there are not so many."""
+    """The entry that is the step's `age` older than the newest; the oldest if there are not enough."""
     return paths[max(0, len(paths) - 1 - int(step["age"]))]

@@ -1,7 +1,6 @@
-"""The verdicts that the server's store has of a history, by what `verify` answered: which of a run's stands,
-and what `runs` must show.
+"""The verdicts in the server's store, from the answers of `verify`: which one stands, and what `runs` shows.
 
-The truth's own reading of rule 9: it shares no code with the judge or the server.
+This is the truth's own reading of rule 9: it shares no code with the judge or the server.
 """
 
 from __future__ import annotations
@@ -10,26 +9,26 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-# Classes of a cut, as said in a document, in rising order.
+# Classes of a cut, as in a document, in rising order.
 CLASSES: Final = ("none", "os", "vm", "power")
 _WORDS: Final = ("", "inconclusive", "durable", "loss")  # in rising order
-# What a verdict lacks then is further cuts, or other ones, and nothing of its own.
+# With only these reasons, a verdict lacks further or other cuts; its own cut is complete.
 OTHER_CUTS: Final = frozenset({"too-few-cuts", "series-has-loss", "series-incomplete"})
 _OF_THE_QUESTION = OTHER_CUTS | {"cut-class"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredVerdict:
-    """One verdict. `codes`: of its reasons; `at_risk`: whether any record was, within a second."""
+    """One verdict."""
 
     word: str
     cut_class: str
-    at_risk: bool
-    codes: frozenset[str]
+    at_risk: bool  # any record was acknowledged within a second before the cut
+    codes: frozenset[str]  # codes of its reasons
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> StoredVerdict:
-        """That of a document of `verify`."""
+        """The verdict in a document of `verify`."""
         return cls(
             word=str(document["verdict"]),
             cut_class=str(document["cut"]["class"]),
@@ -39,13 +38,13 @@ class StoredVerdict:
 
     @property
     def by_reads(self) -> bool:
-        """Whether it is a loss that a pass that reads everything withdraws."""
+        """Whether this is a loss that a later `verify` withdraws if it can read everything."""
         grave = "unreadable-only" not in self.codes and self.codes & {"findings", "device-smaller"}
         return self.word == "loss" and not grave
 
     @property
     def kept_all(self) -> bool:
-        """Whether its cut lost nothing, whatever else was asked."""
+        """Whether the cut lost nothing, even if the verdict lacks something else that was asked."""
         lacking = self.codes - {"loss-withdrawn"}
         asked_more = self.word == "inconclusive" and bool(lacking) and lacking <= _OF_THE_QUESTION
         return self.word == "durable" or asked_more
@@ -60,7 +59,7 @@ class StoredVerdict:
 
 
 def standing(given: Sequence[StoredVerdict]) -> StoredVerdict:
-    """The weightiest verdict of at least one on a run, oldest first; the newest of equals."""
+    """The weightiest of the verdicts on a run, the newest of equals. `given`: at least one, oldest first."""
     read_since = max((number for number, one in enumerate(given) if "loss-withdrawn" in one.codes), default=0)
     left = [one for number, one in enumerate(given) if number >= read_since or not one.by_reads]
     return max(reversed(left), key=lambda one: one._weight)
@@ -69,8 +68,11 @@ def standing(given: Sequence[StoredVerdict]) -> StoredVerdict:
 def listing(
     stored: Mapping[int, Sequence[StoredVerdict]], unanswered: Container[int], listed: Mapping[int, str]
 ) -> Iterator[str]:
-    """Where `runs` does not show the weightiest verdict that was stored. `unanswered`: runs of which a verify
-    may have stored one that nobody has seen: a heavier one, or one that withdraws a loss."""
+    """A sentence for each run for which `runs` does not show the weightiest stored verdict.
+
+    `unanswered`: runs with a possible stored verdict that no answer showed. It may be a heavier one, or one
+    that withdraws a loss.
+    """
     for run, given in stored.items():
         word, shown = standing(given).word, listed.get(run, "")
         may_fall = word == "loss" and all(one.by_reads for one in given if one.word == "loss")

@@ -1,22 +1,22 @@
-"""How much a machine may add to a campaign's log: a burst, then little by little, up to a size.
+"""How many entries a machine may add to a campaign's log: a burst, then a slow refill, up to a total size.
 
-An agent says all it has to say about once a second, so what is not taken now comes again. Refuses nothing for
-ever, as long as the machine has not filled its share of the log.
+An agent repeats its whole report about once a second, so refused entries arrive again later. Entries are
+refused for good only once the machine has filled its share of the log.
 """
 
 from __future__ import annotations
 
 import logging
 
-BURST = 500  # entries: more than all drives of a machine need for a cycle
-REFILL_S = 0.2  # for one more entry
-BYTES_MAX = 256 << 20  # of all its entries: more than for the 10,000 runs that one client may have
+BURST = 500  # entries at once: more than all drives of a machine need for a cycle
+REFILL_S = 0.2  # time after which one more entry is allowed
+BYTES_MAX = 256 << 20  # all entries of the machine: more than 10,000 runs need, the maximum of one client
 
 log = logging.getLogger(__name__)
 
 
 class Allowance:
-    """That of one machine. `whose`: what people call it."""
+    """The allowance of one machine. `whose` names the machine in the log."""
 
     def __init__(self, whose: str) -> None:
         self._whose = whose
@@ -27,11 +27,11 @@ class Allowance:
         self._is_full = False
 
     def add(self, count: int) -> None:
-        """The log has so many bytes more of the machine."""
+        """The machine has added `count` bytes to the log."""
         self._given_bytes += count
 
     def take(self, entries: int, now_ns: int) -> bool:
-        """Whether so many entries may be added now, at `now_ns`; they are taken then."""
+        """Whether this many entries may be added at `now_ns`. If so, they use up the allowance."""
         if self._given_bytes >= BYTES_MAX:
             if not self._is_full:
                 log.warning(
@@ -42,7 +42,7 @@ class Allowance:
         since_s = 0.0 if self._at_ns is None else (now_ns - self._at_ns) / 1e9
         self._left = min(float(BURST), self._left + since_s / REFILL_S)
         self._at_ns = now_ns
-        entries = min(entries, BURST)  # else it would never be heard
+        entries = min(entries, BURST)  # else a larger report would never be accepted
         if self._left < entries:
             if not self._is_out:
                 log.warning("%s sends too many changes; most are discarded", self._whose)

@@ -1,10 +1,10 @@
-"""The logs of all campaigns, each folded into its state, and the one way to add to them.
+"""The logs of all campaigns with their states, and the only way to add entries.
 
-The state in memory is a copy: whatever another server added is read before anything is added here. If the
-store no longer has the last entry of the copy, as after a failover to a standby that lacked it, the copy is
-made anew from what the store has. Refuses to store an entry that could not be read again. Refuses to hold
-anything that is not in the store, but for when agents were heard, which only people and time-outs ask for: of
-that the store of several servers has a count alone, since their clocks differ.
+The state in memory is a copy: entries of other servers are read before an entry is added here. If the store
+no longer has the last entry of the copy, as after a failover to a standby that lacked it, the copy is rebuilt
+from the store. An entry that could not be read again is refused. Everything is in the store, except when
+agents were heard, which only people and time-outs need. For that, the store of several servers has only a
+count, because their clocks differ.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from durability.campaign.log_entries import (
     entry_from_value,
     entry_to_value,
 )
-from durability.campaign.server_time import Hearing, ServerTime
+from durability.campaign.server_time import AgentContacts, ServerTime
 from durability.campaign.tasks import Status, Task
 from durability.errors import FormatError, StoreError
 from durability.formats.documents import shortened
@@ -46,42 +46,42 @@ from durability_server.store.campaign_store import CampaignStore
 from durability_server.store.store_thread import StoreThread
 
 _S = 1_000_000_000
-SIGN_NS = _S
+SIGN_NS = _S  # shortest time between two stored signs of life of a machine
 _RUN = re.compile(r"[0-9a-f]{16}")
 
 log = logging.getLogger(__name__)
 
 
 class CampaignLog:
-    """One campaign. `changed` is set whenever an entry was added, here or seen of another server."""
+    """One campaign. `changed` is set whenever an entry is added here or read from another server."""
 
     def __init__(self, name: str, store: CampaignStore, thread: StoreThread, *, boot_id: str) -> None:
         self.name = name
         self.state = CampaignState()
         self.changed = asyncio.Event()
-        self.news = asyncio.Event()  # the same, for who tells people
+        self.news = asyncio.Event()  # set together with `changed`, for notifications
         self._store = store
         self._thread = thread
         self._boot_id = boot_id
         self._lock = asyncio.Lock()
         self._last = b""  # the last entry of the state, packed
-        self._phase_read_ns = 0  # when the entry was read or added with which the cycle's phase began
-        self._unreadable = ""  # why the last entry of the state, which took in a part of it, does not fit
-        self._asked: dict[int, int] = {}  # by switch, the number of the entry that asked it last
+        self._phase_read_ns = 0  # when the entry that began the cycle's phase was read or added here
+        self._unreadable = ""  # why the last entry, which was applied only in part, is invalid
+        self._asked: dict[int, int] = {}  # number of the newest entry that asked each switch
         self._allowances: dict[str, Allowance] = {}  # by machine
-        self._signed_ns: dict[str, int] = {}  # when the store was last told that a machine was heard
-        self._signs: dict[str, int] | None = None  # by machine, as the store had them at the last look
-        self._hearing = Hearing(clock.now_ns())
+        self._signed_ns: dict[str, int] = {}  # when a sign of life of each machine was last stored
+        self._signs: dict[str, int] | None = None  # stored signs of life by machine, at the last look
+        self._contacts = AgentContacts(clock.now_ns())
 
     async def refresh(self) -> CampaignState:
-        """The state with all that is in the store. Raises StoreError."""
+        """The state with all entries of the store. Raises StoreError."""
         async with self._lock:
             await self._read()
         return self.state
 
     async def begin(self, make: Callable[[CampaignState], Happening], *, home: str, after: int) -> bool:
-        """Add the entry with which the campaign begins: see `CampaignStore.begin`, also for what is returned.
-        Raises StoreError, RefusedError, FormatError, and what `make` raises."""
+        """Adds the entry that begins the campaign. `CampaignStore.begin` describes the result. Raises
+        StoreError, RefusedError, FormatError, and what `make` raises."""
         async with self._lock:
             await self._read()
             entry = self._entry(make(self.state))
@@ -94,9 +94,9 @@ class CampaignLog:
             return begun
 
     async def add(self, make: Callable[[CampaignState], Iterable[Happening]]) -> bool:
-        """Add the entries that `make` gives for the newest state; it may be asked again where another server
-        was faster. Whether the last answer of `make` had any. Raises StoreError, FormatError, and what `make`
-        raises."""
+        """Adds the entries that `make` returns for the newest state. `make` is called again if another server
+        was faster. Returns whether its last result had any entry. Raises StoreError, FormatError, and what
+        `make` raises."""
         async with self._lock:
             await self._read()
             waiting = list(make(self.state))
@@ -111,12 +111,12 @@ class CampaignLog:
         return some
 
     async def hear(self, machine: str, status: Status, speaker: Speaker) -> Task:
-        """Take in what an agent says, and give it its task. Raises StoreError."""
+        """Records an agent's report and returns the agent's task. Raises StoreError."""
         now_ns = clock.now_ns()
         now = Instant(at_ns=now_ns, boot_id=self._boot_id, wall=clock.wall())
         runs: dict[str, str] = {}
         if is_heard(self.state, machine, status, speaker):
-            self._hearing.heard(machine, now_ns)
+            self._contacts.heard(machine, now_ns)
             await self._sign(machine, now_ns)
             for drive, run in run_claimed(self.state, machine, status):
                 other = runs.setdefault(run, drive)
@@ -125,7 +125,7 @@ class CampaignLog:
                     status = without_run(status, drive, why)
         news = list(hear(self.state, machine, status, now, speaker))
         if news and not self._allowance(machine).take(len(news), now_ns):
-            return answer_to(self.state, machine, status, speaker)  # the agent will say it again
+            return answer_to(self.state, machine, status, speaker)  # the agent repeats its report
         if news or self.state.number == 0:
             room = await self._thread.look_up(self._store.has_room)
             if not room:
@@ -134,7 +134,7 @@ class CampaignLog:
                 lambda state: (
                     one
                     for one in hear(state, machine, status, now, speaker)
-                    if room or not isinstance(one, DriveReported)  # the agent will say it again
+                    if room or not isinstance(one, DriveReported)  # the agent repeats its report
                 )
             )
         return answer_to(self.state, machine, status, speaker)
@@ -145,7 +145,7 @@ class CampaignLog:
         return self._allowances[machine]
 
     async def _why_not(self, drive: str, run: str, speaker: Speaker) -> str:
-        """Why a run is not one that the machine's client began in this cycle, as a sentence; "" if it is."""
+        """Why the machine's client did not begin this run in this cycle, as a sentence; "" if it did."""
         state = self.state
         begun = await self._thread.look_up(self._store.begun_by, run) if _RUN.fullmatch(run) else None
         if begun is None:
@@ -160,54 +160,54 @@ class CampaignLog:
         return ""
 
     async def _sign(self, machine: str, now_ns: int) -> None:
-        """Let the other servers know that the machine was heard, once a second at most."""
+        """Tells the other servers that the machine was heard, at most once a second."""
         if not self._store.is_shared or now_ns - self._signed_ns.get(machine, -SIGN_NS) < SIGN_NS:
             return
         self._signed_ns[machine] = now_ns
-        with suppress(StoreError):  # the agent says it again
+        with suppress(StoreError):  # the agent repeats its report
             await self._thread.call(self._store.sign, self.name, machine)
 
     async def look_for_signs(self) -> None:
-        """A machine that any server of the store has heard since the last look counts as heard now: the clock
-        of another server cannot be compared. Raises StoreError."""
+        """A machine that any server of the store has heard since the last look counts as heard now, because
+        the clocks of servers cannot be compared. Raises StoreError."""
         if not self._store.is_shared:
             return
         before, self._signs = self._signs, await self._thread.look_up(self._store.signs, self.name)
         for machine, signs in self._signs.items():
             if before is not None and before.get(machine, 0) != signs:
-                self._hearing.heard(machine, clock.now_ns())
+                self._contacts.heard(machine, clock.now_ns())
 
     def silent_s(self) -> dict[str, float]:
-        """For how long each machine's agent has said nothing to any server of the store, as far as this one
-        knows, and since it could hear at most."""
+        """For how many seconds each agent has been silent towards all servers of the store, as far as this
+        one knows. At most the time since this server could hear agents."""
         machines = self.state.plan.machines if self.state.settings is not None else ()
         now_ns = clock.now_ns()
-        return {machine: self._hearing.silent_s(machine, now_ns) for machine in machines}
+        return {machine: self._contacts.silent_s(machine, now_ns) for machine in machines}
 
     def moment(self, *, began_ns: int) -> ServerTime:
-        """Now, for a server that has conducted the campaign since `began_ns`."""
+        """The present time, for a server that has conducted the campaign since `began_ns`."""
         now_ns = clock.now_ns()
         return ServerTime(
             now_ns=now_ns,
             boot_id=self._boot_id,
             silent_s=self.silent_s(),
-            began_ns=max(began_ns, self._hearing.since_ns(now_ns)),
+            began_ns=max(began_ns, self._contacts.since_ns(now_ns)),
             read_ns=self._phase_read_ns,
         )
 
     def store_answered(self) -> None:
-        """The store has answered, so what agents say now is heard."""
-        self._hearing.store_answered(clock.now_ns())
+        """The store has answered, so agents can be heard now."""
+        self._contacts.store_answered(clock.now_ns())
 
     def is_asked(self, switch: int, number: int) -> bool:
-        """Whether the entry `number` is the newest that asks this switch: an answer to an older one says
-        nothing of what is so now."""
+        """Whether the entry `number` is the newest that asks this switch. An answer to an older one does not
+        describe the present state."""
         return self._asked.get(switch) == number
 
     async def _read(self) -> None:
         while True:
             known = self.state.number
-            # With the last one that is known: a store that has gone back may have others since.
+            # Including the last known entry: a store that has gone back may have other entries since.
             rows = await self._thread.look_up(self._store.entries, self.name, after=max(0, known - 1))
             self.store_answered()
             if known and (not rows or pack(rows[0]) != self._last):
@@ -222,7 +222,7 @@ class CampaignLog:
                 return
 
     def _begin_anew(self) -> None:
-        """Nothing of the log is known: what was read is no longer in the store."""
+        """Forgets the whole log, because the store no longer has the entries that were read."""
         if self._unreadable:
             log.warning("campaign %s: entry %d of its log has changed", self.name, self.state.number)
         else:
@@ -232,7 +232,7 @@ class CampaignLog:
                 self.name,
                 self.state.number,
             )
-        self.state = CampaignState()  # another object: who has seen the one before learns that it is over
+        self.state = CampaignState()  # a new object, so that holders of the old one notice the change
         self._last, self._unreadable = b"", ""
         self._asked.clear()
         self._allowances.clear()
@@ -259,12 +259,12 @@ class CampaignLog:
         return added
 
     def _apply(self, entry: Entry, value: Value) -> None:
-        """`value`: the entry as it is stored."""
+        """Applies an entry. `value` is the entry as stored. Raises FormatError."""
         try:
             self.state.apply(entry)
         except FormatError as error:
             if self.state.last is entry:
-                # A state of which a part is missing would conduct another campaign.
+                # A state that lacks a part would conduct another campaign.
                 self._last, self._unreadable = pack(value), str(error)
             raise
         self._last = pack(value)
@@ -279,8 +279,8 @@ class CampaignLog:
 
 
 def _readable(entry: Entry) -> dict[str, Value]:
-    """The entry as it is stored. Raises FormatError if it could not be read again: the campaign would stand
-    still for good."""
+    """The entry as stored. Raises FormatError if it could not be read again, because the campaign would then
+    stand still for good."""
     value = entry_to_value(entry)
     entry_from_value(value)
     return value

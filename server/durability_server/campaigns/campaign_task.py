@@ -1,7 +1,8 @@
-"""Conducts campaigns: takes the steps that their logs ask for, and adds what came of them.
+"""Conducts campaigns: takes the steps that their logs require, and logs the results.
 
-One task for each campaign that this server has claimed. It asks switches through the controller, so a slow
-one delays nothing else. Refuses to decide: `durability.campaign.next_steps` says what is next.
+There is one task for each campaign that this server has claimed. The task asks switches through the
+controller, so a slow switch delays nothing else. It does not decide: `durability.campaign.next_steps` returns
+the next steps.
 """
 
 from __future__ import annotations
@@ -28,31 +29,31 @@ from durability_server.campaigns.campaign_logs import CampaignLog
 from durability_server.campaigns.notifications import News
 from durability_server.power.exchange import SwitchAnswer
 
-LOOK_S = 0.5  # at which what another server added is seen
-HOLD_S = 0.5  # at which writers are held anew: a run that comes back to a server has its credit again
-RETRY_S = 2.0  # after the store failed
-ALARM_S = 60.0  # for which steps have failed, before people are told
+LOOK_S = 0.5  # interval at which entries of another server are read
+HOLD_S = 0.5  # interval of holding writers: a run that returns to a server has its credit again
+RETRY_S = 2.0  # pause after the store failed
+ALARM_S = 60.0  # people are told if steps have failed for this long
 
 log = logging.getLogger(__name__)
 
 
 class Switches(Protocol):
-    """What asks a switch; `power.controller.Controller` is one."""
+    """Asks switches. `power.controller.Controller` implements it."""
 
     async def ask(self, power: Power, operation: Operation) -> SwitchAnswer:
-        """Its answer, with the times; never raises."""
+        """The switch's answer, with its times. Never raises."""
 
 
 def hold_writers(state: CampaignState, hold: Callable[[int], None]) -> None:
-    """In the phase `held` no writer of the cycle's runs gets credit; each server of a store holds those that
-    it has."""
+    """In the phase `held` no writer of the cycle's runs gets credit. Each server of a store holds the runs
+    that it has."""
     if state.cycle is not None and state.cycle.phase == "held":
         for run in state.cycle.runs.values():
             hold(parse_run(run))
 
 
 def percentile_us(statistics: Statistics | None, percent: float) -> float | None:
-    """A percentile of the latencies of a run's commits, None for too few of them."""
+    """A percentile of the latencies of a run's commits in µs, None if there are too few."""
     if statistics is None:
         return None
     latencies = statistics.latencies()
@@ -60,9 +61,9 @@ def percentile_us(statistics: Statistics | None, percent: float) -> float | None
 
 
 class CampaignTask:
-    """Conducts one campaign until it is over and its news are told. `claim`: whether this server conducts it,
-    or still does, asked before each step. `case`: looks up a run. `hold`: its writers get no more credit.
-    `is_still`: whether they have none left."""
+    """Conducts one campaign until it is over and its notifications are sent. `claim` returns whether this
+    server conducts the campaign now; it is called before each step. `case` looks up a run. `hold` stops the
+    credit of a run's writers. `is_still` returns whether they have used up their credit."""
 
     def __init__(
         self,
@@ -85,29 +86,29 @@ class CampaignTask:
         self._news = news
         self._look_s = LOOK_S if shared else 3600.0
         self._said = ""
-        self._failing_ns: int | None = None  # since when no step could be taken
-        self._alarm: asyncio.Task[None] | None = None  # of the present failure
+        self._failing_ns: int | None = None  # time since which no step succeeded, None if steps succeed
+        self._alarm: asyncio.Task[None] | None = None  # alarm about the present failure
         self._began_ns = clock.now_ns()
         self._asking: dict[int, asyncio.Task[None]] = {}
 
     async def work(self) -> None:
-        """Take step after step until the campaign is over, or another server conducts it; the store may fail
-        meanwhile."""
+        """Takes steps until the campaign is over or another server conducts it. Continues after failures of
+        the store."""
         telling = asyncio.get_running_loop().create_task(self._news.work())
         try:
-            # The news of the end are told too, and meanwhile the campaign may begin again.
+            # Notifications about the end are sent too. The campaign may begin again meanwhile.
             while self._log.state.state != "ended" or not telling.done():
                 if self._log.state.state == "ended":
                     await self._until_changed_or(telling)
                     continue
-                if telling.done():  # all was told, and just then the campaign began again
+                if telling.done():  # all notifications were sent just before the campaign began again
                     telling = asyncio.get_running_loop().create_task(self._news.work())
                 try:
                     if not await self._claim():
                         return
                     await self._step()
                     self._said, self._failing_ns = "", None
-                except Exception as error:  # the store is away, or a defect: the log stays as it is
+                except Exception as error:  # the store failed, or a defect: the log is unchanged
                     self._say(error)
                     self._alarm_of(str(error) or type(error).__name__)
                     await asyncio.sleep(RETRY_S)
@@ -123,14 +124,14 @@ class CampaignTask:
         changed.cancel()
 
     def _say(self, error: Exception) -> None:
-        """Logs what failed, once as long as it is the same; a defect with where it is."""
+        """Logs a failure once while it stays the same, a defect with its traceback."""
         if repr(error) != self._said:
             defect = None if isinstance(error, DurabilityError) else error
             log.error("campaign %s: %s", self._log.name, str(error) or repr(error), exc_info=defect)
         self._said = repr(error)
 
     def _alarm_of(self, error: str) -> None:
-        """Tells people who are away, once for each failure that lasts: a machine may be without power."""
+        """Notifies people who are away, once for each lasting failure: a machine may be without power."""
         now_ns = clock.now_ns()
         if self._failing_ns is None:
             self._failing_ns, self._alarm = now_ns, None
@@ -152,7 +153,7 @@ class CampaignTask:
                     await self._note(happening, state, state.number)
                     return
                 case LookUp(drive=drive, run=run):
-                    after = state.number  # what comes meanwhile may make it the verdict of another cycle
+                    after = state.number  # entries added meanwhile may make this verdict one of another cycle
                     judged = await self._judged(drive, run)
                     await self._note(state.verdict_entry(judged), state, after)
                     return
@@ -173,8 +174,8 @@ class CampaignTask:
                 await self._log.changed.wait()
 
     async def _note(self, happening: Happening, seen: CampaignState, after: int) -> bool:
-        """Add an entry to the state `seen` with the number `after`, unless another one came meanwhile: then
-        the next step may be another. Whether it was added."""
+        """Adds an entry to the state `seen`, if its number is still `after`. After any other entry the next
+        step may differ. Returns whether the entry was added."""
         return await self._log.add(lambda now: [happening] if now is seen and now.number == after else [])
 
     def _begin_asking(self, switch: int, operation: Operation, seen: CampaignState) -> None:
@@ -191,11 +192,11 @@ class CampaignTask:
         self._log.changed.set()
 
     async def _ask(self, switch: int, operation: Operation, seen: CampaignState, after: int) -> None:
-        """Ask a switch, unless an entry came meanwhile: another server may conduct the campaign by now. The
-        answer is dropped if the store has lost the question: a later one may have its number."""
+        """Asks a switch, unless another entry came first: another server may conduct the campaign then. The
+        answer is dropped if the store has lost the question, because a later question may have its number."""
         if not await self._note(PowerAsked(switch=switch, operation=operation), seen, after):
             return
-        if not await self._claim():  # this server may have stood still for long, and another one goes on
+        if not await self._claim():  # this server may have stood still, and another one conducts the campaign
             return
         answer = await self._switches.ask(self._log.state.plan.power[switch], operation)
         said = PowerAnswered(
@@ -212,13 +213,13 @@ class CampaignTask:
                     lambda now: [said] if now is seen and self._log.is_asked(switch, after + 1) else []
                 )
                 return
-            except StoreError as error:  # the answer is known, and only the store is not there
+            except StoreError as error:  # the answer is known, and only the store is missing
                 self._say(error)
                 await asyncio.sleep(RETRY_S)
 
     async def _are_still(self, runs: tuple[str, ...]) -> bool:
-        """Whether no writer of these runs has credit left. One that the store lacks, or that cannot be read,
-        holds nothing up: its verdict tells."""
+        """Whether no writer of these runs has credit left. A run that the store lacks or cannot read counts
+        as still: its verdict will show that."""
         for run in runs:
             with suppress(RefusedError, FormatError):
                 if not await self._is_still(parse_run(run)):
@@ -229,7 +230,7 @@ class CampaignTask:
         case = None
         try:
             case = await self._case(parse_run(run))
-        # The agent named a run that the store does not know, or what is stored of it cannot be read.
+        # The store does not know the run that the agent named, or cannot read it.
         except (RefusedError, FormatError) as error:
             log.error("campaign %s: %s", self._log.name, error)
         past = weightiest(case.verdicts) if case is not None else None

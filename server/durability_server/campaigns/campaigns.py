@@ -1,8 +1,8 @@
-"""All campaigns of the store: what agents and operators ask of them, and their conductors.
+"""All campaigns of the store: requests of agents and operators, and the tasks that conduct campaigns.
 
-A machine's agent gets its task from the newest campaign that names the machine and is not over. Refuses a
-campaign on a machine that another one has, and to begin one for an operator who is not on this machine: its
-file names commands and files of the server's own machine.
+A machine's agent gets its task from the newest campaign that names the machine and is not over. A campaign is
+refused if another campaign has one of its machines. Only an operator on this machine can begin one: its file
+names commands and files of the server's own machine.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ REQUESTS = (
     messages.StartCampaign,
     messages.SteerCampaign,
 )
-NAMED_MAX = 10  # campaigns in an answer about an unknown one
-CLAIM_S = 1.0  # at which a campaign is looked for whose server lives no more
+NAMED_MAX = 10  # campaigns named in an answer about an unknown one
+CLAIM_S = 1.0  # interval of looking for campaigns whose server has ended
 
 log = logging.getLogger(__name__)
 
 
 class Campaigns:
-    """Answers requests, and conducts what this server has claimed. `case`, `hold`: as `CampaignTask` has
-    them."""
+    """Answers requests, and conducts the campaigns that this server has claimed. `CampaignTask` describes
+    `case`, `hold` and `is_still`."""
 
     def __init__(
         self,
@@ -81,15 +81,15 @@ class Campaigns:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._work: asyncio.Task[None] | None = None
         self._unread: set[str] = set()
-        self._left: set[str] = set()  # those that are another machine's, which was said
-        self._told: dict[str, int] = {}  # of campaigns that are over: up to which entry news were given
+        self._left: set[str] = set()  # campaigns of another machine that were reported
+        self._notified_up_to: dict[str, int] = {}  # last notified entry of each campaign that is over
 
     def begin(self) -> None:
-        """Conduct what is to be conducted, from now on."""
+        """Starts to conduct campaigns."""
         self._work = asyncio.get_running_loop().create_task(self._keep_claiming())
 
     async def close(self) -> None:
-        """Conduct nothing more; the logs say how to go on."""
+        """Stops conducting campaigns. Their logs say how to continue."""
         tasks = [task for task in (self._work, *self._tasks.values()) if task is not None]
         for task in tasks:
             task.cancel()
@@ -97,7 +97,7 @@ class Campaigns:
         self._tasks.clear()
 
     def campaign_of(self, run: int) -> str:
-        """The campaign whose cycle under way the run is of, "" for none."""
+        """The campaign whose present cycle has the run, "" for none."""
         named = format_run(run)
         for name, log in self._logs.items():
             cycle = log.state.cycle
@@ -106,13 +106,13 @@ class Campaigns:
         return ""
 
     async def removal_of(self, run: int) -> Event | None:
-        """That the files of a run were removed, if an agent was told to; None if not. Raises StoreError."""
+        """The event that an agent was told to remove the run's files, None if not. Raises StoreError."""
         named = format_run(run)
         removals = (removal(known.state, named) for known in await self._newest_logs())
         return next((one for one in removals if one is not None), None)
 
     async def campaign_with(self, machine: str) -> str:
-        """The campaign that is not over and has the machine, "" for none. Raises StoreError."""
+        """The campaign that has the machine and is not over, "" for none. Raises StoreError."""
         for known in await self._newest_logs():
             state = known.state
             if state.settings is not None and state.state != "ended" and machine in state.plan.machines:
@@ -121,7 +121,7 @@ class Campaigns:
 
     @property
     def silent_s(self) -> dict[str, dict[str, float]]:
-        """By campaign that is not over and by machine: for how long its agent has said nothing."""
+        """For how many seconds each agent has been silent, by campaign that is not over and by machine."""
         logs = self._logs.items()
         return {
             name: log.silent_s() for name, log in logs if log.state.settings and log.state.state != "ended"
@@ -130,9 +130,8 @@ class Campaigns:
     # Requests.
 
     async def answer(self, caller: Caller, message: Message, answered: dict[str, int]) -> Message:
-        """The answer to a request. `answered`, which stays with the connection: by campaign, the number of
-        its newest entry when the agent got its last answer. Raises RefusedError, FormatError or
-        StoreError."""
+        """The answer to a request. `answered` belongs to the connection: for each campaign the number of its
+        newest entry when the agent got its last answer. Raises RefusedError, FormatError or StoreError."""
         match message:
             case messages.AgentStatus():
                 status = bounded(from_value(Status, message.status))
@@ -152,7 +151,7 @@ class Campaigns:
         return messages.Stored()
 
     async def _task(self, caller: Caller, status: Status, answered: dict[str, int]) -> Task:
-        """What the agent of the machine `caller` is to do."""
+        """The task for the agent of the machine `caller`."""
         machine = await self._machine(caller)
         mine = None
         for known in await self._newest_logs():
@@ -172,8 +171,8 @@ class Campaigns:
         return task
 
     async def _machine(self, caller: Caller) -> str:
-        """The name that the caller has now: it may have got another one since it connected, also at another
-        server, and another client may have its old one. "" for one that was revoked."""
+        """The caller's present name, "" if it was revoked. The client may have been renamed since it
+        connected, also at another server, and another client may have its old name."""
         if caller.is_local:
             return caller.name
         known = await self._thread.look_up(self._clients.find, caller.client)
@@ -186,13 +185,13 @@ class Campaigns:
         try:
             rows = await self._thread.ask(self._store.entries, message.name, after=message.after)
         except FormatError as error:
-            # None would say that the log is over: who reads it must fail, whatever their release.
+            # An empty answer would mean the end of the log. A reader of any release must fail instead.
             rows = ({"unreadable": str(error)},)
             note = note or f"the server cannot read its log: {error}"
         return messages.Campaign(entries=rows, silent_s=log.silent_s(), note=note)  # type: ignore[arg-type]
 
     async def _note(self, log: CampaignLog) -> str:
-        """What keeps this server from conducting a campaign, as a sentence; "" for nothing."""
+        """Why this server does not conduct a campaign, as a sentence; "" for no reason."""
         if await self._state(log.name) is None:
             return "the server cannot read its log, and does nothing for it: the server's own log says why"
         if log.state.state == "ended":
@@ -224,10 +223,11 @@ class Campaigns:
 
         while True:
             newest = await self._thread.look_up(self._store.newest)
-            await self._require_free(settings)  # which holds as long as no other campaign begins
+            await self._require_free(settings)  # stays true as long as no other campaign begins
             if await self._log(settings.name).begin(begin, home=self._home, after=newest):
                 break
-        self._tell(settings.name, "check begun" if message.check_only else f"begun: {settings.cuts} cuts")
+        begun = "check begun" if message.check_only else f"begun: {settings.cuts} cuts"
+        self._announce_event(settings.name, begun)
         await self._claim(self._log(settings.name))
 
     async def _require_joined(self, settings: Settings) -> None:
@@ -242,7 +242,7 @@ class Campaigns:
                 )
 
     async def _require_runs_left(self, settings: Settings) -> None:
-        """Raises RefusedError if a machine would have more runs than one client may, before the end."""
+        """Raises RefusedError if a machine would exceed the runs of one client before the campaign's end."""
         for machine in settings.machines:
             begun = await self._thread.look_up(self._runs_named, machine)
             drives = len(settings.drives_of(machine))
@@ -257,7 +257,7 @@ class Campaigns:
                 )
 
     async def _require_free(self, settings: Settings) -> None:
-        """Raises RefusedError if another campaign, which is not over, has one of the machines or switches."""
+        """Raises RefusedError if another campaign that is not over has one of the machines or switches."""
         switches = {identity(SwitchAccess.of(power)): power.name for power in settings.power}
         for known in await self._newest_logs():
             name, state = known.name, known.state
@@ -293,7 +293,7 @@ class Campaigns:
                 yield PauseAsked(stop=message.action == "stop")
 
         await log.add(steer)
-        self._tell(message.name, message.action)
+        self._announce_event(message.name, message.action)
 
     async def _adopt(self, caller: Caller, name: str) -> None:
         if caller.client:
@@ -302,7 +302,7 @@ class Campaigns:
                 "a campaign is adopted on the server's own machine, which must reach its switches",
             )
         await self._thread.call(self._store.adopt, name, home=self._home)
-        self._tell(name, "adopted by this server")
+        self._announce_event(name, "adopted by this server")
         if await self._state(name) is not None:
             await self._claim(self._log(name))
 
@@ -323,8 +323,8 @@ class Campaigns:
         return self._logs[name]
 
     async def _state(self, name: str) -> CampaignState | None:
-        """The newest state of a campaign; None, said once, while its log cannot be understood: the others go
-        on without it. Raises StoreError."""
+        """The newest state of a campaign. None while its log cannot be read, which is logged once; the other
+        campaigns continue. Raises StoreError."""
         try:
             state = await self._log(name).refresh()
         except FormatError as error:
@@ -338,8 +338,8 @@ class Campaigns:
         return state
 
     async def _newest_logs(self) -> list[CampaignLog]:
-        """All campaigns whose logs can be understood, with their newest states, in the order in which they
-        began: one question, and one more for each that has new entries. Raises StoreError."""
+        """All campaigns with readable logs and their newest states, oldest campaign first. This takes one
+        query, and one more for each campaign with new entries. Raises StoreError."""
         newest = []
         for name, number in (await self._thread.look_up(self._store.last_entries)).items():
             known = self._log(name)
@@ -350,7 +350,7 @@ class Campaigns:
                 newest.append(known)
         return newest
 
-    def _tell(self, name: str, what: str) -> None:
+    def _announce_event(self, name: str, what: str) -> None:
         self._announce(f"campaign {name}", what)
 
     # Conducting.
@@ -359,16 +359,16 @@ class Campaigns:
         away = False
         while True:
             try:
-                for name in tuple(self._unread):  # people may have repaired it, or the store gone back
+                for name in tuple(self._unread):  # people may have repaired it, or the store has gone back
                     await self._state(name)
                 for known in await self._newest_logs():
                     await self._claim(known)
                 away = False
-            except DurabilityError as error:  # the store may be away for a while; said once
+            except DurabilityError as error:  # the store may fail for a while; logged once
                 if not away:
                     log.warning("campaigns are stalled: %s", error)
                 away = True
-            except Exception:  # it must not end in silence: no campaign would be conducted any more
+            except Exception:  # must not end this task unnoticed: no campaign would be conducted then
                 if not away:
                     log.exception("campaigns are stalled: a defect of this tool")
                 away = True
@@ -379,12 +379,13 @@ class Campaigns:
         return task is not None and not task.done()
 
     async def _claim(self, campaign: CampaignLog) -> None:
-        """Conduct the campaign, if this server may and it is not over, or has news to tell; if not, do what
-        each server does. Its state is the newest."""
+        """Conducts the campaign, if this server may and it is not over or has notifications to send. Else
+        does what every server does: holds writers and looks for signs of life. The state must be the
+        newest."""
         name, state = campaign.name, campaign.state
         if self._is_conducted(name) or state.settings is None:
             return
-        if state.state == "ended" and await self._is_told(campaign):
+        if state.state == "ended" and await self._is_notified(campaign):
             return
         hold_writers(state, self._hold)
         await campaign.look_for_signs()
@@ -394,9 +395,9 @@ class Campaigns:
 
         claimed = await claim()
         if not claimed and not self._shared and name not in self._left:
-            # Its machine may be off. Of several servers another one has it, or will have it again.
+            # Its machine may be off. With several servers another one conducts it, or will again.
             self._left.add(name)
-            self._tell(name, await self._note(campaign))
+            self._announce_event(name, await self._note(campaign))
         if not claimed or self._is_conducted(name):
             return
         steps = CampaignTask(
@@ -413,17 +414,17 @@ class Campaigns:
         task.add_done_callback(partial(_tell_defect, name))
         self._tasks[name] = task
 
-    async def _is_told(self, campaign: CampaignLog) -> bool:
-        """Whether all news of a campaign that is over were given: a server may have died meanwhile. Asked of
-        the store until it is so. Raises StoreError."""
+    async def _is_notified(self, campaign: CampaignLog) -> bool:
+        """Whether all notifications of a campaign that is over were sent; a server may have died before. The
+        store is asked until they were. Raises StoreError."""
         name, number = campaign.name, campaign.state.number
-        if self._told.get(name) != number:  # it may also be higher: the store may have gone back
-            self._told[name] = await self._thread.look_up(self._store.told, name)
-        return self._told[name] >= number
+        if self._notified_up_to.get(name) != number:  # or higher, if the store has gone back
+            self._notified_up_to[name] = await self._thread.look_up(self._store.notified_up_to, name)
+        return self._notified_up_to[name] >= number
 
 
 def _tell_defect(name: str, task: asyncio.Task[None]) -> None:
-    """Logs why a task ended, if that is a defect; the campaign is claimed again."""
+    """Logs a defect that ended a task. The campaign is then claimed again."""
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("campaign %s stands still: a defect of this tool", name, exc_info=error)
 

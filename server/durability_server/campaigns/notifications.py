@@ -1,9 +1,10 @@
-"""News of a campaign: a line of the server for each, and the operator's command for those that matter.
+"""Notifications about a campaign: a line of the server for each, and the operator's command for important
+ones.
 
-The store keeps up to which entry news were given, so that a server that was killed gives the rest; the last
-one may come twice. The command gets the news as its last argument, and half a minute; what it does is its own
-business, up to its end: then whatever it started is ended too, where the server may. Refuses to let a
-campaign wait for it. An alarm needs no store: it says that the campaign stands still.
+The store has the number of the last entry that was notified, so that a server that was killed sends the rest;
+the last notification may come twice. The command gets the text as its last argument, and `COMMAND_S` to run.
+At its end the processes that it started are killed too, if the server may do that. A campaign does not wait
+for the command. An alarm works without the store: it says that the campaign stands still.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ from durability_server.power import switch_programs
 from durability_server.store.campaign_store import CampaignStore
 from durability_server.store.store_thread import StoreThread
 
-COMMAND_S = 30.0
-RETRY_S = 2.0  # after the store failed, or something else
+COMMAND_S = 30.0  # longest run of the notify command
+RETRY_S = 2.0  # pause after a failure of the store, or any other failure
 
 log = logging.getLogger(__name__)
 
 
 class News:
-    """Gives the news of one campaign."""
+    """Sends the notifications of one campaign."""
 
     def __init__(
         self, campaign: CampaignLog, store: CampaignStore, thread: StoreThread, *, announce: Announce
@@ -57,17 +58,18 @@ class News:
         self._store = store
         self._thread = thread
         self._announce = announce
-        self._told: int | None = None
+        self._notified_number: int | None = None
         self._state = campaign.state
         self._said = ""  # the failure that was logged last
 
     async def work(self) -> None:
-        """Give news until all of a campaign that is over are given; the store may fail meanwhile."""
+        """Sends notifications until the campaign is over and all were sent. Continues after store
+        failures."""
         while not self._is_over:
             self._log.news.clear()
             try:
                 gave = await self._give(self._log.state)
-            except Exception as error:  # it must not end in silence: no news would be given any more
+            except Exception as error:  # must not end this task unnoticed: no notification would follow
                 if repr(error) != self._said:
                     defect = None if isinstance(error, DurabilityError) else error
                     text = str(error) or repr(error)
@@ -76,34 +78,37 @@ class News:
                 await asyncio.sleep(RETRY_S)
             else:
                 self._said = ""
-                # Without a row, whatever the state has more of is no longer in the store.
+                # No row means that the store no longer has the newer entries of the state.
                 if not gave and not self._is_over:
                     await self._log.news.wait()
 
     async def alarm(self, text: str) -> None:
-        """Call the command without the store, which may be what failed."""
+        """Calls the command without the store, because the store may have failed."""
         settings = self._log.state.settings
         if settings is not None and settings.notify:
             await self._call(settings.notify, f"campaign {self._log.name}: {text}")
 
     @property
     def _is_over(self) -> bool:
-        """Whether there will be no more to tell, unless the campaign begins again."""
+        """Whether no notification will follow, unless the campaign begins again."""
         return self._log.state.state == "ended" and not self._waits(self._log.state)
 
     def _waits(self, state: CampaignState) -> bool:
-        """Whether there is something to tell."""
-        return self._told is None or self._state is not state or self._told < state.number
+        """Whether there is a notification to send."""
+        return (
+            self._notified_number is None or self._state is not state or self._notified_number < state.number
+        )
 
     async def _give(self, state: CampaignState) -> bool:
-        """Give what is new in the log; whether there was anything. Raises StoreError."""
+        """Sends notifications for new entries of the log. Returns whether there were any. Raises
+        StoreError."""
         if self._state is not state:  # the store has gone back: see `CampaignLog`
-            self._state, self._told = state, None
-        if self._told is None:
-            self._told = await self._thread.look_up(self._store.told, self._log.name)
+            self._state, self._notified_number = state, None
+        if self._notified_number is None:
+            self._notified_number = await self._thread.look_up(self._store.notified_up_to, self._log.name)
         if not self._waits(state):
             return False
-        rows = await self._thread.look_up(self._store.entries, self._log.name, after=self._told)
+        rows = await self._thread.look_up(self._store.entries, self._log.name, after=self._notified_number)
         for row in rows:
             entry = entry_from_value(row)
             called = False
@@ -112,10 +117,10 @@ class News:
                 if matters and state.plan.notify:
                     await self._call(state.plan.notify, f"campaign {self._log.name}: {text}")
                     called = True
-            self._told = entry.number
-            if called:  # nobody is to be called for it again
-                await self._thread.call(self._store.tell, self._log.name, self._told)
-        await self._thread.call(self._store.tell, self._log.name, self._told)
+            self._notified_number = entry.number
+            if called:  # so that a restart does not call the command again for this entry
+                await self._thread.call(self._store.set_notified, self._log.name, self._notified_number)
+        await self._thread.call(self._store.set_notified, self._log.name, self._notified_number)
         return bool(rows)
 
     async def _call(self, command: str, text: str) -> None:
@@ -142,12 +147,12 @@ class News:
             if status:
                 log.error("the notify command failed with exit code %d", status)
         finally:
-            with suppress(ProcessLookupError, PermissionError):  # it may have become another user
+            with suppress(ProcessLookupError, PermissionError):  # the program may run as another user now
                 os.killpg(process.pid, signal.SIGKILL)
 
 
 def require_program(command: str) -> None:
-    """Raises RefusedError if the program of the notify command, which may be "", is not installed."""
+    """Raises RefusedError if the program of the notify command is not installed. The command may be ""."""
     if command and _find(program := shlex.split(command)[0]) is None:
         raise RefusedError(
             "bad-request",
@@ -156,12 +161,12 @@ def require_program(command: str) -> None:
 
 
 def _find(program: str) -> str | None:
-    """Where it is, as a switch's commands are looked for; None if it is not there."""
+    """Path of the program, searched like a switch's commands; None if it is missing."""
     return shutil.which(program, path=switch_programs.search_path())
 
 
 def news_of(entry: Entry) -> Iterator[tuple[str, bool]]:
-    """What an entry tells people, and whether it matters to those who are away."""
+    """The notifications for an entry, each with whether it matters to people who are away."""
     happening: Happening = entry.happening
     match happening:
         case PowerWentOff(runs=runs):

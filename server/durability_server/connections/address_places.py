@@ -1,16 +1,19 @@
-"""How many places each address holds, and which address holds most: each answer takes constant time, however
-many addresses there are, because a stranger decides how many that is and how often it is asked."""
+"""How many places each address holds, and which address holds the most.
+
+Each call takes constant time for any number of addresses, because strangers decide how many there are and how
+often it is called.
+"""
 
 from __future__ import annotations
 
 
 class AddressPlaces:
-    """Places that addresses hold; none to begin with."""
+    """Places held by addresses, none at first."""
 
     def __init__(self) -> None:
         self.taken = 0
         self._held: dict[str, int] = {}
-        self._holders: dict[int, dict[str, None]] = {}  # by how many they hold, longest so first
+        self._holders: dict[int, dict[str, None]] = {}  # addresses by number of places, in order of time
         self._most = 0
 
     def held(self, address: str) -> int:
@@ -18,18 +21,18 @@ class AddressPlaces:
         return self._held.get(address, 0)
 
     def take(self, address: str) -> None:
-        """`address` holds one more."""
+        """`address` takes one more place."""
         self._move(address, self.held(address) + 1)
         self.taken += 1
 
     def give_back(self, address: str) -> None:
-        """`address` holds one less. It must hold one."""
+        """`address` gives back one place. It must hold one."""
         self._move(address, self._held[address] - 1)
         self.taken -= 1
 
     def most(self) -> str:
-        """The address that holds most; of several, the one that has held so many for longest. One must be
-        held."""
+        """The address with the most places. Of several, the one that has held that many for longest. At least
+        one place must be held."""
         return next(iter(self._holders[self._most]))
 
     def _move(self, address: str, count: int) -> None:
@@ -44,4 +47,4 @@ class AddressPlaces:
             self._holders.setdefault(count, {})[address] = None
         self._most = max(self._most, count)
         if self._most not in self._holders:
-            self._most -= 1  # the one that left it holds one less, or nobody holds any
+            self._most -= 1  # the last address with that many places now holds one less, or none

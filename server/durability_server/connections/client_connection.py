@@ -1,10 +1,10 @@
-"""The connection of one client: a thin shell that moves bytes between a socket, TLS and the protocol.
+"""The connection of one client. It only moves bytes between a socket, TLS and the protocol.
 
-Receipts are stamped as soon as the event loop hands the bytes over, and acknowledgements are taken in on the
-spot; who the client is and everything that needs the store is asked of the services, one request at a time as
-the protocol's tables have it. Whatever a client does wrong ends its own connection, with a `Failure` if one
-can be sent and one line in the log. Memory per client is bounded: input by the protocol's frame limit, output
-by `OUTPUT_BYTES_MAX` beyond one answer.
+Receipts are stamped as soon as the event loop delivers the bytes, and acknowledgements are recorded at once.
+The services identify the client and handle each request that needs the store. They answer one request at a
+time, as the protocol's tables require. Any error of a client ends its own connection, with one line in the
+log and with a `Failure` if one can be sent. Memory per client is bounded: input by the protocol's frame
+limit, output by `OUTPUT_BYTES_MAX` beyond one answer.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from durability_server.runs.run import Run
 from durability_server.runs.session import Session
 from durability_server.store.database import UnfitError
 
-INPUT_BYTES_MAX = 1 << 10  # taken from one client before it is the others' turn: a millisecond of receipts
-OUTPUT_BYTES_MAX = 1 << 20  # unsent output, beside one answer, with which a client is dropped
-STALLED_S = 60.0  # for which a client may take nothing of an answer
-LINGER_NS = 1_000_000_000  # how long a refused client may take to read why
+INPUT_BYTES_MAX = 1 << 10  # read from one client before others are served: a millisecond of receipts
+OUTPUT_BYTES_MAX = 1 << 20  # a client with more unsent output, beside one answer, is dropped
+STALLED_S = 60.0  # a client that reads nothing of an answer for this long is dropped
+LINGER_NS = 1_000_000_000  # time for a refused client to read the reason
 
-# What a client is told of an error; the first kind that it is of counts.
+# The failure code that a client gets for an error. The first class that matches counts.
 _CODES: Mapping[type[DurabilityError], str] = {
     errors.AuthenticationError: "authentication",
     errors.StoreError: "store-unavailable",
@@ -57,7 +57,7 @@ _CODES: Mapping[type[DurabilityError], str] = {
     errors.PeerError: "protocol",
 }
 
-# What these say has been taken in when they came; they wait for the disk alone.
+# These messages are recorded at once when they arrive. Their answers only wait for the disk.
 _ENDINGS = (messages.Stop, messages.TargetFailed, messages.ClientFailed, messages.DriveSeen)
 _LONG_ANSWERS = (
     messages.Campaign,
@@ -73,7 +73,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """What every connection asks."""
+    """The services that every connection uses."""
 
     server_id: str
     authentication: Authentication
@@ -82,16 +82,16 @@ class Services:
     requests: Requests
     kept_results: KeptResults
     turns: Turns
-    encode: Callable[[Message], Awaitable[bytes]]  # elsewhere than in the event loop
+    encode: Callable[[Message], Awaitable[bytes]]  # runs outside the event loop
     others: Callable[[], tuple[str, ...]]  # addresses of the other servers on the store
 
 
 class ClientConnection(asyncio.BufferedProtocol):
-    """The server's side of one connection over `stream`; `local`: it came over the local socket. `began` is
-    called when the handshake is over, or will never be.
+    """The server's side of one connection over `stream`. `local` is true for the local socket. `began` is
+    called once the handshake has succeeded or can no longer succeed.
 
-    `caller` is known from the handshake on. `session` is that of the run for which the client speaks, None
-    before and after.
+    `caller` is None before the handshake ends. `session` is the session of the run for which the client
+    speaks, None before and after that.
     """
 
     def __init__(
@@ -112,24 +112,24 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._local = local
         self._began: Callable[[], None] | None = began
         self._protocol = ServerProtocol(decoded_at_once_bytes=DECODED_LATER_BYTES)
-        self._progress: tuple[Undecoded, Run] | None = None  # the newest that is not decoded, and its run
+        self._progress: tuple[Undecoded, Run] | None = None  # newest undecoded report, with its run
         self._transport: asyncio.Transport | None = None
         self._view = memoryview(bytearray(INPUT_BYTES_MAX))
-        self._large = False  # whether a large message comes, waits for its answer, or is sent as an answer
-        self._answer_bytes = 0  # of the answer that is being sent, if that takes a while
-        self._room = asyncio.Event()  # set while little is unsent
+        self._large = False  # whether a large message arrives or waits, or a large answer is sent
+        self._answer_bytes = 0  # size of the answer that is being sent, if the client reads it slowly
+        self._room = asyncio.Event()  # cleared from `pause_writing` to `resume_writing`
         self._room.set()
         self._answers: set[asyncio.Task[None]] = set()
-        self._silent: SilentPeer | None = None  # from when nothing comes of the session
-        self._doubted = False  # whether the run is silent only if this connection ends before anything comes
+        self._silent: SilentPeer | None = None  # the silent client's kernel, None while frames arrive
+        self._doubted = False  # whether the run becomes silent if the connection ends before the next frame
         self._turn = asyncio.Lock()
-        self._agent_answered: dict[str, int] = {}  # see `Campaigns.answer`
-        self._closing_ns = 0  # when the connection was refused; what comes after is thrown away
-        self._accepted_ns: int | None = None  # when it was told that it speaks for its run
+        self._agent_answered: dict[str, int] = {}  # argument `answered` of `Campaigns.answer`
+        self._closing_ns = 0  # when the connection was refused, 0 for never; later input is discarded
+        self._accepted_ns: int | None = None  # when the client was told that it speaks for its run
         self._heard_ns = self._answered_ns = clock.now_ns()
         self._deadline_ns = self._heard_ns + int(limits.HANDSHAKE_TIMEOUT_S * 1e9)
 
-    # The event loop calls these.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
@@ -138,24 +138,24 @@ class ClientConnection(asyncio.BufferedProtocol):
         address = transport.get_extra_info("peername")
         if self._local:
             self.name = "this machine"
-        elif address:  # a client that is gone already has none
+        elif address:  # None if the client has already gone
             self.name = format_address(*address[:2])
         self._manager.enter(self)
         if self._local and not is_operator(transport.get_extra_info("socket")):
             self.fail("forbidden", "the local socket is for the user who runs the server, and root")
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go, `INPUT_BYTES_MAX` at most."""
+        """The buffer for the next bytes, `INPUT_BYTES_MAX` at most."""
         return self._view
 
     def buffer_updated(self, nbytes: int) -> None:
-        """`nbytes` have come: stamp them, and act on each message that is complete."""
+        """`nbytes` have arrived. Stamps them and handles each complete message."""
         at_ns = clock.now_ns()
         if self._closing_ns:
             return
         try:
             said = self._stream.receive(self._view[:nbytes])
-            if said:  # what TLS has not accepted yet may be anybody's
+            if said:  # bytes that TLS has not accepted may come from anybody
                 self._heard_ns = at_ns
                 self._silent = None
                 self._doubted = False
@@ -183,11 +183,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._room.clear()
 
     def resume_writing(self) -> None:
-        """Most of it has been sent."""
+        """Most of the output has been sent."""
         self._room.set()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The connection is gone; `error` says how, None if it was closed in order."""
+        """The connection has ended, with `error` or None if it was closed in order."""
         try:
             self._lost(error)
         except Exception:
@@ -209,13 +209,13 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     @property
     def _about(self) -> dict[str, str]:
-        """For lines of the log about this client."""
+        """Extra fields for log lines about this client."""
         return about("" if self.caller is None else self.caller.holder)
 
-    # The server calls these. What goes wrong with one client ends its connection, and is raised to nobody.
+    # Called by the server. An error with one client ends its connection and is not raised to the caller.
 
     def send(self, message: Message) -> None:
-        """Sends `message` if it is legal now, else nothing."""
+        """Sends `message` if the protocol allows it now, else nothing."""
         if self._closing_ns:
             return
         try:
@@ -237,7 +237,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.abort()
 
     def hang_up(self, end: SessionEnd, text: str) -> None:
-        """Closes the connection without a word, as soon as what was written has been sent."""
+        """Closes the connection without a message to the client, once the written data have been sent."""
         self._closing_ns = self._closing_ns or clock.now_ns()
         self._leave(end, text)
         if self._transport is not None:
@@ -250,15 +250,15 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def stood_still(self, until_ns: int, pause_ns: int) -> None:
-        """The server did not run for `pause_ns` by `until_ns`. The times by which the client's silence is
-        judged move on by that; the stamps of what it sent, which are its run's, stay."""
+        """The server did not run for `pause_ns` until `until_ns`. The times that measure the client's silence
+        move forward by that pause. The run's stamps of received frames stay unchanged."""
         self._heard_ns = min(self._heard_ns + pause_ns, until_ns)
         self._answered_ns = min(self._answered_ns + pause_ns, until_ns)
         handshake_ns = int(limits.HANDSHAKE_TIMEOUT_S * 1e9)
         self._deadline_ns = min(self._deadline_ns + pause_ns, until_ns + handshake_ns)
 
     def tick(self, now_ns: int, interval_ns: int) -> None:
-        """Sends the heartbeat and looks at what is overdue. The next one is due in `interval_ns`."""
+        """Sends a heartbeat and checks for time-outs. The next heartbeat is due in `interval_ns`."""
         quiet_ns = now_ns - self._heard_ns
         if self._closing_ns:
             if now_ns - self._closing_ns > LINGER_NS:
@@ -275,7 +275,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             and quiet_ns < limits.SILENCE_NS
             and now_ns - self._answered_ns > limits.DEAD_PEER_NS
         ):
-            # It speaks and answers not, so it is not known which credits arrive, and each must be kept.
+            # The client sends frames but no answers. So it is unknown which credits arrive, and all are kept.
             self.fail("timeout", f"no heartbeat was answered for {limits.DEAD_PEER_NS / 1e9:.0f} s")
         else:
             if self.session is None:
@@ -286,32 +286,32 @@ class ClientConnection(asyncio.BufferedProtocol):
                     self._services.requests.look_for_silence(run, now_ns)
                     self._look_at_peer(run, now_ns)
                 elif now_ns - run.last_receipt_ns > limits.SILENCE_NS:
-                    # The server stood still: the client has time to show that it lives.
+                    # The server stood still, so the client gets time to show that it is alive.
                     self._doubted = True
                 self._services.requests.watch(run, now_ns, interval_ns)
-            if not self._answer_bytes:  # behind an answer it would only wait
+            if not self._answer_bytes:  # a heartbeat would only wait behind the answer
                 self.send(messages.Ping(sent_ns=now_ns))
 
     def _look_at_peer(self, run: Run, now_ns: int) -> None:
-        """A client that says nothing may have lost its power, or be frozen on a machine that works."""
+        """Checks the kernel of a silent client: its machine may have lost power, or its process is frozen."""
         if self._silent is None:
-            assert self._transport is not None  # it has said something before
+            assert self._transport is not None  # the client has sent data before
             self._silent = SilentPeer(self._transport.get_extra_info("socket"))
         alive_ns = self._silent.alive_ns(now_ns)
         if alive_ns is not None:
             self._services.requests.kernel_alive(run, alive_ns)
 
-    # What a client's messages lead to.
+    # Handling of messages.
 
     def _take(self, message: Message, at_ns: int) -> None:
         if isinstance(message, messages.Hello):
             self._answer_with(partial(self._welcome, message))
         elif isinstance(message, messages.Pong):
-            # What was sent on an earlier connection is not known to have arrived before the answer to a
-            # heartbeat that came after this one's grants.
+            # Frames of an earlier connection may still be on their way. They are known to have arrived only
+            # once the client answers a heartbeat sent after this connection's grants.
             if self._accepted_ns is not None and message.sent_ns >= self._accepted_ns:
                 assert self.session is not None
-                # An old one shows as little of the credits that were sent since as none.
+                # An answer to an old heartbeat does not show which newer credits arrived.
                 if at_ns - message.sent_ns < limits.DEAD_PEER_NS:
                     self._answered_ns = at_ns
                 self.session.run.heartbeat_answered(at_ns, sent_ns=message.sent_ns)
@@ -326,7 +326,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         else:
             if isinstance(message, messages.Stop | messages.TargetFailed | messages.ClientFailed):
                 assert self.session is not None
-                # At once: the connection may be gone in a moment.
+                # At once, because the connection may end soon.
                 self._services.requests.finish(self.session.run, message, at_ns)
             elif isinstance(message, messages.DriveSeen):
                 assert self.session is not None
@@ -339,7 +339,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         assert self.session is not None
         waits = self._progress is not None
-        # Only the newest counts, so no more of them wait than one.
+        # Only the newest report counts, so at most one waits.
         self._progress = message, self.session.run
         if not waits:
             self._answer_with(self._report_progress)
@@ -348,7 +348,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         assert self.caller is not None
         while self._progress is not None:
             async with self._services.turns.decoding(self.caller.holder):
-                newest = self._progress  # until it is decoded: the connection may end meanwhile
+                newest = self._progress  # kept until decoded, because the connection may end meanwhile
                 try:
                     message = await self._services.turns.decoded(newest[0])
                 except DurabilityError:
@@ -359,7 +359,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._report(newest[1], message)
 
     def _report_undecoded(self) -> None:
-        """The connection ends: what has come of the run's progress is decoded at once, as it is bounded."""
+        """Decodes the last progress report at once, because the connection ends. Its size is bounded."""
         newest, self._progress = self._progress, None
         if newest is None:
             return
@@ -370,7 +370,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _report(self, run: Run, message: Message) -> None:
         assert isinstance(message, messages.Progress)
-        # What a Stop said meanwhile is newer, and after the end nothing counts.
+        # A Stop that arrived meanwhile has newer statistics, and reports after the end do not count.
         if run.finish not in ("stopped", "ended") and not run.lost:
             self._services.requests.report(run, message)
 
@@ -386,7 +386,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         answer.add_done_callback(self._answers.discard)
 
     def _begin_large(self) -> None:
-        assert self.caller is not None  # before the handshake no message is large
+        assert self.caller is not None  # no message is large before the handshake
         self._services.turns.begin_large(self.caller.holder)
         self._large = True
 
@@ -422,7 +422,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._has_begun()
         if hello.purpose == "run" and not self._local and self._transport is not None:
             narrow = self._transport.get_extra_info("socket")
-            # A client that is ahead of the server tells the newest frontier alone.
+            # A client that is ahead of the server sends only the newest frontier.
             narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.RUN_WINDOW_BYTES)
         self._manager.authenticated(self)
         self._write()
@@ -434,12 +434,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         assert self.caller is not None  # the protocol's tables: no request before Welcome
         async with self._services.turns.turn(self.caller.holder, type(message)):
             if isinstance(message, messages.ArmRun) and self._is_stopped:
-                return  # its Stop, which came later, was taken in at once: there is nothing to arm any more
+                return  # its later Stop was recorded at once, so there is no run to arm any more
             answer = await self._answer(self.caller, message)
             known = self._protocol.as_known(answer)
             body = await self._services.encode(known) if isinstance(answer, _LONG_ANSWERS) else b""
         if isinstance(answer, messages.Accepted) and self.session is not None:
-            self.send(self.session.run.accepted())  # a commit may have come meanwhile
+            self.send(self.session.run.accepted())  # rebuilt, because a commit may have raised the grants
             self._accepted_ns = self._answered_ns = clock.now_ns()
         elif not body:
             self.send(known)
@@ -455,8 +455,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         return self.session is not None and self.session.run.finish == "stopped"
 
     async def _taken(self, answer_bytes: int) -> None:
-        """Returns when the client has taken most of an answer of this length, however slowly. One that takes
-        nothing any more is dropped."""
+        """Returns once the client has read most of an answer of this length, however slowly. A client that
+        reads nothing for `STALLED_S` is dropped."""
         assert self._transport is not None
         self._answer_bytes = answer_bytes
         while not self._room.is_set():
@@ -492,21 +492,21 @@ class ClientConnection(asyncio.BufferedProtocol):
             code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), "internal")
         text = str(error)
         if isinstance(error, errors.StoreError) and not self._local:
-            # It may name the database, which is nobody else's business.
+            # The text may name the database, which only the operator may see.
             log.error("%s: %s", self.name, error, extra=self._about)
             what = "refuses this" if isinstance(error, UnfitError) else "does not work"
             text = f"the server's store {what}; the server's log says more"
-        self.fail(code, text)  # if the protocol refused something, it has queued its own
+        self.fail(code, text)  # sends nothing new if the protocol has queued its own failure
 
     def _defect(self) -> None:
         log.exception("%s: a defect of this tool", self.name, extra=self._about)
         self.fail("internal", "a defect of the server; see its log")
 
-    # Closing.
+    # Ending the connection.
 
     def _close(self, reason: str) -> None:
-        """Sends what is queued and closes. What the client still sends is read and thrown away until it has
-        read the reason: closing a socket with unread input would reset the connection and lose it."""
+        """Sends the queued output and closes. Later input is read and discarded until the client has read the
+        reason. Closing a socket with unread input would reset the connection and lose the reason."""
         log.warning("%s: closed: %s", self.name, reason, extra=self._about)
         self._leave("rst", reason)
         self._closing_ns = clock.now_ns()
@@ -520,7 +520,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._report_undecoded()
         session, self.session = self.session, None
         if session is not None:
-            if self._doubted and end != "fin":  # it can show no more that it lives
+            if self._doubted and end != "fin":  # the client can no longer show that it is alive
                 self._services.requests.look_for_silence(session.run, clock.now_ns())
             self._services.requests.detach(session, end, text)
 
@@ -529,7 +529,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if said:
             self._stream.send(said)
         failure = self._stream.failure
-        if failure is not None and not self._closing_ns:  # nothing more can be said, not even why
+        if failure is not None and not self._closing_ns:  # TLS failed, so the reason cannot be sent
             log.warning("%s: closed: %s", self.name, failure, extra=self._about)
             self._leave("rst", str(failure))
             self.abort()
@@ -551,7 +551,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
 
 def _fitting(addresses: tuple[str, ...]) -> tuple[str, ...]:
-    """As many of these as `Welcome` takes."""
+    """As many of these addresses as fit `Welcome`."""
     fitting = addresses[: limits.SERVERS_MAX]
     while sum(len(address.encode()) + 2 for address in fitting) >= limits.SERVERS_BYTES_MAX:
         fitting = fitting[:-1]

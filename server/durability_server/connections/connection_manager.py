@@ -1,6 +1,6 @@
-"""All connections: how many there may be of those whose client is known, their heartbeat, and their end.
+"""All connections: the maximum number of authenticated ones, their heartbeats and their end.
 
-How many may be on their way to that is the listener's to bound.
+The listener limits the number of connections whose client is not yet known.
 """
 
 from __future__ import annotations
@@ -18,48 +18,48 @@ from durability_server import clock
 from durability_server.access.caller import Caller
 from durability_server.log_lines import about
 
-AUTHENTICATED_MAX = 2048
-LOCAL_RESERVED = 64  # beyond these, for the operator on the server's own machine
-# For the runs that a campaign has on all drives of a machine, its agent, and commands beside them. The
-# operator's own are not counted. Also of all machines that show one code.
+AUTHENTICATED_MAX = 2048  # authenticated connections
+LOCAL_RESERVED = 64  # more connections for the operator on the server's own machine
+# Connections of one client: its campaign runs on all drives of a machine, its agent and some commands. The
+# operator's own are not limited. All machines that joined by one code share this limit while they join.
 OF_ONE_CLIENT_MAX = DRIVES_MAX + 16
-OF_ONE_CODE_MAX = 4  # of those who join: a code is for one client
-HEARTBEATS_PER_S = 5_000  # of all connections; where there are more, each has its heartbeat less often
-STEP_NS = 5_000_000  # between looks for what is due
-PAUSE_NS = limits.SILENCE_NS // 2  # for which the server does not run, and no client seems silent
-AT_ONCE_NS = 20_000_000  # of heartbeats, before what has come from clients has its turn
+OF_ONE_CODE_MAX = 4  # connections of clients that join by one code, because a code is for one client
+HEARTBEATS_PER_S = 5_000  # for all connections; with more connections the heartbeat interval rises
+STEP_NS = 5_000_000  # interval of checks for due heartbeats
+PAUSE_NS = limits.SILENCE_NS // 2  # after a longer pause of the server no client counts as silent
+AT_ONCE_NS = 20_000_000  # longest time spent on heartbeats before the event loop serves the clients' input
 _REVOKED = "the server's operator has revoked this client"
 
 log = logging.getLogger(__name__)
 
 
 def heartbeat_interval_ns(connections: int) -> int:
-    """The time between two heartbeats to one client of a server with so many connections."""
+    """The heartbeat interval of one client if the server has this many connections."""
     return max(limits.HEARTBEAT_NS, connections * 1_000_000_000 // HEARTBEATS_PER_S)
 
 
 def _connections_max(caller: Caller) -> int:
-    """How many may be open at a time of the client, or of all who show the caller's code."""
+    """Maximum number of connections of the client, or of all clients that show the caller's code."""
     return OF_ONE_CODE_MAX if caller.invitation and not caller.of_machines else OF_ONE_CLIENT_MAX
 
 
 class ManagedConnection(Protocol):
-    """What the manager needs of each connection."""
+    """The part of a connection that the manager uses."""
 
-    name: str  # where the client is, for people
-    caller: Caller | None  # who that is, from the handshake on
+    name: str  # address of the client, for people
+    caller: Caller | None  # identity of the client, None before the handshake ends
 
     def tick(self, now_ns: int, interval_ns: int) -> None:
-        """Sends the heartbeat and looks at what is overdue. The next one is due in `interval_ns`."""
+        """Sends a heartbeat and checks for time-outs. The next heartbeat is due in `interval_ns`."""
 
     def stood_still(self, until_ns: int, pause_ns: int) -> None:
-        """The server did not run for `pause_ns` by `until_ns`: the client's silence then was not its own."""
+        """The server did not run for `pause_ns` until `until_ns`. This pause is not silence of the client."""
 
     def fail(self, code: str, text: str) -> None:
         """Tells the client why, and closes the connection."""
 
     def hang_up(self, end: SessionEnd, text: str) -> None:
-        """Closes the connection without a word, as soon as what was written has been sent."""
+        """Closes the connection without a message to the client, once the written data have been sent."""
 
     def abort(self) -> None:
         """Ends the connection at once."""
@@ -70,11 +70,11 @@ class ConnectionManager:
 
     def __init__(self) -> None:
         self._connections: set[ManagedConnection] = set()
-        self._due: deque[tuple[int, ManagedConnection]] = deque()  # when each has its next heartbeat
+        self._due: deque[tuple[int, ManagedConnection]] = deque()  # time of the next heartbeat of each
         self.ran_ns = 0  # when the server is known to have run last, 0 before `watch`
-        self._authenticated: dict[ManagedConnection, str] = {}  # with who holds it
+        self._authenticated: dict[ManagedConnection, str] = {}  # with the holder of each connection
         self._of_holder: Counter[str] = Counter()
-        self._revoked: set[str] = set()  # also of whom a connection may still be looked up
+        self._revoked: set[str] = set()  # kept: a look-up of such a client may be under way
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -82,13 +82,13 @@ class ConnectionManager:
         return len(self._connections)
 
     def enter(self, connection: ManagedConnection) -> None:
-        """A new connection, of which it is not known whose it is."""
+        """A new connection whose client is not yet known."""
         self._connections.add(connection)
         self._due.append((clock.now_ns(), connection))
         self._empty.clear()
 
     def authenticated(self, connection: ManagedConnection) -> None:
-        """It is known who the client is."""
+        """The client of the connection is known now. Ends the connection if it is revoked or one too many."""
         assert connection.caller is not None
         caller = connection.caller
         holder = caller.holder
@@ -107,7 +107,7 @@ class ConnectionManager:
             )
 
     def leave(self, connection: ManagedConnection) -> None:
-        """The connection is gone."""
+        """The connection has ended."""
         self._connections.discard(connection)
         holder = self._authenticated.pop(connection, None)
         if holder is not None:
@@ -118,8 +118,8 @@ class ConnectionManager:
             self._empty.set()
 
     def revoke(self, clients: Collection[str]) -> None:
-        """These clients are no longer known: their connections end. They may be all that were ever revoked:
-        those that are new among them cost one walk over the connections together, the others nothing."""
+        """Ends the connections of these revoked clients. `clients` may have all clients that were ever
+        revoked. The new ones cost one pass over the connections together, and known ones cost nothing."""
         new = set(clients) - self._revoked
         if not new:
             return
@@ -128,7 +128,7 @@ class ConnectionManager:
             connection.fail("authentication", _REVOKED)
 
     async def watch(self) -> None:
-        """Gives every connection its heartbeat, without end."""
+        """Gives every connection its heartbeats. Never returns."""
         self.ran_ns = clock.now_ns()
         while True:
             await asyncio.sleep(STEP_NS / 1e9)
@@ -138,8 +138,8 @@ class ConnectionManager:
                 self._stood_still(clock.now_ns())
 
     def _stood_still(self, now_ns: int) -> bool:
-        """Whether the server did not run for a while before `now_ns`. No client must seem silent then: what
-        was sent meanwhile is still in the sockets, and nobody was asked for anything."""
+        """Whether the server did not run for a while before `now_ns`. Then no client may count as silent,
+        because its frames are still in the sockets, and it got no heartbeat."""
         pause_ns, self.ran_ns = now_ns - self.ran_ns, now_ns
         if pause_ns <= PAUSE_NS:
             return False
@@ -149,7 +149,7 @@ class ConnectionManager:
         return True
 
     async def _serve_due(self, until_ns: int) -> None:
-        """All heartbeats that are due, oldest first, unless the server stands still meanwhile."""
+        """Sends all due heartbeats, oldest first, but stops if the server stands still meanwhile."""
         interval_ns = heartbeat_interval_ns(len(self._connections))
         begun_ns = clock.now_ns()
         while self._due and self._due[0][0] <= until_ns:
@@ -173,7 +173,7 @@ class ConnectionManager:
             connection.abort()
 
     async def close(self, grace_s: float) -> None:
-        """Closes all connections; those that do not take what was sent to them within `grace_s` are cut."""
+        """Closes all connections. Aborts those that have not taken their output within `grace_s`."""
         for connection in tuple(self._connections):
             connection.hang_up("server-down", "the server was stopped")
         try:

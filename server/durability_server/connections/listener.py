@@ -1,12 +1,12 @@
-"""The listening socket, and the strangers who have connected and said nothing yet.
+"""The listening socket, and strangers: accepted connections that have not begun their handshake.
 
-A connection costs a descriptor here and no more: it becomes a `ClientConnection`, with TLS and its memory,
-once its client has sent a whole record of TLS and it is its turn. Places are counted at accept. When they are
-taken, the address that holds most of them loses its oldest; handshakes are begun at a bounded rate, one
-address after the other, and when too many are under way, the address that has most of them loses its oldest
-too. So neither the number nor the speed of strangers at some addresses keeps a client at another one out.
+A stranger costs only a descriptor. It becomes a `ClientConnection`, with TLS and its memory, once it has sent
+a whole TLS record and it is its turn. Places are counted at accept. If all are taken, the oldest stranger of
+the address with the most places is dropped. Handshakes begin at a bounded rate, one address after the other.
+If too many are under way, the oldest one of the address with the most is dropped too. So neither the number
+nor the speed of strangers at some addresses keeps out a client at another address.
 
-Who speaks something else than TLS, as a client of an earlier release does, gets a `Failure` that says so.
+A stranger that does not speak TLS, such as a client of an earlier release, gets a `Failure` that says so.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ from durability.protocol.secure_stream import FIRST_BYTE
 from durability.units import format_address, network_of
 from durability_server.connections.address_places import AddressPlaces
 
-WAITING_MAX = 4096
-WAITING_SHARE = 4  # but not more than this part of the descriptors that the system gives
-BEGINNING_MAX = 256  # connections between the start of their handshake and the end of it
+WAITING_MAX = 4096  # strangers
+WAITING_SHARE = 4  # strangers get at most one descriptor in this many of the system's limit
+BEGINNING_MAX = 256  # connections whose handshake has begun and has not ended
 BACKLOG = 4096
-_ACCEPTED_AT_ONCE = 16  # before the clients that are known have their turn
-_ENDED_AT_ONCE = 64
-_TURN_S = 0.005  # between handshakes that are begun
-_BEGUN_AT_ONCE = 2
-_KEPT_FREE = 64  # descriptors, once there was none left
-_PAUSE_S = 0.1  # after an accept for which there was no descriptor
-_PATIENCE_S = 1.0  # a handshake that takes no longer makes way only for an address that has fewer under way
-_HEAD_BYTES = 5  # of a record of TLS: its type, its version and its length
-_RECORD_BYTES_MAX = 4096  # of a first one: that of OpenSSL has 517 bytes, 1,700 with a key for later ages
+_ACCEPTED_AT_ONCE = 16  # connections accepted before the event loop serves known clients
+_ENDED_AT_ONCE = 64  # overdue strangers dropped at a time
+_TURN_S = 0.005  # pause between handshakes that begin
+_BEGUN_AT_ONCE = 2  # handshakes that begin without a pause
+_KEPT_FREE = 64  # descriptors that are freed once none is left
+_PAUSE_S = 0.1  # pause after an accept that found no descriptor
+_PATIENCE_S = 1.0  # a younger handshake is dropped only for an address with fewer handshakes under way
+_HEAD_BYTES = 5  # head of a TLS record: type, version and length
+_RECORD_BYTES_MAX = 4096  # first TLS record; OpenSSL's has 517 bytes, 1,700 with a post-quantum key
 
 Admit = Callable[[socket.socket, Callable[[], None]], Callable[[], None]]
 
 
 @dataclass(slots=True, eq=False)
 class _Stranger:
-    """A connection of which nothing is known but its `address`, or its network where one host has many."""
+    """A connection known only by its `address`, which is a network if one host has many addresses."""
 
     socket: socket.socket
     address: str
     since_s: float
-    wanted_bytes: int = 1  # without which there is nothing to look at
+    wanted_bytes: int = 1  # bytes that must arrive before the stranger is looked at again
 
 
 @dataclass(slots=True, eq=False)
 class _Beginner:
-    """A connection whose handshake is under way; `end` ends it."""
+    """A connection whose handshake is under way. `end` ends it."""
 
     address: str
     since_s: float
@@ -68,15 +68,16 @@ class _Beginner:
 
 
 class Listener:
-    """Listens on `host` and `port`, or on the socket `bound`. `admit` makes a connection of a socket, calls
-    `began` when its handshake is over or has failed, and returns what ends it."""
+    """Listens on `host` and `port`, or on the socket `bound`. `admit` makes a connection from a socket and
+    returns a function that ends it. The connection calls the second argument of `admit` once its handshake
+    has ended or failed."""
 
     def __init__(self, admit: Admit) -> None:
         self._admit = admit
         self._socket: socket.socket | None = None
-        self._waiting: dict[str, dict[_Stranger, None]] = {}  # silent, by address, oldest first
-        self._speaking: dict[str, deque[_Stranger]] = {}  # their handshake can begin, by address
-        self._places = AddressPlaces()  # of both
+        self._waiting: dict[str, dict[_Stranger, None]] = {}  # not ready, by address, oldest first
+        self._speaking: dict[str, deque[_Stranger]] = {}  # ready to begin their handshake, by address
+        self._places = AddressPlaces()  # places of strangers in `_waiting` and `_speaking`
         self._places_max = WAITING_MAX
         self._beginning: dict[str, dict[_Beginner, None]] = {}  # by address, oldest first
         self._beginning_places = AddressPlaces()
@@ -87,7 +88,7 @@ class Listener:
         return self._places.taken
 
     def open(self, host: str, port: int, bound: socket.socket | None) -> tuple[str, int]:
-        """Listens from now on; the address. Raises SetupError."""
+        """Starts to listen. Returns host and port of the socket. Raises SetupError."""
         try:
             self._socket = bound if bound is not None else _listening_socket(host, port)
         except OSError as error:
@@ -105,11 +106,11 @@ class Listener:
         loop.add_reader(self._socket, self._accept)
         self._sweep = loop.call_later(limits.HANDSHAKE_TIMEOUT_S, self._close_overdue)
         address = self._socket.getsockname()
-        host, _ = socket.getnameinfo(address, socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)  # with its zone
+        host, _ = socket.getnameinfo(address, socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)  # with IPv6 zone
         return host, address[1]
 
     def close(self) -> None:
-        """Takes no more, and closes those that wait."""
+        """Accepts no more connections, and closes those of all strangers."""
         for timer in (self._turn, self._sweep):
             if timer is not None:
                 timer.cancel()
@@ -158,13 +159,13 @@ class Listener:
             asyncio.get_running_loop().add_reader(self._socket, self._accept)
 
     def _keep_fewer(self) -> None:
-        """There is no descriptor left: some strangers make way for clients and for the store's files."""
+        """No descriptor is left: drops strangers to free some for clients and the store's files."""
         self._places_max = max(1, self._places.taken - _KEPT_FREE)
         while self._places.taken > self._places_max:
             self._make_room()
 
     def _make_room(self) -> None:
-        """The address with the most places loses its oldest."""
+        """Drops the oldest stranger of the address with the most places."""
         most = self._places.most()
         if most in self._waiting:
             self._drop(next(iter(self._waiting[most])))
@@ -201,7 +202,7 @@ class Listener:
         if not waiting:
             del self._waiting[stranger.address]
 
-    # Beginning handshakes.
+    # Handshakes.
 
     def _speaks(self, stranger: _Stranger) -> None:
         head = _peek(stranger.socket, _HEAD_BYTES)
@@ -216,8 +217,8 @@ class Listener:
                 self._can_begin(stranger)
 
     def _has_sent(self, stranger: _Stranger, wanted_bytes: int) -> bool:
-        """Whether so many bytes have come. If not, the loop wakes us when they have; a stranger of whom
-        nothing more can come is dropped."""
+        """Whether this many bytes have arrived. If not, the event loop calls back once they have. A stranger
+        that can send no more is dropped."""
         sent_bytes = len(_peek(stranger.socket, wanted_bytes))
         if sent_bytes == wanted_bytes:
             return True
@@ -237,7 +238,7 @@ class Listener:
             self._turn = asyncio.get_running_loop().call_soon(self._begin)
 
     def _next_of(self, address: str) -> _Stranger:
-        """Takes the oldest that can begin at `address`; the others come after those of other addresses."""
+        """Takes the oldest ready stranger of `address`. Its others queue behind those of other addresses."""
         queue = self._speaking.pop(address)
         stranger = queue.popleft()
         if queue:
@@ -246,7 +247,7 @@ class Listener:
         return stranger
 
     def _begin(self) -> None:
-        """The next handshakes, one address after the other."""
+        """Begins the next handshakes, one address after the other."""
         loop = asyncio.get_running_loop()
         self._turn = None
         for _ in range(_BEGUN_AT_ONCE):
@@ -254,7 +255,7 @@ class Listener:
                 return
             address = next(iter(self._speaking))
             if self._beginning_places.taken >= BEGINNING_MAX and not self._make_way(address):
-                self._speaking[address] = self._speaking.pop(address)  # another one may have a right to it
+                self._speaking[address] = self._speaking.pop(address)  # another address may replace one
                 break
             stranger = self._next_of(address)
             beginner = _Beginner(address, loop.time())
@@ -265,7 +266,7 @@ class Listener:
             self._turn = loop.call_later(_TURN_S, self._begin)
 
     def _make_way(self, address: str) -> bool:
-        """Whether a handshake of `address` can begin in the place of another one, which is ended."""
+        """Ends another handshake so that one of `address` can begin. Returns whether that was possible."""
         most = self._beginning_places.most()
         oldest = next(iter(self._beginning[most]))
         fewer = self._beginning_places.held(address) + 1 < self._beginning_places.held(most)
@@ -285,13 +286,13 @@ class Listener:
 
 
 def _places() -> int:
-    """How many there are for strangers, as long as there are descriptors."""
+    """Number of places for strangers while descriptors are left."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return min(WAITING_MAX, descriptors // WAITING_SHARE)
 
 
 def _listening_socket(host: str, port: int) -> socket.socket:
-    """Bound to the first address that `host` has; `::` takes IPv4 as well."""
+    """A socket bound to the first address of `host`; `::` accepts IPv4 as well."""
     family, *_, address = socket.getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
@@ -300,7 +301,7 @@ def _listening_socket(host: str, port: int) -> socket.socket:
 
 
 def _peek(stranger: socket.socket, count: int) -> bytes:
-    """The first `count` bytes that have come, or fewer; b"" where the connection is over."""
+    """The first `count` bytes that have arrived, or fewer; b"" if the connection has ended."""
     try:
         return stranger.recv(count, socket.MSG_PEEK)
     except OSError:
@@ -308,21 +309,21 @@ def _peek(stranger: socket.socket, count: int) -> bytes:
 
 
 def _reset(stranger: socket.socket) -> None:
-    """Close at once; the kernel keeps nothing of it."""
+    """Closes the socket with a reset, so that the kernel keeps no state of it."""
     with suppress(OSError):
         stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
     stranger.close()
 
 
 def _refuse(stranger: socket.socket) -> None:
-    """Say in the frames of earlier releases why nothing comes of this connection."""
+    """Tells the client, in the frames of earlier releases, why the connection is refused."""
     failure = messages.Failure(
         code="version",
         text="this server speaks TLS and takes no tokens: install its release here, type `durability clients"
         " invite` on its machine, and here the line that it prints (`durability join …`)",
     )
     with suppress(OSError):
-        stranger.recv(limits.FRAME_BYTES_HELLO_MAX)  # or closing it would reset it, and the words were lost
+        stranger.recv(limits.FRAME_BYTES_HELLO_MAX)  # else closing resets the connection and loses the reason
         stranger.send(frame(messages.encode(failure)))
         stranger.shutdown(socket.SHUT_WR)
     stranger.close()

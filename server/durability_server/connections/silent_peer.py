@@ -1,13 +1,14 @@
-"""Whether the kernel at the other end of a silent connection still works: it says so itself, in TCP.
+"""Whether the kernel at the other end of a silent connection still works, as its TCP acknowledgements show.
 
-A process that is frozen (SIGSTOP, Ctrl-Z, a cgroup's freezer) says nothing, as a machine without power does.
-But its kernel acknowledges what is sent to it, and its receive window shrinks by what nobody reads. A machine
+A frozen process (SIGSTOP, Ctrl-Z, a cgroup's freezer) sends nothing, like a machine without power. But its
+kernel acknowledges received data, and its receive window shrinks by the data that no process reads. A machine
 without power acknowledges nothing, and neither does one behind a dead network. A proxy in between
-acknowledges for the machine behind it, but reads what it takes: it advances the end of its window, and shows
-nothing here.
+acknowledges for the machine behind it. But it reads the data and so advances the end of its window: that is
+not counted as a sign of life.
 
-Only Linux tells, with the tcp_info of 5.4 and later. Refuses to guess elsewhere, and from a window that is
-too large for the little that is sent to shrink it: our clients have a small one on the connection of a run.
+Only Linux reports this, in the tcp_info of 5.4 and later. On other systems the result is unknown. It is also
+unknown for a window so large that the few sent bytes do not shrink it. Our clients set a small window on the
+connection of a run.
 """
 
 from __future__ import annotations
@@ -18,44 +19,45 @@ import sys
 from dataclasses import dataclass
 from typing import Protocol
 
-# Taken by the other kernel, and read by no process there. One that reads advances its window before this.
+# Acknowledged bytes that show that no process reads. A process that reads advances the window earlier.
 UNREAD_BYTES = 1024
-_CLOCK_TICK_NS = 10_000_000  # of the kernel, at most: it was not later than its age says
+# Longest tick of the kernel's clock. It is added to the age, so that the resulting time is never too late.
+_CLOCK_TICK_NS = 10_000_000
 # struct tcp_info: tcpi_last_ack_recv (ms ago), tcpi_bytes_acked, tcpi_snd_wnd. See <linux/tcp.h>.
 _FIELDS = struct.Struct("=56xI60xQ100xI")
 
 
 class TcpSocket(Protocol):
-    """What is asked of a connection's socket."""
+    """The part of a socket that is used here."""
 
     def getsockopt(self, level: int, optname: int, buflen: int, /) -> bytes:
-        """What the system says of the connection."""
+        """The system's information about the connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Peer:
-    """What the other kernel has said. `window_end`: up to which byte it takes what is sent."""
+    """What the other kernel has acknowledged and accepts."""
 
     acked_bytes: int
-    window_end: int
-    age_ns: int
+    window_end: int  # position in the sent bytes up to which it accepts data
+    age_ns: int  # time since its last acknowledgement, at most
 
 
 class SilentPeer:
-    """The other end of `connection` since it fell silent."""
+    """The other end of `connection`, observed since it fell silent."""
 
     def __init__(self, connection: TcpSocket) -> None:
         self._socket = connection
         self._first = _read(connection)
 
     def alive_ns(self, now_ns: int) -> int | None:
-        """When the other kernel acknowledged something last, on the clock of `now_ns`; None where it is not
-        shown that it has taken something since the silence that no process there has read."""
+        """When the other kernel last acknowledged data, on the clock of `now_ns`. None unless it has
+        acknowledged data since the silence began that no process there has read."""
         peer = _read(self._socket)
         if peer is None or self._first is None:
             return None
         if peer.window_end > self._first.window_end:
-            self._first = peer  # somebody reads, or the kernel has made room
+            self._first = peer  # a process reads, or the kernel has enlarged its window
             return None
         if peer.acked_bytes - self._first.acked_bytes < UNREAD_BYTES:
             return None
@@ -67,7 +69,7 @@ def _read(connection: TcpSocket) -> _Peer | None:
         return None
     try:
         data = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-    except OSError:  # a local socket, or one that is closed
+    except OSError:  # a local or closed socket
         return None
     if len(data) < _FIELDS.size:
         return None

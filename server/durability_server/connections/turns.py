@@ -1,14 +1,13 @@
-"""How many requests of one client are under way at a time, over all its connections; the others wait.
+"""Limits the requests of one client that are under way at a time, over all its connections. The others wait.
 
-What a client asks is done by threads that all clients share. So one that asks much waits for itself, and
-another client waits for a few of its requests at most. Long questions of one client go one by one: more at a
-time would not be answered sooner. The number of connections bounds how many wait; what they hold in memory
-meanwhile is bounded here: a large message beyond `LARGE_MAX` is refused, and so is an answer that would not
-be sent at once.
+All clients share the threads that do their requests. So a client with many requests waits for itself, and
+delays another client by a few requests at most. Long requests of one client run one at a time, because more
+at once would not be faster. The number of connections limits how many requests wait. Their memory is limited
+here: beyond `LARGE_MAX` a large message is refused, and so is an answer that cannot be sent at once.
 
-What takes long to decode is decoded in a thread, one message at a time for all clients, and the clients take
-turns: whoever sends many such messages waits for itself, and the event loop serves all others meanwhile. The
-thread slows the event loop down, so a client's next turn comes after a rest as long as its last one.
+A message that takes long to decode is decoded in a thread, one message at a time for all clients. The clients
+take turns, so one that sends many such messages waits for itself, while the event loop serves the others. The
+thread slows the event loop down, so a client's next turn comes after a pause as long as its last turn.
 """
 
 from __future__ import annotations
@@ -38,9 +37,10 @@ from durability.protocol.messages import (
 )
 from durability.protocol.state_machine import Undecoded
 
-UNDER_WAY_MAX = 8  # requests of one client
-LARGE_BYTES = 128 << 10  # a message with more is large
-LARGE_MAX = 16  # large messages of one client, until they are answered, and answers that are being sent
+UNDER_WAY_MAX = 8  # requests of one client under way
+LARGE_BYTES = 128 << 10  # a larger message is a large message
+LARGE_MAX = 16  # large messages of one client that wait for an answer, and large answers being sent
+# Requests that may read the whole store, or all evidence of a run.
 LONG: tuple[type[Message], ...] = (
     Evidence,
     Examine,
@@ -54,7 +54,7 @@ LONG: tuple[type[Message], ...] = (
     ListResults,
     Show,
     ShowCampaign,
-)  # may read all that the store has, or all evidence of a run
+)
 
 
 @dataclass(slots=True)
@@ -67,22 +67,22 @@ class _Client:
 @dataclass(slots=True)
 class _Decoding:
     users: int = 0
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # held until the client has rested
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # held until the end of the client's pause
 
 
 class Turns:
-    """The requests of all clients that are under way or wait."""
+    """The requests of all clients that are under way or waiting."""
 
     def __init__(self) -> None:
         self._clients: dict[str, _Client] = {}
         self._large: Counter[str] = Counter()
         self._decoder = ThreadPoolExecutor(max_workers=1, thread_name_prefix="decoder")
-        self._decoding = asyncio.Lock()  # fair: one message of each client waits for it
+        self._decoding = asyncio.Lock()  # a fair lock: one message of each client waits for it
         self._to_decode: dict[str, _Decoding] = {}
 
     @asynccontextmanager
     async def turn(self, client: str, kind: type[Message]) -> AsyncIterator[None]:
-        """Waits for the turn of a request of this kind, which is under way during the block."""
+        """Waits for the turn of a request of this kind. The request is under way during the block."""
         mine = self._clients.setdefault(client, _Client())
         mine.users += 1
         try:
@@ -99,7 +99,7 @@ class Turns:
 
     @asynccontextmanager
     async def decoding(self, client: str) -> AsyncIterator[None]:
-        """Waits until it is the turn of `client` to have a message decoded, within the block."""
+        """Waits for the turn of `client` to have a message decoded. The block decodes it."""
         mine = self._to_decode.setdefault(client, _Decoding())
         mine.users += 1
         loop = asyncio.get_running_loop()
@@ -114,7 +114,7 @@ class Turns:
                     finally:
                         took_s = loop.time() - began_s
             finally:
-                mine.users += 1  # the rest is one
+                mine.users += 1  # the pause counts as a user
                 loop.call_later(took_s, self._rested, client, mine)
         finally:
             self._left(client, mine)
@@ -129,15 +129,15 @@ class Turns:
             del self._to_decode[client]
 
     def close(self) -> None:
-        """Ends the thread, after what it decodes now. No connection is left that asks for more."""
+        """Ends the thread after its current message. No connection is left that could ask for more."""
         self._decoder.shutdown(wait=False, cancel_futures=True)
 
     async def decoded(self, message: Undecoded) -> Message:
-        """The message, to be asked for within `decoding`. Raises ProtocolError."""
+        """Decodes the message in the thread, to be awaited within `decoding`. Raises ProtocolError."""
         return await asyncio.get_running_loop().run_in_executor(self._decoder, message.decode)
 
     def begin_large(self, client: str) -> None:
-        """A large message begins to come, or to be sent. Raises RefusedError "busy"."""
+        """A large message begins to arrive or to be sent. Raises RefusedError "busy"."""
         if self._large[client] >= LARGE_MAX:
             raise RefusedError(
                 "busy", f"this client has {LARGE_MAX} large messages on their way, the maximum; try again"
@@ -145,7 +145,7 @@ class Turns:
         self._large[client] += 1
 
     def end_large(self, client: str) -> None:
-        """It has been answered or sent, or never will be."""
+        """A large message has been answered or sent, or never will be."""
         self._large[client] -= 1
         if not self._large[client]:
             del self._large[client]

@@ -1,7 +1,7 @@
-"""The server's side of the power controller: starts the process when it is first needed, asks it, hears it.
+"""The server's side of the power controller: starts its process on demand, sends requests and reads answers.
 
-A request may take a minute and never keeps the server waiting, since another process does it. Refuses to ask
-twice: a request whose controller died has failed, and only who asked knows whether to repeat it.
+A request may take a minute. It never delays the server, because another process does it. A request whose
+controller died has failed and is not repeated: only its caller knows whether it may be.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from durability_server.power.exchange import (
 )
 
 _MODULE = "durability_server.power.controller_process"
-_GRACE_S = 60.0  # beyond a request's own time, for a machine that is busy; then the controller hangs
-_END_S = 10.0  # for the controller to end what it started
+_GRACE_S = 60.0  # extra time of a request, for a busy machine; after it the controller counts as hung
+_END_S = 10.0  # time for the controller to end the processes that it started
 
 log = logging.getLogger(__name__)
 
 
 class Controller:
-    """One controller, for one server. `directory` has the locks of switches; controllers that may reach the
-    same switches share it."""
+    """The power controller of one server. `directory` has the locks of switches. Controllers that may reach
+    the same switches must share it."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory.absolute()
@@ -41,13 +41,13 @@ class Controller:
 
     @property
     def process(self) -> int | None:
-        """The process id of the controller, None while there is none."""
+        """Process id of the controller, None if it does not run."""
         return None if self._child is None or self._child.is_over else self._child.process
 
     async def ask(self, power: Power, operation: Operation) -> SwitchAnswer:
-        """Asks a switch, within about `power.timeout_s`. Requests to the same switch wait for each other. If
-        the switch, its options or the controller fail, the answer says so, and nothing is raised. If the
-        caller is cancelled, the request goes on, and a later one waits for it."""
+        """Asks a switch, within about `power.timeout_s`. Requests to the same switch wait for each other.
+        Raises nothing: the answer reports errors of the switch, its options or the controller. If the caller
+        is cancelled, the request continues, and a later one waits for it."""
         began_ns = clock.now_ns()
         try:
             child = await self._started()
@@ -60,8 +60,8 @@ class Controller:
             return _failed("the power controller hung and was ended: the switch may have obeyed", began_ns)
 
     async def close(self) -> None:
-        """Ends the controller, and what it started; requests under way have failed. To be called once, when
-        nothing is asked any more."""
+        """Ends the controller and the processes that it started. Requests under way fail. Call this once,
+        after the last request."""
         async with self._starting:
             if self._child is not None:
                 await self._child.close()
@@ -74,7 +74,7 @@ class Controller:
 
 
 class _Child:
-    """One controller process, until it is over."""
+    """One controller process until its end."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -84,13 +84,13 @@ class _Child:
 
     @classmethod
     async def start(cls, directory: Path) -> _Child:
-        """Raises OSError."""
+        """Starts the process. Raises OSError."""
         _make(directory)
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", _MODULE, str(directory)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for the server, which ends it
+            start_new_session=True,  # Ctrl-C must reach only the server, which ends the controller
         )
         return cls(process)
 
@@ -100,7 +100,7 @@ class _Child:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing can be asked any more."""
+        """Whether the process accepts no more requests."""
         return self._hearing.done()
 
     async def ask(self, power: Power, operation: Operation) -> SwitchAnswer:
@@ -111,7 +111,7 @@ class _Child:
         assert self._process.stdin is not None
         self._process.stdin.write(
             request_line(SwitchRequest(number=number, switch=SwitchAccess.of(power), operation=operation))
-        )  # if it is gone, the end of its output says so
+        )  # if the process has ended, `_hear` fails the request
         return await future
 
     def kill(self) -> None:

@@ -1,11 +1,11 @@
-"""The power controller: reads requests on stdin, answers them on stdout, each by a process of its own.
+"""The power controller: reads requests from stdin and answers them on stdout, each by a process of its own.
 
     python -m durability_server.power.controller_process DIRECTORY
 
-It is one thread without an event loop, because it forks for each request. Requests to the same switch wait
-for each other, in order. It ends at the end of its input. The processes of the requests hear its end, of
-whatever kind, through a pipe that only it holds open, and end what they started. Refuses to talk to a switch
-itself.
+It has one thread and no event loop, because it forks for each request. Requests to the same switch wait for
+each other, in order. The controller ends at the end of its input. A pipe that only the controller holds open
+tells the request processes of any kind of end, and they end the programs that they started. The controller
+itself does not talk to switches.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _STDOUT = 1
 
 
 def main() -> None:
-    """Works until the end of its input."""
+    """Answers requests until the end of the input."""
     controller = _Controller(Path(sys.argv[1]))
     controller.work()
     controller.end()
@@ -41,20 +41,20 @@ def main() -> None:
 
 @dataclass(slots=True)
 class _Job:
-    """A request. While its process lives: `process`, the pipe it writes to, the lock's file."""
+    """One request."""
 
     request: SwitchRequest
     received_ns: int
-    deadline_s: float
-    process: int = 0
-    results: int = -1
-    lock: int = -1
-    heard: bytearray = field(default_factory=bytearray)
+    deadline_s: float  # on the monotonic clock
+    process: int = 0  # process of the request, 0 before it is started
+    results: int = -1  # read end of the pipe of its answer
+    lock: int = -1  # open file of the switch's lock
+    heard: bytearray = field(default_factory=bytearray)  # unfinished line of the answer
     is_answered: bool = False
 
 
 class _Controller:
-    """All requests that are not over, by switch; the first of each has a process."""
+    """All unfinished requests, by switch. Only the first request of each switch has a process."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -64,7 +64,7 @@ class _Controller:
         self._input = bytearray()
 
     def work(self) -> None:
-        """Until the end of the input."""
+        """Answers requests until the end of the input."""
         self._selector.register(_STDIN, selectors.EVENT_READ)
         while True:
             for key, _ in self._selector.select(self._wait_s()):
@@ -75,7 +75,7 @@ class _Controller:
             self._give_up_waiting()
 
     def end(self) -> None:
-        """Has the processes of all requests end what they started, and waits for them."""
+        """Makes the processes of all requests end the programs that they started, and waits for them."""
         os.close(self._held)
         for job in [job for jobs in self._jobs.values() for job in jobs if job.process]:
             os.waitpid(job.process, 0)
@@ -85,7 +85,7 @@ class _Controller:
         return max(0.0, min(waiting) - time.monotonic()) if waiting else None
 
     def _read(self) -> bool:
-        """Takes requests; False at the end of the input."""
+        """Reads requests. False at the end of the input."""
         chunk = os.read(_STDIN, 1 << 16)
         self._input += chunk
         *lines, rest = bytes(self._input).split(b"\n")
@@ -102,7 +102,7 @@ class _Controller:
         return bool(chunk)
 
     def _give_up_waiting(self) -> None:
-        """Answers those that wait for another request to their switch and have no time left."""
+        """Fails requests whose time ended while they waited for another request to their switch."""
         now_s = time.monotonic()
         for jobs in self._jobs.values():
             for job in [job for job in jobs if not job.process and job.deadline_s <= now_s]:
@@ -110,7 +110,7 @@ class _Controller:
                 self._fail(job, "not begun in time: an earlier request to this switch is not over")
 
     def _begin(self, switch: str) -> None:
-        """Gives the first request to `switch` its process."""
+        """Starts a process for the first request to `switch`."""
         jobs = self._jobs[switch]
         while jobs:
             job = jobs[0]
@@ -127,7 +127,7 @@ class _Controller:
         del self._jobs[switch]
 
     def _fork(self, switch: str, job: _Job) -> None:
-        """Has a new process do the request."""
+        """Forks a process that does the request. Raises OSError."""
         results, found = os.pipe()
         try:
             process = os.fork()
@@ -143,8 +143,8 @@ class _Controller:
         self._selector.register(results, selectors.EVENT_READ, (switch, job))
 
     def _be_forked(self, job: _Job, results: int) -> None:
-        """In a new process: a session of its own, which signals to the controller's do not reach; and no file
-        of the controller or of another request, whose lock it would hold."""
+        """Prepares a new process. It gets its own session, which signals to the controller's session do not
+        reach. It closes the files of the controller and of other requests, whose locks it would hold."""
         os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, _STDIN)
@@ -165,7 +165,7 @@ class _Controller:
         do_request(job.request, lock=job.lock, bounds=bounds, tell=tell)
 
     def _hear(self, switch: str, job: _Job) -> None:
-        """What the process of a request found, or that it ended."""
+        """Reads the answer of a request's process, or notices its end."""
         chunk = os.read(job.results, 1 << 16)
         *lines, rest = (bytes(job.heard) + chunk).split(b"\n")
         job.heard = bytearray(rest)
@@ -196,12 +196,12 @@ class _Controller:
 
 
 def _end_after(body: Callable[[], None]) -> NoReturn:
-    """Ends this process after `body`, without the rest of the controller."""
+    """Runs `body` and ends this process, without returning to the controller."""
     code = 1
     try:
         body()
         code = 0
-    except BaseException as error:  # its text may have what must be in no log
+    except BaseException as error:  # its message may have a secret, which must not be logged
         traceback.print_tb(error.__traceback__)
         print(type(error).__name__, file=sys.stderr, flush=True)
     finally:
@@ -209,7 +209,7 @@ def _end_after(body: Callable[[], None]) -> NoReturn:
 
 
 def _write(descriptor: int, line: bytes) -> None:
-    """Nothing where nobody reads any more: the end of the other pipe says so too."""
+    """Writes `line`, unless no process reads any more: the end of the other pipe reports that too."""
     with suppress(BrokenPipeError):
         while line:
             line = line[os.write(descriptor, line) :]

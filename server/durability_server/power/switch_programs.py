@@ -94,10 +94,10 @@ def run(
     with suppress(BrokenPipeError), process.stdin as stdin:
         stdin.write(given.encode())
     with process.stdout as output, process.stderr as errors:
-        hearing = _Hearing(output.fileno(), errors.fileno())
-        end = hearing.listen(process.pid, deadline_s, lifeline)
+        reader = _OutputReader(output.fileno(), errors.fileno())
+        end = reader.read_until_end(process.pid, deadline_s, lifeline)
         ended_ns = clock.now_ns()
-        hearing.drain()
+        reader.drain()
     if end == "exit":
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -106,27 +106,27 @@ def run(
         end=end,
         process=process.pid,
         code=process.returncode if end == "exit" else -signal.SIGKILL,
-        output=hearing.text(hearing.first),
-        errors=hearing.text(hearing.second),
+        output=reader.text(reader.output),
+        errors=reader.text(reader.errors),
         began_ns=began_ns,
         ended_ns=ended_ns,
     )
 
 
-class _Hearing:
+class _OutputReader:
     """Takes what a program writes, so that it never waits for room, and keeps the beginning."""
 
-    def __init__(self, first: int, second: int) -> None:
-        self.first, self.second = first, second
-        self._heard = {first: bytearray(), second: bytearray()}
+    def __init__(self, output: int, errors: int) -> None:
+        self.output, self.errors = output, errors
+        self._kept = {output: bytearray(), errors: bytearray()}
         self._full: set[int] = set()
 
-    def listen(self, process: int, deadline_s: float, lifeline: int) -> End:
+    def read_until_end(self, process: int, deadline_s: float, lifeline: int) -> End:
         """Until the process ended or is to end."""
         pidfd = os.pidfd_open(process)
         try:
             with selectors.DefaultSelector() as selector:
-                for descriptor in (self.first, self.second, pidfd, lifeline):
+                for descriptor in (self.output, self.errors, pidfd, lifeline):
                     selector.register(descriptor, selectors.EVENT_READ)
                 while (left_s := deadline_s - time.monotonic()) > 0:
                     ready = {key.fd for key, _ in selector.select(left_s)}
@@ -143,7 +143,7 @@ class _Hearing:
 
     def drain(self) -> None:
         """Takes what is there still; does not wait for daemons that hold the pipe."""
-        for descriptor in (self.first, self.second):
+        for descriptor in (self.output, self.errors):
             os.set_blocking(descriptor, False)
             taken = 0
             with suppress(BlockingIOError):
@@ -152,14 +152,14 @@ class _Hearing:
 
     def text(self, descriptor: int) -> str:
         """What was kept, in whole lines if there was more: a secret that is cut in two would not be found."""
-        text = self._heard[descriptor].decode(errors="replace")
+        text = self._kept[descriptor].decode(errors="replace")
         return text.rpartition("\n")[0] if descriptor in self._full else text
 
     def _take(self, descriptor: int) -> int:
         chunk = os.read(descriptor, 1 << 16)
-        heard = self._heard[descriptor]
-        room = OUTPUT_BYTES_MAX - len(heard)
-        heard += chunk[:room]
+        kept = self._kept[descriptor]
+        room = OUTPUT_BYTES_MAX - len(kept)
+        kept += chunk[:room]
         if len(chunk) > room:
             self._full.add(descriptor)
         return len(chunk)

@@ -1,8 +1,8 @@
-"""What to run for a request to a switch, what its exit code says, and which requests are to the same switch.
+"""The program to run for a request to a switch, the meaning of its exit code, and the identity of a switch.
 
 Each kind of switch is a program with the contract of fence agents: options and `action` on stdin, exit code 0
-for done or on, 2 for off. Fence agents are that; for Tasmota and Shelly there is `plug_agent`; of commands
-there are three. Refuses to give a secret to a program other than on its stdin.
+for done or on, 2 for off. Fence agents are such programs. `plug_agent` is one for Tasmota and Shelly. Of kind
+`commands` there are three commands. A program gets secrets only on its stdin.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:  # the controller loads nothing that has threads, see `exchang
 
 Action: TypeAlias = Literal["on", "off", "status"]
 
-# The options of a fence agent that say which outlet of which device is meant; old names beside new ones.
+# Options of a fence agent that select an outlet of a device. Old names stand beside new ones.
 _PLACE = (
     *(("ip", "ipaddr"), ("ipport",), ("plug", "port"), ("switch",), ("systems_uri",)),
     *(("managed",), ("suborg",), ("pve_node", "node_name", "nodename")),
 )
 
-# Secrets of all agents. For others the agent's metadata says whether it reads the file by itself.
+# Secrets of all agents. For other options the agent's metadata say whether the agent itself reads the file.
 _COMMON_SECRETS = frozenset({"password_file", "passwd_file", "community_file", "snmp_priv_passwd_file"})
 
-# Where this Python has its modules, which the Python of a fence agent may not load.
+# Module paths of this Python, which the Python of a fence agent must not use.
 _PYTHON = frozenset({"PYTHONPATH", "PYTHONHOME"})
 
 _OPTIONS: Final[Mapping[str, frozenset[str]]] = {
@@ -49,17 +49,16 @@ _OPTIONS: Final[Mapping[str, frozenset[str]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchCommand:
-    """A program to run. `given`: for its stdin. `secrets`: what no text may have. `leave_out`: variables of
-    the environment that it does not get."""
+    """A program to run."""
 
     argv: tuple[str, ...]
-    given: str
-    secrets: tuple[str, ...]
-    leave_out: frozenset[str] = frozenset()
+    given: str  # input for its stdin
+    secrets: tuple[str, ...]  # secrets that must be removed from every text
+    leave_out: frozenset[str] = frozenset()  # environment variables that it does not get
 
 
 def identity(switch: SwitchAccess) -> str:
-    """A name for the switch, the same for tables that mean the same outlet, whichever agent reaches it."""
+    """A name for the switch. Tables for the same outlet have the same name, even with different agents."""
     options = switch.options
     place = [next((options[name] for name in names if name in options), "") for names in _PLACE]
     if switch.kind == "tasmota":
@@ -76,13 +75,13 @@ def identity(switch: SwitchAccess) -> str:
 
 
 def plug_address(address: str) -> str:
-    """The URL of a switch, which people write as a host or a URL, without a slash at its end."""
+    """The URL of a switch given as host or URL, without a slash at its end."""
     url = (address if "://" in address else f"http://{address}").rstrip("/").lower()
     return url.removesuffix(":80") if url.startswith("http://") else url.removesuffix(":443")
 
 
 def agent_path(agent: str) -> str:
-    """Where the fence agent is installed. Raises SetupError where it is not."""
+    """Path of the fence agent. Raises SetupError if it is not installed."""
     path = shutil.which(agent, path=switch_programs.search_path())
     if path is None:
         package = agent.removeprefix("fence_").replace("_", "-")
@@ -94,15 +93,15 @@ def agent_path(agent: str) -> str:
 
 
 def needs_metadata(switch: SwitchAccess) -> bool:
-    """Whether `command` needs the agent's metadata: whose file `NAME_file` is, only the agent knows."""
+    """Whether `command` needs the agent's metadata: only they say whether `NAME_file` has a secret."""
     return switch.kind == "fence" and any(
         key.endswith("_file") and key not in _COMMON_SECRETS for key in switch.options
     )
 
 
 def command(switch: SwitchAccess, action: Action, metadata: Callable[[], Metadata]) -> SwitchCommand:
-    """What asks the switch; `metadata` is called for a fence agent where it `needs_metadata`. Raises
-    SetupError where options, or the files of secrets, are not as they must be."""
+    """The program that asks the switch. `metadata` is called for a fence agent if `needs_metadata`. Raises
+    SetupError if options or files of secrets are invalid."""
     if switch.kind == "fence":
         known = metadata() if needs_metadata(switch) else None
         names = {key: _secret_name(key, known) for key in switch.options}
@@ -118,22 +117,22 @@ def command(switch: SwitchAccess, action: Action, metadata: Callable[[], Metadat
 
 
 def metadata_command(switch: SwitchAccess) -> SwitchCommand:
-    """What asks a fence agent for its metadata. Raises SetupError."""
+    """The program that asks a fence agent for its metadata. Raises SetupError."""
     path = agent_path(switch.agent)
     return SwitchCommand(argv=(path,), given="action=metadata\n", secrets=(), leave_out=_PYTHON)
 
 
 def outcome(switch: SwitchAccess, action: Action, code: int, errors: str) -> SwitchOutcome:
-    """What the exit code of a program says, which wrote `errors` to stderr."""
+    """The result shown by the exit code of a program that wrote `errors` to stderr."""
     if action != "status":
         return "done" if code == 0 else "failed"
     if code == 2 and switch.kind == "commands" and errors.strip():
-        return "failed"  # so ends a shell, a Python or a grep that does not find a file: that is not "off"
+        return "failed"  # a shell, Python or grep that misses a file also exits with 2, which is not "off"
     return "on" if code == 0 else "off" if code == 2 else "failed"
 
 
 def check_commands(switch: SwitchAccess) -> None:
-    """Raises SetupError where one of the commands is missing or its program is not installed."""
+    """Raises SetupError if one of the commands is missing or its program is not installed."""
     _check_options(switch)
     for action in ("on", "off", "status"):
         program = _words(switch, action)[0]
@@ -150,7 +149,8 @@ def _secret_name(key: str, metadata: Metadata | None) -> str | None:
 def _with_options(
     argv: tuple[str, ...], switch: SwitchAccess, action: Action, secret_names: Mapping[str, str | None]
 ) -> SwitchCommand:
-    """`secret_names`: for each option the one whose secret its file holds, or None."""
+    """Adds the options to `argv`. `secret_names`: for each option the option whose secret its file has, or
+    None. Raises SetupError."""
     lines, secrets = [f"action={action}"], []
     for key, value in switch.options.items():
         name = secret_names[key]
@@ -164,7 +164,8 @@ def _with_options(
 
 
 def _option_line(name: str, value: str) -> str:
-    """As agents read it: they strip a line, and one pair of quotes around the value."""
+    """An option as agents read it: they strip a line, and one pair of quotes around the value. Raises
+    SetupError."""
     if any(ord(character) < 0x20 or ord(character) == 0x7F for character in name + value) or "=" in name:
         raise SetupError(f"the option {name!r} or its value has a newline or another control character")
     quoted = value != value.strip() or (len(value) > 1 and value[0] == value[-1] == '"')

@@ -210,7 +210,7 @@ class Committer:
         if self.failure is not None:
             self.failure = None
             log.info("store %s: works again", self._store.name)
-            _tell(self._outage, None)
+            _call_guarded(self._outage, None)
 
     async def _tell_runs(self, snapshots: Mapping[Run, RunSnapshot], outcome: _Outcome) -> None:
         """Tells each run the result of the commit: its credit, or that it is given up."""
@@ -230,7 +230,7 @@ class Committer:
                 grants_rose = run.saved(snapshot, clock.now_ns())
                 if run.timeline_wanted:  # its timeline exceeded the budget of this commit
                     self.touch(run, urgent=True)
-                _tell(self._saved, run, grants_rose)
+                _call_guarded(self._saved, run, grants_rose)
             if clock.now_ns() - begun_ns > AT_ONCE_NS:
                 await asyncio.sleep(0)  # the event loop can receive and stamp the clients' frames
                 begun_ns = clock.now_ns()
@@ -328,7 +328,7 @@ class Committer:
     def _give_up(self, run: Run, tell: Callable[[Run], None]) -> None:
         self._dirty.pop(run, None)
         run.lost = True
-        _tell(tell, run)
+        _call_guarded(tell, run)
 
     def _failed(self, waiting: Iterable[_Waiting], error: StoreError) -> None:
         self._dirty, self._saving = self._saving | self._dirty, {}
@@ -348,13 +348,13 @@ class Committer:
         log.error("store: %s; granting no credit until it works again", why)
         self.failure = why
         if before is None:
-            _tell(self._outage, why)
+            _call_guarded(self._outage, why)
 
 
-def _tell(told: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+def _call_guarded(callback: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
     """Calls `told` and logs what it raises: an error with one client must not keep credit from the others."""
     try:
-        told(*args, **kwargs)
+        callback(*args, **kwargs)
     except Exception:
         log.exception("a defect of this tool")
 

@@ -1,9 +1,9 @@
-"""How much each client has given: counted in the store once, then added up as more comes.
+"""How many bytes each client has stored: counted once in the store, then updated as more arrive.
 
-To count it means to go through all that a client has in the store, which others must not wait for. What grows
-by itself while runs go on (statistics, timelines, events) is known only by counting, so it is counted again
-now and then, while the last count holds. Refuses nobody by an old count, and lets nobody give uncounted what
-is stored: whoever gives it may be gone by then.
+A count reads all rows of a client, so other requests must not wait for it. Statistics, timelines and events
+grow during runs and are known only by counting. So the count is repeated now and then, while the last one is
+used. A client is not refused because of an old count. All stored data are added, even if the request that
+stores them is cancelled.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from durability_server.store import evidence_rows
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
 
-COUNTED_S = 600.0  # after which it is counted again; other servers on the store add to it unseen
-REFUSED_S = 5.0  # the same where a client would be refused
+COUNTED_S = 600.0  # age at which a count is repeated; data stored through other servers are not added here
+REFUSED_S = 5.0  # age at which a count is repeated before it refuses a client
 
 
 @dataclass(slots=True)
@@ -29,18 +29,18 @@ class _Given:
 
 
 class GivenBytes:
-    """The bytes that each client has given, and how many it may give."""
+    """The bytes that each client has stored, compared with its maximum."""
 
     def __init__(self, store: Store, thread: StoreThread) -> None:
         self._store = store
         self._thread = thread
         self._of: dict[str, _Given] = {}
         self._counting: dict[str, asyncio.Task[None]] = {}
-        self._meanwhile: dict[str, int] = {}  # given since the count that is under way began
+        self._meanwhile: dict[str, int] = {}  # bytes stored since the present count began, by client
 
     async def require_left(self, client: str, kind: evidence_rows.Kind) -> None:
-        """Raises RefusedError "quota" where the client has given as much as one may that gives more of this
-        kind (the operator's own are not counted); and StoreError where that cannot be known."""
+        """Raises RefusedError "quota" if the client has stored the maximum for more data of this kind. The
+        operator's own data are not limited. Raises StoreError if the count fails."""
         if not client:
             return
         most = evidence_rows.bytes_max(kind)
@@ -59,8 +59,8 @@ class GivenBytes:
             )
 
     async def give(self, client: str, store: Callable[[], int]) -> None:
-        """Calls `store`, which keeps what the client gives and returns how many bytes more that takes, in the
-        store's thread. Raises what it raises."""
+        """Runs `store` in the store's thread. `store` keeps the client's data and returns how many bytes more
+        they take. Raises what `store` raises."""
         loop = asyncio.get_running_loop()
         await self._thread.call(lambda: loop.call_soon_threadsafe(self._add, client, store()))
 

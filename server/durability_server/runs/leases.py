@@ -1,9 +1,9 @@
-"""This server among the others on its store: it lives, it takes runs from them, and they from it.
+"""This server's lease on a shared store, and how servers take runs from each other.
 
-Every `BEAT_S` the lease is renewed, and what the others want of this server is answered. While this server
-wants a run that another one holds, it asks `ASK_S` apart: the holder gives it up, or its lease ends. All of
-it goes through rows of the database, so nothing is lost with a message or a connection. With an SQLite store
-there are no others, and nothing happens here.
+The lease is renewed every `BEAT_S`, and the requests of other servers are answered then. While this server
+wants a run of another server, it asks every `ASK_S`, until the holder gives the run up or its lease ends. All
+messages are rows of the database, so they do not depend on a connection between servers. An SQLite store has
+no other servers, so nothing happens here.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from durability_server.store.lease_store import LEASE_MS, LeaseStore, Purpose, W
 from durability_server.store.records import MovedError
 from durability_server.store.store_thread import StoreThread
 
-BEAT_S = 0.4  # of a lease of 2 s: a renewal may come late four times
-ALONE_BEATS = 25  # 10 s without the database, after which clients are to look for a server that has it
-ASK_S = 0.1
-ASKED_S = 2 * LEASE_MS / 1e3  # for which a run is asked for at most
+BEAT_S = 0.4  # renewal interval; with a lease of 2 s, a renewal may be late four times
+ALONE_BEATS = 25  # after 10 s without the database, clients are told to look for another server
+ASK_S = 0.1  # interval of asking for a run, and pause after a failure
+ASKED_S = 2 * LEASE_MS / 1e3  # longest time to ask for a run
 
 log = logging.getLogger(__name__)
 
 
 class Leases:
-    """The lease of one server. `give_up` is called with a run that another server wants, and says whether it
-    gets it; `send_away` when other servers may have the database and this one has not, once until it has it
-    again; `on_revoked` whenever more clients were revoked than before, until it does not raise StoreError."""
+    """The lease of one server. `give_up` is called with a run that another server wants, and returns whether
+    that server gets it. `send_away` is called once when this server has lost the database and other servers
+    may have it. `on_revoked` is called whenever the number of revoked clients has risen, until it raises no
+    StoreError."""
 
     def __init__(
         self,
@@ -47,35 +48,35 @@ class Leases:
         self._give_up = give_up
         self._send_away = send_away
         self._address = ""
-        self._free: dict[int, int] = {}  # runs to be given free, with their epoch
-        self._asked: dict[int, tuple[Purpose, asyncio.Future[None]]] = {}  # what this server wants
-        self._new: set[int] = set()  # of those, what was never said
+        self._free: dict[int, int] = {}  # runs to be released, with their epochs
+        self._asked: dict[int, tuple[Purpose, asyncio.Future[None]]] = {}  # runs that this server wants
+        self._new: set[int] = set()  # runs in `_asked` that were not yet asked for
         self._news = asyncio.Event()
         self._closing = False
-        self._revoked = 0  # how many clients, of which `on_revoked` was told
+        self._revoked = 0  # number of revoked clients that `on_revoked` has handled
         self._telling: asyncio.Task[None] | None = None
-        self._beats = 0  # since the last renewal
+        self._beats = 0  # beats since the last renewal
         self.on_revoked: Callable[[], Awaitable[None]] = _nothing
-        self.others: tuple[str, ...] = ()  # addresses of the other servers that live
+        self.others: tuple[str, ...] = ()  # addresses of the other live servers
 
     async def begin(self, address: str) -> None:
-        """This server lives from now on, and clients reach it at `address`."""
+        """Takes the lease. Clients and servers reach this server at `address`."""
         self._address = address
         if self._store.is_shared:
-            with suppress(StoreError):  # which the committer reports; `work` tries again
+            with suppress(StoreError):  # the committer reports this error; `work` tries again
                 renewal = await self._thread.call(self._store.begin, address, self._boot_id)
                 self.others, self._revoked = renewal.others, renewal.revoked
 
     async def work(self) -> None:
-        """Renews the lease, asks and answers until `close`."""
+        """Renews the lease, asks for runs and answers other servers until `close`."""
         async with asyncio.TaskGroup() as tasks:
             watching = tasks.create_task(self._watch())
             await self._work()
             watching.cancel()
 
     async def _watch(self) -> None:
-        """Sends the clients away after `ALONE_BEATS`, also while a call of the database hangs. Beats are
-        counted: a process that stood still gets the time to renew its lease."""
+        """Sends the clients away after `ALONE_BEATS`, even if a database call hangs. It counts beats instead
+        of time, so that a process that stood still gets time to renew its lease."""
         while True:
             await asyncio.sleep(BEAT_S)
             self._beats += 1
@@ -101,12 +102,12 @@ class Leases:
                 if is_due:
                     await self._renew()
             except Exception as error:
-                if not isinstance(error, StoreError):  # which the committer reports
+                if not isinstance(error, StoreError):  # the committer reports StoreError
                     log.exception("a defect of this tool")
                 await asyncio.sleep(ASK_S)
 
     def close(self) -> None:
-        """Lets `work` end; what this server wants it does not get."""
+        """Ends `work`. Calls of `until_free` that still wait raise their error."""
         self._closing = True
         self._news.set()
         if self._telling is not None:
@@ -115,19 +116,19 @@ class Leases:
             self._settle(run, MovedError(run))
 
     async def end(self) -> None:
-        """This server lives no more; every run that it held is free."""
+        """Ends the lease, which releases every run of this server."""
         if self._store.is_shared:
             with suppress(StoreError):
                 await self._thread.call(self._store.end)
 
     def give_free(self, run: int, epoch: int) -> None:
-        """This server holds the run no more, unless it takes it again."""
+        """Releases the run, unless this server takes it again."""
         if self._store.is_shared:
             self._free[run] = epoch
             self._news.set()
 
     async def until_free(self, run: int, purpose: Purpose, held_at: str) -> None:
-        """Returns when the server at `held_at` holds the run no more. Raises RefusedError "run-live" or
+        """Returns once the server at `held_at` no longer holds the run. Raises RefusedError "run-live" or
         MovedError if it keeps the run."""
         freed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._asked[run] = (purpose, freed)
@@ -188,16 +189,16 @@ class Leases:
         return self._telling is not None and not self._telling.done()
 
     async def _tell_revoked(self, revoked: int) -> None:
-        """The renewal does not wait for it; the next one tries again where it failed."""
+        """Runs beside the renewals. After a StoreError the next renewal tries again."""
         with suppress(StoreError):
             await self.on_revoked()
             self._revoked = revoked
 
 
 async def _nothing() -> None:
-    """No client has a connection here."""
+    """Used before a server sets `on_revoked`: there are no connections."""
 
 
 def run_live(run: int, where: str) -> str:
-    """Why a run cannot be verified."""
+    """The reason why a live run cannot be verified."""
     return f"run {format_run(run)} is going on at {where}; stop it first"

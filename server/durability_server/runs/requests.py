@@ -63,7 +63,7 @@ class Requests:
         self, store: Store, thread: StoreThread, registry: Registry, *, announce: Announce = silence
     ) -> None:
         self._announce = announce
-        self._told = LineLimit(EVENTS_AT_ONCE)
+        self._event_limit = LineLimit(EVENTS_AT_ONCE)
         self._names: dict[str, str] = {}  # name of each client that has sent a request, by id
         self._store = store
         self._thread = thread
@@ -79,7 +79,7 @@ class Requests:
         """A frame of the run's client arrived at `at_ns`. The server is known to have run at `ran_ns` before
         that."""
         if run.heard(at_ns, ran_ns=ran_ns):
-            self._tell(run, run_events.back(run))
+            self._announce_event(run, run_events.back(run))
 
     def acknowledge(self, run: Run, ack: messages.Ack, at_ns: int) -> None:
         """Records an acknowledgement that arrived at `at_ns`. Raises ProtocolError."""
@@ -102,14 +102,14 @@ class Requests:
                 run.acknowledge(at_ns, message.frontiers, message.control)
             run.report(message.statistics)
             run.stopped(at_ns, "the client stopped the run")
-            self._tell(run, run_events.stopped(run))
+            self._announce_event(run, run_events.stopped(run))
         elif isinstance(message, messages.TargetFailed):
             what = f"errno {message.errno} at seq {message.seq} of writer {message.writer}: {message.text}"
             run.target_failed(at_ns, what)
-            self._tell(run, run_events.failed(run, message.text))
+            self._announce_event(run, run_events.failed(run, message.text))
         else:
             run.failed(at_ns, message.text)
-            self._tell(run, run_events.failed(run, message.text))
+            self._announce_event(run, run_events.failed(run, message.text))
         self._committer.touch(run)
 
     def drive_seen(self, run: Run, message: messages.DriveSeen, at_ns: int) -> None:
@@ -130,7 +130,7 @@ class Requests:
         if now_ns - run.last_receipt_ns > limits.SILENCE_NS and run.silent(now_ns):
             run.timeline_wanted = True
             self._committer.touch(run)
-            self._tell(run, run_events.lost(run, campaign=self.campaign_of(run.id)))
+            self._announce_event(run, run_events.lost(run, campaign=self.campaign_of(run.id)))
 
     def kernel_alive(self, run: Run, at_ns: int) -> None:
         """The kernel of the silent client acknowledged sent data at `at_ns`."""
@@ -145,15 +145,15 @@ class Requests:
         run = session.run
         if self._registry.session_of(run) is session:
             if run.session_end == "live":
-                self._tell(run, run_events.closed(run, text))
+                self._announce_event(run, run_events.closed(run, text))
             run.detached(clock.now_ns(), end, text)
             run.timeline_wanted = run.timeline_wanted or run.timeline_changed
             self._committer.touch(run)
         self._registry.leave(session)
 
-    def _tell(self, run: Run | RunHead, what: str) -> None:
+    def _announce_event(self, run: Run | RunHead, what: str) -> None:
         head = run if isinstance(run, RunHead) else run.head
-        left_out = self._told.left_out(head.client)
+        left_out = self._event_limit.left_out(head.client)
         if left_out is not None:
             before = f" ({left_out:,} events before this one were left out)" if left_out else ""
             self._announce(self._who(head), f"run {format_run(head.run)} {what}{before}")
@@ -235,7 +235,7 @@ class Requests:
         await self._given.give(registration.client, register)
         async with self._registry.holding(message.run, "resume") as run:
             self._require_writers_left(run.id, registration.client, plan.writers)  # may be more by now
-            self._tell(run, run_events.connected(run, facts, name=channel.name))
+            self._announce_event(run, run_events.connected(run, facts, name=channel.name))
             return self._accept(channel, run)
 
     async def _resume(self, channel: Channel, message: messages.Resume) -> Message:
@@ -252,7 +252,7 @@ class Requests:
                     f"the client of run {format_run(run.id)} has not shown which of {run.credits_in_doubt:,}"
                     " credits reached it: verify the run, and begin a new one",
                 )
-            self._tell(run, run_events.back(run))
+            self._announce_event(run, run_events.back(run))
             return self._accept(channel, run)
 
     def _require_writers_left(self, run_id: int, client: str, writers: int) -> None:
@@ -301,7 +301,7 @@ class Requests:
             stored = replace(armed, snapshot=run.snapshot(timeline=False))
             await self._given.give(stored.client, partial(self._store.arm, stored))
             run.arm(clock.now_ns(), stored)
-        self._tell(run, run_events.armed(run))
+        self._announce_event(run, run_events.armed(run))
         self._committer.touch(run)
         return messages.Armed()
 
@@ -333,7 +333,7 @@ class Requests:
         await self._given.give(head.client, partial(self._store.add_verdict, past, message.document))
         if head.client and head.client not in self._names:  # this client has sent no request here yet
             self._names |= await self._thread.ask(self._store.client_names)
-        self._tell(head, f"verdict: {past.verdict}")
+        self._announce_event(head, f"verdict: {past.verdict}")
         return messages.Stored()
 
     async def _fetch(self, caller: Caller, message: messages.Fetch | messages.Examine) -> Case:

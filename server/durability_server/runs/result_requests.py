@@ -1,7 +1,7 @@
-"""Requests about kept results of the benchmark: what they mean, given the store.
+"""Requests about kept benchmark results.
 
-A client keeps and sees its own; viewers list and read all. Refuses a body that is not whole, and reads no
-result.
+A client keeps and sees its own results. Viewers list and read all results. A body that is not whole is
+refused, and the server does not read the results in it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ REQUESTS = (messages.KeepResult, messages.ListResults, messages.FetchResult)
 
 
 class KeptResults:
-    """Answers the requests of all clients about kept results."""
+    """Answers requests about kept results."""
 
     def __init__(self, store: Store, thread: StoreThread) -> None:
         self._store = store

@@ -1,7 +1,7 @@
 """One run in the server's memory: its frontiers, their receipt times and the state of its session.
 
 Each method is a plain function of what was received and when; the caller passes the time. Receipts are the
-hot path: a receipt costs a few microseconds and leaves no new allocation. This module does not judge: it
+hot path: a receipt costs a few microseconds and allocates no lasting memory. This module does not judge: it
 keeps evidence, and never raises a frontier that the client did not report. It does not know connections:
 `session` knows which client speaks for a run.
 """

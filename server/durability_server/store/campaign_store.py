@@ -177,13 +177,13 @@ class CampaignStore:
         with self._database.reading() as db:
             return {row.machine: row.signs for row in db.execute(wanted)}
 
-    def told(self, name: str) -> int:
+    def notified_up_to(self, name: str) -> int:
         """Up to which entry news were given."""
         columns = tables.campaigns.c
         with self._database.reading() as db:
             return int(db.execute(select(columns.told).where(columns.name == name)).scalar_one())
 
-    def tell(self, name: str, number: int) -> None:
+    def set_notified(self, name: str, number: int) -> None:
         """News were given up to this entry."""
         columns = tables.campaigns.c
         with self._database.transaction() as db:

@@ -1,4 +1,4 @@
-"""What the store takes and gives: a run at its registration, as it changes, and as it is stored.
+"""Values that the store takes and returns: a run at its registration, its changes, and the stored run.
 
 Plain values without a database, so that their users need not know the tables.
 """
@@ -16,16 +16,16 @@ from durability.units import format_run
 from durability_server.store.target_keys import TargetKeys
 
 RunState: TypeAlias = Literal["registered", "armed", "stopped", "ended"]
-# Why nothing was saved of a run. "moved": another server has taken it. "behind": the database lacks what this
-# server saved last, as after a failover to a standby, and nobody has taken the run: save it whole. "gone": it
-# also lacks that this server took the run, or the run itself.
+# Why a run was not saved. "moved": another server has taken the run. "behind": the database lacks what this
+# server saved last, as after a failover to a standby, and no server has taken the run: save the complete run.
+# "gone": the database also lacks that this server took the run, or the run itself.
 Unsaved: TypeAlias = Literal["moved", "behind", "gone"]
 
 EVENTS_MAX = 256  # per run; older ones are dropped
 
 
 class MovedError(RefusedError):
-    """Another server has the run; its client is to connect again, and finds that one."""
+    """Another server has the run. Its client connects again and finds that server."""
 
     def __init__(self, run: int, why: str = "is another server's now") -> None:
         code = "moved"
@@ -34,7 +34,7 @@ class MovedError(RefusedError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """What is fixed when a run is registered. `facts`: what is known of its target then."""
+    """The fixed part of a run. `facts`: the facts of its target known at registration."""
 
     run: int
     client: str
@@ -51,20 +51,10 @@ class Registration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSnapshot:
-    """What changes while a run goes on, whole. `finish` is "", "stopped" or "ended". `timeline`, `credits`,
-    `statistics` and `target_error`, all packed, leave the stored ones where they are None; `events` are those
-    not saved before, numbered. `durable`: the frontiers that this server saved last, () for none; what stands
-    there as well is not written again.
-    `epoch` rises whenever a server takes the run. The store takes the snapshot only if this server has the
-    run with this epoch, or if nothing was saved since it was loaded: with the epoch `follows`, when the
-    number of its last save was `saves`. `save` is the number of this one, higher than each before it.
-    `last_save`: that of the last one which this server knows to be durable, 0 for none. A store that has only
-    older ones has gone back, and takes no snapshot but a whole one: with all events and frontiers, and with
-    `whole`, which has what was stored once, at arming.
-    """
+    """The changing part of a run. A packed field that is None leaves the stored value unchanged."""
 
     run: int
-    finish: str
+    finish: str  # "", "stopped" or "ended"
     session_end: SessionEnd
     frontiers: tuple[int, ...]
     control: int
@@ -74,44 +64,49 @@ class RunSnapshot:
     rtt_max_ns: int
     gap_max_ns: int
     tainted: str
-    timeline: bytes | None
-    statistics: bytes | None
-    events: tuple[tuple[int, Event], ...]
-    credits: bytes | None = None
-    target_error: bytes | None = None
+    timeline: bytes | None  # packed
+    statistics: bytes | None  # packed
+    events: tuple[tuple[int, Event], ...]  # the numbered events not saved before
+    credits: bytes | None = None  # packed
+    target_error: bytes | None = None  # packed
+    # Rises whenever a server takes the run. The store accepts the snapshot if this server holds the run with
+    # this epoch, or if no save has followed the one that this server loaded (`follows` and `saves`).
     epoch: int = 0
-    follows: int = 0
-    saves: int = 0
-    save: int = 1
+    follows: int = 0  # epoch of the run when it was loaded
+    saves: int = 0  # number of its last save when it was loaded
+    save: int = 1  # number of this snapshot, higher than that of each earlier one
+    # Number of the last snapshot that this server knows to be durable, 0 for none. A store that has only
+    # older ones has gone back. It then accepts only a whole snapshot: with all events and frontiers, and
+    # `whole`.
     last_save: int = 0
-    whole: StoredRun | None = None
+    whole: StoredRun | None = None  # the data that are stored once, at arming
+    # Frontiers that this server saved last, () for none. An unchanged frontier is not written again.
     durable: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRun:
-    """A run as the store has it. `client`: whose run it is. `armed` is the value of the facts at arming, None
-    before it. `held_at`: the address of another server that holds the run and lives, "" if there is none."""
+    """A run as the store has it."""
 
     number: int
-    client: str
+    client: str  # owner of the run
     label: str
     plan: bytes
     secret: bytes
     keys: TargetKeys
     host: str
-    armed: Value
+    armed: Value  # value of the facts at arming, None before that
     series: str
     snapshot: RunSnapshot
-    held_at: str = ""
+    held_at: str = ""  # address of another live server that holds the run, "" for none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunHead:
-    """What decides who may do what with a run, without its timeline. `client`: whose run it is."""
+    """The fields that decide who may do what with a run."""
 
     run: int
-    client: str
+    client: str  # owner of the run
     host: str
     secret: bytes
     state: RunState
@@ -120,39 +115,37 @@ class RunHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptLook:
-    """A look as it is kept of `run` (16 hex digits), which had received nothing after `receipt_ns`, by the
-    clock of the server's boot `receipt_boot_id`."""
+    """A look as the store keeps it for `run`. The run had received nothing after `receipt_ns`."""
 
-    run: str
+    run: str  # 16 hex digits
     look: Look
-    receipt_ns: int
+    receipt_ns: int  # on the clock of the server's boot `receipt_boot_id`
     receipt_boot_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relations:
-    """What other runs and earlier looks say about a run. `superseded_by`: a run registered later on the same
-    target or one that overlaps (it may have prefilled it already), or "". `verdicts`: of the run itself,
-    oldest first. `series`: of each other run of the series, oldest first, its weightiest verdict, or
-    "unverified" after a cut. `predecessors`: the runs registered earlier on the same target, oldest first.
-    `power_offs`: those that ended the run, oldest first. `attempts`: the plans of all later runs on the
-    target, if none was armed and none is on one that overlaps. `looks`: what calls of `verify` found, oldest
-    first."""
+    """What other runs and earlier looks say about a run. Lists start with the oldest, except `attempts`."""
 
+    # A run registered later on the same target or on one that overlaps, or "". It may have prefilled the
+    # target.
     superseded_by: str
-    verdicts: tuple[PastVerdict, ...]
+    verdicts: tuple[PastVerdict, ...]  # verdicts of the run itself
+    # The weightiest verdict of each other run of the series, or "unverified" after a cut.
     series: tuple[PastVerdict, ...]
-    predecessors: tuple[str, ...] = ()
-    power_offs: tuple[PowerOff, ...] = ()
+    predecessors: tuple[str, ...] = ()  # runs registered earlier on the same target
+    power_offs: tuple[PowerOff, ...] = ()  # those that ended the run
+    # Plans of all later runs on the target, newest first. Empty if one was armed, if one is on a target that
+    # overlaps, or if there are more than `store.ATTEMPTS_MAX`.
     attempts: tuple[bytes, ...] = ()
-    looks: tuple[Look, ...] = ()
+    looks: tuple[Look, ...] = ()  # findings of earlier calls of `verify`
 
 
-NO_RELATIONS = Relations(superseded_by="", verdicts=(), series=())  # of the only run on its target
+NO_RELATIONS = Relations(superseded_by="", verdicts=(), series=())  # for the only run on its target
 
 
 def state_of(finish: str, *, armed: bool) -> RunState:
-    """How far a run has come. Arming and finishing are stored apart, so that neither can undo the other."""
+    """The state of a run. Arming and finishing are stored apart, so that neither can undo the other."""
     if finish in ("stopped", "ended"):
         return cast(RunState, finish)
     return "armed" if armed else "registered"

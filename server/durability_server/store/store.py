@@ -1,10 +1,10 @@
-"""The store: every run's evidence in a database, so that a server killed at any instant starts again into the
-same.
+"""The store: every run's evidence in a database. A server killed at any instant starts again with the same
+evidence.
 
-It keeps one frontier row per writer, updated in place, never a row per record. All calls block and belong to
-one worker thread. Each is one transaction: it has happened durably when it returns and not at all when it
-raises StoreError. Refuses a database of another format version, and a change of a run that another server has
-taken since.
+The store keeps one frontier row per writer, updated in place, never a row per record. All calls block and run
+in the store's threads. Each call is one transaction: it is durable when it returns, and undone if it raises
+StoreError. The store refuses a database of another format version, and a change of a run that another server
+has taken since.
 """
 
 from __future__ import annotations
@@ -83,13 +83,13 @@ from durability_server.store.run_rows import (
 from durability_server.store.target_keys import TargetKeys, place_of
 from durability_server.store.unverified_runs import unverified_run
 
-VERDICTS_MAX = 256  # per run
-LOSSES_BEYOND_MAX = 16  # and losses beyond those: one must be stored however often nothing was found before
-ATTEMPTS_MAX = 16  # later runs that were never armed, of which the plans are told
-RUNS_OF_CLIENT_MAX = 10_000  # the operator's own are not counted
-KEPT_BYTES_MAX = 64 << 20  # of the disk, on which nothing new begins: runs that go on have the rest
-KEPT_SHARE = 20  # but not more than this part of a small disk
-SHOWN_BYTES_MAX = 8 << 20  # of verdict documents in one answer
+VERDICTS_MAX = 256  # verdicts per run
+LOSSES_BEYOND_MAX = 16  # losses per run beyond those, so that verdicts without a loss cannot keep out a loss
+ATTEMPTS_MAX = 16  # never armed later runs whose plans are returned
+RUNS_OF_CLIENT_MAX = 10_000  # runs per client; the operator's own runs are not limited
+KEPT_BYTES_MAX = 64 << 20  # free disk space reserved for runs under way; new data are refused
+KEPT_SHARE = 20  # the reserve is at most one part in this many of the disk
+SHOWN_BYTES_MAX = 8 << 20  # verdict documents in one answer
 
 
 class _UndoneError(Exception):
@@ -97,7 +97,7 @@ class _UndoneError(Exception):
 
 
 class Store:
-    """The store in the database that `url` names. `open` comes first, or `open_to_read`."""
+    """The store in the database of `url`. Call `open` or `open_to_read` first."""
 
     def __init__(self, url: str, *, mode: Mode = "alone") -> None:
         self._database = Database(url, mode=mode)
@@ -114,11 +114,11 @@ class Store:
             columns.armed.is_not(None).label("is_armed"),
             self._held_at(),
         ).where(columns.run == bindparam("key"))
-        self._marked = False  # whether what an earlier server left live is stored as `server-down`
+        self._marked = False  # whether runs that an earlier server left live are stored as `server-down`
 
     def open(self) -> Migrated | None:
-        """Makes the tables, or has those of an earlier release migrated, which it returns. Raises StoreError
-        for a store that this release cannot read."""
+        """Creates the tables, or migrates those of an earlier release. Returns the migration. Raises
+        StoreError for a store that this release cannot read."""
         migrated = open_store(self._database)
         with self._database.reading() as db:
             self.server_id = db.execute(select(tables.meta.c.server_id)).scalar_one()
@@ -126,22 +126,22 @@ class Store:
 
     @property
     def is_readable(self) -> bool:
-        """Whether other processes can read it meanwhile, once it is open."""
+        """Whether other processes can read the open store at the same time."""
         return self._database.is_readable
 
     def open_to_read(self) -> None:
-        """Checks the tables, which a server that lives has made, for a process beside that server. Only what
-        reads may be called then."""
+        """Checks the tables that a running server has created, for another process beside it. Only methods
+        that read may be called then. Raises StoreError."""
         with self._database.reading() as db:
             row = db.execute(select(tables.meta.c.format, tables.meta.c.server_id)).first()
         if row is None or row.format != STORE_FORMAT:
             found = "no format" if row is None else f"format {row.format}"
             raise StoreError(f"{self.name}: {found} is not {STORE_FORMAT}: is a server running on it?")
         self.server_id = row.server_id
-        self._marked = True  # by that server
+        self._marked = True  # the running server has marked them
 
     def known_identity(self) -> tuple[bytes, bytes]:
-        """The server's key and certificate, PEM, which it has made. Raises StoreError."""
+        """Key and certificate (PEM) that the server has created. Raises StoreError."""
         with self._database.reading() as db:
             kept = db.execute(select(tables.meta.c.key, tables.meta.c.certificate)).first()
         if kept is None or kept.key is None:
@@ -149,10 +149,11 @@ class Store:
         return bytes(kept.key), bytes(kept.certificate)
 
     def mark_left_live(self) -> str | None:
-        """Marks runs as `server-down` that a server left live which is over.
+        """Marks live runs of servers that have ended as `server-down`.
 
-        Returns None, or why nothing can be written: a disk may be full. Then all that is stored can be read,
-        those runs read as `server-down`, and the first `save` that succeeds marks them."""
+        Returns None, or the reason if the store cannot be written, for example because the disk is full. Then
+        the stored runs can still be read, those runs read as `server-down`, and the next successful `save`
+        marks them."""
         try:
             self.save(())
         except StoreError as error:
@@ -160,7 +161,7 @@ class Store:
         return None
 
     def identity(self, make: Callable[[], tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
-        """The server's key and certificate, PEM, which `make` makes if the store has none."""
+        """Key and certificate (PEM) of the server. `make` creates them if the store has none."""
         with self._database.transaction() as db:
             kept = db.execute(select(tables.meta.c.key, tables.meta.c.certificate)).one()
             if kept.key is not None:
@@ -170,14 +171,14 @@ class Store:
             return key, certificate
 
     def close(self) -> None:
-        """Gives the database free."""
+        """Releases the database."""
         self._database.close()
 
     # Runs.
 
     def register(self, new: Registration, *, force: bool) -> int:
-        """Adds a run; how many bytes it takes. Raises RefusedError "run-exists", "unverified-run" if the
-        target still holds one, and "quota"."""
+        """Adds a run. Returns its size in bytes. Raises RefusedError "run-exists", "quota",
+        "store-unavailable", and "unverified-run" if the target still holds an unverified run."""
         self._require_room()
         with self._database.transaction() as db:
             _require_runs_left(db, new.client)
@@ -212,9 +213,9 @@ class Store:
         return _bytes_of(new) + len(place)
 
     def arm(self, stored: StoredRun) -> int:
-        """The run is armed from now on, with the facts, identities and series that `stored` has; how many
-        bytes the facts take. Raises MovedError if another server has taken it, and RefusedError
-        "store-unavailable" where the disk has too little left."""
+        """Marks the run as armed, with the facts, identities and series of `stored`. Returns the size of the
+        facts in bytes. Raises MovedError if another server has taken the run, and RefusedError
+        "store-unavailable" if the disk has too little room left."""
         self._require_room()
         snapshot = stored.snapshot
         taken = update(tables.runs).where(tables.runs.c.run == bindparam("key"), _IS_MINE)
@@ -225,11 +226,11 @@ class Store:
             return _save_arming(db, stored)
 
     def save(self, changed: Sequence[RunSnapshot]) -> dict[int, Unsaved]:
-        """Makes the state of these runs durable, together. Nothing is saved of the runs that it returns, and
-        why."""
+        """Makes the state of these runs durable, together. Returns the runs that were not saved, with the
+        reason."""
         unsaved: dict[int, Unsaved] = {}
         with self._database.transaction(alone=False) as db:
-            if changed:  # first: these runs are this server's, and no server has left them
+            if changed:  # first: they are this server's runs, so marking cannot concern them
                 unsaved = self._save(db, changed)
             if not self._marked:
                 self._mark_left_live(db)
@@ -237,20 +238,20 @@ class Store:
         return unsaved
 
     def try_again(self, run: int) -> None:
-        """Saves what the store has of a run once more, and undoes it. Raises what keeps that from being
-        saved."""
+        """Saves the stored state of a run again and undoes that. Raises the error that prevents saving."""
         stored = self.load(run).snapshot
         with suppress(_UndoneError), self._database.transaction(alone=False) as db:
             self._save(db, (stored,))
             raise _UndoneError
 
     def _mark_left_live(self, db: Connection) -> None:
-        """Begins with a write that is always made, so that a store which cannot be written is known at
-        once."""
+        """Marks live runs of servers that have ended. The first write is unconditional, so that a store that
+        cannot be written is noticed at once."""
         db.execute(update(tables.meta).values(server_id=tables.meta.c.server_id))
         columns = tables.runs.c
         left = and_(columns.session_end == "live", ~self.leases.held_at(columns.holder).exists())
-        # Not a save: its holder, if that lives after all, must see from the number what the store lacks.
+        # This is not a save. If the holder is alive after all, `saves` must still show it what the store
+        # lacks.
         mark = update(tables.runs).values(session_end="server-down")
         db.execute(mark.where(left, columns.holder != self.leases.me))
 
@@ -267,7 +268,7 @@ class Store:
         return unsaved
 
     def _unsaved(self, db: Connection, by_key: Mapping[str, RunSnapshot]) -> dict[int, Unsaved]:
-        """Those of these runs whose rows `_UPDATE_RUN` did not change."""
+        """Which of these runs `_UPDATE_RUN` did not change, and why."""
         columns = tables.runs.c
         wanted = select(columns.run, columns.epoch, columns.holder, columns.saves)
         rows = {row.run: row for row in db.execute(wanted.where(columns.run.in_(by_key)))}
@@ -278,7 +279,7 @@ class Store:
             if row is None:
                 unsaved[snapshot.run] = "gone"
             elif is_mine and row.saves == snapshot.save:
-                pass  # it is saved
+                pass  # the run is saved
             elif is_mine or (
                 snapshot.last_save and (row.epoch, row.saves) == (snapshot.follows, snapshot.saves)
             ):
@@ -290,8 +291,8 @@ class Store:
         return unsaved
 
     def _mine(self, snapshot: RunSnapshot) -> dict[str, Any]:
-        """What `_IS_MINE` and `_UPDATE_RUN` ask for. Once this server has saved a run, a row as it was when
-        it was loaded has gone back; that suffices for a snapshot that is whole."""
+        """Parameters of `_IS_MINE` and `_UPDATE_RUN`. Once this server has saved a run, a row as it was
+        loaded shows that the store has gone back. Only a whole snapshot may change such a row."""
         last_save = 0 if snapshot.whole is not None else snapshot.last_save
         return {
             "key": format_run(snapshot.run),
@@ -304,7 +305,7 @@ class Store:
         }
 
     def _seen(self, session_end: str, held_at: str | None, holder: str) -> SessionEnd:
-        """The end of a session as it is stored; none is live of which no server that lives has said so."""
+        """The end of a session as stored. "live" counts only if a live server holds the run."""
         here = self._marked if not self.leases.is_shared else holder == self.leases.me
         if session_end == "live" and held_at is None and not here:
             return "server-down"
@@ -335,19 +336,19 @@ class Store:
         )
 
     def newest_on_target(self, keys: TargetKeys, *, client: str | None) -> int:
-        """The newest armed run on a target, of the client `client`; None: of the one that has any. Raises
-        RefusedError "run-unknown" if there is none, and "run-ambiguous" if several clients have some."""
+        """The newest armed run of `client` on a target; with None, of the only client that has one. Raises
+        RefusedError "run-unknown" if there is none, and "run-ambiguous" if several clients have one."""
         with self._database.reading() as db:
             return newest_run.on_target(db, keys, client=client)
 
-    # What verify needs and leaves.
+    # For verify.
 
     def relations(self, stored: StoredRun, found: TargetKeys | None = None) -> Relations:
         """What the rest of the store says about a run. `found`: the identities of the target as it is now,
-        which may have another path: later runs there count as well, also those that were never armed."""
+        maybe at another path. Later runs on that target count too, even if they were never armed."""
         runs = tables.runs.c
         me = format_run(stored.snapshot.run)
-        own_runs = of_client(stored.client)  # what others say of their targets means nothing for this run
+        own_runs = of_client(stored.client)  # other clients' reports on their targets do not affect this run
         others = (runs.series == stored.series, runs.series != "", runs.run != me, own_runs)
         with self._database.reading() as db:
             after, armed = runs.number > stored.number, runs.armed.is_not(None)
@@ -358,7 +359,7 @@ class Store:
                 later = newest_over(db, stored, after, armed, own_runs)
             attempts: list[bytes] = []
             targets = (stored.keys, found) if found is not None else (stored.keys,)
-            if later is None:  # what was never armed may have written; elsewhere, the judge cannot look where
+            if later is None:  # a never armed run may have written; on another target no judge can check that
                 later = newest_over(db, stored, after, not_(armed), own_runs, elsewhere(targets))
             if later is None:
                 begun = runs_on(db, targets, after, own_runs, limit=ATTEMPTS_MAX + 1)
@@ -390,21 +391,20 @@ class Store:
         )
 
     def looks_to_keep(self, look: Look) -> list[KeptLook]:
-        """What a `verify` found, as it is to be kept of each run that it tells of. Raises RefusedError for an
-        unknown run."""
+        """What a `verify` found, for each run that should keep it. Raises RefusedError for an unknown run."""
         with self._database.reading() as db:
             return look_rows.to_be_kept(db, look)
 
     def keep_looks(self, looks: Sequence[KeptLook]) -> int:
-        """Keeps these where there is room; how many bytes it takes. Raises RefusedError "store-unavailable"
-        where the disk has too little left."""
+        """Keeps these looks if there is room. Returns their size in bytes. Raises RefusedError
+        "store-unavailable" if the disk has too little room left."""
         self._require_room()
         with self._database.transaction() as db:
             return look_rows.keep(db, looks)
 
     def add_verdict(self, past: PastVerdict, document: Value) -> int:
-        """Adds a verdict to the earlier ones; how many bytes it takes. Raises RefusedError for an unknown run
-        or too many verdicts, and "store-unavailable" where the disk has too little left."""
+        """Adds a verdict to the earlier ones. Returns its size in bytes. Raises RefusedError for an unknown
+        run or too many verdicts, and "store-unavailable" if the disk has too little room left."""
         self._require_room()
         packed = pack(document)
         reasons = " ".join(past.reasons)
@@ -429,7 +429,7 @@ class Store:
         return evidence_rows.ROW_BYTES + len(packed) + len(reasons)
 
     def runs_named(self, name: str) -> int:
-        """How many runs the client has that is known by this name."""
+        """How many runs the client with this name has."""
         columns = tables.clients.c
         with self._database.reading() as db:
             known = select(columns.id).where(columns.name == name, columns.revoked == "")
@@ -437,20 +437,20 @@ class Store:
             return 0 if client is None else _runs_of(db, client)
 
     def bytes_of(self, client: str) -> int:
-        """What all that the client has given takes. This may take long."""
+        """Size of all data that the client has stored, in bytes. This may take long."""
         with self._database.reading() as db:
             return evidence_rows.bytes_of(db, client)
 
     def other_evidence(self, run: int, name: str, data: bytes) -> int | None:
-        """How many pieces of evidence `name`, `name.2` and so on the run has, where they all have other data;
-        None where these are kept already. This may take long."""
+        """How many pieces of evidence the run has under `name`, `name.2` and so on, if all of them have other
+        data. None if one has the same data. This may take long."""
         with self._database.reading() as db:
             return evidence_rows.others_named(db, format_run(run), name, data)
 
     def add_evidence(self, run: int, name: str, data: bytes, *, others: int = 0) -> int:
-        """Keeps `data` as `name`, or as `name.2` and so on if there is something else of that name; how many
-        bytes it takes. `others`: what `other_evidence` returned, so that it takes no longer if there are
-        many. Raises RefusedError as `add_verdict` does."""
+        """Keeps `data` as `name`, or as `name.2` and so on if that name has other data. Returns the size in
+        bytes. `others` is the result of `other_evidence`, which saves time if there are many pieces. Raises
+        RefusedError as `add_verdict` does."""
         self._require_room()
         with self._database.transaction() as db:
             require_run(db, run)
@@ -458,7 +458,8 @@ class Store:
         return evidence_rows.ROW_BYTES + len(data)
 
     def keep_result(self, new: NewResult) -> str:
-        """Keeps a result of the benchmark; what it is called. Raises RefusedError "quota"."""
+        """Keeps a benchmark result and returns its name. Raises RefusedError "quota" or
+        "store-unavailable"."""
         self._require_room()
         return self.results.add(new)
 
@@ -472,7 +473,7 @@ class Store:
                 " runs that go on: make room there",
             )
 
-    # Questions.
+    # Queries.
 
     def drive_listing(
         self,
@@ -483,8 +484,8 @@ class Store:
         host: str = "",
         of_each: int = limits.LISTING_ROWS_MAX,
     ) -> tuple[dict[str, Value], ...]:
-        """The `limit` drives with the newest runs of the client `client`, None: of all; one flat map for each
-        client and drive, at most `of_each` of a client. Where the limit leaves some out, each client has its
+        """The `limit` drives with the newest runs of `client`, None for all clients. One flat map for each
+        client and drive, at most `of_each` for one client. If the limit excludes some, each client gets its
         share."""
         chosen = (of_client(client), drive_listing.on_host(host))
         with self._database.listing() as db:
@@ -498,26 +499,26 @@ class Store:
             )
 
     def claims(self, drives: Sequence[str], *, client: str | None) -> tuple[dict[str, Value], ...]:
-        """What the runs of the client `client` say of a target of the drives with these marks, None: those of
-        each client; one map for each."""
+        """What each client's runs say about a target made of exactly the drives with these marks. One map for
+        each client; `client` None for all clients."""
         with self._database.listing() as db:
             marks = frozenset(drives)
             return drive_claims.claims(db, marks, of_client(client), held_at=self._held_at(), seen=self._seen)
 
     def _held_at(self) -> ColumnElement[Any]:
-        """Where another server holds a run, as a column beside those of runs."""
+        """The address of another server that holds a run, as a column for queries of `runs`."""
         return self.leases.held_at(tables.runs.c.holder).scalar_subquery().label("held_at")
 
     def listing(
         self, limit: int, *, client: str | None, drive: str = "", host: str = ""
     ) -> tuple[dict[str, Value], ...]:
-        """The newest `limit` runs of the client `client`, None: of all; one flat map each, newest first.
-        Where the limit, or the room of an answer, leaves some out, each client has its share. `drive`: a part
-        of a drive's model or serial, `host`: of the machine's name."""
+        """The newest `limit` runs of `client`, None for all clients. One flat map each, newest first. If the
+        limit or the size of an answer excludes some, each client gets its share. `drive` is part of a drive's
+        model or serial; `host` is part of the machine's name."""
         columns = tables.runs.c
         newest = select(
             *(columns[name] for name in (*_LISTED, "number")),
-            columns.armed.is_not(None).label("is_armed"),  # the facts themselves can be long
+            columns.armed.is_not(None).label("is_armed"),  # not the facts, which can be long
             self._held_at(),
         )
         newest = newest.where(of_client(client), drive_listing.on_host(host), drive_listing.on_drive(drive))
@@ -549,12 +550,12 @@ class Store:
         return self._now(limit, self._is_live())
 
     def client_names(self) -> dict[str, str]:
-        """What people call each client that ever joined, by id."""
+        """The name for people of each client that ever joined, by id."""
         with self._database.reading() as db:
             return client_names(db)
 
     def live_by_client(self) -> dict[tuple[str, str], int]:
-        """How many runs have clients that are connected, by client and host name."""
+        """How many runs have connected clients, by client and host name."""
         columns = tables.runs.c
         of_each = select(columns.client, columns.host, func.count()).where(self._is_live())
         with self._database.reading() as db:
@@ -562,13 +563,13 @@ class Store:
         return {(client, host): int(count) for client, host, count in rows}
 
     def _is_live(self) -> ColumnElement[bool]:
-        """Whether a run is live, as `_seen` tells it of one row."""
+        """Whether a run is live, as a condition for queries that agrees with `_seen`."""
         holder = tables.runs.c.holder
         here = holder == self.leases.me if self.leases.is_shared else literal(self._marked)
         return and_(live_rows.is_live(), or_(here, self.leases.held_at(holder).exists()))
 
     def runs_now(self, runs: Sequence[int]) -> tuple[RunNow, ...]:
-        """Those of these runs that the store has, newest first, as they were last saved."""
+        """The stored ones among these runs, newest first, as they were last saved."""
         return self._now(len(runs), live_rows.named(runs))
 
     def _now(self, limit: int, chosen: ColumnElement[bool]) -> tuple[RunNow, ...]:
@@ -580,7 +581,8 @@ class Store:
         )
 
     def documents(self, run: int) -> tuple[tuple[Value, ...], tuple[dict[str, Value], ...]]:
-        """The newest verdict documents that fit an answer, oldest first; names and sizes of the evidence."""
+        """The newest verdict documents that fit an answer, oldest first, and names and sizes of the
+        evidence."""
         key = format_run(run)
         bodies = select(tables.verdicts.c.document).where(tables.verdicts.c.run == key)
         names = select(tables.evidence.c.name, tables.evidence.c.bytes).where(tables.evidence.c.run == key)
@@ -600,8 +602,8 @@ _LISTED = (
     *("run", "client", "label", "finish", "session_end", "path", "host"),
     *("registered_wall", "receipt_wall", "tainted", "holder"),
 )
-# A run is this server's if it has taken it, or if no server has changed it since this one has loaded it. The
-# number of its last save shows whether the database still has what this server made durable.
+# A run belongs to this server if it has taken the run, or if no server has changed the run since it was
+# loaded here. The number of the last save shows whether the database still has what this server made durable.
 _IS_MINE = or_(
     and_(tables.runs.c.epoch == bindparam("at_follows"), tables.runs.c.saves == bindparam("at_saves")),
     and_(
@@ -618,13 +620,13 @@ _UPDATE_RUN = (
 
 
 def _bytes_of(new: Registration) -> int:
-    """What a run takes from its registration on, beside what is kept of its facts."""
+    """Size of a run's registration in bytes, without the stored part of its facts."""
     texts = (new.label, new.path, new.host, new.keys.drive, new.keys.file_system, new.keys.path)
     return evidence_rows.ROW_BYTES + len(new.plan) + sum(map(len, texts))
 
 
 def _save_arming(db: Connection, stored: StoredRun) -> int:
-    """What is stored once, when a run is armed; how many bytes its facts take."""
+    """Stores what is stored once, when a run is armed. Returns the size of its facts in bytes."""
     facts, key = pack(stored.armed), format_run(stored.snapshot.run)
     armed = {"armed": facts, "series": stored.series, **key_columns(stored.keys)}
     db.execute(update(tables.runs).where(tables.runs.c.run == key).values(armed))

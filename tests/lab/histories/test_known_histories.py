@@ -190,6 +190,11 @@ RIGHT = {
         "run; error lasting=yes; pass ms=1500; reboot; pass ms=1500; verify attest=false",
         "inconclusive (scan-unfinished, nothing-checked); durable",
     ),
+    # Found by the search: the client meets the first error, and then looks at a drive without a link.
+    "an error, and then a drive that fails everything": (
+        "run; error; error lasting=yes; pass ms=4000; cut; pass ms=1500",
+        "durable",
+    ),
     # Found by the search: what is said later makes what the first verify was told no more.
     "attested as more after the drive was cut again": (
         "run size_kib=1024; pass ms=1500; cut; boot; verify cut_class=vm cut_after=1; boot; verify",

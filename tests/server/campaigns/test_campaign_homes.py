@@ -314,7 +314,7 @@ async def test_a_command_for_news_that_may_not_be_ended_gives_them_once(
 ) -> None:
     """It became another user and does not end in time: its news are given all the same."""
     monkeypatch.setattr(notifications, "COMMAND_S", 0.5)
-    end, tell, given, told = os.killpg, CampaignStore.tell, [0], tmp_path / "told"
+    end, tell, given, told = os.killpg, CampaignStore.set_notified, [0], tmp_path / "told"
 
     def is_anothers(group: int, number: int) -> None:
         waiting.wait_for(lambda: told.exists() and bool(told.read_text()))
@@ -327,7 +327,7 @@ async def test_a_command_for_news_that_may_not_be_ended_gives_them_once(
 
     monkeypatch.setattr(os, "killpg", is_anothers)
     running = await lab.start(sqlite_url)
-    monkeypatch.setattr(CampaignStore, "tell", told_up_to)
+    monkeypatch.setattr(CampaignStore, "set_notified", told_up_to)
     notify = f"sh -c 'echo \"$0\" >> {told}; sleep 1000'"
     over = await stop_check(lab, running, settings_of(power, notify=notify))
     await waiting.until(lambda: given[-1] == over.number)
@@ -388,7 +388,7 @@ async def test_a_server_that_stands_still_takes_no_machine_for_silent(
     lab: Lab, sqlite_url: str, power: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is heard meanwhile, whatever agents say."""
-    monkeypatch.setattr(server_time, "DEAF_AFTER_S", 2.0)
+    monkeypatch.setattr(server_time, "STORE_SILENT_AFTER_S", 2.0)
     running = await lab.start(sqlite_url)
     await begin(lab, running, settings_of(power), check_only=True)
     local = await lab.connect(running.address, "query", local=True)

@@ -1,1 +1,1 @@
-"""Reading a target back: every slot or name, in a process of its own, and what is wrong with it."""
+"""Reads every slot or name of a target in a process of its own, and finds the wrong ones."""

@@ -1,13 +1,13 @@
-"""The canary: whether the target is still there, and what read well in this pass still does.
+"""The canary: checks that the target is still present, and that places that were readable still are.
 
-An I/O error says that a place is lost only while the drive still gives back what it gave before. A drive that
-lost its power, dropped off its bus or was enumerated anew, and a file system that shut down, answer every
-read with EIO; that is an unfinished scan, never lost data. So a few places are remembered, and read again
-through new descriptors past the page cache.
+An I/O error shows lost data only while the drive still returns data that it returned before. A drive that
+lost power, dropped off its bus or was enumerated again answers every read with EIO, and so does a file system
+that shut down. That is an unfinished scan, never lost data. So the canary remembers a few readable places and
+reads them again, through new descriptors that bypass the page cache.
 
-What is missing is lost only on a target that is there. One whose device lost its node, or shows no capacity
-any more, seems empty. So drives and length are noted when the target is recognised, and compared before
-anything that is missing counts. Refuses to judge what was found at any place.
+Missing data are lost only on a target that is present. A device whose node is gone, or that shows no
+capacity, seems empty. So drives and length are noted when the target is recognised, and compared before
+missing data count. This module does not judge the contents of any place.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from durability_client.verify.scan.target_reader import Content, Reader, aligned
 
 _FIRST = 2  # places kept from the beginning of the pass
 _LATEST = 4
-_SPREAD = 8  # places kept over the whole pass, at least half as many once there were so many
+_SPREAD = 8  # places kept over the whole pass: 8 to 15 once more were seen
 
 
 class DriveWentAwayError(Exception):
-    """What could be read of the target can be read no longer; the message says how that shows."""
+    """The target, which was readable before, went away. The message gives the evidence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +40,14 @@ class CanaryPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Presence:
-    """What the system shows of a target without a read: the drives below, and the length of the main file or
-    device, 0 where it is gone, None where the system does not say."""
+    """State of a target that the system shows without a read."""
 
-    drives: tuple[PresentDrive, ...]
-    main_bytes: int | None
+    drives: tuple[PresentDrive, ...]  # drives below the target
+    main_bytes: int | None  # length of the main file or device; 0 if it is gone, None if unknown
 
 
 def presence_of(storage: Storage) -> Presence:
-    """What the system shows of the target of `storage` now."""
+    """The current presence of the target of `storage`."""
     try:
         main_bytes: int | None = storage.size(MAIN)
     except FileNotFoundError:
@@ -59,10 +58,10 @@ def presence_of(storage: Storage) -> Presence:
 
 
 class Canary:
-    """Knows some places of `storage` that read well. `block_bytes` and `tick` as of `Reader`.
+    """Remembers some readable places of `storage`. For `block_bytes` and `tick` see `Reader`.
 
-    `before`: the target when it was recognised, None: it is recognised now. `is_device`: the run was made on
-    a device, which is never without length.
+    `before`: presence of the target when it was recognised; None: the target is recognised now. `is_device`:
+    the target of the run was a device, whose length is never 0.
     """
 
     def __init__(
@@ -83,16 +82,16 @@ class Canary:
         self._first: list[CanaryPlace] = []
         self._latest: deque[CanaryPlace] = deque(maxlen=_LATEST)
         self._spread: list[CanaryPlace] = []
-        self._every = 1  # one of so many places is kept in `_spread`
+        self._every = 1  # of this many places, one is kept in `_spread`
         self._seen = 0
 
     @property
     def known(self) -> bool:
-        """Whether any place has read well."""
+        """Whether any place was readable."""
         return self._seen > 0
 
     def saw(self, suffix: str, offset: int, content: Content) -> None:
-        """Take in what a read from byte `offset` gave: its first sector that read well is such a place."""
+        """Remember the first readable sector of `content`, the result of a read from byte `offset`."""
         start = 0
         for span in content.unreadable:
             if span.start >= start + limits.SECTOR_BYTES:
@@ -102,7 +101,7 @@ class Canary:
             self.keep(CanaryPlace(suffix, offset + start))
 
     def keep(self, place: CanaryPlace) -> None:
-        """Take in a place that read well."""
+        """Remember a readable place."""
         if len(self._first) < _FIRST:
             self._first.append(place)
         self._latest.append(place)
@@ -114,9 +113,10 @@ class Canary:
         self._seen += 1
 
     def require_drive(self, others: Iterable[CanaryPlace]) -> None:
-        """Read the places again. Raises DriveWentAwayError if one fails, or the drives are others by now.
+        """Read the remembered places again. Raises DriveWentAwayError if a read fails, or if the drives or
+        the target's length have changed.
 
-        `others` are looked at if no place has read well yet, up to the first that does.
+        If no place is remembered yet, `others` are tried until one is readable.
         """
         if not self.known:
             good = next((place for place in others if not self._fault(place)), None)
@@ -134,8 +134,8 @@ class Canary:
         self.require_presence()
 
     def require_presence(self) -> None:
-        """Raises DriveWentAwayError if the target is not as it was when it was recognised: other drives, or
-        another length, or a device without any."""
+        """Raises DriveWentAwayError if the drives or the length differ from those at recognition, or if a
+        device has no capacity."""
         now, before = presence_of(self._storage), self._before
         if now.drives != before.drives:
             raise DriveWentAwayError(
@@ -156,7 +156,7 @@ class Canary:
         yield from self._latest
 
     def _fault(self, place: CanaryPlace) -> str:
-        """What is wrong with reading `place` now, "" for nothing."""
+        """Why `place` cannot be read now, or "" if it is readable."""
         try:
             with Reader(
                 self._storage, place.suffix, block_bytes=self._block_bytes, tick=self._tick

@@ -1,7 +1,7 @@
-"""Whether a device can be read at all: places all over it, past the caches.
+"""Tests whether a device can be read, at places all over it, bypassing the caches.
 
-Asked where its file system does not mount, because a drive that lost its power, or has a bad sector, fails a
-mount just as one does that lost what it held. Refuses to judge what was read.
+This is needed if the device's file system does not mount. A drive without power, or with a bad sector, fails
+a mount just like a drive that lost data. This module does not judge the data.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from durability_client.target.storage import Storage
 from durability_client.verify.scan.canary import Presence, presence_of
 from durability_client.verify.scan.target_reader import aligned_buffer
 
-_EDGE_BYTES = 128 << 10  # as far as file systems and partition tables have their superblocks
+_EDGE_BYTES = 128 << 10  # contains the superblocks of file systems and partition tables
 _BETWEEN = 16  # places between start and end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacesRead:
-    """How many places were `read` and how many `failed`, and how the device showed itself after that."""
+    """Result of the reads."""
 
-    read: int
-    failed: int
-    presence: Presence
+    read: int  # places that could be read
+    failed: int  # places that could not be read
+    presence: Presence  # of the device, after the reads
 
 
 def read_places(storage: Storage, tick: Callable[[], None]) -> PlacesRead:
-    """Read start, end and places between of the device, each through a new descriptor; raises nothing.
-    `tick` is called after each."""
+    """Read the device's start, its end and places between, each through a new descriptor. A failed read
+    raises nothing. `tick` is called after each read."""
     storage.drop_caches_below()
     size_bytes = presence_of(storage).main_bytes or 0
     buffer = aligned_buffer(_EDGE_BYTES)

@@ -1,8 +1,8 @@
-"""Lookups: what names of the target hold, read many at a time.
+"""Lookups: reads the contents of many names of the target at a time.
 
-A name that is not there, or whose own metadata are damaged, is missing; one that is there and cannot be read
-is unreadable. What a directory lists says nothing here: each name is opened by itself, and anew each time.
-Refuses to say what should be there.
+A name that cannot be found is missing. A name whose file cannot be opened or read because of an I/O error is
+unreadable. The list of the directory is not used here: each name is opened by itself, and opened again for
+each lookup. This module does not decide which names should exist.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from durability.formats.plan import Name, Plan
 from durability_client.target.storage import MEDIUM_ERRORS, Storage
 from durability_client.verify.scan.target_reader import Content, Reader, aligned_buffer
 
-_NAMES = 256  # looked up at a time
+_NAMES = 256  # names per lookup, at most
 _BATCH_BYTES = 1 << 20
-_BEYOND_BYTES = 4096  # read past the record, to see whether the file goes on
+_BEYOND_BYTES = 4096  # bytes read past the record, to find files that are too long
 
 
 @dataclass(frozen=True, slots=True)
 class LookupRequest:
-    """Names of one writer to look up at once: of these slots, ascending, or `temporary` ones of these."""
+    """Names of one writer to look up at once: those of `slots` (ascending), or their `temporary` names."""
 
     writer: int
     slots: Words
@@ -34,7 +34,7 @@ class LookupRequest:
 
 
 class NameLookup:
-    """Looks up names of one plan. `tick` as of `Reader`."""
+    """Looks up names of one plan. For `tick` see `Reader`."""
 
     def __init__(self, storage: Storage, plan: Plan, *, block_bytes: int, tick: Callable[[], None]) -> None:
         self._storage = storage
@@ -45,16 +45,16 @@ class NameLookup:
         self._rows = max(1, min(_NAMES, _BATCH_BYTES // plan.record_bytes))
 
     def buffer(self) -> memoryview:
-        """Room for what one request gives."""
+        """A buffer for the contents of one request."""
         return aligned_buffer(self._rows * self._row_bytes)
 
     def requests(self, writer: int, slots: Words, *, temporary: bool = False) -> Iterator[LookupRequest]:
-        """Requests for `slots`, ascending, of as many as a buffer holds."""
+        """Requests for `slots` (ascending); each has at most as many names as fit in a buffer."""
         for start in range(0, len(slots), self._rows):
             yield LookupRequest(writer, slots[start : start + self._rows], temporary)
 
     def look_up(self, request: LookupRequest, buffer: memoryview) -> FoundNames:
-        """What the names of `request` hold, read into `buffer`.
+        """Read the contents of the names of `request` into `buffer`.
 
         Raises OSError for any error that is not the medium's.
         """
@@ -65,7 +65,7 @@ class NameLookup:
             suffix = Name(request.writer, slot, request.temporary).suffix
             length, lost = self._read(suffix, view)
             lengths[row] = length
-            view[max(0, length) :] = bytes(len(view) - max(0, length))  # what the last request left there
+            view[max(0, length) :] = bytes(len(view) - max(0, length))  # clears data of the last request
             if lost:
                 unreadable[row] = lost
         words = np.frombuffer(buffer[: len(lengths) * self._row_bytes], dtype=U64).reshape(len(lengths), -1)
@@ -78,7 +78,8 @@ class NameLookup:
         )
 
     def _read(self, suffix: str, view: memoryview) -> tuple[int, frozenset[int]]:
-        """Read one name: its length, as far as it was read, and the sectors that cannot be read."""
+        """Read one name. Returns the bytes present, at most a record and `_BEYOND_BYTES`, and the unreadable
+        sectors of the record."""
         try:
             with Reader(self._storage, suffix, block_bytes=self._block_bytes, tick=self._tick) as reader:
                 content = reader.read(view, 0, self._record_bytes + _BEYOND_BYTES)

@@ -1,10 +1,10 @@
-"""The scan of names: looks up every name that must, may or must not be there, and counts what the oracle
-says of it.
+"""The scan of names: looks up every name that must, may or must not exist, and counts the judgements.
 
-The order: what the directory lists; the temporaries of `rename`, for what they prove; superblocks; every name
-that the rules ask for or the directory lists; the control arm; names in flight without a whole version again;
-at last the verdict on names that were in flight, under the proven frontiers. Without a log every listed name
-is read for proof before any is judged.
+The order is: list of the directory; temporary files of `rename`, which may prove operations; superblocks;
+every name that the rules require or the directory lists; control arm; names in flight without a whole
+version, a second time; names of earlier runs. Names that were in flight are judged after the second lookup,
+with the frontiers that are proven by then. Without a log, all listed names are read for proof before any is
+judged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from durability_client.verify.scan.scan_base import Phase, ScanBase, ScanJob, Sc
 from durability_client.verify.scan.target_reader import read_ahead
 
 _BUFFERS = 8
-_TRIED = 16  # names, where nothing has read well
+_TRIED = 16  # names to try if no place was readable
 _BATCH = 4096  # observations judged at a time
 
 
@@ -40,11 +40,11 @@ class NameScan(ScanBase):
         super().__init__(storage, job, listener, self._oracle)
         self._names = NameLookup(storage, job.plan, block_bytes=job.block_bytes, tick=listener.tick)
         self._rooms = [self._names.buffer() for _ in range(_BUFFERS)]
-        self._second_room = self._names.buffer()  # the others are being read into meanwhile
+        self._second_room = self._names.buffer()  # for second lookups, while reads fill the other buffers
         self._listed: list[Name] = []
 
     def run(self) -> ScanReport:
-        """List the directory, read names in flight first, then every name that may be there, and judge."""
+        """List the directory, read temporary files, then every name that may exist, and judge."""
         self._listed = listed = self._list()
         if self._unlisted is not None or self._oracle.may_be_behind(listed):
             self._counts.provisional |= MAY_BE_EXPLAINED
@@ -53,7 +53,7 @@ class NameScan(ScanBase):
         writers = range(self._plan.writers)
         self._counts.in_flight = sum(len(self._oracle.in_flight_slots(writer)) for writer in writers)
         self._look_at("in flight", self._requests_for(listed, temporary=True), self._survey)
-        if self._oracle.logged:  # what lies in temporaries is judged nowhere else
+        if self._oracle.logged:  # records in temporary files are judged nowhere else
             self._counts.above_ceiling += self._oracle.above_ceiling
         else:
             self._look_at("survey", self._requests_for(listed, temporary=False), self._survey)
@@ -83,7 +83,7 @@ class NameScan(ScanBase):
         return [name for name in names if name.writer < self._plan.writers]
 
     def _requests_for(self, listed: Sequence[Name], *, temporary: bool) -> list[LookupRequest]:
-        """Requests for all names that are listed, or all temporaries."""
+        """Requests for all listed names, or for all listed temporary names."""
         return [
             request
             for writer in range(self._plan.writers)
@@ -96,7 +96,7 @@ class NameScan(ScanBase):
         self._oracle.survey(lookup.words)
 
     def _check(self, lookup: FoundNames) -> None:
-        """Hold names against the rules; those in flight are judged at the end."""
+        """Compare names with the rules. Names in flight are judged at the end."""
         screened = self._oracle.screen(lookup)
         self._counts.checked += screened.checked
         for observation in screened.pending:
@@ -104,8 +104,11 @@ class NameScan(ScanBase):
         self._settle(screened.wrong, [_content(lookup, observation.slot) for observation in screened.wrong])
 
     def _look_in_flight_up_again(self) -> None:
-        """Look the names in flight up again that gave no whole version. Before any of them is judged: what
-        could not be read for a moment may prove operations, and the others are judged by those."""
+        """Look up again the names in flight that held no whole version.
+
+        This happens before any of them is judged. A name that was unreadable for a moment may prove
+        operations, and the other names are judged by the proven operations.
+        """
         odd = {(one.writer, one.slot): one for one in self._oracle.without_version()}
 
         def compare(lookup: FoundNames) -> None:
@@ -122,7 +125,7 @@ class NameScan(ScanBase):
         self._look_at("judging", requests, compare)
 
     def _judge_in_flight(self) -> None:
-        """Judge what was seen of names in flight, now that all has been read."""
+        """Judge the observations of names in flight, after everything has been read."""
         observations = self._unchanged(self._oracle.in_flight())
         while batch := list(islice(observations, _BATCH)):
             self._settle(batch, [self._odd.get((one.writer, one.slot), b"") for one in batch])
@@ -141,8 +144,8 @@ class NameScan(ScanBase):
     def _look_again(
         self, writer: int, suspects: Sequence[Suspect], seen: Mapping[tuple[int, int], Observation]
     ) -> None:
-        """Look names of one writer up again; `suspects` ascend by slot. `seen`: what was observed of them;
-        what is observed again is judged as before."""
+        """Look up names of one writer again; `suspects` ascend by slot. `seen`: the first observations. A
+        second observation that equals the first keeps its judgement."""
         slots = np.array([suspect.judgement.slot for suspect in suspects], dtype=U64)
         before = iter(suspects)
         for request in self._names.requests(writer, slots):
@@ -166,7 +169,7 @@ class NameScan(ScanBase):
     def _look_at(
         self, phase: Phase, requests: Sequence[LookupRequest], visit: Callable[[FoundNames], None]
     ) -> None:
-        """Visit what the names of `requests` hold, while the next ones are looked up."""
+        """Visit the contents of the names of `requests`, while the next names are looked up."""
         record_bytes = self._plan.record_bytes
         self._begin(phase, sum(len(request.slots) for request in requests) * record_bytes)
         for lookup, request in zip(
@@ -178,7 +181,7 @@ class NameScan(ScanBase):
             self._tell()
 
     def _note_readable(self, lookup: FoundNames, *, temporary: bool) -> None:
-        """Have the canary know one name of `lookup` that read well, at least its first sector."""
+        """Give the canary one name of `lookup` whose first sector is readable."""
         self._doubted |= bool(lookup.unreadable)
         for row in np.flatnonzero(lookup.lengths >= limits.SECTOR_BYTES):
             if 0 not in lookup.unreadable.get(int(row), ()):
@@ -194,13 +197,13 @@ class NameScan(ScanBase):
 
 
 def _slots(listed: Iterable[Name], writer: int, *, temporary: bool) -> Words:
-    """The slots of the writer's names, or of its temporaries, ascending."""
+    """The slots of the writer's names, or of its temporary names, ascending."""
     slots = (name.number for name in listed if (name.writer, name.temporary) == (writer, temporary))
     return np.array(sorted(slots), dtype=U64)
 
 
 def _content(lookup: FoundNames, slot: int) -> bytes:
-    """What was read of one name of `lookup`, at most a record."""
+    """The data read from one name of `lookup`, at most a record."""
     return _data(lookup, int(np.searchsorted(lookup.slots, U64(slot))))
 
 

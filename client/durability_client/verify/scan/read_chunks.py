@@ -1,7 +1,7 @@
-"""Pieces: consecutive slots of one file that are read at once, and the chunk of data that a read of one gave.
+"""Pieces and chunks: a piece is consecutive slots of one file that are read at once; a chunk is its data.
 
-The arithmetic between slots, rows (slots counted from the start of a piece), bytes and sectors is here and
-nowhere else in a scan. Nothing here reads or judges.
+Only this module converts between slots, rows (slots counted from the start of a piece), bytes and sectors. It
+neither reads nor judges.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _GAP_BYTES = 256 << 10  # reading over a gap of this size costs a drive less tha
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """`slots` slots of `extent` from `first_slot` on; `wanted` are those to look at, None for all."""
+    """`slots` slots of `extent` from `first_slot` on. `wanted`: the slots to examine, or None for all."""
 
     extent: Extent
     first_slot: int
@@ -37,29 +37,29 @@ class Piece:
 
     @property
     def length(self) -> int:
-        """Bytes of all its slots."""
+        """Length of all slots in bytes."""
         return self.slots * self.extent.record_bytes
 
     @property
     def wanted_slots(self) -> Words:
-        """The numbers of the slots to look at, rising: `wanted`, or all of the piece."""
+        """The slots to examine, ascending: `wanted`, or all slots of the piece."""
         if self.wanted is not None:
             return self.wanted
         return np.arange(self.first_slot, self.first_slot + self.slots, dtype=U64)
 
 
 class Chunk:
-    """What a read of `piece` gave; valid as long as its buffer is."""
+    """The data that a read of `piece` returned, valid until its buffer is used again."""
 
     def __init__(self, piece: Piece, content: Content) -> None:
         self.piece = piece
         self.content = content
         self._record_bytes = piece.extent.record_bytes
-        self.whole = len(content.data) // self._record_bytes  # records that are there in full
+        self.whole = len(content.data) // self._record_bytes  # number of complete records
 
     @cached_property
     def doubtful(self) -> frozenset[int]:
-        """The rows that cannot be compared: unreadable in part, or not there in full."""
+        """The rows that cannot be compared, because they are partly unreadable or incomplete."""
         touched = (
             range(span.start // self._record_bytes, -(-span.end // self._record_bytes))
             for span in self.content.unreadable
@@ -67,13 +67,13 @@ class Chunk:
         return frozenset(range(self.whole, self.piece.slots)).union(*touched)
 
     def words(self, rows: Sequence[int] | NDArray[np.intp] | None = None) -> Words:
-        """The records that are there in full, or `rows` of them (ascending), one in each row of the array."""
+        """The complete records, or those of `rows` (ascending), one per row of the array."""
         data = self.content.data[: self.whole * self._record_bytes]
         words = np.frombuffer(data, dtype=U64).reshape(self.whole, self._record_bytes // 8)
         return words if rows is None or len(rows) == len(words) else words[np.asarray(rows, dtype=np.intp)]
 
     def record(self, row: int) -> memoryview:
-        """The bytes of one record, fewer where the file ends."""
+        """The bytes of one record, fewer at the end of the file."""
         return self.content.data[row * self._record_bytes : (row + 1) * self._record_bytes]
 
     def unreadable_sectors(self, row: int) -> frozenset[int]:
@@ -107,7 +107,7 @@ def pieces_around(extent: Extent, slots: Words) -> Iterator[Piece]:
 
 
 def bytes_around(extent: Extent, slots: Words) -> int:
-    """How much the pieces of `pieces_around` are to read."""
+    """Total bytes of the pieces of `pieces_around`."""
     if not len(slots):
         return 0
     breaks = _breaks(extent, slots)
@@ -116,7 +116,7 @@ def bytes_around(extent: Extent, slots: Words) -> int:
 
 
 def _breaks(extent: Extent, slots: Words) -> NDArray[np.intp]:
-    """Where, in `slots`, a new piece begins."""
+    """Indices into `slots` at which a new piece begins."""
     per_piece = max(1, CHUNK_BYTES // extent.record_bytes)
     gap = max(1, _GAP_BYTES // extent.record_bytes)
     numbers = (slots - U64(extent.first_slot)) // U64(per_piece)

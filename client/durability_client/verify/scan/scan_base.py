@@ -1,10 +1,10 @@
-"""What every scan does, whatever a slot is: superblocks, the control arm, rereads, counts and reports.
+"""Common part of all scans: superblocks, the control arm, rereads, counts and reports.
 
-Whatever looks wrong is read again through a new descriptor before it counts, so a cable that flips bits does
-not fail a drive. What cannot be read counts only while the drive still answers elsewhere, and what is missing
-only while the target is there as it was when it was recognised (`canary`). Memory does not grow with the
-target. How the slots are read is a subclass's: `slot_scan` reads slots in files,
-`name_scan` files as slots. It decides no verdict and writes nothing.
+A wrong slot is read again through a new descriptor before it counts, so a cable that flips bits does not fail
+a drive. Unreadable data count only while the drive still answers at other places. Missing data count only
+while the target is the same as at recognition (`canary`). Memory use does not grow with the target. The
+subclasses read the slots: `slot_scan` has slots in files, `name_scan` has one file per slot. A scan decides
+no verdict and writes nothing.
 """
 
 from __future__ import annotations
@@ -37,29 +37,26 @@ Phase: TypeAlias = Literal[
 ]
 
 _BUFFERS = 8
-_EARLIER_BYTES = 4096  # of a name of an earlier run, whose records may have any length
+_EARLIER_BYTES = 4096  # bytes read from a name of an earlier run, whose records may have any length
 _GONE: frozenset[FindingClass | None] = frozenset({"truncated", "absent"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanJob:
-    """What a scan needs beside the storage. `acked` is rule 4's A, None without a server's log;
-    `control_completed` the control arm's frontier; `block_bytes` the smallest piece that the drives can be
-    asked for; `before` the target when it was recognised, None: when the scan begins. `earlier`: the runs
-    whose names this run removed for good before it was armed; none where that is not certain.
-    """
+    """Input of a scan, apart from the storage."""
 
     plan: Plan
-    acked: tuple[int, ...] | None
-    control_completed: int
-    block_bytes: int
-    before: Presence | None = None
+    acked: tuple[int, ...] | None  # A of rule 4; None without a server's log
+    control_completed: int  # the control arm's frontier
+    block_bytes: int  # the smallest read that all drives accept
+    before: Presence | None = None  # the target when it was recognised; None: as when the scan begins
+    # Runs whose names this run durably removed before it was armed; empty if that is uncertain.
     earlier: Collection[int] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanProgress:
-    """`done` of `total` bytes of a phase were read; `report` is what they came to."""
+    """Progress: `done` of `total` bytes of a phase were read. `report` is the scan's report so far."""
 
     phase: Phase
     done: int
@@ -69,21 +66,19 @@ class ScanProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanListener:
-    """Gets a scan's reports. `tick` after each read that returned, from the thread that read; `progress`
-    after each chunk that was judged; `example` for each one to keep; `finding`, which costs much where there
-    are many, for every one that is looked at, kept or not (of slots that end before their file does, only the
-    edges are).
-    """
+    """Callbacks that get a scan's reports."""
 
-    tick: Callable[[], None]
-    progress: Callable[[ScanProgress], None]
-    example: Callable[[Example], None]
+    tick: Callable[[], None]  # after each read that returned, from the thread that read
+    progress: Callable[[ScanProgress], None]  # after each judged chunk
+    example: Callable[[Example], None]  # for each example to store
+    # For each single finding, also without an example; slow for many findings. If a file is too short, only
+    # the first and last missing slots are passed.
     finding: Callable[[Judgement], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A slot that looked wrong when it was read, and what was read."""
+    """A slot that looked wrong, and the data that were read."""
 
     judgement: Judgement
     data: bytes
@@ -91,8 +86,8 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class TwoReadings:
-    """What a slot in flight gave at first, and when it was read again; `data` of the second, while there is
-    room for it."""
+    """The first and second observation of a slot in flight. `data`: bytes of the second read, if there was
+    room to keep them."""
 
     first: Observation
     second: Observation
@@ -118,8 +113,8 @@ class ScanBase:
         chunk = max(CHUNK_BYTES, job.plan.record_bytes)
         self._buffers = [aligned_buffer(chunk) for _ in range(_BUFFERS)]
         self._second_look = aligned_buffer(chunk)
-        self._odd: dict[tuple[int, int], bytes] = {}  # what the first odd slots in flight held
-        self._changed: dict[tuple[int, int], TwoReadings] = {}  # slots in flight that gave something else
+        self._odd: dict[tuple[int, int], bytes] = {}  # contents of the first odd slots in flight
+        self._changed: dict[tuple[int, int], TwoReadings] = {}  # slots in flight whose second read differed
         self._canary = Canary(
             storage,
             block_bytes=job.block_bytes,
@@ -128,29 +123,29 @@ class ScanBase:
             is_device=job.plan.target_kind == "device",
         )
         self._doubted = False  # whether any read has failed
-        self._back: set[str] = set()  # what was convicted as resurrected
+        self._back: set[str] = set()  # suffixes convicted as resurrected
         self._unlisted: OSError | None = None  # why the directory could not be listed
         self._phase: Phase = "in flight"
         self._done = self._total = 0
 
     def require_target(self) -> None:
-        """Raises DriveWentAwayError if the target is no longer as it was recognised."""
+        """Raises DriveWentAwayError if the target has changed since its recognition."""
         self._canary.require_presence()
 
     def run(self) -> ScanReport:
-        """Scan everything. Raises OSError for an error that is not the medium's, and DriveWentAwayError: the
-        rest was not read."""
+        """Scan everything. Raises OSError for an error other than a medium error, and DriveWentAwayError. In
+        both cases the rest was not read."""
         raise NotImplementedError
 
     @property
     def so_far(self) -> ScanReport:
-        """What the part that was done has come to."""
+        """The report of the part that was scanned so far."""
         return self._report(finished=False)
 
-    # -- what all targets have -----------------------------------------------------------------------------
+    # -- superblocks and control arm -----------------------------------------------------------------------
 
     def _check_superblocks(self) -> None:
-        """Both copies were durable before the run began."""
+        """Check both copies of the superblock, which were durable before the run began."""
         size = self._size(MAIN)
         for copy, offset in enumerate(self._plan.superblock_offsets):
             first = self._judge_superblock(copy, offset, size)
@@ -173,7 +168,7 @@ class ScanBase:
         return Suspect(judgement, data)
 
     def _read_control(self) -> None:
-        """Count what the control arm completed and the target no longer has: no finding (rule 15)."""
+        """Count completed writes of the control arm that are lost. These are not findings (rule 15)."""
         completed = self._job.control_completed
         if not self._plan.control_slots or not completed:
             return
@@ -191,20 +186,20 @@ class ScanBase:
     # -- slots in flight -----------------------------------------------------------------------------------
 
     def _compare(self, first: Observation, second: Observation, data: bytes) -> None:
-        """Take in what a slot in flight gave when it was read again, `data`: it may prove operations that the
-        first reading did not show. It does not replace what was read if it could not be read again."""
+        """Use the second observation of a slot in flight, made from `data`. It may prove operations that the
+        first did not show. An unreadable second observation does not replace a readable first one."""
         self._proven.prove_again(second)
         if second != first and (first.unreadable or not second.unreadable):
             kept = data if len(self._changed) < limits.EXAMPLES_FIRST else b""
             self._changed[second.writer, second.slot] = TwoReadings(first, second, kept)
 
     def _unchanged(self, observations: Iterable[Observation]) -> Iterator[Observation]:
-        """Those of slots in flight that gave the same twice, or one whole version."""
+        """The observations of slots in flight whose second read did not differ."""
         return (one for one in observations if (one.writer, one.slot) not in self._changed)
 
     def _judge_changed(self) -> None:
-        """Judge the slots in flight that gave something else when they were read again. What is wrong then is
-        read a third time before it counts; what was wrong before is unstable."""
+        """Judge the slots in flight whose second read differed. If the second read is wrong, the slot is read
+        a third time before it counts. If only the first was wrong, the slot is unstable."""
         changed = [reading for _, reading in sorted(self._changed.items())]
         firsts = self._proven.judge_all([one.first for one in changed])
         seconds = self._proven.judge_all([one.second for one in changed])
@@ -225,11 +220,11 @@ class ScanBase:
     # -- second look ---------------------------------------------------------------------------------------
 
     def _settle(self, observations: Sequence[Observation], data: Sequence[bytes]) -> None:
-        """Count what `observations`, made of `data`, come to; findings are read again first."""
+        """Judge and count `observations`, made from `data`. Findings are read again first."""
         raise NotImplementedError
 
     def _sort_out(self, judgements: Sequence[Judgement], data: Sequence[bytes]) -> list[Suspect]:
-        """Count the `judgements` of `data` that are not findings; return the others, to be read again."""
+        """Count the `judgements` of `data` that are not findings. Returns the findings, to be read again."""
         suspects: list[Suspect] = []
         for judgement, record in zip(judgements, data, strict=True):
             if judgement.finding is not None:
@@ -241,10 +236,10 @@ class ScanBase:
         return suspects
 
     def _require_drive(self, suspects: Iterable[Suspect]) -> None:
-        """Before these are concluded: raises DriveWentAwayError if what they lack is the drive's absence.
+        """Check the drive before `suspects` are concluded. Raises DriveWentAwayError if the drive went away.
 
-        What is gone may be gone from the beginning, if the target is as it was recognised; what cannot be
-        read needs a place that can.
+        Unreadable data count only if another place is readable. Missing data need only an unchanged target,
+        unless readable places are known: then these must still be readable.
         """
         found = {suspect.judgement.finding for suspect in suspects}
         if "unreadable" in found:
@@ -255,19 +250,19 @@ class ScanBase:
             self._canary.require_presence()
 
     def _places(self) -> Iterator[CanaryPlace]:
-        """Places all over the target that should be readable, to try where nothing has read well."""
+        """Places all over the target that should be readable, to try if no place was readable yet."""
         yield from (CanaryPlace(MAIN, offset) for offset in self._plan.superblock_offsets)
         if self._plan.control_slots:
             control = self._plan.extent(self._plan.control_writer)
             yield CanaryPlace(control.suffix, control.offset_bytes)
 
     def _conclude(self, first: Suspect, second: Suspect) -> None:
-        """Count a slot that was read twice: only what is wrong both times is a finding."""
+        """Count a slot that was read twice. The slot is a finding only if it was wrong both times."""
         if second.judgement.finding is None:
             self._counts.unstable += 1
             self._keep("unstable", first.judgement, first.data)
             return
-        # An I/O error that comes only the second time does not hide what was read before.
+        # If only the second read failed, the result of the first read counts.
         hidden = second.judgement.finding == "unreadable" and first.judgement.finding != "unreadable"
         final = first if hidden else second
         self._convict(final.judgement, final.data)
@@ -284,14 +279,14 @@ class ScanBase:
     # -- earlier runs --------------------------------------------------------------------------------------
 
     def _look_for_earlier_names(self) -> None:
-        """Find names of earlier runs that are back where this run makes none. Comes last: what the rules for
-        slots have convicted already is left out."""
+        """Find names of earlier runs that are back, among names that this run cannot have made. This is the
+        last phase, so names that the rules for slots have already convicted are left out."""
         if not self._job.earlier:
             return
         try:
             suffixes = self._storage.suffixes()
         except OSError:
-            return  # a directory that cannot be listed shows nothing
+            return  # a directory that cannot be listed proves nothing
         others = [name for name in suffixes if name not in self._back and not self._proven.may_make(name)]
         self._begin("earlier names", len(others) * _EARLIER_BYTES)
         for suffix, first in zip(others, read_ahead(others, self._judge_earlier, self._buffers), strict=True):
@@ -303,8 +298,8 @@ class ScanBase:
             self._tell()
 
     def _judge_earlier(self, suffix: str, buffer: memoryview) -> Suspect | None:
-        """What a name that is not this run's shows of an earlier one; None if it cannot be read, or is
-        gone: nothing is promised of it."""
+        """Judge a name that does not belong to this run. None if the name is gone or cannot be read, because
+        this run did not promise that it exists."""
         try:
             with self._reader(suffix) as reader:
                 content = reader.read(buffer, 0, _EARLIER_BYTES)
@@ -318,10 +313,10 @@ class ScanBase:
     # -- reading -------------------------------------------------------------------------------------------
 
     def _read(self, extent: Extent, pieces: Iterator[Piece], visit: Visit) -> None:
-        """Read `pieces` of one file, and visit each while the next is read."""
+        """Read `pieces` of one file, and visit each while the next ones are read."""
         first = next(pieces, None)
         if first is None:
-            return  # and do not open a file that may not exist
+            return  # do not open the file, which may not exist
         with self._reader(extent.suffix) as reader:
 
             def read(piece: Piece, buffer: memoryview) -> Chunk:
@@ -338,13 +333,13 @@ class ScanBase:
         return opened(self._storage, suffix, block_bytes=self._job.block_bytes, tick=self._listener.tick)
 
     def _present_slots(self, extent: Extent) -> int:
-        """How many slots of `extent` its file holds, the last one perhaps in part."""
+        """Number of slots of `extent` in its file; the last one may be incomplete."""
         within = self._size(extent.suffix) - extent.offset_bytes
         return min(extent.slots, max(0, -(-within // extent.record_bytes)))
 
     def _size(self, suffix: str) -> int:
-        """Length of a file of the target, 0 where it is gone; the length that it must have where an I/O error
-        hides it."""
+        """Length of a file of the target, 0 if the file is gone. If an I/O error hides the length, the length
+        that the file must have."""
         try:
             return self._storage.size(suffix)
         except FileNotFoundError:
@@ -360,8 +355,8 @@ class ScanBase:
         return self._plan.main_bytes if suffix == MAIN else self._plan.extent(control).end_bytes
 
     def _suffixes(self) -> tuple[str, ...]:
-        """The files beside the target; none if an I/O error keeps their directory from being listed. Then the
-        scan does not finish: what should not be there may be."""
+        """Suffixes of the target's files. Empty if an I/O error prevents the list. Then the scan does not
+        finish, because files that must not exist may exist."""
         try:
             return self._storage.suffixes()
         except OSError as error:
@@ -370,7 +365,7 @@ class ScanBase:
             self._unlisted = error
             return ()
 
-    # -- telling -------------------------------------------------------------------------------------------
+    # -- reports -------------------------------------------------------------------------------------------
 
     def _keep(self, kind: str, judgement: Judgement, data: bytes) -> None:
         example = Example(kind=kind, judgement=judgement, data=data)
@@ -378,7 +373,7 @@ class ScanBase:
             self._listener.example(example)
 
     def _keep_odd(self, writer: int, slot: int, data: bytes) -> None:
-        """Keep what a slot in flight held until it is judged, while there is room for it."""
+        """Keep the content of a slot in flight until the slot is judged, if there is room."""
         if len(self._odd) < limits.EXAMPLES_FIRST:
             self._odd[writer, slot] = data
 
@@ -391,9 +386,11 @@ class ScanBase:
         )
 
     def _finish(self) -> ScanReport:
-        """The report of a scan that is done, after its last examples. Raises DriveWentAwayError: what failed
-        last may have failed because the drive was about to, and what was read may be another drive's. Raises
-        OSError where a directory could not be listed."""
+        """Pass on the last examples and return the report of a finished scan.
+
+        Raises DriveWentAwayError if the drive went away: the last failed reads may have been its first sign,
+        and data may have come from another drive. Raises OSError if the directory could not be listed.
+        """
         if self._unlisted is not None:
             raise self._unlisted
         if self._doubted:

@@ -1,7 +1,7 @@
-"""The process that reads a target for `verify`: it answers requests on a pipe until its parent closes it.
+"""The process that reads a target for `verify`. It answers requests on a pipe until its parent closes it.
 
-It imports little, because it starts anew for each verdict. `scan_process` is its parent, and says why the
-reading is done elsewhere.
+The module imports little, because the process starts again for each verdict. `scan_process` is the parent,
+and explains why another process reads the target.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _REPORT_INTERVAL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class SuperblocksWanted:
-    """Read the target's superblocks. `known`: see `read_superblocks`."""
+    """Request to read the target's superblocks. `known`: see `read_superblocks`."""
 
     known: Plan | None
 
@@ -51,7 +51,7 @@ class SuperblocksRead:
 
 @dataclass(frozen=True, slots=True)
 class PlacesWanted:
-    """Read places all over the device, see `read_places`."""
+    """Request to read places all over the device, see `read_places`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The request ended in an error; `text` is for people."""
+    """The request failed. `text` describes the error for people."""
 
     text: str
 
@@ -71,15 +71,18 @@ Reply: TypeAlias = "SuperblocksRead | PlacesRead | Tick | Failed | ScanProgress 
 
 
 class _Reporter:
-    """The child's end of the pipe: sends from any thread, and news of progress only now and then, unless a
-    verdict may rest on them: the drive may hang at the next read, and the parent judges what it has."""
+    """The child's end of the pipe, for any thread.
+
+    Ticks and progress are sent only at intervals. Progress that adds a class of findings is sent at once: the
+    drive may hang at the next read, and then the parent judges the last report.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._lock = threading.Lock()
-        # Each kind has its turn, or ticks, which come first, would leave none to progress.
+        # Each kind has its own interval. With a common one, ticks would come first and block all progress.
         self._next_s: dict[type[Reply], float] = {Tick: 0.0, ScanProgress: 0.0}
-        self._found: frozenset[str] = frozenset()  # the classes that the parent knows to be found
+        self._found: frozenset[str] = frozenset()  # classes in the last report that was sent
 
     def send(self, reply: Reply) -> None:
         with self._lock:
@@ -94,19 +97,19 @@ class _Reporter:
 
 
 def _classes(report: ScanReport) -> frozenset[str]:
-    """What a verdict may rest on: the classes of which anything was found."""
+    """The classes found so far that a verdict may depend on."""
     beside = {"unstable": report.unstable, "above ceiling": report.above_ceiling}
     return frozenset(name for name, count in (*report.findings.items(), *beside.items()) if count)
 
 
 def scan_into(storage: Storage, job: ScanJob, send: Callable[[Reply], None]) -> ScanReport:
-    """One scan as `scan_here` does it; what comes before the report goes to `send`."""
+    """Scan with `scan_here`. Ticks, progress and examples go to `send`; the report is returned."""
     return scan_here(storage, job, ScanListener(tick=lambda: send(Tick()), progress=send, example=send))
 
 
 def scan_here(storage: Storage, job: ScanJob, listener: ScanListener) -> ScanReport:
-    """One scan, in the caller's thread; every error is the report's `failure`, because a checker that crashed
-    has shown nothing."""
+    """Scan in the caller's thread. Every error becomes the report's `failure`, because a scan that crashed
+    proves nothing."""
     scan = SCANS[job.plan.contract.layout](storage, job, listener)
     try:
         if job.before is not None:
@@ -143,4 +146,4 @@ def main() -> None:
             else:
                 reporter.send(scan_into(storage, request, reporter.send))
     except (EOFError, BrokenPipeError, ConnectionResetError):
-        os._exit(0)  # the parent is gone; a thread that reads need not be waited for
+        os._exit(0)  # the parent has ended: do not wait for threads that still read

@@ -1,11 +1,11 @@
-"""Runs the reading where it can be left behind: in a process of its own.
+"""Reads the target in a child process, which can be abandoned.
 
-A drive that was cut may never answer a read again, and a process that waits for it cannot even be killed. So
-the reading is done by a child that reports after every read; when reports stop for the deadline, the child
-is abandoned and what it reported stands as an unfinished scan. Abandoned reads are never counted as lost
-data, and neither is a child that crashed.
+After a cut, a drive may never answer a read again, and a process that waits for the drive cannot be killed.
+So a child reads the target and reports its reads. If no report arrives before the deadline, the child is
+abandoned, and its reports count as an unfinished scan. Neither abandoned reads nor a crashed child ever count
+as lost data.
 
-A storage that lives in this process, as a simulated drive does, is read in a thread instead; it cannot hang.
+A storage in this process, such as a simulated drive, is read in a thread instead, because it cannot hang.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from durability_client.verify.scan.scan_child import (
 )
 from durability_client.verify.scan.target_reader import read_superblocks
 
-_POLL_S = 0.5  # how soon an interrupted caller lets go
-_GRACE_S = 2.0  # a killed process that has not ended by then waits for its drive
+_POLL_S = 0.5  # an interrupted caller stops waiting after at most this time
+_GRACE_S = 2.0  # a killed process that has not ended after this time waits for its drive
 
 OnProgress: TypeAlias = Callable[[ScanProgress], None]
 OnExample: TypeAlias = Callable[[Example], None]
 
 
 class StalledError(DurabilityError):
-    """Reads of the target have returned nothing for the whole deadline."""
+    """No read of the target returned before the deadline."""
 
 
 class ScanProcess:
-    """Reads one target for verify; a context manager, at whose end the child is gone or abandoned."""
+    """Reads one target for `verify`. A context manager; at its end the child has ended or is abandoned."""
 
     def __init__(self, storage: Storage, *, stall_s: float) -> None:
         self._storage = storage
@@ -74,7 +74,7 @@ class ScanProcess:
     async def superblocks(self, known: Plan | None) -> tuple[Plan | None, ...]:
         """The plans in the target's superblocks, see `read_superblocks`.
 
-        Raises StalledError, and TargetError where the target cannot be read at all.
+        Raises StalledError, and TargetError if the target cannot be read.
         """
         if self._child is None:
             return await asyncio.to_thread(read_superblocks, self._storage, known)
@@ -93,9 +93,7 @@ class ScanProcess:
         return cast(PlacesRead, reply)
 
     async def scan(self, job: ScanJob, *, on_progress: OnProgress, on_example: OnExample) -> ScanReport:
-        """Scan the target. What stops the scan is the `failure` of the report, which then is of a part
-        only.
-        """
+        """Scan the target. If an error stops the scan, the report covers only a part and has a `failure`."""
         latest = empty_report(job.plan)
 
         def listen(reply: Reply) -> None:
@@ -119,24 +117,24 @@ class ScanProcess:
 
 
 def _file_in_memory() -> IO[bytes]:
-    """A new file that needs no directory: those of the system may be full, or read-only since the cut. Only
-    Linux has that; elsewhere it is a temporary file."""
+    """A new file without a directory, because the system's directories may be full, or read-only after a
+    cut. Only Linux supports this; elsewhere the file is a temporary file."""
     create = getattr(os, "memfd_create", None)
     return os.fdopen(create("durability-verify"), "w+b") if create else tempfile.TemporaryFile()
 
 
 class _Child:
-    """The reading process, seen from its parent."""
+    """The parent's handle of the child process."""
 
     def __init__(self, storage: KernelStorage, *, stall_s: float) -> None:
         self._stall_s = stall_s
-        self._stalled = ""  # why it is abandoned
+        self._stalled = ""  # why the child is abandoned, or ""
         self._ending = threading.Event()
         self._said = _file_in_memory()  # closed by `end`
         self._connection, theirs = Pipe()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         command = main_of(scan_child.__name__, str(theirs.fileno()))
-        # A reader that is left behind must not hold the caller's streams, whose readers would wait for it.
+        # An abandoned child must not keep the caller's streams open: their readers would wait for the child.
         with theirs:
             self._process = subprocess.Popen(
                 command,
@@ -145,15 +143,15 @@ class _Child:
                 stdout=subprocess.DEVNULL,
                 stderr=self._said,
                 env=environment,
-                process_group=0,  # Ctrl-C is for the parent, which ends the child
+                process_group=0,  # Ctrl-C must reach only the parent, which ends the child
             )
         self._connection.send(storage)
 
     async def ask(self, request: Request, listen: Callable[[Reply], None]) -> Reply:
-        """Send `request` and wait for its answer; `listen` gets, in a thread, what comes before it.
+        """Send `request` and wait for its answer. `listen` gets earlier replies, in another thread.
 
-        Raises StalledError; then also for each later request, whose answer would be taken for the late one to
-        this.
+        Raises StalledError. Then each later request raises it, too, because a late answer to this request
+        could be mistaken for the answer to the later one.
         """
         if self._stalled:
             raise StalledError(self._stalled)
@@ -179,7 +177,7 @@ class _Child:
             return Failed(f"the process that reads the target ended unexpectedly{self._fate()}")
 
     def _wait(self) -> None:
-        """Until something came. Raises StalledError at the deadline."""
+        """Wait for data on the pipe. Raises StalledError at the deadline, or if the caller was cancelled."""
         deadline_s = time.monotonic() + self._stall_s
         while not self._connection.poll(_POLL_S):
             if self._ending.is_set() or time.monotonic() > deadline_s:
@@ -197,7 +195,7 @@ class _Child:
         return f" with status {status}" + next((f": {line}" for line in reversed(lines) if line), "")
 
     def end(self) -> None:
-        """End the child, or leave it to its drive."""
+        """Kill the child. If it waits for its drive, it is abandoned."""
         self._process.kill()
         self._fate()
         self._connection.close()

@@ -1,9 +1,10 @@
-"""The scan of slots in files: reads everything that a run wrote to its target once, and counts what the
-oracle says of it.
+"""The scan of slots in files: reads everything that a run wrote to its target, and counts the oracle's
+judgements.
 
-The order is rule 8's: slots that were in flight at the cut first, for what they prove; then every slot once;
-the control arm; the slots in flight without a whole version again; what is missing at the ends of files; at
-last the verdict on the slots in flight, under the proven frontiers, and files of a log that must be gone.
+Rule 8 sets the order. First come slots that were in flight at the cut, because they may prove operations.
+Then follow every slot once; the control arm; slots in flight without a whole version, a second time; and
+missing slots at the ends of files. Last, slots in flight are judged with the proven frontiers, and log files
+that must be gone are looked for.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from durability_client.verify.scan.canary import CanaryPlace
 from durability_client.verify.scan.read_chunks import Chunk, bytes_around, pieces_around, pieces_within
 from durability_client.verify.scan.scan_base import Phase, ScanBase, ScanJob, ScanListener, Suspect, Visit
 
-_IN_FLIGHT_SHARE = 16  # slots in flight are read first where that is less than this part of everything
+_IN_FLIGHT_SHARE = 16  # slots in flight are read first only if they are at most 1/16 of all bytes
 _BATCH = 4096  # observations judged at a time
-_TRIED = 16  # places of each file, where nothing has read well
-_SLOTS_AT_A_TIME = 1 << 20  # of a missing range, to keep memory flat
+_TRIED = 16  # places of each file to try if no place was readable
+_SLOTS_AT_A_TIME = 1 << 20  # slots of a missing range that are counted at a time, to limit memory
 
 
 class SlotScan(ScanBase):
@@ -48,7 +49,7 @@ class SlotScan(ScanBase):
         self._in_flight_read = False  # whether the slots in flight have been read
 
     def run(self) -> ScanReport:
-        """Read slots in flight first, then everything once, the control arm last, and judge."""
+        """Read slots in flight first, then every slot, then the control arm, and judge."""
         if self._oracle.logged and self._plan.contract.layout == "region":
             self._counts.provisional |= MAY_BE_EXPLAINED
         self._read_in_flight()
@@ -69,10 +70,11 @@ class SlotScan(ScanBase):
     # -- phases --------------------------------------------------------------------------------------------
 
     def _read_in_flight(self) -> None:
-        """Read the slots that may hold a version newer than the log knows, for what they prove.
+        """Read the slots that may hold a version newer than the log, because they may prove operations.
 
-        Where reading them amounts to much of the pass over everything, they are read in that pass: what the
-        other slots must hold does not depend on what they prove, and they are judged at the end anyway.
+        If they are a large part of all slots, they are read in the pass over all slots instead. That is
+        possible because the required content of other slots does not depend on the proven operations, and
+        slots in flight are judged at the end in any case.
         """
         extents = list(self._extents())
         self._counts.in_flight = sum(len(self._in_flight_of(extent)) for extent in extents)
@@ -85,16 +87,16 @@ class SlotScan(ScanBase):
         self._in_flight_read = True
 
     def _read_beyond(self) -> None:
-        """Look at files that the log says no writer can have reached; the file of a region has none."""
+        """Examine files that no writer can have reached according to the log. A region has no such files."""
 
     def _in_flight_of(self, extent: Extent) -> Words:
-        """The slots of `extent` that may have been in flight, and that its file is long enough for."""
+        """The slots of `extent` that may have been in flight and lie within its file."""
         slots = self._oracle.in_flight_slots(extent.writer)
         stop = extent.first_slot + self._present_slots(extent)
         return slots[np.searchsorted(slots, U64(extent.first_slot)) : np.searchsorted(slots, U64(stop))]
 
     def _prove(self, chunk: Chunk) -> None:
-        """Keep what the slots of `chunk` that were in flight hold, and take in what they prove."""
+        """Keep the contents of slots of `chunk` that were in flight, and use them as proof of operations."""
         piece = chunk.piece
         slots = self._in_flight_of(piece.extent)
         first, stop = np.searchsorted(slots, (U64(piece.first_slot), U64(piece.first_slot + piece.slots)))
@@ -117,7 +119,7 @@ class SlotScan(ScanBase):
         self._oracle.survey(chunk.words())
 
     def _check(self, chunk: Chunk) -> None:
-        """Hold every slot that has no version in flight against what must be there."""
+        """Compare every slot without a version in flight with the required content."""
         if not self._in_flight_read:
             self._prove(chunk)
         piece = chunk.piece
@@ -140,8 +142,11 @@ class SlotScan(ScanBase):
         self._settle(observations, [bytes(chunk.record(row)) for row in rows])
 
     def _read_in_flight_again(self) -> None:
-        """Read the slots in flight again that gave no whole version. Before any of them is judged: what could
-        not be read for a moment may prove operations, and the others are judged by those."""
+        """Read again the slots in flight that held no whole version.
+
+        This happens before any of them is judged. A slot that was unreadable for a moment may prove
+        operations, and the other slots are judged by the proven operations.
+        """
         odd = {(one.writer, one.slot): one for one in self._oracle.without_version()}
         wanted: list[tuple[Extent, Words, Rows | None]] = []
         for extent in self._extents():
@@ -157,7 +162,7 @@ class SlotScan(ScanBase):
     def _compare_again(
         self, odd: Mapping[tuple[int, int], Observation], kept: Rows | None, chunk: Chunk
     ) -> None:
-        """Compare slots in flight with what they gave at first: `odd`, or the rows `kept`."""
+        """Compare slots in flight with their first observations: `odd`, or the rows `kept`."""
         writer, slots = chunk.piece.extent.writer, chunk.piece.wanted_slots
         rows = (slots - U64(chunk.piece.first_slot)).astype(np.intp)
         same = np.zeros(len(rows), dtype=np.bool_)
@@ -173,7 +178,8 @@ class SlotScan(ScanBase):
             self._compare(at_first, second, bytes(chunk.record(row)))
 
     def _kept_observation(self, writer: int, kept: Rows | None, slot: int) -> Observation:
-        """What one of the rows `kept` held, told from the row where its bytes were not kept."""
+        """The first observation of a slot in `kept`, made from its bytes, or from its row if the bytes were
+        not kept."""
         assert kept is not None
         data = self._odd.get((writer, slot))
         if data is not None:
@@ -182,7 +188,7 @@ class SlotScan(ScanBase):
         return self._oracle.observation_of(writer, select(kept, slice(number, number + 1)))
 
     def _count_absent(self) -> None:
-        """Count the slots beyond the end of a file that is too short, without looking at each."""
+        """Count the slots beyond the end of a file that is too short, without judging each of them."""
         for extent in self._extents():
             generation = extent.first_slot // extent.slots
             absent = self._oracle.absent_slots(extent.writer, generation, self._size(extent.suffix))
@@ -201,8 +207,7 @@ class SlotScan(ScanBase):
             self._lose_range(extent.writer, edges, range(first, absent.stop))
 
     def _lose_range(self, writer: int, counted: Sequence[int], absent: range) -> None:
-        """Count the slots of `absent` that were not `counted`, and note the acknowledged operations that
-        ended on them, all of them gone."""
+        """Count the slots of `absent` that are not in `counted`, and the newest operation of each as lost."""
         frontier, acked = self._oracle.proven[writer], self._oracle.acked[writer]
         for start in range(absent.start, absent.stop, _SLOTS_AT_A_TIME):
             slots = np.arange(start, min(absent.stop, start + _SLOTS_AT_A_TIME), dtype=U64)
@@ -211,14 +216,14 @@ class SlotScan(ScanBase):
             written = newest[newest > 0]
             self._counts.findings["truncated"] += len(slots)
             self._counts.apart["prefill", "truncated"] += len(slots) - len(written)
-            if self._versions.endless(writer):  # the end of a log may lie anywhere beyond A
+            if self._versions.endless(writer):  # a log may end anywhere beyond A
                 self._counts.order_violations += int(np.count_nonzero(written > U64(acked)))
             if len(written):
                 self._counts.lose(writer, int(written.min()), int(written.max()), "truncated")
             self._listener.tick()
 
     def _judge_in_flight(self) -> None:
-        """Judge what was read first, now that all has been read."""
+        """Judge the slots in flight, after everything has been read."""
         for writer in range(self._plan.writers):
             rows = self._oracle.rows_in_flight(writer)
             changed = [slot for other, slot in self._changed if other == writer]
@@ -235,13 +240,13 @@ class SlotScan(ScanBase):
         self._judge_changed()
 
     def _look_for_removed(self) -> None:
-        """Find what was removed for good and is there; the file of a region never was."""
+        """Find files that were durably removed and still exist. A region has no such files."""
 
     # -- second look ---------------------------------------------------------------------------------------
 
     def _settle_rows(self, writer: int, rows: Rows, words: Words | None = None) -> None:
-        """Count what plain rows come to; findings are read again first. `words`: what was read, None of slots
-        in flight, of which only some was kept."""
+        """Judge and count plain rows. Findings are read again first. `words`: the data read, or None for
+        slots in flight, because only some of their data were kept."""
         if not len(rows.slots):
             return
         judged = self._oracle.judge_rows(writer, rows, in_flight=words is None)
@@ -255,7 +260,7 @@ class SlotScan(ScanBase):
             lambda number: self._first_data(writer, rows, words, damaged[number]),
         )
         wrong = np.flatnonzero(judged.finding)
-        files = rows.slots[wrong] // U64(self._plan.slots)  # of a log; others have one for all slots
+        files = rows.slots[wrong] // U64(self._plan.slots)  # number of a log file; 0 for a region
         for group in np.split(wrong, np.flatnonzero(np.diff(files)) + 1):
             if len(group):
                 first = None if words is None else words[group]
@@ -267,7 +272,7 @@ class SlotScan(ScanBase):
         return self._odd.get((writer, int(rows.slots[number])), b"")
 
     def _look_at_rows_again(self, writer: int, rows: Rows, judged: JudgedRows, words: Words | None) -> None:
-        """Read rows of one file again, as `_look_again` does."""
+        """Read rows of one file again, like `_look_again`."""
         extent = self._plan.extent_of(writer, int(rows.slots[0]))
         with self._reader(extent.suffix) as reader:
             done = 0
@@ -279,8 +284,8 @@ class SlotScan(ScanBase):
                 self._conclude_rows(chunk, select(rows, part), select(judged, part), first)
 
     def _conclude_rows(self, chunk: Chunk, rows: Rows, judged: JudgedRows, first: Words | None) -> None:
-        """Count rows that were read twice, in `first` and `chunk`, like `_conclude`. Rows that do not give
-        the same again are looked at one by one."""
+        """Count rows that were read twice, in `first` and `chunk`, like `_conclude`. Rows whose second read
+        differs are judged one by one."""
         writer = chunk.piece.extent.writer
         numbers = (rows.slots - U64(chunk.piece.first_slot)).astype(np.intp)
         whole = numbers < chunk.whole
@@ -312,7 +317,7 @@ class SlotScan(ScanBase):
             self._conclude(before, after)
 
     def _suspect(self, writer: int, row: Rows, first: Words | None, number: int) -> Suspect:
-        """What a row was at first; told from the row where its bytes were not kept."""
+        """The first reading of a row, made from its bytes, or from the row if the bytes were not kept."""
         slot = int(row.slots[0])
         if first is not None:
             data = first[number].tobytes()
@@ -323,7 +328,7 @@ class SlotScan(ScanBase):
         return Suspect(self._oracle.judge(observation), data)
 
     def _convict_rows(self, writer: int, judged: JudgedRows, words: Words) -> None:
-        """Count findings that were read twice, of which the second gave `words`."""
+        """Count findings that were wrong in both reads. `words`: data of the second read."""
         self._counts.count_rows(writer, judged)
         for number, name in enumerate(ROW_FINDINGS, start=1):
             of_class = np.flatnonzero(judged.finding == number)
@@ -335,7 +340,7 @@ class SlotScan(ScanBase):
                 self._listener.finding(self._judgement_of(writer, judged, number, data))
 
     def _keep_rows(self, writer: int, kind: str, judged: JudgedRows, data_of: Callable[[int], bytes]) -> None:
-        """Keep rows of one kind as examples, as far as there is room for them."""
+        """Keep rows of one kind as examples, if there is room."""
 
         def make(number: int) -> Callable[[], Example]:
             return partial(self._example, kind, writer, judged, number, data_of(number))
@@ -347,7 +352,7 @@ class SlotScan(ScanBase):
         return Example(kind=kind, judgement=self._judgement_of(writer, judged, number, data), data=data)
 
     def _judgement_of(self, writer: int, judged: JudgedRows, number: int, data: bytes) -> Judgement:
-        """The judgement of one row that held `data`, with the marks that it was counted with."""
+        """The judgement of one row with content `data`. Its flags are those that were counted for the row."""
         observation = self._oracle.observe(writer, int(judged.slots[number]), data)
         return replace(
             self._oracle.judge(observation),
@@ -363,7 +368,7 @@ class SlotScan(ScanBase):
             self._look_again(list(group))
 
     def _look_again(self, suspects: Sequence[Suspect]) -> None:
-        """Read slots of one file again, through a descriptor that has read nothing before."""
+        """Read slots of one file again through a new descriptor."""
         first = suspects[0].judgement
         extent = self._plan.extent_of(first.writer, first.slot)
         slots = np.array([suspect.judgement.slot for suspect in suspects], dtype=U64)
@@ -386,7 +391,7 @@ class SlotScan(ScanBase):
     # -- reading -------------------------------------------------------------------------------------------
 
     def _pass(self, phase: Phase, extents: Sequence[Extent], visit: Visit) -> None:
-        """Visit every slot of `extents` that lies within its file."""
+        """Read and visit all slots of `extents` that lie within their files."""
         self._begin(phase, self._bytes_of(extents))
         for extent in extents:
             self._read(extent, pieces_within(extent, self._present_slots(extent)), visit)
@@ -413,20 +418,21 @@ class SlotScan(ScanBase):
                 yield CanaryPlace(extent.suffix, extent.offset_of(extent.first_slot + slot))
 
     def _extents(self) -> Iterator[Extent]:
-        """Where the writers' slots lie, file by file, without files that need not exist and do not."""
+        """The extents of the writers' slots, one per file, without optional files that do not exist."""
         yield from (self._plan.extent(writer) for writer in range(self._plan.writers))
 
     def _every_extent(self) -> Iterator[Extent]:
-        """As `_extents`, and whatever else may hold records: without a server's log, nothing is too old."""
+        """Like `_extents`, plus other files that may hold records. Without a server's log, no file is too old.
+        """
         yield from self._extents()
 
     def _bytes_of(self, extents: Iterable[Extent]) -> int:
-        """How much there is to read of `extents`."""
+        """Total bytes to read in `extents`."""
         return sum(self._present_slots(extent) * extent.record_bytes for extent in extents)
 
 
 class LogScan(SlotScan):
-    """One scan of a target whose slots lie in files that grow and give way to others."""
+    """One scan of a target whose slots lie in log files: a full file is replaced by the next."""
 
     def __init__(
         self, storage: Storage, job: ScanJob, listener: ScanListener, log: LogOracle | None = None
@@ -435,21 +441,23 @@ class LogScan(SlotScan):
         super().__init__(storage, job, listener, self._log)
 
     def _read_beyond(self) -> None:
-        """Count each file that shows a record beyond the ceiling: the log is behind. What else is there
-        explains nothing: a writer makes a file when the one before it is full and synced, so if the log is
-        behind by ever so little, the last record of that one shows it.
+        """Count each file whose first record is beyond the ceiling: then the log is behind.
+
+        Other such files do not show that the log is behind. A writer makes a file only after the file before
+        is full and synced, so the last record of the file before would show that.
         """
         for extent in self._log.files_beyond(self._suffixes()) if self._log.logged else ():
             shown = self._first_record(extent)
             if shown == "newer":
                 self._counts.above_ceiling += 1
                 continue
-            # Any other file with another run's data is judged as a name of that run.
+            # A file with another run's data is judged as a name of that run, unless it is the next file.
             is_next = extent.first_slot // extent.slots == self._log.next_file(extent.writer)
             self._counts.out_of_reach += is_next or shown != "another run's"
 
     def _first_record(self, extent: Extent) -> Beyond:
-        """What the first record of a file shows; "newer" also if it cannot be read: it may hide one."""
+        """What the first record of a file shows. "newer" also if the record is unreadable, because it may be
+        one beyond the ceiling."""
         shown: Beyond = "nothing newer"
 
         def look(chunk: Chunk) -> None:
@@ -465,21 +473,21 @@ class LogScan(SlotScan):
         return shown
 
     def _look_for_removed(self) -> None:
-        """Find files that were removed for good before acknowledged records, and are there."""
+        """Find files that still exist although they were durably removed before acknowledged records."""
         for judgement in self._log.resurrected(self._suffixes()):
             again = judgement if self._is_there(judgement.suffix) else replace(judgement, finding=None)
             self._conclude(Suspect(judgement, b""), Suspect(again, b""))
 
     def _extents(self) -> Iterator[Extent]:
         for file in self._log.files():
-            # Without a list of the files nothing may show that the log is behind, and that a later one has
-            # replaced this one.
+            # Without a list of the files, the scan may not see that the log is behind and that a later file
+            # has replaced this one.
             required = file.min_bytes is not None and self._unlisted is None
             if required or self._is_there(file.suffix):
                 yield self._plan.extent(file.writer, file.generation)
 
     def _is_there(self, suffix: str) -> bool:
-        """Whether a file is there, for all that is known."""
+        """Whether a file exists. True if an I/O error hides the answer."""
         try:
             return self._storage.exists(suffix)
         except OSError as error:
@@ -488,14 +496,14 @@ class LogScan(SlotScan):
             return True
 
     def _required_bytes(self, suffix: str) -> int:
-        """As of any target; of a file of the log what A' asks for, and at least the record that begins it."""
+        """Like any target; for a log file, the length that A' requires, and at least its first record."""
         if parse_name(suffix) is None:
             return super()._required_bytes(suffix)
         required = {file.suffix: file.min_bytes or 0 for file in self._log.files()}
         return max(required.get(suffix, 0), self._plan.record_bytes)
 
     def _every_extent(self) -> Iterator[Extent]:
-        """As `_extents`, and every other file of a writer that is there."""
+        """Like `_extents`, plus every other existing file of a writer."""
         yield from self._extents()
         known = {extent.suffix for extent in self._extents()}
         for name in filter(None, map(parse_name, self._suffixes())):

@@ -1,9 +1,8 @@
-"""Reading a target back: finds each unreadable block, and reads the next chunk meanwhile.
+"""Reads a target back: finds each unreadable block, and reads ahead while the caller judges.
 
-An I/O error of a large read says little, so it is narrowed down to logical blocks. Only errors that mean
-"the medium does not give this back" are narrowed; a drive that went away, or a link that timed out, is an
-error of the scan, never lost data. Nothing is written, and nothing is asked twice through one descriptor:
-who doubts an answer opens another `Reader`.
+An I/O error of a large read says little, so the reader narrows it down to logical blocks. It does so only for
+medium errors. A drive that went away, or a link that timed out, is an error of the scan, never lost data.
+This module writes nothing. To read a place again, open another `Reader`, which has a new descriptor.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from durability_client.target.storage import MEDIUM_ERRORS, Storage
 CHUNK_BYTES = 2 << 20
 _ALIGNMENT_BYTES = (
     mmap.PAGESIZE
-)  # enough for O_DIRECT on every drive, and what the page cache asks for at least
-_SUPERBLOCK_PIECE_BYTES = 4096  # what every drive can be asked for; the rest of a copy holds the plan too
+)  # enough for O_DIRECT on every drive; also the smallest read of the page cache
+_SUPERBLOCK_PIECE_BYTES = 4096  # every drive accepts such reads; other parts of a copy hold the plan, too
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -35,7 +34,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """Bytes `start` to before `end`, counted from the start of what was read."""
+    """Bytes from `start` to before `end`, counted from the start of a read."""
 
     start: int
     end: int
@@ -43,7 +42,7 @@ class ByteRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """What a read gave: fewer bytes than asked for where the file ends; the `unreadable` spans are zeroed."""
+    """Result of a read. `data` is shorter at the end of the file. The `unreadable` spans are zeroed."""
 
     data: memoryview
     unreadable: tuple[ByteRange, ...]
@@ -55,7 +54,7 @@ def aligned_buffer(length: int = CHUNK_BYTES) -> memoryview:
 
 
 def block_bytes_of(facts: Facts) -> int:
-    """The smallest piece that every drive beneath can be asked for."""
+    """The smallest read that all drives below the target accept."""
     return max((drive.logical_block_bytes for drive in facts.drives), default=limits.SECTOR_BYTES)
 
 
@@ -68,7 +67,7 @@ class Reader:
 
     def __init__(self, storage: Storage, suffix: str, *, block_bytes: int, tick: Callable[[], None]) -> None:
         self._file = storage.open(suffix)
-        # The page cache reads whole pages, so a smaller unreadable piece cannot be found.
+        # The page cache reads whole pages, so smaller unreadable spans cannot be found.
         self._block_bytes = block_bytes if self._file.direct else max(block_bytes, _ALIGNMENT_BYTES)
         self._tick = tick
 
@@ -81,9 +80,7 @@ class Reader:
         self._file.close()
 
     def read(self, buffer: memoryview, offset: int, length: int) -> Content:
-        """`length` bytes from byte `offset`, in `buffer`. Raises OSError for any error that is not the
-        medium's.
-        """
+        """Read `length` bytes from byte `offset` into `buffer`. Raises OSError for all but medium errors."""
         lead = offset % _ALIGNMENT_BYTES
         window = -(-(lead + length) // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
         present, unreadable = self._fill(buffer[:window], offset - lead)
@@ -95,8 +92,8 @@ class Reader:
         )
 
     def _fill(self, buffer: memoryview, offset: int) -> tuple[int, list[ByteRange]]:
-        """Read until `buffer` is full or the file ends: how many bytes are there, and which are
-        unreadable.
+        """Read until `buffer` is full or the file ends. Returns the number of bytes present and the
+        unreadable spans.
         """
         present = 0
         while present < len(buffer):
@@ -109,11 +106,11 @@ class Reader:
             self._tick()
             present += got
             if got == 0 or got % limits.SECTOR_BYTES:
-                break  # the end of the file; to ask on would be unaligned
+                break  # the end of the file; the next read would be unaligned
         return present, []
 
     def _narrow(self, buffer: memoryview, offset: int, start: int) -> tuple[int, list[ByteRange]]:
-        """As `_fill` from `start` on, halving what fails until single blocks do."""
+        """Like `_fill`, from `start` on. Halves each span that fails, until single blocks remain."""
         unreadable: list[ByteRange] = []
         present = start
         pending = [ByteRange(start, len(buffer))]
@@ -137,14 +134,14 @@ class Reader:
             if got and got % limits.SECTOR_BYTES == 0 and span.start + got < span.end:
                 pending.append(
                     ByteRange(span.start + got, span.end)
-                )  # a read may end early where the next one fails
-            if got:  # beyond the end of the file nothing is present, not even what came before in the buffer
+                )  # a read may end early in front of an unreadable block
+            if got:  # beyond the end of the file, the buffer holds only old data
                 present = max(present, span.start + got)
         return present, unreadable
 
 
 class ClosedReader:
-    """Stands for the `Reader` of a file that an I/O error keeps from being opened: nothing of it is read."""
+    """Replaces the `Reader` of a file that cannot be opened because of an I/O error."""
 
     def __init__(self, tick: Callable[[], None]) -> None:
         self._tick = tick
@@ -153,10 +150,10 @@ class ClosedReader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is held."""
+        """Do nothing, because nothing is open."""
 
     def read(self, buffer: memoryview, offset: int, length: int) -> Content:
-        """As `Reader.read`, all of it unreadable."""
+        """Like `Reader.read`, but all bytes are unreadable."""
         self._tick()
         buffer[:length] = bytes(length)
         return Content(data=buffer[:length], unreadable=(ByteRange(0, length),))
@@ -165,7 +162,7 @@ class ClosedReader:
 def opened(
     storage: Storage, suffix: str, *, block_bytes: int, tick: Callable[[], None]
 ) -> Reader | ClosedReader:
-    """A reader of one file of the target. Raises OSError for any error that is not the medium's."""
+    """A reader of one file of the target. Raises OSError for all but medium errors."""
     try:
         return Reader(storage, suffix, block_bytes=block_bytes, tick=tick)
     except OSError as error:
@@ -179,8 +176,8 @@ def read_ahead(
 ) -> Iterator[Result]:
     """The results of `read(job, buffer)` in the order of `jobs`, read by threads while the caller judges.
 
-    Four reads at a time keep a drive busy between one and the next. Each result may use its buffer until the
-    next result is asked for.
+    Four concurrent reads keep the drive busy. Each result may use its buffer until the caller requests the
+    next result.
     """
     free = cycle(buffers)
     pending: deque[Future[Result]] = deque()
@@ -194,11 +191,11 @@ def read_ahead(
 
 
 def read_superblocks(storage: Storage, known: Plan | None) -> tuple[Plan | None, ...]:
-    """What the copies hold, None for one that holds no plan; no copies where the target is gone. One
-    None stands for a target that an I/O error of the medium keeps from being opened.
+    """The plans in both copies of the superblock, None for a copy without a plan.
 
-    The second copy ends a file; on a device its place is known only from the plan, `known` or in the first
-    copy. Raises FormatError for a plan of another release, OSError where the target cannot be opened.
+    Empty if the target is gone. A single None if a medium error prevents the reads. The second copy is at the
+    end of a file. On a device its place is known only from a plan: `known`, or that of the first copy. Raises
+    FormatError for a plan of another release, and OSError if the target cannot be opened.
     """
     try:
         return _superblocks(storage, known) if storage.exists(MAIN) else ()

@@ -140,11 +140,13 @@ class UnheardClients:
     def _meet_error(self) -> None:
         """The client meets the error that the drive has for it."""
         run, failing = self._machine.client_run, self._machine.drive.failing
-        if failing and run not in self._failed and self._machine.client_goes_on:
+        if not failing or not self._machine.client_goes_on:
+            return
+        if failing == "lasting":  # perhaps after another error, while the client still looks at the drive
+            self.assumed.failed_with_power.add(run)
+        if run not in self._failed:
             self.note_stop()
             self._failed.add(run)
-            if failing == "lasting":
-                self.assumed.failed_with_power.add(run)
 
     def _unheard_for_ns(self) -> float:
         """How long it takes until the server has heard how the client is, or why it ended by itself."""
