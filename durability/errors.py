@@ -1,22 +1,23 @@
 """Every error that this product raises for a person to read, as one tree, each with its exit code.
 
-    DurabilityError                 1  a defect of this tool
-    ├── UsageError                  2  the command line asks for something that cannot be
-    ├── FormatError                 5  bytes that are not what their format says
-    │   └── PlanError               5  a plan that contradicts itself
-    └── SetupError                  5  the environment or the peer is not as required
-        ├── TargetError             5  the file or device under test
-        │   ├── NotOursError        5  it holds something that this tool did not write
-        │   ├── TargetBusyError     5  another process holds it
-        │   └── WrongTargetError    5  it is not the target of this run
-        ├── PeerError               5  the other machine
-        │   ├── ProtocolError       5  it broke the protocol
-        │   ├── AuthenticationError 5  it does not know this client
-        │   └── RefusedError        5  it said no, and why (`code`)
-        └── StoreError              5  the server's database
+    DurabilityError                   1  a defect of this tool
+    ├── UsageError                    2  the command line asks for something impossible
+    ├── FormatError                   5  bytes that do not fit their format
+    │   └── PlanError                 5  a plan that contradicts itself
+    └── SetupError                    5  the environment or the peer is not as required
+        ├── TargetError               5  the file or device under test
+        │   ├── NotOursError          5  it holds something that this tool did not write
+        │   ├── UnreadableTargetError 5  an I/O error prevents opening it
+        │   ├── TargetBusyError       5  another process holds it
+        │   └── WrongTargetError      5  it is not the target of this run
+        ├── PeerError                 5  the other machine
+        │   ├── ProtocolError         5  it broke the protocol
+        │   ├── AuthenticationError   5  it does not know this client
+        │   └── RefusedError          5  it refused, with a reason (`code`)
+        └── StoreError                5  the server's database
 
-A message names what failed, where, what was expected and what to do; the CLI prints it as it is.
-Loss and inconclusive are verdicts, not errors: see `durability.evidence.verdict`.
+A message names the failure, its place, the expected state and the remedy; the CLI prints it unchanged. Loss
+and inconclusive are verdicts, not errors: see `durability.evidence.verdict`.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ EXIT_LOSS = 3
 EXIT_INCONCLUSIVE = 4
 EXIT_ENVIRONMENT = 5
 
-# What `verify` says, whatever its exit code, if its verdict is nowhere but in its own output.
+# Message of `verify`, with any exit code, if its verdict exists only in its own output.
 NOT_STORED = "the server did not store this verdict and its evidence"
-# The same, if the connection failed and the server was away for too long to ask.
+# The same, if the connection failed and the server was unreachable for too long to ask.
 PERHAPS_NOT_STORED = "the server may not have stored this verdict and its evidence"
-# What `run` says, with the server's code if there is one, before why, if it ends because of its server before
-# it is armed: so the target is not to blame.
+# Message of `run` if it ends before it is armed because of its server, so not because of the target. The
+# server's code, if there is one, and the reason follow.
 NOT_ACCEPTED = "the server did not accept this run"
-# The same, if it ends because this machine starts no process for it.
+# The same, if it ends because this machine cannot start its processes.
 NOT_STARTED = "the processes of this run cannot be started"
 
 
@@ -46,13 +47,13 @@ class DurabilityError(Exception):
 
 
 class UsageError(DurabilityError):
-    """The command line asks for something that cannot be."""
+    """The command line asks for something impossible."""
 
     exit_code = EXIT_USAGE
 
 
 class FormatError(DurabilityError):
-    """Bytes that are not what their format says."""
+    """Bytes that do not fit their format."""
 
     exit_code = EXIT_ENVIRONMENT
 
@@ -76,7 +77,7 @@ class NotOursError(TargetError):
 
 
 class UnreadableTargetError(TargetError):
-    """The target is there, and an I/O error keeps it from being opened."""
+    """The target exists, but an I/O error prevents opening it."""
 
 
 class TargetBusyError(TargetError):
@@ -100,7 +101,7 @@ class AuthenticationError(PeerError):
 
 
 class RefusedError(PeerError):
-    """The peer said no; `code` is the machine-readable reason of its `Failure` message."""
+    """The peer refused; `code` is the machine-readable reason in its `Failure` message."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)

@@ -1,10 +1,10 @@
-r"""Plain text: the one rule for every string that comes from elsewhere, before a person or a log sees it.
+r"""Plain text: the one rule for every string from outside, applied before a person or a log sees it.
 
-Names of files, models of drives, labels and messages of peers can hold what moves a terminal's cursor,
-rewrites what was printed, reverses it, hides in it, or begins a new line of a log. Such characters are
-written as escapes: `\x1b`, `\u202e`; a byte of a file name that is not UTF-8 as `\xff`. All else stays as it
-is, accents and other scripts included. The rule is a fixed list of characters and not Python's table of
-Unicode, so that all machines agree on it.
+File names, drive models, labels and messages of peers can contain dangerous characters. Some move a
+terminal's cursor, rewrite or reverse printed text, are invisible, or begin a new line of a log. These are
+written as escapes: `\x1b`, `\u202e`; a byte of a file name that is not UTF-8 as `\xff`. All other
+characters stay unchanged, including accents and other scripts. The rule is a fixed list of characters, not
+Python's Unicode table, so that all machines use the same rule.
 
 Plain text never contains:
 
@@ -13,17 +13,18 @@ Plain text never contains:
     Cs         surrogates that stand alone
     Co         private use: a console may show any sign in their place, a letter too
     Zl, Zp     separators of lines and paragraphs
-    and what shows nothing: fillers, joiners, selectors of variants, noncharacters
+    and invisible characters: fillers, joiners, selectors of variants, noncharacters
 
-A plain line has no newline either. Refuses nothing: `wire` refuses what is not plain, all others escape it.
+A plain line contains no newline either. This module rejects nothing: `wire` rejects text that is not plain,
+and all other modules escape it.
 """
 
 from __future__ import annotations
 
 import re
 
-OPERATOR = "the operator"  # shown as the owner of what belongs to no client; no client may have this name
-OPERATOR_MACHINE = "the operator on this machine"  # likewise, of an agent on the server's own machine
+OPERATOR = "the operator"  # shown as owner if there is no client; no client may have this name
+OPERATOR_MACHINE = "the operator on this machine"  # the same for an agent on the server's own machine
 _HIDDEN = (
     "\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
     "\u2028-\u202e\u2060-\u206f\u3164\ud800-\uf8ff\ufdd0-\ufdef\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
@@ -40,7 +41,7 @@ def is_line(text: str) -> bool:
 
 
 def is_text(text: str) -> bool:
-    """Whether `text` is plain lines."""
+    """Whether `text` consists of plain lines."""
     return _is_ascii(text) or _NOT_TEXT.search(text) is None
 
 
@@ -55,19 +56,20 @@ def as_text(text: str) -> str:
 
 
 def as_json(document: str) -> str:
-    """The same JSON with what is not plain as JSON escapes. `document` is one line, so that such characters
-    stand in its strings only."""
+    """The same JSON with characters that are not plain as JSON escapes. `document` is one line, so such
+    characters occur only in its strings."""
     return document if _is_ascii(document) else _NOT_LINE.sub(_json_escaped, document)
 
 
 def _is_ascii(text: str) -> bool:
-    """Nearly all text, known to be a plain line without a look at each character."""
+    """Whether `text` is printable ASCII. Nearly all text is; it is a plain line without a check of each
+    character."""
     return text.isascii() and text.isprintable()
 
 
 def _escaped(found: re.Match[str]) -> str:
     code = ord(found[0])
-    if 0xDC80 <= code <= 0xDCFF:  # os.fsdecode's stand-in for a byte
+    if 0xDC80 <= code <= 0xDCFF:  # os.fsdecode's substitute for a byte
         return f"\\x{code - 0xDC00:02x}"
     return ascii(found[0])[1:-1]
 
@@ -83,10 +85,10 @@ def shortened(text: str, characters_max: int) -> str:
 
 
 def as_line_if_text(value: object) -> object:
-    """`as_line` of plain strings, for the output of page templates. Markup and other types are kept."""
+    """`as_line` of plain strings, for the output of page templates. Markup and other types stay unchanged."""
     return as_line(value) if type(value) is str else value
 
 
 def owner_label(client: str, name: str) -> str:
-    """A client of a server, for people: its name, else its id; the operator for none."""
+    """A client of a server, for people: its name, else its id; the operator if both are empty."""
     return as_line(name or client) or OPERATOR

@@ -1,7 +1,7 @@
-"""Which files of secrets are taken: those that nobody else can read or could have put there.
+"""Which files may hold secrets: those that no other user can read or can have written.
 
-One rule for the credential of a client and the passwords of switches. Refuses to open a file: who did gives
-what the kernel says of it.
+The same rule holds for a client's credential and the passwords of switches. This module opens no file: the
+caller, which did, passes the file's status.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ _ROOT = 0
 
 
 def why_not_private(path: object, *, mode: int, owner: int, user: int) -> str:
-    """Why the file `path` must not be trusted with a secret, as a sentence that ends in the line to type; ""
-    if it may. `mode`, `owner`: as `fstat` has them; `user`: who reads it."""
+    """Why the file `path` must not be trusted with a secret, as a sentence that ends in the command to type;
+    "" if it may be trusted. `mode`, `owner`: from `fstat`; `user`: the user who reads the file."""
     if not stat.S_ISREG(mode):
         return f"{path} is not a regular file: put the secret into one"
     if stat.S_IMODE(mode) & 0o077:

@@ -1,8 +1,8 @@
-"""Releases beside each other: what to upgrade where two of them do not understand each other, and how.
+"""Different releases: what to upgrade if two releases do not understand each other, and how.
 
-A server and a client that have no version of the protocol in common, and a store that is newer than its
-server, are refused with the words that are made here. Refuses to guess how another machine was installed: the
-line is the one for the wheel, and the guide `upgrade` has the others.
+The messages here are for a server and client without a common protocol version, and for a store newer than
+its server. It is unknown how another machine was installed. So a message gives the command line for the
+wheel; the guide `upgrade` has the others.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _SOFTWARE = re.compile(r"durability (\d[\w.+-]{0,30})", re.ASCII)
 
 
 def upgrade_line(version: str) -> str:
-    """What to type on a machine that is to have release `version`."""
+    """The command to type on a machine that needs release `version`."""
     return f"pipx install --force ./durability-{version}-py3-none-any.whl"
 
 
 def no_common_version(software: str, offered: Sequence[int], spoken: Sequence[int]) -> str:
-    """Why a server that speaks these versions of the protocol refuses a client that is `software` and offers
-    others, and what to do: the older of the two is to be upgraded."""
+    """Why a server that speaks the versions `spoken` of the protocol refuses the client `software`, which
+    offers other versions, and the remedy: upgrade the older of the two."""
     match = _SOFTWARE.fullmatch(software)
     theirs = match[1] if match else ""
     what = (
@@ -35,7 +35,7 @@ def no_common_version(software: str, offered: Sequence[int], spoken: Sequence[in
 
 
 def unknown_purpose(purpose: str, software: str) -> str:
-    """Why a server refuses a client that is `software` and comes for what the server does not know."""
+    """Why a server refuses the client `software`, whose purpose the server does not know."""
     match = _SOFTWARE.fullmatch(software)
     line = upgrade_line(match[1] if match else "VERSION")
     return (
@@ -45,7 +45,7 @@ def unknown_purpose(purpose: str, software: str) -> str:
 
 
 def too_old_for(what: str, version: int, needed: int) -> str:
-    """Why this client does not send `what` to a server with which it speaks `version` of the protocol."""
+    """Why this client does not send `what` to a server with which it speaks protocol `version`."""
     return (
         f"the server is of an earlier release: it speaks protocol {version}, and {what} needs {needed}."
         f" Upgrade the server's machine: {upgrade_line(durability.__version__)}, then start it again"

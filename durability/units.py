@@ -1,6 +1,6 @@
 """Sizes, addresses, times and run ids as people type and read them.
 
-Refuses what can mean two things: an IPv6 address with no brackets.
+Ambiguous input is rejected: an IPv6 address without brackets.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from durability.errors import UsageError
 
-# As the coreutils have it: K and KiB are 1024, KB is 1000.
+# As in the coreutils: K and KiB are 1024, KB is 1000.
 _BYTES_PER_UNIT: dict[str, int] = {"": 1, "B": 1} | {
     f"{prefix}{suffix}": base**power
     for power, prefix in enumerate("KMGT", 1)
@@ -21,7 +21,7 @@ _BYTES_PER_UNIT: dict[str, int] = {"": 1, "B": 1} | {
 }
 _SIZE = re.compile(r"(\d+)\s*([A-Za-z]*)")
 _ADDRESS = re.compile(r"(?:\[(?P<bracketed>[^\[\]]+)\]|(?P<plain>[^:\[\]\s]+))(?::(?P<port>\d{1,5}))?")
-_TENTH = 0.0995  # from here on a share rounds to 10 % at least, and needs no fraction
+_TENTH = 0.0995  # from here on, a share rounds to at least 10 % and needs no decimals
 _RUN = re.compile(r"[0-9a-fA-F]{16}")
 
 
@@ -37,8 +37,8 @@ def parse_size(text: str) -> int:
 
 
 def parse_address(text: str, *, port: int = 0) -> tuple[str, int]:
-    """Host and port of "HOST:PORT", "[IPV6]:PORT" or a host alone, which has `port`; port 0 means any free
-    one. Raises UsageError."""
+    """Host and port of "HOST:PORT", "[IPV6]:PORT" or a host alone, which gets `port`. Port 0 means any free
+    port. Raises UsageError."""
     match = _ADDRESS.fullmatch(text)
     host = match["bracketed"] or match["plain"] if match else ""
     if not match or text.isdecimal() or int(match["port"] or 0) > 65535 or not _is_host(host):
@@ -50,7 +50,7 @@ def parse_address(text: str, *, port: int = 0) -> tuple[str, int]:
 
 
 def is_address(text: str) -> bool:
-    """Whether `parse_address` reads it, and it has a port."""
+    """Whether `parse_address` accepts it, and it has a port."""
     try:
         return parse_address(text)[1] > 0
     except UsageError:
@@ -58,7 +58,7 @@ def is_address(text: str) -> bool:
 
 
 def _is_host(text: str) -> bool:
-    """Whether a name server can be asked for it: no part is empty, or longer than 63 characters."""
+    """Whether the text is valid as a host name: no part is empty, or longer than 63 characters."""
     try:
         text.encode("idna")
     except UnicodeError:
@@ -67,13 +67,13 @@ def _is_host(text: str) -> bool:
 
 
 def format_address(host: str, port: int) -> str:
-    """What `parse_address` reads."""
+    """The address as `parse_address` reads it."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def network_of(address: str) -> str:
-    """Whose address it is: an IPv4 address, or the /64 of an IPv6 address, all of which one host may have; a
-    text that is no address is its own."""
+    """The network to which an address belongs: an IPv4 address itself, or the /64 of an IPv6 address, all of
+    which one host may have. Text that is not an address is returned unchanged."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -86,7 +86,8 @@ def network_of(address: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can be meant by `host`. A name other than localhost is not looked up: no."""
+    """Whether `host` can only mean this machine. A name other than localhost is not looked up, and the result
+    is False."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -94,7 +95,7 @@ def is_loopback(host: str) -> bool:
 
 
 def parse_run(text: str) -> int:
-    """The run that `text` names: 16 hexadecimal digits, as every command prints it. Raises UsageError."""
+    """The run id in `text`: 16 hexadecimal digits, as every command prints it. Raises UsageError."""
     if not _RUN.fullmatch(text):
         raise UsageError(
             f"{text!r} is not a run: give the 16 hexadecimal digits that `durability runs --all` prints"
@@ -103,51 +104,52 @@ def parse_run(text: str) -> int:
 
 
 def format_run(run: int) -> str:
-    """What `parse_run` reads."""
+    """The run id as `parse_run` reads it."""
     return f"{run:016x}"
 
 
 def verify_device_line(device: str = "DEVICE", run: str = "RUN") -> str:
-    """What to type for a target whose file system, on `device`, no longer mounts."""
+    """The command to type for a target whose file system, on `device`, no longer mounts."""
     return f"`durability verify --device {shlex.quote(device)} --run {run}`"
 
 
 def few_digits(number: float) -> str:
-    """A number as people read it: whole, or with three digits where it is small."""
+    """A number as people read it: whole from 100 on, else with three digits."""
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def percent(share: float) -> str:
-    """A share with two digits, a large one without a fraction: "0.98 %", "5.0 %", "63 %"."""
+    """A share with two digits; a large share without decimals: "0.98 %", "5.0 %", "63 %"."""
     return f"{100 * share:#.2g} %" if share < _TENTH else f"{100 * share:.0f} %"
 
 
 def percent_at_most(share: float) -> str:
-    """A share that is an upper bound, as `percent` writes it, but rounded up: "5.1 %" of 0.05034. A bound
+    """A share that is an upper bound, in the style of `percent`, but rounded up: "5.1 %" for 0.05034. A bound
     that reads smaller than it is would claim more than was shown."""
     return _percent_beside(share, math.ceil)
 
 
 def percent_at_least(share: float) -> str:
-    """A share that is a lower bound, as `percent` writes it, but rounded down."""
+    """A share that is a lower bound, in the style of `percent`, but rounded down."""
     return _percent_beside(share, math.floor)
 
 
 def _percent_beside(share: float, rounding: Callable[[float], int]) -> str:
     value = 100 * share
     decimals = max(0, 1 - math.floor(math.log10(value))) if value else 1
-    # Without the float's own error: 0.95 is 95 %, and not above it.
+    # Remove the float's rounding error first: 0.95 is 95 %, not above it.
     rounded = rounding(round(value * 10**decimals, 8)) / 10**decimals
     return f"{rounded:#.2g} %" if rounded < 10 else f"{rounded:.0f} %"
 
 
 def table_percent(share: float) -> str:
-    """A share in a table, to the tenth, a large one without a fraction: "0.9%", "5.0%", "63%"."""
+    """A share in a table, with one decimal; a large share without decimals: "0.9%", "5.0%", "63%"."""
     return f"{share:.1%}" if share < _TENTH else f"{share:.0%}"
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """A number of things in words: "1 writer", "2,000 writers"; `many` where it takes more than an s."""
+    """A number with its noun: "1 writer", "2,000 writers". `many` is the plural if it needs more than an
+    s."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
@@ -171,7 +173,7 @@ def duration(nanoseconds: float) -> str:
 
 
 def ratio_text(value: float) -> str:
-    """A ratio with two decimals, and with more where it would read 0, or 1 and is not."""
+    """A ratio with two decimals; with more if it would otherwise read 0, or read 1 although it is not 1."""
     if value < 0.0995:
         return few_digits(value)
     texts = (f"{value:.{digits}f}" for digits in range(2, 7))
@@ -179,5 +181,5 @@ def ratio_text(value: float) -> str:
 
 
 def multiple(value: float) -> str:
-    """How many times one thing is another, with two digits where it is small: "2.2", "17", "1,234"."""
+    """A factor, with two digits if it is below 10: "2.2", "17", "1,234"."""
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"

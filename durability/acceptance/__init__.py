@@ -1,1 +1,1 @@
-"""Acceptance: whether a drive is taken, by the criteria of a profile and evidence gathered before."""
+"""Acceptance: whether to accept a drive, by the criteria of a profile and evidence gathered before."""

@@ -1,8 +1,9 @@
-"""The decision as a JSON document, with a hash of all that it says.
+"""The acceptance decision as a JSON document, with a hash of its content.
 
-docs/reference/acceptance-profile.md describes it. The hash is SHA-256 over the document without its key
-`sha256`, keys sorted, no spaces, ASCII only: so anybody can compute it again, and a page that shows the hash
-belongs to one document. Refuses to sign: a hash shows that nothing was changed since, not who wrote it.
+docs/reference/acceptance-profile.md describes the document. The hash is SHA-256 over the document without its
+key `sha256`, with sorted keys, without spaces, in ASCII only. So anybody can compute the hash again, and a
+page that shows the hash belongs to exactly one document. The document is not signed: a hash shows that
+nothing was changed since, but not who wrote it.
 """
 
 from __future__ import annotations
@@ -24,13 +25,12 @@ SCHEMA = "durability.acceptance/1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A whole acceptance. `by`: who asks for it; `created`: wall time, ISO 8601; `profile_sha256`: of the
-    profile's text."""
+    """A complete acceptance report."""
 
     profile: Profile
-    profile_sha256: str
-    by: str
-    created: str
+    profile_sha256: str  # SHA-256 of the profile's text
+    by: str  # who asked for the report
+    created: str  # wall time, ISO 8601
     software: str
     decisions: tuple[Decision, ...]
 
@@ -50,13 +50,13 @@ def document_of(report: Report) -> dict[str, Value]:
 
 
 def hash_of(document: Mapping[str, Value]) -> str:
-    """The hash of a document, in hexadecimal; its own key `sha256` is left out."""
+    """The hash of a document in hexadecimal. The key `sha256` of the document is not hashed."""
     rest = {key: value for key, value in document.items() if key != "sha256"}
     return hashlib.sha256(canonical(rest)).hexdigest()
 
 
 def canonical(document: Mapping[str, Value]) -> bytes:
-    """The bytes that are hashed, and written as a file."""
+    """The bytes of a document that are hashed, and that are written to a file."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return text.encode()
 

@@ -1,9 +1,9 @@
-"""The kinds of criteria, each of which looks at one thing in the evidence and answers with a word.
+"""All kinds of criteria. Each kind looks at one aspect of the evidence and answers with a word.
 
-One kind is one function, under `@kind`, in the module of what it looks at. It answers pass or refuse only
-from evidence, names that evidence, and otherwise says "not shown" and what is missing. Of several results or
-campaigns in the evidence the worst counts. Which are in it is not decided here: of the results that a server
-keeps, the newest that fits, unless others are named.
+A kind is a function decorated with `@kind`, in the module for its part of the evidence. It answers "pass" or
+"refuse" only from evidence that it names. Otherwise it answers "not shown" and says what is missing. If the
+evidence has several results or campaigns, the worst one counts. The caller selects the evidence: of the
+results on a server, the newest one that fits, unless the user names others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The kinds of criteria about cuts: what they lost, and what the drive was and said of itself after them.
+"""Kinds of criteria about cuts: losses, and the state and reports of the drive after the cuts.
 
-What was seen before a cut is no evidence of what the cut did, so each asks for what was read after the last
-one. Refuses to call silence a pass: a drive that says nothing of its spare blocks has not shown them.
+A value read before a cut is not evidence of the effect of the cut, so each criterion needs a value read after
+the last cut. A missing value never passes: a drive that does not report its spare blocks has not shown them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 _NO_CAMPAIGN = "no campaign of this drive is known"
 _NO_CUT = "no campaign has cut its power"
-_NAMED_MAX = 4  # campaigns beside a figure
+_NAMED_MAX = 4  # campaigns named beside a figure
 
 
 # Cuts.
@@ -62,7 +62,7 @@ def _clean_cuts(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     if best is None:
         return _unbounded(evidence, criterion)
     assert best.bound is not None and criterion.limit is not None
-    if evidence.disputed:  # nobody knows that it is not of this drive
+    if evidence.disputed:  # the disputed claim may be about this drive
         figure = f"{counted(best.cuts, 'cut')} without a loss, but {evidence.disputed}"
         return Finding(word="not shown", figure=figure, source=best.source)
     bound = percent_at_most(best.bound)
@@ -74,7 +74,7 @@ def _clean_cuts(evidence: DriveEvidence, criterion: Criterion) -> Finding:
 
 
 def _unbounded(evidence: DriveEvidence, criterion: Criterion) -> Finding:
-    """Why cuts without a loss bound nothing."""
+    """The finding if cuts without a loss give no bound, with the reason."""
     if not evidence.proofs:
         return Finding(word="not shown", figure=_no_cut(evidence))
     counting = [one for one in evidence.proofs if is_of_class(one, criterion.cut_class)]
@@ -111,17 +111,19 @@ def _counts(cut: CycleWord) -> bool:
 
 
 def _is_unsafe(cut: CycleWord) -> bool:
-    """Whether an honest drive counts the cut. In a clean shutdown it is told that its power will go."""
+    """Whether an honest drive counts the cut as an unsafe shutdown. A clean shutdown announces the loss of
+    power to the drive."""
     return cut.moment != "shutdown"
 
 
 def _counter_of(campaign: CampaignEvidence) -> Finding:
-    """Whether the counter rose at each counted cut: row by row, since it may rise twice at one of them."""
+    """Whether the counter of unsafe shutdowns rose at each counted cut. Each cut is checked for itself, since
+    the counter may rise twice at one cut."""
     source, read = f"campaign {campaign.name}", campaign.after_cuts(lambda row: row.unsafe_shutdowns)
     cuts = [one.cycle for one in campaign.cuts if _is_unsafe(one)]
     shut_down = [one.cycle for one in campaign.cuts if not _is_unsafe(one)]
     every = {one.cycle for one in campaign.cuts}
-    # By the last cycle before it: what was read after that, a check before the next one last.
+    # Counter values by cycle. The value of a check has the number of the last cycle before the check.
     values = {
         place: row.unsafe_shutdowns
         for place, row in campaign.placed_rows
@@ -135,7 +137,8 @@ def _counter_of(campaign: CampaignEvidence) -> Finding:
     pairs = [
         (first, cycle)
         for cycle, first in before.items()
-        # Some drives count a cut after a clean shutdown too, so no value from before one is compared.
+        # Some drives count a cut after a clean shutdown too. So values on two sides of such a cut are not
+        # compared.
         if cycle in read and first is not None and not any(first < at < cycle for at in shut_down)
     ]
     if unread := len(counting) - len(pairs):
@@ -191,17 +194,17 @@ def _capacity_kept(evidence: DriveEvidence, _: Criterion) -> Finding:
     measured = [
         (size, one.name)
         for one in evidence.results
-        # 0 is of a drive whose size is not known.
+        # A size of 0 means that the size of the drive is unknown.
         if len(one.result.facts.drives) == 1 and (size := one.result.facts.drives[0].size_bytes)
     ]
-    # Of a device on several drives a campaign knows the size of the device alone.
+    # If a device lies on several drives, a campaign only knows the size of the device.
     single = all(len(one.drives) == 1 for one in evidence.facts)
     said = [
         (int(size), f"campaign {one.name}")
         for one in evidence.campaigns
         for _, size in known_values(one.rows, lambda row: row.size_bytes or None)
     ]
-    sizes = dict(reversed([*said, *(measured if single else ())]))  # each with the first that says it
+    sizes = dict(reversed([*said, *(measured if single else ())]))  # each size with its first source
     if len(sizes) > 1:
         each = ", ".join(f"{_exact(size, sizes)} in {where}" for size, where in reversed(sizes.items()))
         return Finding(word="refuse", figure=f"its capacity is {each}", source="all evidence")
@@ -217,7 +220,7 @@ def _capacity_kept(evidence: DriveEvidence, _: Criterion) -> Finding:
 
 
 def _exact(size: int, of: Iterable[int]) -> str:
-    """The size for people, to the byte where another looks the same."""
+    """The size as text, in bytes if another size has the same short text."""
     alike = sum(format_size(one) == format_size(size) for one in of) > 1
     return f"{size:,} bytes" if alike else format_size(size)
 
@@ -277,11 +280,12 @@ def _repairs(evidence: DriveEvidence, criterion: Criterion) -> Finding:
 
 
 def _needed_repair(row: HealthRow) -> bool | None:
-    """None if the agent mounted no file system, so that nobody could see it."""
+    """Whether the file system was repaired. None if the agent mounted no file system, so that a repair could
+    not be seen."""
     return row.repaired if row.repaired or row.mount_s is not None else None
 
 
-# What the drive says of itself.
+# What the drive reports about itself.
 
 
 @kind("protection-works", "the drive's own word on its power-loss protection")
@@ -334,7 +338,7 @@ def _media_errors(evidence: DriveEvidence, criterion: Criterion) -> Finding:
             else _no_campaign(evidence)
         )
         return Finding(word="not shown", figure=silent)
-    # Rise by rise: a count falls when sectors are written anew, and what comes after that was added too.
+    # Each rise counts: the counter falls when sectors are rewritten, and errors after that are new ones.
     rises = [
         (after - before, place) for (before, _), (after, place) in itertools.pairwise(known) if after > before
     ]
@@ -346,7 +350,7 @@ def _media_errors(evidence: DriveEvidence, criterion: Criterion) -> Finding:
 
 
 def _first_unsaid(evidence: DriveEvidence) -> Finding | None:
-    """What is missing if nobody read the media errors before the first cut."""
+    """The finding if media errors were not read before the first cut. None if they were read."""
     first = min((one for one in evidence.campaigns if one.cuts), key=lambda one: one.began)
     before = first.cuts[0].cycle
     if any(place < before and row.media_errors is not None for place, row in first.placed_rows):
@@ -367,7 +371,7 @@ def _used(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     return _of_rows(evidence, criterion, lambda row: row.used_percent, "%")
 
 
-# What these kinds share.
+# Helpers of these kinds.
 
 
 def _no_campaign(evidence: DriveEvidence) -> str:
@@ -407,8 +411,8 @@ def _unsaid(
     *,
     silence: str = "the drive reported no value",
 ) -> Finding | None:
-    """What is missing if a campaign lacks this figure after its last cut, or if there was no cut; `silence`:
-    that it lacks it, in words."""
+    """The finding if a campaign has no such figure after its last cut, or if there was no cut. None if
+    nothing is missing. `silence`: says in words that the figure is missing."""
     cutting = [one for one in evidence.campaigns if one.cuts]
     if not cutting:
         return Finding(word="not shown", figure=_NO_CUT if evidence.campaigns else _no_campaign(evidence))
@@ -423,7 +427,7 @@ def _unsaid(
 
 
 def _after(evidence: DriveEvidence, figure: Callable[[HealthRow], T | None]) -> str:
-    """After how many cuts the figure was read, in words."""
+    """The number of cuts after which the figure was read, in words."""
     read = sum(len(one.after_cuts(figure)) for one in evidence.campaigns)
     every = sum(len(one.cuts) for one in evidence.campaigns)
     return f"after every cut ({every:,})" if read == every else f"after {read:,} of {counted(every, 'cut')}"
@@ -434,8 +438,8 @@ def _place(campaign: CampaignEvidence, cycle: int) -> str:
 
 
 def _warned(evidence: DriveEvidence, code: str) -> Finding | None:
-    """The refusal for a change that the health of a campaign warns of. Firmware may have been replaced since
-    another campaign."""
+    """The refusal for a health warning with this code in a campaign. None without such a warning. Campaigns
+    in `against` do not count for firmware, since the firmware may have been replaced between campaigns."""
     for campaign in (*evidence.campaigns, *(evidence.against if code != "firmware" else ())):
         for warning in health_warnings(campaign.rows):
             if warning.code == code:
@@ -445,7 +449,7 @@ def _warned(evidence: DriveEvidence, code: str) -> Finding | None:
 
 
 def _names(campaigns: Iterable[tuple[CampaignEvidence, object]]) -> str:
-    """The campaigns, the first of them if there are many: all are in the evidence."""
+    """The names of the campaigns. Only the first are named if there are many: all are in the evidence."""
     names = list(dict.fromkeys(f"campaign {one.name}" for one, _ in campaigns))
     more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
     return ", ".join(names[:_NAMED_MAX]) + more

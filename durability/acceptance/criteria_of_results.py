@@ -1,7 +1,7 @@
-"""The kinds of criteria about results of bench: what a commit costs, if that lasts, and if it is plausible.
+"""Kinds of criteria about results of `bench`: the cost of a commit, whether it lasts, and its plausibility.
 
-Only a result that came to its end passes: a drive that failed halfway ends a measurement too. Refuses to
-blame a drive for a measurement that was too short: that is not shown.
+Only a complete result passes: a drive that failed during the benchmark ends the measurement too. A drive is
+not refused because a measurement was too short: the word is then "not shown".
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from durability.bench.summary import merged, percentiles
 from durability.formats.histogram import SAMPLES_BEYOND_MIN, FineHistogram
 from durability.units import counted, duration, percent
 
-_BEYOND_MAX = 0.01  # of the time may be beyond the limit of a 99th percentile
+_BEYOND_MAX = 0.01  # largest share of the time that commits may spend beyond the limit of the 99th percentile
 
 
 @kind("plausible", "a flush does what a flush must, as far as times can tell")
@@ -56,7 +56,7 @@ def _plausible(evidence: DriveEvidence, _: Criterion) -> Finding:
         code = suspected(one.result, verdict)
         if honest == "looks honest":
             found = Finding(word="pass", figure=honest, source=one.name)
-        # Disputed cuts still clear suspicious times, as `outweighs` has it, but settle nothing else.
+        # Disputed cuts still clear suspicious times (see `outweighs`), but settle nothing else.
         elif proven is not None and (outweighs(proven, code) if code else not evidence.disputed):
             times = f"suspicious by its times ({HEADLINES[code]})" if code else "times show nothing"
             figure = f"{times}; {counted(proven.cuts, 'clean cut')} settle it"
@@ -88,11 +88,11 @@ def _commit_p99(evidence: DriveEvidence, criterion: Criterion) -> Finding:
 
 
 def _commits(one: BenchEvidence, rounds: Sequence[Round], criterion: Criterion) -> tuple[Finding, float]:
-    """What the commits of one result show, and their 99th percentile in ms, infinite if it is not known.
+    """The finding on the commits of one result, and their 99th percentile in ms, infinite if unknown.
 
-    Long stalls hide in a count: the one writer waits meanwhile, so each is one commit among many. So the time
-    that commits took beyond the limit counts too. Within a commit of 1 s and a limit of 10 ms it is 990 ms: a
-    commit that is due in them waits longer than the limit for this one alone."""
+    A percentile hides long stalls: the only writer waits meanwhile, so a stall is one commit among many. So
+    the time that commits took beyond the limit counts too. A commit of 1 s with a limit of 10 ms adds 990 ms.
+    Any other commit due in these 990 ms would wait longer than the limit just for this one."""
     if not any(len(each.commit_ns) for each in rounds):
         lacking = Finding(word="not shown", figure=f"{one.name} has no times of its commits", source=one.name)
         return lacking, math.inf
@@ -113,14 +113,15 @@ def _commits(one: BenchEvidence, rounds: Sequence[Round], criterion: Criterion) 
         return found, p99_ms
     if stalls >= SAMPLES_BEYOND_MIN:
         return replace(found, word="refuse"), p99_ms
-    # A stall or two may be chance, and blame no drive.
+    # One or two stalls may be chance, so they do not refuse a drive.
     few = f"{found.figure}, by only {counted(stalls, 'commit')}"
     return replace(found, word="not shown", figure=few), p99_ms
 
 
 def _percentile_held(criterion: Criterion, p99_ns: int, beside: str, source: str) -> Finding:
-    """The 99th percentile against the limit. It is the highest value of its bucket, and the commits may have
-    taken as little as the lowest: only that refuses."""
+    """Compare the 99th percentile with the limit. The percentile is the highest value of its bucket, and the
+    commits may have taken as little as the lowest value. So a drive is refused only if the lowest value is
+    beyond the limit."""
     least_ms, p99_ms = _lowest(p99_ns) / 1e6, p99_ns / 1e6
     found = compare_with_limit(criterion, p99_ms, f"{value_text(criterion, p99_ms)} ms, {beside}", source)
     assert criterion.limit is not None
@@ -131,16 +132,16 @@ def _percentile_held(criterion: Criterion, p99_ns: int, beside: str, source: str
 
 
 def _lowest(value: int) -> int:
-    """The lowest value that is counted in the bucket of `value`."""
+    """The lowest value in the histogram bucket of `value`."""
     shift = max(0, value.bit_length() - 1 - FineHistogram.sub_bits)
     return value >> shift << shift
 
 
 def _beyond(commits: FineHistogram, limit_ns: float) -> tuple[int, float]:
-    """How many commits surely took longer than the limit, and for how many nanoseconds longer together."""
+    """The number of commits that surely took longer than the limit, and their total excess in nanoseconds."""
     count, total_ns, before = 0, 0.0, 0
     for highest, up_to in commits.steps():
-        # No value of a bucket is lower than this, so neither number is too high.
+        # Each commit counts with the lowest value of its bucket, so neither number is too high.
         least = _lowest(highest)
         if least > limit_ns:
             count += up_to - before
@@ -150,7 +151,7 @@ def _beyond(commits: FineHistogram, limit_ns: float) -> tuple[int, float]:
 
 
 def _share_text(share: float) -> str:
-    """The share of time for people, with digits that show whether it is too large."""
+    """The share of time as text, with enough digits to show whether it is too large."""
     fits = share <= _BEYOND_MAX or round(100 * share, 1) > 100 * _BEYOND_MAX
     return percent(share) if fits else f"{100 * share:.4f} %"
 
@@ -178,7 +179,7 @@ def _held_share(evidence: DriveEvidence, criterion: Criterion) -> Finding:
         _of_load(evidence, criterion, cell, _share, f"% ({counted(cell.jobs, 'writer')})")
         for cell in sorted((HELD_COMMIT, HELD_WRITERS), key=lowest)
     )
-    return worse_finding(first, other)  # of two alike the first, which is the lower one
+    return worse_finding(first, other)  # if both have the same word: the first, whose share is lower
 
 
 @kind(
@@ -295,13 +296,14 @@ def _of_load(
         return short or _no_load(evidence, cell)
     value, name = worst_value(criterion, values)
     found = compare_with_limit(criterion, value, f"{value_text(criterion, value)} {unit}", name)
-    # What a result does not show may be the worst.
+    # A result without the figure may be the worst one.
     found = worse_finding(found, short or found)
     return _unless_broken_off(evidence, found)
 
 
 def _no_load(evidence: DriveEvidence, cell: Cell) -> Finding:
-    """That no result has this sustained load, and why a result of `bench --accept` lacks it."""
+    """The finding if no result has this sustained load, with the reason why a result of `bench --accept`
+    lacks it."""
     for one in evidence.results:
         for measured in one.result.cells:
             if measured.cell.name == cell.name and not measured.rounds and measured.note:
@@ -311,12 +313,12 @@ def _no_load(evidence: DriveEvidence, cell: Cell) -> Finding:
 
 
 def _unless_broken_off(evidence: DriveEvidence, found: Finding) -> Finding:
-    """What was found; a result that was broken off keeps it from passing."""
+    """The finding, which passes only if no result was broken off."""
     broken_off = next((one for one in evidence.results if not one.result.complete), None)
     return found if broken_off is None else worse_finding(found, _broken_off(broken_off, found.figure))
 
 
 def _broken_off(one: BenchEvidence, figure: str) -> Finding:
-    """That the figure is of a result that was broken off, or beside one."""
+    """The finding for a figure if a result was broken off."""
     why = f"{figure}; {one.name} was broken off before its end"
     return Finding(word="not shown", figure=why, source=one.name)

@@ -1,9 +1,9 @@
-"""The cycle that a campaign is in, as evidence: what it would say of each drive if it ended now.
+"""The present cycle of a campaign as evidence: its outcome for each drive if the cycle ended now.
 
-A machine that never comes back ends no cycle, and its campaign may stay paused for as long as people like.
-So once the power went off, the cycle under way counts as one more. Its outcome is not known, unless a verdict
-is there already. A drive that the agent reports as gone, or not as it must be, counts before that too.
-Refuses to count a cycle in which nothing has happened to a drive yet, and the check.
+A cycle does not end while a machine is away, and its campaign may stay paused for any time. So once the power
+went off, the present cycle counts as one more cycle. Its outcome is unknown unless there is a verdict
+already. If the agent reports that a drive is missing or not in the expected state, the cycle counts even
+before the power goes off. The check does not count, nor does a cycle without an event for the drive.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from durability.campaign.log_entries import CycleEnded, DriveCycle, Entry
 
 
 def with_cycle_under_way(state: CampaignState) -> CampaignState:
-    """`state`, or a copy of it in which the cycle under way is over, with what that says so far of the drives
-    that it concerns."""
+    """`state`, or a copy of it in which the present cycle has ended with its outcomes so far. The ended cycle
+    has only the drives for which it counts."""
     cycle = state.cycle
     if cycle is None or cycle.is_check or state.last is None:
         return state
     concerned = tuple(_so_far(state, cycle))
     if not concerned:
         return state
-    # The fold itself ends the cycle, so that a cycle has one meaning.
+    # `CampaignState.apply` ends the cycle, so that it ends by the usual rules.
     over = copy.copy(state)
     over.cycles = [*state.cycles]
     ended = CycleEnded(cycle=cycle.began.cycle, drives=concerned)
@@ -39,7 +39,7 @@ def with_cycle_under_way(state: CampaignState) -> CampaignState:
 
 
 def number_under_way(state: CampaignState) -> int | None:
-    """The number of the cycle that is under way, None between two."""
+    """The number of the present cycle, None between two cycles."""
     return None if state.cycle is None else state.cycle.began.cycle
 
 
@@ -50,12 +50,13 @@ def _so_far(state: CampaignState, cycle: CycleState) -> Iterator[DriveCycle]:
     for one in drive_cycles(state, cycle):
         if not _is_concerned(cycle, one.drive):
             continue
-        # The rules on a cycle that has ended would say that its machine did not come back.
+        # The rules for an ended cycle would say that the machine did not come back.
         yield replace(one, text=why) if one.cause == "no-verdict" else one
 
 
 def _is_concerned(cycle: CycleState, drive: str) -> bool:
-    """Whether the power went off, or something is known of the drive that counts without that."""
+    """Whether the cycle counts for a drive: the power went off, its run was judged, or the newest status
+    reports a trouble of the drive."""
     if cycle.first_off is not None or drive in cycle.judged:
         return True
     said = [(task, one) for (name, task), one in cycle.statuses.items() if name == drive]

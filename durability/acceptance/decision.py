@@ -1,8 +1,8 @@
-"""Decision: a profile and the evidence on a drive become lines, and the lines one word.
+"""Decision on a drive: each criterion of a profile gives a line, and the lines give one word.
 
-The whole passes only if all required lines pass, if every result came to its end, and if the server was
-searched to the end for what may contradict them. It is refused if one required line refuses. All else is not
-shown. Optional lines are printed and do not affect the decision. Without any required line it is not shown.
+The decision is "pass" only if all required lines pass, every result is complete, and the server was searched
+completely for contradicting evidence. It is "refuse" if one required line refuses. In all other cases, and
+without any required line, it is "not shown". Optional lines are printed but do not affect the decision.
 """
 
 from __future__ import annotations
@@ -20,32 +20,31 @@ from durability.formats.case import PROVABLE_CUT_CLASSES
 from durability.units import counted, percent_at_most
 
 _UNREAD = re.compile(r"(?P<kind>campaign|run|stored result) (?P<name>\S+) (?P<why>cannot be read\b.*)")
-_NAMED_MAX = 3  # of a kind that cannot be read
+_NAMED_MAX = 3  # names in a sentence on evidence that cannot be read
 EXIT_CODES: dict[DecisionWord, int] = {"pass": EXIT_OK, "refuse": EXIT_LOSS, "not shown": EXIT_INCONCLUSIVE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriterionLine:
-    """One criterion and what it found. `limit`: in words; `source`: the evidence, "" for none."""
+    """One criterion and its finding."""
 
     criterion: Criterion
     asks: str
-    limit: str
+    limit: str  # the limit in words
     word: DecisionWord
     figure: str
-    source: str
+    source: str  # the evidence, "" for none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The word on one drive, the lines that it rests on, the sentence that says why, and what the evidence
-    does not prove."""
+    """The decision on one drive."""
 
     evidence: DriveEvidence
     lines: tuple[CriterionLine, ...]
     word: DecisionWord
-    why: str
-    not_proven: tuple[str, ...]
+    why: str  # the reason, as a sentence without a full stop
+    not_proven: tuple[str, ...]  # what the evidence does not prove, in sentences
 
 
 def decide_on(profile: Profile, evidence: DriveEvidence) -> Decision:
@@ -53,7 +52,7 @@ def decide_on(profile: Profile, evidence: DriveEvidence) -> Decision:
     lines = tuple(_line(criterion, evidence) for criterion in profile.criteria)
     word = _word([line.word for line in lines if line.criterion.required])
     why = _why(lines, word)
-    # A drive that failed under the benchmark has passed nothing, whatever the profile asks for.
+    # A drive that failed during the benchmark does not pass, whatever the profile requires.
     lacking = (*filter(None, (one.broken_off for one in evidence.results)), *evidence.unfinished)
     if word == "pass" and lacking:
         word, why = "not shown", f"what was found passes, but {lacking[0]}"
@@ -67,7 +66,7 @@ def decide_on(profile: Profile, evidence: DriveEvidence) -> Decision:
 
 
 def decided_of_all(words: Sequence[DecisionWord]) -> DecisionWord:
-    """The word on several drives together: each must pass."""
+    """The decision on several drives together. It is "pass" only if each drive passes."""
     return _word(words)
 
 
@@ -103,8 +102,8 @@ def _why(lines: Sequence[CriterionLine], word: DecisionWord) -> str:
 
 
 def folded(sentences: Sequence[str]) -> tuple[str, ...]:
-    """The sentences, those on evidence that cannot be read as one for each kind of it, with the first names:
-    a server may have many campaigns of a later release."""
+    """The sentences, with those on unreadable evidence merged into one for each kind and reason. The merged
+    sentence gives the first names: a server may have many campaigns of a later release."""
     kinds: dict[tuple[str, str], list[str]] = {}
     for one in sentences:
         match = _UNREAD.fullmatch(one)
@@ -125,7 +124,7 @@ def _of_kind(kind: str, why: str, names: Sequence[str]) -> str:
 
 
 def _not_proven(evidence: DriveEvidence) -> Iterator[str]:
-    # The strongest class first: cuts of a weaker one may have left the drive its power.
+    # Try the strongest class first: cuts of weaker classes may have left the drive powered.
     best = next(filter(None, map(evidence.bounding, PROVABLE_CUT_CLASSES)), None)
     if best is None:
         yield "How often this drive loses data at a cut: no series of cuts without a loss bounds it."

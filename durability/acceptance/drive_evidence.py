@@ -1,7 +1,7 @@
-"""What is known of one drive when it is judged: campaigns, cuts of single runs, results of the benchmark.
+"""Evidence on one drive: campaigns, cuts of single runs, and results of the benchmark.
 
-It was gathered elsewhere, and each part has the name under which a reader finds it again. Refuses to judge:
-`criteria` does.
+Other modules gather the evidence. Each part has the name under which a reader finds it again. `criteria`
+judges the evidence; this module does not.
 """
 
 from __future__ import annotations
@@ -29,41 +29,39 @@ from durability.formats.facts import Drive, Facts
 from durability.units import counted
 
 T = TypeVar("T")
-_WHY_CHARACTERS_MAX = 200  # of why a result was broken off, in a sentence; its JSON has all
-_AND = " + "  # between the names of several drives
+_WHY_CHARACTERS_MAX = 200  # longest reason for a broken-off result in a sentence; the JSON has all of it
+_AND = " + "  # joins the names of several drives
 
-# What keeps a cycle from beginning, and tells nothing of the drive.
+# Troubles that keep a cycle from beginning but say nothing about the drive.
 _NOT_OF_THE_DRIVE: frozenset[Trouble] = frozenset({"in-use", "system-disk", "not-begun"})
 
-# What the health of a campaign warns of that another campaign does not show.
+# Health warnings of a campaign that other campaigns cannot refute.
 _WARNINGS_AGAINST = frozenset({"smaller", "backup-failed", "media-errors"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """The drive, or the drives below one target, as their own words have it: several are joined by " + ".
-    `machine`: where it was tested, in words."""
+    """The drive, or the drives below one target. Names of several drives are joined by " + "."""
 
-    model: str
+    model: str  # model, serial and firmware as the drives report them
     serial: str
     firmware: str
     size_bytes: int
-    machine: str
+    machine: str  # where the drive was tested, in words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchEvidence:
-    """A result of the benchmark. `name`: its file, or what the server calls it; `sha256`: of the file;
-    `client`: the id of the client that kept it, "" for the operator or a file."""
+    """A result of the benchmark."""
 
-    name: str
-    sha256: str
+    name: str  # name of its file, or its name on the server
+    sha256: str  # SHA-256 of the file
     result: Result
-    client: str = ""
+    client: str = ""  # id of the client that stored it, "" for the operator or a file
 
     @property
     def broken_off(self) -> str:
-        """That it came to no end, and why, as a sentence without a full stop; "" if it did."""
+        """Why the result is incomplete, as a sentence without a full stop. "" if it is complete."""
         if self.result.complete:
             return ""
         why = shorten(plain_text.as_line(self.result.stopped), _WHY_CHARACTERS_MAX, placeholder="…")
@@ -72,23 +70,22 @@ class BenchEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleWord:
-    """What one cycle said of the drive. `moment`: when its power went; `cut`: the drive lost its power;
-    `back`: the agent looked at it after that, and did not fail. `trouble`: the drive was not as it must be,
-    in words, "" if it was. `under_way`: the cycle is not over, so this is what it says so far."""
+    """The outcome of one cycle for the drive."""
 
     cycle: int
     arm: str
-    moment: CutMoment
+    moment: CutMoment  # when the arm cuts the power
     word: OutcomeWord
     cause: Cause | None
-    cut: bool
-    back: bool
-    trouble: str
-    under_way: bool = False
+    cut: bool  # the drive lost its power
+    back: bool  # the agent reported the drive after the cut, and did not fail
+    trouble: str  # how the drive was not in the expected state, in words, "" for no trouble
+    under_way: bool = False  # the cycle has not ended, so this is its outcome so far
 
     @property
     def was_seen(self) -> bool:
-        """Whether the drive was there after its cut: a verdict has read it, or none was asked for."""
+        """Whether the drive was there after its cut. Either a verify has read it, or the agent reported it
+        and the cycle had no verdict for a reason that does not depend on the drive."""
         if self.word != "nothing" or self.cause == "inconclusive":
             return self.cut
         return self.cut and self.back and self.cause in INDEPENDENT
@@ -96,31 +93,30 @@ class CycleWord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignEvidence:
-    """A campaign's word on the drive. `state`: "running", "paused" or "ended", with the reason; `cycles` and
-    `rows` oldest first. `checked_after`: for each row of a check, the number of the last cycle before it."""
+    """The evidence of a campaign on the drive."""
 
     name: str
-    state: str
-    began: str
-    ended: str
+    state: str  # "running", "paused" or "ended", with the reason
+    began: str  # wall time of the check
+    ended: str  # wall time at which the last cycle ended, "" without a cycle
     cut_class: CutClass
-    planned: int
+    planned: int  # cuts that the campaign file asks for
     result: DriveResult
-    cycles: tuple[CycleWord, ...]
-    rows: tuple[HealthRow, ...]
-    checked_after: tuple[int, ...] = (0,)
+    cycles: tuple[CycleWord, ...]  # oldest first
+    rows: tuple[HealthRow, ...]  # oldest first
+    checked_after: tuple[int, ...] = (0,)  # for each row of a check, the number of the last cycle before it
 
     @property
     def speaks_against(self) -> bool:
-        """Whether it saw the drive fail, or did not see it after a cut."""
+        """Whether the campaign saw the drive fail, or did not see it after a cut."""
         unseen = any(one.cut and not one.was_seen and not one.under_way for one in self.cycles)
         warned = any(one.code in _WARNINGS_AGAINST for one in health_warnings(self.rows))
         return unseen or warned or any(one.trouble for one in self.cycles)
 
     @property
     def placed_rows(self) -> list[tuple[int, HealthRow]]:
-        """Each row with the number of its cycle; a check has that of the last cycle before it. A campaign is
-        checked again if it goes on after a long pause."""
+        """Each row with the number of its cycle. The row of a check has the number of the last cycle before
+        the check: a campaign is checked again if it goes on after a long pause."""
         checks = iter(self.checked_after)
         return [(row.cycle or next(checks, 0), row) for row in self.rows]
 
@@ -130,8 +126,8 @@ class CampaignEvidence:
         return tuple(one for one in self.cycles if one.cut)
 
     def after_cuts(self, figure: Callable[[HealthRow], T | None]) -> dict[int, T]:
-        """By cycle, a figure that was read after that cycle's cut: not what was said of a drive before a cut
-        after which nobody saw it."""
+        """By cycle, a figure that was read after the cut of that cycle. Cycles in which the agent did not
+        report the drive after the cut are left out: their figures are from before the cut."""
         read = {one.cycle for one in self.cuts if one.back}
         return {
             row.cycle: value for row in self.rows if row.cycle in read and (value := figure(row)) is not None
@@ -140,29 +136,25 @@ class CampaignEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveEvidence:
-    """All that is known of one drive. `facts`: of each run and result on it, newest first; `against`:
-    campaigns that nobody named and that saw it fail, which show nothing else; `proofs`: of its campaigns and
-    single runs; `left_out`: what other clients say of it and does not count, in sentences; `unfinished`: what
-    was not searched to its end, and may hold a loss; `to_verify`: single runs without an outcome, and what
-    may tell it, in sentences; `disputed`: what clients whose runs do not count say against the drive, in
-    words, "" for nothing; `searched`: whether a server was asked for its cuts."""
+    """All evidence on one drive."""
 
     subject: Subject
-    facts: tuple[Facts, ...]
+    facts: tuple[Facts, ...]  # facts of each run and result, newest first
     campaigns: tuple[CampaignEvidence, ...]
-    proofs: tuple[Proof, ...]
+    proofs: tuple[Proof, ...]  # proofs of its campaigns and single runs
     results: tuple[BenchEvidence, ...]
+    # Campaigns that the user did not name and that saw the drive fail. They count only against the drive.
     against: tuple[CampaignEvidence, ...] = ()
-    left_out: tuple[str, ...] = ()
-    unfinished: tuple[str, ...] = ()
-    to_verify: tuple[str, ...] = ()
-    disputed: str = ""
-    searched: bool = True
+    left_out: tuple[str, ...] = ()  # claims of other clients that do not count, in sentences
+    unfinished: tuple[str, ...] = ()  # evidence that was not searched completely and may hold a loss
+    to_verify: tuple[str, ...] = ()  # single runs without an outcome and how to get it, in sentences
+    disputed: str = ""  # claims against the drive by clients whose runs do not count, in words, "" for none
+    searched: bool = True  # whether a server was asked for cuts of the drive
 
     def unanswered(self, weakest: CutClass) -> tuple[str, str] | None:
-        """The first series of cuts, of class `weakest` or stronger, that has cuts of unknown outcome: what is
-        missing in words, and where. None if each has its answer. They void the bound (rule 16), but for those
-        whose loss would say nothing of what was measured."""
+        """The first series, of class `weakest` or stronger, with cuts of unknown outcome: these cuts in
+        words, and their source. None if all outcomes are known. Such cuts void the bound (rule 16), unless
+        their loss would say nothing about the measured stack."""
         for proof in self.proofs:
             is_open = proof.bound is None and not proof.losses and not proof.withheld
             if is_open and is_of_class(proof, weakest):
@@ -170,9 +162,9 @@ class DriveEvidence:
         return None
 
     def bounding(self, weakest: CutClass) -> Proof | None:
-        """The series that says most of how often the drive as it was measured loses data: of cuts of class
-        `weakest` or stronger, the longest without a loss. None if there is none, or if any cut lost data or
-        is unanswered."""
+        """The longest series without a loss, of class `weakest` or stronger, in the measured stack. It gives
+        the best bound on losses. None if there is no such series, if any cut lost data, or if a cut has no
+        outcome."""
         if any(one.word == "lost data" for one in self.proofs) or self.unanswered(weakest) is not None:
             return None
         clean = [
@@ -184,17 +176,17 @@ class DriveEvidence:
 
 
 def is_of_class(proof: Proof, weakest: CutClass) -> bool:
-    """Whether its cuts were of this class or of a stronger one."""
+    """Whether the cuts of a proof were of the class `weakest` or of a stronger one."""
     return any(proof.cut_class == known and at_least(known, weakest) for known in CUT_CLASSES)
 
 
 def is_name_of_each(joined: str) -> bool:
-    """Whether each of the drives whose names are joined by " + " has one."""
+    """Whether each of the drives has a name. `joined`: the names, joined by " + "."""
     return all(joined.split(_AND))
 
 
 def campaign_evidence(state: CampaignState, drive: str) -> CampaignEvidence:
-    """What a campaign says of its drive of this name."""
+    """The evidence of a campaign on its drive with this name."""
     under_way = number_under_way(state)
     state = with_cycle_under_way(state)
     result = next(one for one in results(state) if one.drive == drive)
@@ -216,7 +208,7 @@ def campaign_evidence(state: CampaignState, drive: str) -> CampaignEvidence:
         of_the_drive = mine.cause == "drive" and trouble not in _NOT_OF_THE_DRIVE
         troubled = of_the_drive or trouble in OF_THE_DRIVE - _NOT_OF_THE_DRIVE
         reported = status.text if status is not None else ""
-        # Of a drive that is gone the agent's word says more than that its machine is not back.
+        # If a drive is missing, the agent's text says more than the text that its machine is not back.
         said = mine.text or reported if of_the_drive else reported or mine.text
         cycles.append(
             CycleWord(
@@ -246,7 +238,8 @@ def campaign_evidence(state: CampaignState, drive: str) -> CampaignEvidence:
 
 
 def campaign_proof(name: str, cut_class: CutClass, drive: DriveResult) -> Proof | None:
-    """What the cuts of the campaign of this name say of a drive, None where none has an answer."""
+    """The proof of a campaign on a drive, None if the campaign has no cut under load and no loss. `name`:
+    name of the campaign."""
     tally, source = drive.tally, f"campaign {name}"
     lost_in = f"cycle {drive.first_loss[0]} of {source}" if drive.first_loss is not None else ""
     if not tally.cuts and not tally.unknown and not lost_in:
@@ -263,8 +256,8 @@ def campaign_proof(name: str, cut_class: CutClass, drive: DriveResult) -> Proof 
 
 
 def subject_of(facts: Sequence[Facts], rows: Sequence[HealthRow]) -> Subject:
-    """The drive that `facts` (newest first) and the rows of campaigns are of. A serial that one of them shows
-    is taken before one that is hidden. Several drives are in the order of the newest facts."""
+    """The drive that the facts (newest first) and the rows of campaigns describe. A serial that is shown is
+    preferred to a hashed one. Several drives are in the order of the newest facts."""
     newest = facts[0]
     known = [(row.serial, row.firmware) for row in reversed(rows)]
     known = [_in_order_of(newest.drives, *one) for one in known]
@@ -289,8 +282,8 @@ def subject_of(facts: Sequence[Facts], rows: Sequence[HealthRow]) -> Subject:
 
 
 def _in_order_of(drives: Sequence[Drive], serial: str, firmware: str) -> tuple[str, str]:
-    """The names of several drives in the order of `drives`: the kernel may have found them in another one.
-    They stay as they are if their serials do not say which is which."""
+    """Serials and firmwares of several drives, sorted in the order of `drives`: the kernel may have found
+    them in another order. They stay as they are if the serials do not identify the drives."""
     serials, firmwares = serial.split(_AND), firmware.split(_AND)
     places = {hashed(one): place for place, one in enumerate(serials)}
     order = [place for drive in drives if (place := places.get(hashed(drive.serial))) is not None]

@@ -1,7 +1,7 @@
-"""Profile: what is asked of a drive before it is taken, criterion by criterion, each with its reason.
+"""Profile: the criteria that a drive must meet to be accepted, each with its reason.
 
-A criterion is a declaration: its kind, a limit, whether it is required or optional, and why. `criteria` knows
-the kinds. Refuses a kind that does not exist, and a limit that its kind does not take.
+A criterion declares its kind, a limit, whether it is required or optional, and its reason. `criteria` has the
+kinds. `profile_file` refuses unknown kinds, and limits that a kind does not take.
 """
 
 from __future__ import annotations
@@ -16,23 +16,20 @@ DecisionWord: TypeAlias = Literal["pass", "refuse", "not shown"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Criterion:
-    """What is asked. `limit`: in the unit of the kind, None for a kind without one. `cut_class`: the weakest
-    class of cut that counts, for kinds that count cuts. `required`: else it is optional, and decides
-    nothing."""
+    """One criterion of a profile."""
 
     kind: str
-    limit: float | None
-    cut_class: CutClass
-    required: bool
+    limit: float | None  # in the unit of the kind, None for a kind without a limit
+    cut_class: CutClass  # the weakest class of cut that counts, for kinds that count cuts
+    required: bool  # False: the criterion is optional and does not affect the decision
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """The criteria for a purpose. `title`: one line for people; `about`: a few sentences on whom it is
-    for."""
+    """The criteria for a purpose."""
 
     name: str
-    title: str
-    about: str
+    title: str  # one line for people
+    about: str  # a few sentences on the purpose of the profile
     criteria: tuple[Criterion, ...]

@@ -1,4 +1,4 @@
-"""The profile file: TOML to criteria.
+"""The profile file: reads criteria from TOML.
 
     [profile]
     title = "SSD for a database"
@@ -7,11 +7,11 @@
     [[criterion]]
     kind = "clean-cuts"
     limit = 59
-    cut_class = "power"     # of kinds that count cuts; "power" if it is missing
-    required = true         # if it is missing; false is optional
+    cut_class = "power"     # only for kinds that count cuts; default "power"
+    required = true         # default true; false makes the criterion optional
     reason = "59 cuts without a loss leave at most 5 %."
 
-Every key is checked, and every criterion needs its reason. Refuses to read files: it takes text.
+Every key is checked, and every criterion needs a reason. This module takes text and reads no files.
 """
 
 from __future__ import annotations
@@ -27,14 +27,13 @@ from durability.formats.case import PROVABLE_CUT_CLASSES
 from durability.formats.toml_tables import Table, read_tables
 from durability.limits import NAME_BYTES_MAX
 
-CRITERIA_MAX = 18  # that fit a page
+CRITERIA_MAX = 18  # criteria that fit a page
 NAME_CHARACTERS_MAX = NAME_BYTES_MAX // 4
 TITLE_CHARACTERS_MAX, ABOUT_CHARACTERS_MAX, REASON_CHARACTERS_MAX = 80, 200, 100
 
 
 def read_profile(text: str, *, name: str) -> Profile:
-    """The profile that a file states; `name`: what it is called if the file does not say. Raises
-    UsageError."""
+    """Read the profile in the text of a file. `name`: its name if the file has none. Raises UsageError."""
     top = read_tables(text, "the profile")
     head = top.table("profile")
     tables = top.tables("criterion")

@@ -1,4 +1,4 @@
-"""The benchmark's pure part: what is measured, how it is summed up, what it can mean, what may be compared.
+"""The pure part of the benchmark: cells to measure, summaries, verdicts and comparisons.
 
-Nothing here writes to a disk or looks at a clock; `durability_client.bench` does, and hands in what it saw.
+Nothing here writes to a disk or reads a clock: `durability_client.bench` measures and passes its results in.
 """

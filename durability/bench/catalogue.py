@@ -1,8 +1,8 @@
-"""The sets of cells: standard, quick, accept, and profiles of known workloads.
+"""Sets of cells: standard, quick, accept, and profiles of known workloads.
 
-The standard set takes about a minute with its set-up. Quick takes a third of that, with few rounds.
-Accept takes as long as the user wants. Every set has the controls of the plausibility verdict. A name that
-matches nothing is refused, with a list of the names.
+The standard set takes about a minute with its set-up. Quick takes a third of that, with fewer rounds. Accept
+takes as long as the user asks. Every set contains the controls of the plausibility verdict. A name that
+matches no cell is refused with a list of the names.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from durability.units import format_size
 
 Mode: TypeAlias = Literal["standard", "quick", "accept"]
 
-LADDER_STEPS = (1, 4, 16, 64, 256, 1024)  # of 64 KiB: 64 KiB to 64 MiB dirty; 0 is the empty flush
+LADDER_STEPS = (1, 4, 16, 64, 256, 1024)  # writes of 64 KiB before the sync: 64 KiB to 64 MiB
 QUICK_ROUNDS = 3
 ACCEPT_MINUTES_MIN, ACCEPT_MINUTES_MAX, ACCEPT_MINUTES = 2, 24 * 60, 10
-ACCEPT_STANDARD_S = 80  # of it, for all but the loads held for long
-PACED_ACCEPT_S = 2.1  # five rounds of a commit each millisecond: 10,500, and p99.9 takes 10,000
+ACCEPT_STANDARD_S = 80  # part of this time for all cells but the sustained loads
+PACED_ACCEPT_S = 2.1  # five such rounds with a commit each millisecond: 10,500 commits; p99.9 needs 10,000
 
 HEADLINE = make_cell(
     "commit",
@@ -204,7 +204,7 @@ PROBE = tuple(
     )
 )
 
-# What the plausibility verdict rests on.
+# Cells that the plausibility verdict depends on.
 CONTROLS = (HEADLINE, SEQUENTIAL, WRITE_CONTROL, COMMIT_CONTROL, FLUSH_CONTROL, LADDER[-1])
 
 STANDARD = (*_COMMIT, *_STATES, *_BLOCKS, *_JOBS, *_GROUP_COMMIT, *_MIX, *_CONTROL_GROUP, *LADDER, *PROBE)
@@ -253,12 +253,12 @@ HELD_FILL = make_cell(
     rounds=1,
 )
 HELD = (HELD_COMMIT, HELD_WRITERS, HELD_UNSYNCED, HELD_FILL)
-_HELD_SHARES = (0.25, 0.25, 0.15, 0.35)  # of the time; the fill has most to do
+_HELD_SHARES = (0.25, 0.25, 0.15, 0.35)  # shares of the time; the fill load needs the most
 
 
 def sustained(minutes: float = ACCEPT_MINUTES) -> tuple[Cell, ...]:
-    """The cells of `--accept`: the standard ones, the paced among them long enough for a p99.9, then four
-    loads held until `minutes` have passed in all. Raises UsageError."""
+    """The cells of `--accept`: the standard cells, with paced cells that are long enough for a p99.9, then
+    four sustained loads, for about `minutes` in all. Raises UsageError."""
     if not ACCEPT_MINUTES_MIN <= minutes <= ACCEPT_MINUTES_MAX:
         raise UsageError(
             f"--accept takes {ACCEPT_MINUTES_MIN} to {ACCEPT_MINUTES_MAX} minutes, not {minutes:g}"
@@ -271,15 +271,15 @@ def sustained(minutes: float = ACCEPT_MINUTES) -> tuple[Cell, ...]:
 
 
 def minutes_to_hold(held: Cell, seconds: float) -> int | None:
-    """The least whole minutes of `--accept` in which the load `held` lasts longer than `seconds`; None if no
-    number that it takes is enough."""
+    """The least whole number of minutes for `--accept` with which the load `held` lasts longer than
+    `seconds`. None if the largest allowed number is not enough."""
     whole_s = ACCEPT_STANDARD_S + seconds / _HELD_SHARES[HELD.index(held)]
     minutes = max(ACCEPT_MINUTES_MIN, int(whole_s // 60) + 1)
     return minutes if minutes <= ACCEPT_MINUTES_MAX else None
 
 
 def _profile(*cells: Cell) -> tuple[Cell, ...]:
-    """`cells` for a second a round each, and what the plausibility verdict needs."""
+    """`cells` with rounds of one second, and the controls that the plausibility verdict needs."""
     longer = tuple(replace(cell, seconds=1.0, warmup_s=0.1) for cell in cells)
     names = {cell.name for cell in longer}
     return (*longer, *(cell for cell in CONTROLS if cell.name not in names))
@@ -361,7 +361,7 @@ def _dedicated_server() -> tuple[Cell, ...]:
 
 
 def _classic_cell(label: str, *, read: bool) -> Cell:
-    """A cell as CrystalDiskMark labels it: SEQ1M Q8T1 is 1 MiB in sequence, 8 in flight, 1 thread."""
+    """A cell from a label of CrystalDiskMark: SEQ1M Q8T1 is 1 MiB in sequence, 8 in flight, 1 thread."""
     what, queue = label.split()
     pattern: Pattern = "sequential" if what.startswith("SEQ") else "random"
     depth = int(queue[1:].partition("T")[0])
@@ -382,17 +382,16 @@ def _classic_cell(label: str, *, read: bool) -> Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Classic:
-    """A row of the classic profile: its `label`, what fio reads and writes, and the same writes with as many
-    writers as were in flight, each of which syncs every write."""
+    """A row of the classic profile."""
 
     label: str
-    read: Cell
-    write: Cell
-    synced: Cell
+    read: Cell  # reads by fio
+    write: Cell  # writes by fio, without a sync
+    synced: Cell  # the same writes with a sync each; one writer for each write in flight
 
 
 def _synced(label: str, write: Cell) -> Cell:
-    """The commits that a classic row is compared with."""
+    """The cell of commits that a classic row is compared with."""
     writers = "one writer" if write.depth == 1 else f"{write.depth} writers"
     return make_cell(
         "commit",
@@ -410,7 +409,7 @@ def _classic_row(label: str) -> Classic:
     return Classic(label=label, read=_classic_cell(label, read=True), write=write, synced=synced)
 
 
-# What CrystalDiskMark 9 and KDiskMark 3 measure unless told otherwise.
+# The default measurements of CrystalDiskMark 9 and KDiskMark 3.
 CLASSIC = tuple(map(_classic_row, ("SEQ1M Q8T1", "SEQ1M Q1T1", "RND4K Q32T1", "RND4K Q1T1")))
 
 
@@ -462,9 +461,9 @@ def profile(name: str) -> tuple[Cell, ...]:
 
 
 def select(cells: Sequence[Cell], words: Iterable[str]) -> tuple[Cell, ...]:
-    """Those of `cells` that any of `words` means, in their order: a cell's name, a whole group of cells, or
-    words of the name in a row ("4jobs", "random-fsync"); "headline" is the first cell of all. Raises
-    UsageError for a word that means none of them."""
+    """The cells that match any of `words`, in their order. A word is the name of a cell, a group of cells,
+    consecutive words of a name ("4jobs", "random-fsync"), or "headline" for the headline cell. Raises
+    UsageError for a word that matches no cell."""
     chosen: set[str] = set()
     for word in words:
         found = {cell.name for cell in cells if _means(word.strip(), cell)}

@@ -1,27 +1,27 @@
-"""Cells: what the benchmark can measure, one workload with all its parameters to a cell.
+"""Cells: the measurements of the benchmark. A cell is one workload with all its parameters.
 
-A figure means nothing without what it was measured on, so a cell's name carries its parameters and the state
-of the file; two cells of one name are the same measurement. The measuring code has no workload of its own:
-what is not in a cell is not measured. Refuses parameters that contradict each other.
+A figure means nothing without its conditions, so a cell's name contains its parameters and the state of the
+file. Two cells of one name are the same measurement. The measuring code has no workloads of its own: it only
+measures cells. Parameters that contradict each other are refused.
 
     workload   one operation
     overwrite  `writes_per_sync` writes within a job's span, then a sync; sync "none": one write;
                "dsync", "osync": one write that syncs itself
-    append     the same at the end of a file that grows
-    create     a new file made, written, synced, and its directory synced
-    mix        a read, or (`read_percent` to the rest) a write and its sync
+    append     the same at the end of a growing file
+    create     create a file, write it, sync it, and sync its directory
+    mix        a read (in `read_percent` % of the operations), else a write and its sync
     read       a read
     flush      a sync with nothing to write
 
     file_state   the file before a round
-    overwritten  every block was written and synced before, so that nothing needs to be allocated
-    fresh        preallocated and never written; for append and create, new
-    sparse       of full length, and empty: blocks are allocated on the way
+    overwritten  every block was written and synced before, so that no block needs to be allocated
+    fresh        preallocated and never written; for append and create: a new file
+    sparse       of full length, but empty: blocks are allocated during the round
 
-A job has one operation in flight, or `depth` of them, which only fio measures: a loop of ours waits for each
-operation, since a sync orders nothing that is still in flight.
+A job has one operation in flight, or `depth` operations, which only fio measures. This tool's own loops wait
+for each operation, since a sync does not cover operations that are still in flight.
 
-A name reads
+The format of a name is
 BLOCK-WHAT[-direct][-SYNC][-perN][-Njobs][-qDEPTH][-shared][-everyT][-DATA][-memory][-sustained]-STATE.
 """
 
@@ -56,7 +56,8 @@ Group: TypeAlias = Literal[
 ]
 GROUPS: tuple[Group, ...] = get_args(Group)
 
-# How long a cell is measured changes how sure its figures are, not what they are.
+# These fields do not define the measurement: the duration, for example, changes the precision of the figures,
+# not their meaning.
 _NOT_OF_THE_MEASUREMENT = frozenset(
     {"name", "about", "group", "fio", "seconds", "warmup_s", "rounds", "p99_limit_ms"}
 )
@@ -66,46 +67,41 @@ JOBS_MAX = 64
 DEPTH_MAX = 1024
 WRITES_PER_SYNC_MAX = 1 << 16
 ROUNDS = 5
-# Workloads that go on in the file that they find.
+# Workloads that continue in an existing file.
 _WRITTEN_BEFORE = frozenset({"overwrite", "mix", "read", "flush"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One measurement. `about`: what it tells, in a line.
-
-    `jobs` processes work at once, each in a file (on a device: a range) of its own, or with `shared` all in
-    one. `direct`: O_DIRECT. `pace_us`: an operation is due so often (open loop, latency from the intended
-    start), 0: each follows the last. `data`: what is written. `seconds` of each of `rounds` are measured,
-    after `warmup_s` that are not. `p99_limit_ms`: a published rule for the p99 of the sync alone. `fio`: fio
-    can be asked for the very same. `depth`: operations that each job has in flight.
-    """
+    """One measurement."""
 
     name: Text
     group: Group
-    about: Text
+    about: Text  # what the figure tells, in one line
     workload: CellWorkload
     block_bytes: Natural
     pattern: Pattern
     sync: Sync
-    direct: Flag
+    direct: Flag  # O_DIRECT
     file_state: FileState
-    jobs: Natural
-    shared: Flag
+    jobs: Natural  # processes that work at once, each in its own file (on a device: range)
+    shared: Flag  # all jobs use one file
     writes_per_sync: Natural
     read_percent: Natural
+    # Interval at which operations are due (open loop; latency counts from the due time). 0: each operation
+    # follows the previous one.
     pace_us: Natural
-    data: Data
+    data: Data  # the kind of data that is written
     place: Place
-    seconds: Finite
-    warmup_s: Finite
+    seconds: Finite  # measured time of each round
+    warmup_s: Finite  # time before each round that is not measured
     rounds: Natural
-    p99_limit_ms: Finite | None
-    fio: Flag
-    depth: Natural
+    p99_limit_ms: Finite | None  # published rule for the p99 of the sync alone
+    fio: Flag  # fio can measure the same
+    depth: Natural  # operations in flight per job
 
     def __post_init__(self) -> None:
-        """Raises FormatError where the parameters contradict each other or are out of bounds."""
+        """Raises FormatError if the parameters contradict each other or are out of bounds."""
         for name, low, high in (
             ("block_bytes", 1, CELL_BLOCK_BYTES_MAX),
             ("jobs", 1, JOBS_MAX),
@@ -117,7 +113,7 @@ class Cell:
             ("rounds", 1, 100),
             ("depth", 1, DEPTH_MAX),
         ):
-            if not low <= getattr(self, name) <= high:  # not a number is in no range
+            if not low <= getattr(self, name) <= high:  # also true for NaN
                 raise FormatError(
                     f"cell '{shown(self.name)}': {name} is {getattr(self, name)}, not {low} to {high}"
                 )
@@ -136,37 +132,37 @@ class Cell:
 
     @property
     def dirty_bytes(self) -> int:
-        """How much a sync has to make durable."""
+        """Bytes that a sync makes durable."""
         return self.block_bytes * self.writes_per_sync
 
     @property
     def needs_file_system(self) -> bool:
-        """Whether a bare block device cannot be measured so."""
+        """Whether the cell needs a file system, so that a bare block device cannot be measured."""
         return self.place == "target" and self.file_state != "overwritten" and not self.fills
 
     @property
     def goes_on(self) -> bool:
-        """Whether it goes on in files that are there for all cells, rather than in new ones."""
+        """Whether the cell continues in the files that exist for all cells, not in new files."""
         return self.file_state == "overwritten" and self.workload in _WRITTEN_BEFORE
 
     @property
     def fills(self) -> bool:
-        """Whether it writes most of the free space rather than the space that all cells share."""
+        """Whether the cell writes most of the free space, not the space that all cells share."""
         return self.group == "sustained" and self.workload == "overwrite" and self.file_state == "fresh"
 
     @property
     def only_fio(self) -> bool:
-        """Whether the loops of this tool cannot measure it: they are about syncs."""
+        """Whether only fio can measure the cell: the loops of this tool measure syncs."""
         return self.depth > 1 or self.workload == "read" or self.group == "classic"
 
     @property
     def has_sync(self) -> bool:
-        """Whether a sync call is timed apart from the writes."""
+        """Whether a sync call is timed separately from the writes."""
         return self.sync != "none" and self.sync not in WRITE_THROUGH_METHODS
 
 
 def size_word(size_bytes: int) -> str:
-    """A size as names carry it: 4k, 1m, 2300b."""
+    """A size as in names of cells: 4k, 1m, 2300b."""
     for unit, bytes_per_unit in (("m", MIB), ("k", KIB)):
         if size_bytes % bytes_per_unit == 0:
             return f"{size_bytes // bytes_per_unit}{unit}"
@@ -228,7 +224,7 @@ _DEFAULTS: Mapping[str, Any] = MappingProxyType(
 
 
 def make_cell(group: Group, about: str, **changes: Any) -> Cell:
-    """A cell that is the headline but for `changes`, and is named after its parameters."""
+    """A cell that differs from the defaults by `changes`, with a name from its parameters."""
     values = {**_DEFAULTS, "group": group, "about": about, **changes}
     none = values["sync"] == "none" or values["workload"] == "flush"
     values.setdefault("writes_per_sync", 0 if none else 1)
@@ -236,7 +232,7 @@ def make_cell(group: Group, about: str, **changes: Any) -> Cell:
 
 
 def differing(cells: Sequence[Cell]) -> frozenset[str]:
-    """The parameters of the measurement that are not the same in all `cells`."""
+    """The parameters of the measurement that differ between `cells`."""
     return frozenset(
         field.name
         for field in fields(Cell)
@@ -245,8 +241,8 @@ def differing(cells: Sequence[Cell]) -> frozenset[str]:
 
 
 def file_sizes(cells: Sequence[Cell], size_bytes: int) -> list[int]:
-    """How long the file of each job must be that is there for all of `cells`, so that every one finds its
-    share of `size_bytes`: whole MiB."""
+    """The sizes in bytes of the files that exist for all of `cells`, one for each job. Each cell finds its
+    share of `size_bytes`, rounded up to whole MiB."""
     sizes: list[int] = []
     for cell in cells:
         files = 1 if cell.shared else cell.jobs

@@ -1,12 +1,12 @@
-"""Comparison of two or more results with the first: ratios of the cells that all have, and the answer.
+"""Comparison of results with the first one: ratios of the cells that all results have, and the answer.
 
-Ratios are always given, and one caveat above them says what they are worth: a device that ignores flushes
-looks fast, so without proof from cuts no ratio is a ranking. Results of different modes, sizes or profiles
-are compared in what they share, and each difference is named once. A cell whose definition differs is left
-out. The subject (drive, file system) and the surroundings (kernel, load) may differ and are listed. A ratio
-has an interval; if the interval includes 1, no difference is shown. In the flush ladder the times of the sync
-are compared, since the rest of such a commit is writes. A paced cell has the rate of its pace, so only its
-latencies are shown.
+Ratios are always given, with one caveat above them: a device that ignores flushes looks fast, so without
+proof from cuts no ratio is a ranking. Results of different modes, sizes or profiles are compared in the cells
+that they share, and each difference is named once. A cell whose definition differs is left out. The subject
+(drive, file system) and the surroundings (kernel, load) may differ and are listed. A ratio has an interval;
+if the interval includes 1, no difference is shown. In the flush ladder the times of the sync are compared,
+since the rest of such a commit is writes. The rate of a paced cell is its pace, so only its latencies are
+shown.
 """
 
 from __future__ import annotations
@@ -38,85 +38,75 @@ from durability.units import counted, duration, format_size, ratio_text
 
 Basis: TypeAlias = Literal["rate", "sync", "pace"]
 
-KEEPS_UP = 0.95  # of the pace, in the median round: what is below cannot keep up
-LENGTH_ALIKE = 1.5  # times: of how long the shared cells were measured
+KEEPS_UP = 0.95  # a paced cell keeps up if its median round reaches this share of the pace
+LENGTH_ALIKE = 1.5  # a larger ratio between measured times of the shared cells gives a warning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Something that is not the same in all results: what, and how it is in each."""
+    """A property that differs between results."""
 
     what: str
-    values: tuple[str, ...]
+    values: tuple[str, ...]  # one value for each result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Against:
-    """One result's cell against the first's: `ratio` of what is compared, None where it is not given; `text`
-    says it in words, or why not."""
+    """A cell of one result compared with the same cell of the first result."""
 
-    ratio: Ratio | None
-    text: str
+    ratio: Ratio | None  # None if there is no ratio
+    text: str  # the ratio in words, or the reason why there is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A cell that all results have: the figures of each, and each but the first against the first. `basis`:
-    what is compared, and what `spreads` are of: "rate", in operations per second; "sync", the median of a
-    round's syncs in nanoseconds; "pace", the rate, on which results cannot be compared."""
+    """A cell that all results have, with the figures of each result."""
 
     cell: Cell
     engine: Engine
+    # The figure that is compared. "rate": operations per second. "sync": median of a round's syncs in
+    # nanoseconds. "pace": operations per second, but the cell is paced, so its rates cannot be compared.
     basis: Basis
-    summaries: tuple[CellSummary, ...]
-    spreads: tuple[Spread | None, ...]
-    against: tuple[Against, ...]
+    summaries: tuple[CellSummary, ...]  # one for each result
+    spreads: tuple[Spread | None, ...]  # the compared figure of each result
+    against: tuple[Against, ...]  # each result but the first, compared with the first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """`labels` of the results; the others are compared with the first.
-
-    `proofs`: what cuts said of the drive of each, None if there are none. `answers`: one for each result but
-    the first, and `causes`, "" where the controls carry none. `choice`: the answer over all of three results
-    or more, "" for two, and without `rows`. `steadiness`: whose rate did not last, and which lead did not, in
-    sentences. `caveat`: what keeps ratios from being a ranking, "" for nothing; `short_caveat`: the same
-    without the plausibilities.
-    `refusals`: why they are not comparable, in sentences; then there are no `rows`. `subject`: differences of
-    the target. `surroundings`: differences that may explain a ratio. `warnings`: what weakens the comparison.
-    `left_out`: cells that some results lack, or define otherwise.
-    """
+    """The comparison of results with the first one. Fields without a comment have one item for each result,
+    in the same order."""
 
     labels: tuple[str, ...]
     plausibilities: tuple[Plausibility, ...]
-    proofs: tuple[Proof | None, ...]
-    answers: tuple[str, ...]
-    choice: str
-    causes: tuple[str, ...]
-    steadiness: tuple[str, ...]
-    caveat: str
-    short_caveat: str
-    refusals: tuple[str, ...]
-    subject: tuple[Difference, ...]
-    surroundings: tuple[Difference, ...]
-    warnings: tuple[str, ...]
-    left_out: tuple[str, ...]
-    rows: tuple[Row, ...]
+    proofs: tuple[Proof | None, ...]  # the proof from cuts for each result's drive, None without cuts
+    answers: tuple[str, ...]  # one for each result but the first
+    choice: str  # the answer over three or more results, "" for two, and without `rows`
+    causes: tuple[str, ...]  # one for each result but the first, "" if the controls show no cause
+    steadiness: tuple[str, ...]  # sentences on rates, and on leads, that did not last
+    caveat: str  # why the ratios are not a ranking, "" if they are
+    short_caveat: str  # the caveat without the plausibility verdicts
+    refusals: tuple[str, ...]  # why the results are not comparable, in sentences; then `rows` is empty
+    subject: tuple[Difference, ...]  # differences between the targets
+    surroundings: tuple[Difference, ...]  # differences that may explain a ratio
+    warnings: tuple[str, ...]  # facts that weaken the comparison, in sentences
+    left_out: tuple[str, ...]  # cells that some results lack or define differently
+    rows: tuple[Row, ...]  # one for each cell that is compared
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """What was not alike beside the drives: the surroundings, and the file system."""
+        """Names of the conditions that differ besides the drives: the surroundings and the file system."""
         file_system = (one.what for one in self.subject if one.what == "file system")
         return (*(one.what for one in self.surroundings), *file_system)
 
     @property
     def other_cell(self) -> str:
-        """The name of the cell that decides, "" if that is the headline, or if there is none."""
+        """The name of the cell that decides. "" if this is the headline, or if there is none."""
         row = deciding_row(self.rows)
         return "" if row is None or row.cell.name == HEADLINE.name else row.cell.name
 
     def classes(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Each verdict on plausibility, in words, with the labels of the results that it was given."""
+        """Each plausibility verdict in words, with the labels of the results that have it."""
         headlines = dict.fromkeys(one.headline for one in self.plausibilities)
         pairs = tuple(zip(self.labels, self.plausibilities, strict=True))
         return tuple(
@@ -126,15 +116,15 @@ class Comparison:
 
 
 def compare(results: Sequence[tuple[str, Result]], proofs: Sequence[Proof | None] = ()) -> Comparison:
-    """The comparison of `results`, each with its label; `proofs`: what cuts said of the drive of each, () if
-    nobody was asked. Raises UsageError for fewer than two."""
+    """Compare `results`, each with its label. `proofs`: the proof from cuts for each result, () if no cuts
+    were searched. Raises UsageError for fewer than two results."""
     if len(results) < 2:
         raise UsageError("compare needs two results or more")
     labels = tuple(label for label, _ in results)
     proofs = tuple(proofs) or (None,) * len(results)
     every = _alike_in_serials([result for _, result in results])
     tables = [{(one.cell.name, one.engine): one for one in result.cells if one.rounds} for result in every]
-    names = list(dict.fromkeys(name for name, _ in tables[0]))  # so that engines stand beside each other
+    names = list(dict.fromkeys(name for name, _ in tables[0]))  # keeps the engines of a cell together
     both = [key for key in tables[0] if all(key in table for table in tables)]
     unlike = _unlike_fields(tables, both)
     shared = sorted((key for key in both if key not in unlike), key=lambda key: names.index(key[0]))
@@ -145,7 +135,7 @@ def compare(results: Sequence[tuple[str, Result]], proofs: Sequence[Proof | None
 
     @cache
     def between(one: int, other: int) -> Speeds:
-        """How fast the result `other` commits compared with `one`, by their numbers."""
+        """How fast the result number `other` commits compared with the result number `one`."""
         return pair_speeds(tables[one], tables[other])
 
     candidates = _candidates(named)
@@ -186,7 +176,7 @@ def compare(results: Sequence[tuple[str, Result]], proofs: Sequence[Proof | None
 
 
 def _candidates(named: Sequence[tuple[str, Result, Proof | None]]) -> list[Candidate]:
-    """What the answer has to know of each result."""
+    """The candidates for the answer, one for each result."""
     of_drive = _drive_numbers([result for _, result, _ in named])
     return [
         Candidate(
@@ -202,8 +192,8 @@ def _candidates(named: Sequence[tuple[str, Result, Proof | None]]) -> list[Candi
 
 
 def _drive_numbers(results: Sequence[Result]) -> list[int | None]:
-    """The number of each result's drive: that of the first result of it, None for one without a serial of its
-    own."""
+    """For each result, a number for its drive: the index of the first result of that drive. None if the drive
+    has no serial of its own."""
     return [
         next((at for at, one in enumerate(results) if are_of_one_drive(one.facts, result.facts)), None)
         for result in results
@@ -211,21 +201,21 @@ def _drive_numbers(results: Sequence[Result]) -> list[int | None]:
 
 
 def _suspicion(result: Result, proof: Proof | None) -> str:
-    """What the commits of `result` did that they must not, "" for nothing, or if its cuts outweigh it."""
+    """Why the commits of `result` are suspicious. "" if they are not, or if its cuts outweigh the times."""
     code = suspected(result, plausibility(result))
     return "" if code is None or outweighs(proof, code) else SUSPICIONS[code]
 
 
 def deciding_row(rows: Sequence[Row]) -> Row | None:
-    """The row that decides: of one committing writer, else of the first cell that commits and does nothing
-    else, in short rounds if there are any; None without any."""
+    """The row that decides: the headline, else the first cell in short rounds that only commits, else the
+    first sustained load of commits. None if there is none."""
     commits, held = _commit_rows(rows), _held_rows(rows)
     short = [row for row in commits if row not in held]
     return next((row for row in short if row.cell.name == HEADLINE.name), next(iter(short or commits), None))
 
 
 def _commit_rows(rows: Sequence[Row]) -> list[Row]:
-    """The rows of cells that commit and do nothing else."""
+    """The rows of cells that only commit."""
     return [
         row
         for row in rows
@@ -234,7 +224,7 @@ def _commit_rows(rows: Sequence[Row]) -> list[Row]:
 
 
 def _held_rows(rows: Sequence[Row]) -> list[Row]:
-    """Those of them that all results held for long."""
+    """The rows of sustained loads of commits that all results held."""
     return [
         row
         for row in _commit_rows(rows)
@@ -243,8 +233,8 @@ def _held_rows(rows: Sequence[Row]) -> list[Row]:
 
 
 def _unsteady(labels: Sequence[str], results: Sequence[Result], row: Row | None) -> Iterator[str]:
-    """A sentence on each result whose rate did not last in the loads that it held, or without any in the
-    short rounds that decide."""
+    """A sentence on each result whose rate did not last in its sustained loads. For a result without such
+    loads: in the short rounds that decide."""
     loads = [held_commits(result) for result in results]
     unheld = [label for label, held in zip(labels, loads, strict=True) if not held]
     for number, (label, held) in enumerate(zip(labels, loads, strict=True)):
@@ -255,7 +245,8 @@ def _unsteady(labels: Sequence[str], results: Sequence[Result], row: Row | None)
 
 
 def _alike_in_serials(results: Sequence[Result]) -> list[Result]:
-    """The results with hashed serials if any has them so, so that one drive is seen to be one."""
+    """The results, all with hashed serials if any result has hashed serials, so that results of one drive
+    are recognised."""
     if {result.serials for result in results} == {"shown"}:
         return list(results)
     return [hash_serials(result) if result.serials == "shown" else result for result in results]
@@ -264,12 +255,12 @@ def _alike_in_serials(results: Sequence[Result]) -> list[Result]:
 def _unlike_fields(
     tables: Sequence[Mapping[Key, CellRounds]], both: Sequence[Key]
 ) -> dict[Key, tuple[str, ...]]:
-    """Cells of one name that are not one measurement, with the fields in which they differ."""
+    """Cells with one name that are not the same measurement, with the fields in which they differ."""
     found = {}
     for key in both:
         cells = [table[key].cell for table in tables]
         names = differing(cells)
-        # The length of a sustained load is what is tested: ten minutes are another load than thirty.
+        # The duration of a sustained load is part of the test: ten minutes are another load than thirty.
         if cells[0].group == "sustained" and len({cell.seconds for cell in cells}) > 1:
             names |= {"seconds"}
         if names:
@@ -334,7 +325,7 @@ def _keeps_up(summary: CellSummary) -> bool:
 
 
 def _values(basis: Basis, rounds: Sequence[Round]) -> list[float]:
-    """What is compared, of each round."""
+    """The figure of each round that is compared."""
     if basis == "sync":
         return list(round_medians(one.sync_ns for one in rounds))
     return [one.rate for one in rounds]

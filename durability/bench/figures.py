@@ -1,7 +1,7 @@
-"""Figures as text: what the terminal's tables, the reports and the live page have in common. Rendering only.
+"""Figures as text, for the tables in the terminal, the reports and the live page.
 
-What is unknown, or not supported by the sample, is a dash. Text of a result file may come from a stranger, so
-whatever could move a terminal's cursor is replaced.
+A value that is unknown, or for which the sample is too small, is a dash. Text in a result file may come from
+a stranger, so characters that could move a terminal's cursor are replaced.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from durability.bench.summary import CellSummary, Percentiles, PerOperation, sum
 from durability.units import duration, few_digits, table_percent
 
 DASH = "\N{EN DASH}"
-UNSURE = "?"  # behind a ratio whose interval includes 1, or is missing
+UNSURE = "?"  # follows a ratio whose interval includes 1 or is missing
 PERCENTILES = ("p50", "p95", "p99", "p99.9", "max")
 CLASSIC_HEADINGS = ("fio", "read MB/s", "IOPS", "write MB/s", "IOPS", "synced MB/s", "IOPS")
 SPARK_BARS = 20
@@ -31,27 +31,27 @@ SPARK_BARS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """A result of a comparison in four lines; `word`: the style of what cuts said."""
+    """A result of a comparison in four lines."""
 
     label: str
     rate: str
     beside: str
-    word: str
+    word: str  # the style of `cuts`
     cuts: str
 
 
 def name_of(summary: CellSummary) -> str:
-    """The cell's name, and the engine's where it is not this tool."""
+    """The name of the cell, with the engine if that is not this tool."""
     return plain_text.as_line(summary.cell.name) + (" (fio)" if summary.engine == "fio" else "")
 
 
 def rate(spread: Spread | None) -> str:
-    """The median."""
+    """The median as text."""
     return DASH if spread is None else count(spread.median)
 
 
 def megabytes(summary: CellSummary) -> str:
-    """What the operations move, in 10^6 bytes per second."""
+    """The bandwidth in 10^6 bytes per second."""
     moved = summary.bytes_per_s
     return DASH if moved is None else count(moved.median / 1e6)
 
@@ -66,12 +66,12 @@ def classic(row: ClassicRow) -> tuple[str, ...]:
 
 
 def share(part: float | None) -> str:
-    """A part of a whole in per cent."""
+    """A share in per cent."""
     return DASH if part is None else table_percent(part)
 
 
 def interval(spread: Spread | None) -> str:
-    """The median's interval, or with too few rounds their range, in brackets."""
+    """The interval of the median. With too few rounds for an interval: their range, in brackets."""
     if spread is None or spread.rounds == 1:
         return DASH
     if spread.low is None or spread.high is None:
@@ -80,7 +80,7 @@ def interval(spread: Spread | None) -> str:
 
 
 def compared(row: Row, number: int) -> tuple[str, str]:
-    """What is compared of result `number` (from 0), and beside it how sure that is, or its tail."""
+    """The compared figure of result `number` (from 0), and its interval. For a paced cell: p50 and p99."""
     if row.basis == "pace":
         commit = row.summaries[number].commit
         return time(commit.p50), f"p99 {time(commit.p99)}"
@@ -94,7 +94,7 @@ def compared(row: Row, number: int) -> tuple[str, str]:
 
 
 def decided(row: Row | None, number: int) -> tuple[str, str, str, str]:
-    """Of result `number` (from 0) in the row that decides: rate, MB/s, p99 and the ratio to the first."""
+    """Rate, MB/s, p99 and ratio to the first, of result `number` (from 0) in the row that decides."""
     if row is None:
         return (DASH,) * 4
     summary = row.summaries[number]
@@ -106,12 +106,12 @@ def decided(row: Row | None, number: int) -> tuple[str, str, str, str]:
 
 
 def cuts_in_words(proof: Proof | None) -> str:
-    """What cuts said of a drive."""
+    """The proof from cuts of a drive, in words."""
     return "no known power cut" if proof is None else proof.text
 
 
 def tiles(comparison: Comparison) -> tuple[Tile, ...]:
-    """Each result with the figures of the cell that decides, and what cuts said of its drive."""
+    """A tile for each result: the figures of the cell that decides, and the proof from cuts."""
     row = deciding_row(comparison.rows)
     made = []
     for number, (label, proof) in enumerate(zip(comparison.labels, comparison.proofs, strict=True)):
@@ -131,14 +131,14 @@ def tiles(comparison: Comparison) -> tuple[Tile, ...]:
 
 
 def side_by_side(summaries: Iterable[CellSummary]) -> tuple[CellSummary, ...]:
-    """The same with each engine's figures of a cell next to each other."""
+    """The summaries, reordered so that the figures of all engines for a cell are next to each other."""
     given = tuple(summaries)
     first = {one.cell.name: number for number, one in reversed(list(enumerate(given)))}
     return tuple(sorted(given, key=lambda one: first[one.cell.name]))
 
 
 def count(number: float) -> str:
-    """A rate: whole, or with three digits where it is small."""
+    """A rate as text: a whole number, or three digits for a small rate."""
     return few_digits(number)
 
 
@@ -154,7 +154,7 @@ def times(percentiles: Percentiles) -> tuple[str, str, str, str, str]:
 
 
 def amount(number: float | None) -> str:
-    """A count of an operation's: with two decimals where these matter."""
+    """A count per operation as text, with two decimals if it is small."""
     if number is None:
         return DASH
     if number < 10:
@@ -163,13 +163,13 @@ def amount(number: float | None) -> str:
 
 
 def drives_sum(disks: Sequence[PerOperation], of: Callable[[PerOperation], float | None]) -> float | None:
-    """What an operation took of all drives together; None where none counts it."""
+    """The sum of a count over all drives. None if no drive counts it."""
     known = [one for disk in disks if (one := of(disk)) is not None]
     return sum(known) if known else None
 
 
 def work(summary: CellSummary) -> tuple[str, str, str, str]:
-    """Flushes, writes, KiB and microseconds of processor time of an operation."""
+    """Flushes, writes, KiB written and microseconds of processor time per operation."""
     disks = summary.disks
     return (
         amount(drives_sum(disks, lambda disk: disk.flushes)),
@@ -187,8 +187,8 @@ def binned(series: Sequence[float], bars: int = SPARK_BARS) -> tuple[float, ...]
 
 
 def state(summary: CellSummary) -> str:
-    """Whether the rate was steady, in short; nothing where it cannot be said. Of short rounds that were not,
-    with how far they lie apart, or, signed, how far they rise or fall where that is what they do too far."""
+    """Whether the rate was steady, in short. "" if that is unknown. For short rounds that were not steady,
+    the text has their range, or, if only the slope is too large, their signed rise or fall."""
     found = summary.steady
     if found.word == "NOT STEADY" and not alarming(summary):
         apart, rising = found.range_share or 0.0, found.slope_share or 0.0
@@ -197,13 +197,14 @@ def state(summary: CellSummary) -> str:
 
 
 def alarming(summary: CellSummary) -> bool:
-    """Whether the rate did not last although the load did; short rounds scatter on most machines."""
+    """Whether the rate of a sustained load did not last. Short rounds do not count, since they vary on most
+    machines."""
     return summary.steady.word == "NOT STEADY" and summary.cell.group == "sustained"
 
 
 def beside_the_rate(summary: CellSummary) -> Iterator[str]:
-    """What the rate leaves out: writes where a commit has several, and the latency of reads. Not the writes
-    of the flush ladder, whose figure is the sync."""
+    """Texts on figures besides the rate: writes per second if a commit has several, and the latency of reads.
+    The writes of the flush ladder are left out, since its figure is the time of the sync."""
     writes = summary.writes_per_s
     if writes is not None and summary.cell.group != "flush ladder":
         within = interval(writes)
@@ -214,12 +215,12 @@ def beside_the_rate(summary: CellSummary) -> Iterator[str]:
 
 
 def control(one: ControlTime) -> tuple[str, str]:
-    """The median, and the range of the rounds."""
+    """The median of a control, and the range of the rounds' medians."""
     return time(one.median_ns), f"{time(one.least_ns)}{DASH}{time(one.most_ns)}"
 
 
 def rule(summary: CellSummary) -> str:
-    """A published rule and whether it was kept, or nothing."""
+    """A published rule and whether it was kept. "" without a rule."""
     if summary.rule is None:
         return ""
     kept = {True: "kept", False: "NOT KEPT", None: "too few samples to say"}[summary.rule.kept]
@@ -227,7 +228,7 @@ def rule(summary: CellSummary) -> str:
 
 
 def against_fio(result: Result) -> Iterator[str]:
-    """Each cell that fio measured too: this tool's rate as a share of fio's."""
+    """For each cell that fio measured too, the rate of this tool divided by the rate of fio."""
     for one in result.cells:
         if one.engine == "fio" and one.rounds:
             ours = [each.rate for each in result.rounds_of(one.cell.name)]
@@ -238,7 +239,7 @@ def against_fio(result: Result) -> Iterator[str]:
 
 
 def held(measured: CellRounds) -> str:
-    """The rate of a load that was held for long, and whether it lasted."""
+    """The rate of a sustained load, and whether it lasted."""
     found, seconds = summarise(measured), sum(one.seconds for one in measured.rounds)
     moved = f", {megabytes(found)} MB/s," if found.bytes_per_s is not None else ""
     held_for = f"{rate(found.rate)} per second{moved} over {seconds:,.0f} s"
@@ -246,8 +247,7 @@ def held(measured: CellRounds) -> str:
 
 
 def distinct(names: Sequence[str], alone: str) -> tuple[str, ...]:
-    """`names` without the words that all of them have, which leaves what they differ in; `alone` where
-    nothing is left."""
+    """`names` without the words that all of them share. `alone` replaces a name without other words."""
     parts = [name.split("-") for name in names]
     common = set.intersection(*map(set, parts)) if parts else set()
     return tuple(" ".join(word for word in words if word not in common) or alone for words in parts)

@@ -1,8 +1,9 @@
-"""How far the load that fills the free space has come: a fast cache that was not filled hides the drive.
+"""How much of the free space the fill load wrote: a fast cache that is not full hides the drive's speed.
 
-Drives write into a fast part of their flash first, which may be a third of the free space. Only a load that
-writes most of that shows the rate behind it, and not one that writes a small part repeatedly. Refuses to
-guess how large such a cache is: it says what was written, of what, and why not more.
+Drives first write into a fast part of their flash, which may be a third of the free space. Only a load that
+writes most of the free space shows the rate behind this cache; rewriting a small part does not. The size of
+the cache is not guessed: the text gives the bytes written, the free space, and the reason if most of it was
+not written.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ from durability.bench.cells import MIB, file_sizes
 from durability.bench.result import Result
 from durability.units import format_size
 
-# Of the space that is free beside the files of all cells. A file system that is full behaves otherwise.
+# The load writes this share of the space that the files of all cells leave free: a full file system behaves
+# differently.
 FILLED_SHARE = 0.8
-MOST = 0.5  # of the free space: what counts as most of it
+MOST = 0.5  # share of the free space that counts as most of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
-    """`share` of the space that was free before was written, however often. `text`: a sentence, with the
-    reason where it was not most of it."""
+    """How much of the free space was written."""
 
-    share: float
-    text: str
+    share: float  # share of the space that was free before; rewritten space counts once
+    text: str  # a sentence, with the reason if most of the space was not written
 
     @property
     def is_most(self) -> bool:
@@ -34,7 +35,8 @@ class Filled:
 
 
 def filled(result: Result) -> Filled | None:
-    """How much of the free space the load wrote; None where the result has no such load."""
+    """How much of the free space the load wrote. None if the result has no such load, or if the free space is
+    unknown or 0."""
     rounds = result.rounds_of(HELD_FILL.name)
     if not rounds:
         return None
@@ -56,7 +58,7 @@ def filled(result: Result) -> Filled | None:
     text = f"{format_size(covered)} of {format_size(free)} free space written ({_least(share)})"
     if written > span > 0:
         text += f", {written / span:.1f} times over"
-    # What the files may take so that the load, which covers a share of what they leave, covers most.
+    # Largest total size of the files with which the load would still cover most of the free space.
     room = free * (1 - MOST / FILLED_SHARE) - (reserved or 0)
     fits = room * result.size_bytes / files if files else room
     if reserved is None:
@@ -80,12 +82,12 @@ def filled(result: Result) -> Filled | None:
 
 
 def _least(share: float) -> str:
-    """To the tenth, and never more than it is: 79.96 % are not 80."""
+    """The share in per cent, rounded down to a tenth: 79.96 % must not become 80 %."""
     return f"{int(1000 * share) / 10:.1f}%"
 
 
 def _files_bytes(result: Result) -> int:
-    """What the files take that are there for all cells, also while the load runs; a device has none."""
+    """Total size of the files that exist for all cells, also while the load runs. 0 on a device."""
     if result.facts.kind == "device":
         return 0
     cells = [one.cell for one in result.cells if one.cell.place == "target"]

@@ -1,7 +1,7 @@
-"""Results that can be shown to others: what identifies a machine, a drive or a file system, as a hash.
+"""Results that can be shown to others: hashes replace the ids of machine, drives and file system.
 
-The same serial gives the same hash, so two results still tell whether they are of one drive. Hides a serial
-from readers, not from an attacker who can try all serials of a maker.
+The same serial gives the same hash, so two results still show whether they are of one drive. The hash hides a
+serial from readers, but not from an attacker who can try all serials of a maker.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from durability.formats.drive_serials import is_nobodys, is_shared
 from durability.formats.facts import Drive, Facts
 from durability.formats.packing import Value
 
-HASHED = "sha256:"  # what a hash begins with
+HASHED = "sha256:"  # prefix of a hash
 _CONTEXT = b"durability.bench serial\0"
 _HASH_DIGITS = 16
-_PART_CHARACTERS_MIN = 5  # of a serial that is looked for within other texts: a shorter one is in too many
-# A name that udev gives, whole: those by WWN, EUI or partition UUID have no serial of the facts in them.
+_PART_CHARACTERS_MIN = 5  # shorter serials are not replaced within other texts: they occur by chance
+# A complete name from udev. Names by WWN, EUI or partition UUID contain no serial from the facts.
 _BY = re.compile(r"(/dev/disk/by-(?:id|uuid|partuuid)/)([^\s/'\":,;]+(?::[^\s/'\":,;]+)*)")
 
 
 def hash_serials(result: Result) -> Result:
-    """`result` with serials, machine id and UUID replaced wherever they stand: in the facts, their paths and
-    warnings too, and in what is said of errors."""
+    """`result` with all serials, the machine id and the UUID replaced by hashes: in the facts, with their
+    paths and warnings, and in texts about errors."""
     hashed = _hasher(result.facts)
     return replace(
         result,
@@ -39,8 +39,8 @@ def hash_serials(result: Result) -> Result:
 
 
 def _hasher(facts: Facts) -> Callable[[str], str]:
-    """The replacements that remove the serial numbers in `facts` from a text. One that any drive may have is
-    no secret; it stays, so that it is not taken for a drive's own."""
+    """A function that replaces the ids in `facts` within a text. Placeholder serials, which any drive may
+    have, stay: they are not secret, and a hash would look like a drive's own serial."""
     serials = {drive.serial for drive in facts.drives if not is_nobodys(drive.serial)}
     secrets = (serials | {facts.host.machine_id}) - {""}
     if facts.file_system is not None and facts.file_system.uuid:
@@ -68,23 +68,23 @@ def _hash_facts(facts: Facts, hash_text: Callable[[str], str]) -> Facts:
         return value
 
     value = {name: hashed(part) for name, part in to_value(facts).items()}
-    return from_value(Facts, value | {"kind": facts.kind})  # which a serial may be equal to
+    return from_value(Facts, value | {"kind": facts.kind})  # a serial may be equal to the word in `kind`
 
 
 def hashed(secret: str) -> str:
-    """What stands for `secret` in a result that hides it; "" and what is hidden already stay as they are."""
+    """The hash that replaces `secret` in a result. "" and text that is already a hash stay as they are."""
     return secret if not secret or secret.startswith(HASHED) else _hash(secret)
 
 
 def mark(serial: str, machine_id: str) -> str:
-    """What tells a drive from others, without its serial. `machine_id`: that of its machine where other
-    machines have the same serial, else ""."""
+    """A text that identifies a drive without showing its serial. `machine_id`: id of its machine if drives in
+    other machines have the same serial, else ""."""
     return " ".join(filter(None, (hashed(serial), hashed(machine_id))))
 
 
 def marks_of(facts: Facts) -> frozenset[str]:
-    """The marks of the drives in `facts`; none if one of them has no serial of its own, also not together
-    with its machine. One that an earlier release hid counts as the drive's own."""
+    """The marks of the drives in `facts`. Empty if a drive has neither a serial of its own nor a serial that
+    is unique within its machine. A serial that an earlier release hashed counts as the drive's own."""
     machine = facts.host.machine_id
     for drive in facts.drives:
         if is_nobodys(drive.serial) or (is_shared(drive) and not machine):
@@ -93,9 +93,9 @@ def marks_of(facts: Facts) -> frozenset[str]:
 
 
 def are_of_one_drive(one: Facts, other: Facts) -> bool:
-    """Whether both are of the same drive or drives, as far as they tell: each has a serial of its own, and
-    the serials agree, and models, world-wide names and sizes too. An adapter may give one serial to every
-    drive in it, so what differs in those is another drive."""
+    """Whether both facts are of the same drives: each drive has a serial of its own, the serials agree, and
+    known models, world-wide names and sizes agree. An adapter may report one serial for every drive in it, so
+    drives that differ in these values are different drives."""
     marks = marks_of(one)
     if not marks or marks != marks_of(other):
         return False
@@ -112,8 +112,8 @@ def are_of_one_drive(one: Facts, other: Facts) -> bool:
 
 
 def in_lasting_order(drives: Iterable[Drive]) -> list[Drive]:
-    """The drives of one result as those of another compare with them: by serial, hidden or not. The kernel
-    may find them in another order at each boot."""
+    """The drives in an order that is the same in all results: by the hash of the serial first. The kernel may
+    find the drives in another order at each boot."""
     return sorted(drives, key=lambda one: (hashed(one.serial), one.model, one.firmware, one.size_bytes))
 
 

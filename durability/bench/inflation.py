@@ -1,10 +1,10 @@
-"""Inflation: whether a layer writes less than it is given, which makes a figure of zeros worthless.
+"""Inflation: whether a layer compresses or deduplicates, so that figures measured with zeros are worthless.
 
-The same cell is measured with unique, incompressible data and with data that compress or repeat. Inflation
-is flagged only if the rounds' intervals separate, of the rate or of the bytes that reached the drives, by at
-least a tenth round by round, since zeros are also a little faster to copy. If bytes never reach the drive,
-the file system or a layer above the drive saved them. If all bytes reach it and the rate is higher, the
-drive saved them.
+The same cell is measured with unique, incompressible data and with data that compress or repeat. Inflation is
+flagged if the rate, or the bytes that reached the drives, differ clearly. The intervals must not overlap. The
+ratio round by round must be at least `INFLATED`, since zeros are also slightly faster to copy. If bytes do
+not reach the drive, the file system or a layer above the drive saved them. If all bytes reach the drive and
+the rate is higher, the drive saved them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from durability.bench.measurement import Round
 from durability.bench.result import CellRounds
 from durability.units import ratio_text
 
-INFLATED = 1.1  # times, at least
-_SHARE_MIN = 0.001  # of the bytes written: less counts as this, so that a ratio can be taken of it
+INFLATED = 1.1  # least ratio that is flagged
+_SHARE_MIN = 0.001  # least share of written bytes: lower shares count as this, so that ratios are finite
 
 _WORDS: dict[Data, str] = {
     "half": "blocks of which half is zeros",
@@ -30,20 +30,18 @@ _WORDS: dict[Data, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inflation:
-    """What `cell`, with data that compress or repeat, did against the same cell with unique data. `rate`: of
-    operations per second. `written`: bytes that reached the drives for each byte written. None where not
-    known. `inflated`: whether anything is flagged; `text` says so in words."""
+    """A cell with data that compress or repeat, compared with the same cell with unique data."""
 
     cell: Cell
-    inflated: bool
-    rate: Ratio | None
-    written: Ratio | None
-    text: str
+    inflated: bool  # whether inflation is flagged
+    rate: Ratio | None  # ratio of operations per second, None if unknown
+    written: Ratio | None  # ratio of the bytes that reached the drives per byte written, None if unknown
+    text: str  # the finding in words
 
 
 def inflations(measured: Iterable[CellRounds]) -> tuple[Inflation, ...]:
-    """The judgement on each cell of `measured` whose data are not unique, where there is one with unique data
-    that is the same otherwise."""
+    """The inflation of each cell in `measured` with data that are not unique, if the same cell was also
+    measured with unique data."""
     cells = [one for one in measured if one.engine == "durability" and one.rounds]
     unique = {_apart_from_data(one.cell): one.rounds for one in cells if one.cell.data == "unique"}
     return tuple(
@@ -77,7 +75,7 @@ def _judge(cell: Cell, rounds: Sequence[Round], unique: Sequence[Round]) -> Infl
 
 
 def _written(cell: Cell, rounds: Sequence[Round]) -> list[float]:
-    """Bytes that reached the drives for each that was written, of each round that knows."""
+    """Bytes that reached the drives per byte written, for each round in which this is known."""
     per_operation = cell.dirty_bytes or cell.block_bytes
     shares = []
     for one in rounds:
@@ -91,7 +89,7 @@ def _written(cell: Cell, rounds: Sequence[Round]) -> list[float]:
 
 
 def _separate(below: Spread | None, above: Spread | None) -> bool:
-    """Whether all of the interval of `below` lies below that of `above`."""
+    """Whether the interval of `below` lies completely below the interval of `above`."""
     return (
         below is not None
         and above is not None
@@ -102,7 +100,7 @@ def _separate(below: Spread | None, above: Spread | None) -> bool:
 
 
 def _exceeds(ratio: Ratio | None) -> bool:
-    """Whether the ratio is beyond what copying explains, even at the low end of its interval."""
+    """Whether even the low end of the ratio's interval is above what faster copying explains."""
     return ratio is not None and ratio.low is not None and ratio.low >= INFLATED
 
 

@@ -1,7 +1,8 @@
 """The documents of `bench --json` and `compare --json`: figures and verdicts, derived from result files.
 
-A result file holds what was measured; these hold what follows from it, for scripts that do not want to work
-out medians themselves. Keys in the order that docs/reference/bench-results.md gives. They add nothing.
+A result file holds the measurements. These documents hold the derived figures, for scripts that do not want
+to compute medians themselves. Keys are in the order of docs/reference/bench-results.md. The documents contain
+no other information.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _DRIVE_KEYS = ("name", "model", "serial", "firmware", "write_cache", "fua", "rot
 
 
 def summary_document(result: Result) -> dict[str, Value]:
-    """What `bench --json` prints of `result`."""
+    """The document that `bench --json` prints for `result`."""
     return {
         "schema": SUMMARY_SCHEMA,
         "software": result.software,
@@ -58,7 +59,7 @@ def summary_document(result: Result) -> dict[str, Value]:
 
 
 def comparison_document(comparison: Comparison) -> dict[str, Value]:
-    """What `compare --json` prints."""
+    """The document that `compare --json` prints."""
     return {
         "schema": COMPARE_SCHEMA,
         "labels": list(comparison.labels),
@@ -79,7 +80,7 @@ def comparison_document(comparison: Comparison) -> dict[str, Value]:
 
 
 def _classic(row: ClassicRow) -> dict[str, Value]:
-    """MB/s and IOPS as their readers know them, the latter the rate."""
+    """A row of the classic table. `rate` is in IOPS."""
     parts = {"read": row.read, "write": row.write, "synced": row.synced}
     return {
         "label": row.label,
@@ -118,7 +119,7 @@ def _target(facts: Facts) -> dict[str, Value]:
 
 
 def _controls(result: Result) -> dict[str, Value]:
-    """What the verdict rests on: of the ladder also the range of the rounds' medians."""
+    """The controls that the verdict depends on. The ladder also has the range of the rounds' medians."""
     times = control_times(result)
     of = {one.symbol: one.median_ns / 1000 for one in times}
     ladder: list[Value] = [

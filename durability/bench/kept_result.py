@@ -1,11 +1,11 @@
-"""A result that is kept on the server: how it is sent, and the summary by which lists and searches find it.
+"""A result stored on the server: its transfer format, and the summary for lists and searches.
 
     body       the result file as `bench` writes it, compressed with zlib
-    summary    a map of few fields: when, which machine and drives, what it came down to
+    summary    a few fields: time, machine, drives and main figures
 
-The server keeps the body as it came, with the hash of the file in it, and does not read that file: no client
-can make it work hard. The summary is what the client says of the body; whoever judges a result reads the
-body. Refuses a body that cannot be unpacked, or becomes longer than a result may be.
+The server stores the body as it came, with the hash of the file in it, but does not parse the file: so no
+client can make the server work hard. The summary is the client's claim about the body; code that judges a
+result reads the body. A body that cannot be unpacked, or that is longer than a result may be, is refused.
 """
 
 from __future__ import annotations
@@ -24,27 +24,24 @@ from durability.bench.result import Result, decode, encode
 from durability.errors import FormatError, UsageError
 from durability.formats.documents import Finite, Flag, Natural, Text
 
-DRIVES_MAX = 256  # of one result
-ID_DIGITS = 12  # of hexadecimal: a run has 16
+DRIVES_MAX = 256  # drives of one result
+ID_DIGITS = 12  # hexadecimal digits of a result's id; the id of a run has 16
 _PIECE_BYTES = 256 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptDrive:
-    """A drive below the target. `serial` as the result has it, a hash where that hides it; `identity`: the
-    hash in any case, "" for a drive without a serial."""
+    """A drive below the target."""
 
     model: Text
-    serial: Text
-    identity: Text
+    serial: Text  # the serial in the result, a hash if the result hides serials
+    identity: Text  # always the hash of the serial, "" for a drive without a serial
     size_bytes: Natural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptSummary:
-    """What a kept result is of. `machine`: hash of the machine's id. `rate`: commits per second of one
-    writer, `bytes_per_s` and `p99_ns` of its commits; None where not measured. `cell`: that they are of, ""
-    for none. `honesty`: as in the bottom line."""
+    """Summary of a stored result. A figure is None if it was not measured."""
 
     created: Text
     software: Text
@@ -52,14 +49,14 @@ class KeptSummary:
     profile: Text
     complete: Flag
     host: Text
-    machine: Text
+    machine: Text  # hash of the machine's id
     target: Text
     drives: tuple[KeptDrive, ...]
-    rate: Finite | None
-    p99_ns: Natural | None
-    honesty: Text
-    bytes_per_s: Finite | None = None
-    cell: Text = ""
+    rate: Finite | None  # commits per second of one writer
+    p99_ns: Natural | None  # 99th percentile of these commits
+    honesty: Text  # as in the bottom line
+    bytes_per_s: Finite | None = None  # bandwidth of these commits
+    cell: Text = ""  # cell of these figures, "" for none
 
     def __post_init__(self) -> None:
         """Raises FormatError for more drives than a result has."""
@@ -98,13 +95,13 @@ def summary_of(result: Result) -> KeptSummary:
 
 
 def other_cell(row: Mapping[str, Any]) -> str:
-    """Of a row of kept results the cell that its rate is of, "" for the headline, or if it is not said."""
+    """The cell of the rate in a row of stored results. "" for the headline, or if the row has no cell."""
     name = str(row.get("cell") or "")
     return "" if name == HEADLINE.name else name
 
 
 def pack_body(result: Result) -> bytes:
-    """The body of a result. Raises UsageError for one that is too long to be kept."""
+    """The body of a result. Raises UsageError if the body is too long to be stored."""
     body = zlib.compress(encode(result), 6)
     if len(body) > limits.EVIDENCE_BYTES_MAX:
         raise UsageError(
@@ -115,13 +112,13 @@ def pack_body(result: Result) -> bytes:
 
 
 def unpack_body(body: bytes) -> tuple[bytes, Result]:
-    """The result file in a body, and the result in it. Raises FormatError."""
+    """The result file in a body, and the result in the file. Raises FormatError."""
     data = b"".join(_parts(body))
     return data, decode(data)
 
 
 def _parts(body: bytes) -> Iterator[bytes]:
-    """The file in a body, piece by piece."""
+    """The file in a body, piece by piece. Raises FormatError."""
     unpacking, length = zlib.decompressobj(), 0
     try:
         while not unpacking.eof and (part := unpacking.decompress(body, _PIECE_BYTES)):
@@ -138,14 +135,14 @@ def _parts(body: bytes) -> Iterator[bytes]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileDigest:
-    """The SHA-256 of the file in a body, in hexadecimal, and the file's length."""
+    """Hash and length of the file in a body."""
 
-    sha256: str
+    sha256: str  # SHA-256 in hexadecimal
     file_bytes: int
 
 
 def digest_of(body: bytes) -> FileDigest:
-    """The digest of the file in a body, in little memory. Raises FormatError."""
+    """The digest of the file in a body, computed piece by piece. Raises FormatError."""
     digest, length = hashlib.sha256(), 0
     for part in _parts(body):
         digest.update(part)
@@ -154,11 +151,11 @@ def digest_of(body: bytes) -> FileDigest:
 
 
 def result_id(client: str, sha256: str) -> str:
-    """What a server calls the result that `client` keeps, from the hash of its file: another client's copy of
-    the same file has another name, so that none stands in another's way."""
+    """The id of a result of `client` on a server, from the hash of its file. Copies of one file by two
+    clients have different ids, so that they do not conflict."""
     return hashlib.sha256(f"{client}\0{sha256}".encode()).hexdigest()[:ID_DIGITS]
 
 
 def is_result_id(text: str) -> bool:
-    """Whether `text` is what a server calls a kept result."""
+    """Whether `text` has the form of the id of a stored result."""
     return len(text) == ID_DIGITS and set(text) <= set("0123456789abcdef")

@@ -1,7 +1,7 @@
-"""Measurement: what one round of one cell gave, as the measuring code saw it and the result file keeps it.
+"""Measurement: the data of one round of one cell, as measured and as stored in the result file.
 
-Latencies are kept as counts, never as percentiles, so that rounds can be merged. Refuses what contradicts
-itself; judges nothing.
+Latencies are stored as counts, never as percentiles, so that rounds can be merged. Data that contradict each
+other are refused. Nothing is judged here.
 """
 
 from __future__ import annotations
@@ -20,20 +20,19 @@ from durability.formats.histogram import FineHistogram
 Engine: TypeAlias = Literal["durability", "fio"]
 
 BINS_MAX = 200_000
-SPAN_MIN_S, SPAN_MAX_S = 1e-9, 1e9  # of a round, a bin, an idle interval: no clock tells less
+SPAN_MIN_S, SPAN_MAX_S = 1e-9, 1e9  # limits for a round, a bin or an idle interval; clocks count nanoseconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latencies:
-    """A `FineHistogram` of nanoseconds in few characters: its used buckets as gaps (the first from 0, each
-    other from the one before), what each counts, and the largest value exactly."""
+    """A `FineHistogram` of nanoseconds in a short form."""
 
-    gaps: tuple[Natural, ...]
-    counts: tuple[Count, ...]
-    max_ns: Natural
+    gaps: tuple[Natural, ...]  # number of each used bucket minus that of the previous one (first: minus 0)
+    counts: tuple[Count, ...]  # count of each used bucket
+    max_ns: Natural  # the exact largest value
 
     def __post_init__(self) -> None:
-        """Raises FormatError."""
+        """Raises FormatError if the parts contradict each other or are out of bounds."""
         if len(self.gaps) != len(self.counts) or 0 in self.counts or 0 in self.gaps[1:]:
             raise FormatError(f"latencies: {len(self.gaps)} gaps and {len(self.counts)} counts do not fit")
         if sum(self.counts) > limits.COUNT_MAX:
@@ -45,20 +44,20 @@ class Latencies:
 
     @classmethod
     def of(cls, histogram: FineHistogram) -> Latencies:
-        """What `histogram` counted."""
+        """The latencies that `histogram` counted."""
         value = histogram.to_value()
         buckets = value["buckets"]
         gaps = (bucket - before for bucket, before in zip(buckets, (0, *buckets[:-1]), strict=False))
         return cls(gaps=tuple(gaps), counts=tuple(value["counts"]), max_ns=histogram.max_value)
 
     def histogram(self) -> FineHistogram:
-        """The histogram again."""
+        """The latencies as a histogram."""
         return FineHistogram.from_value(
             {"buckets": list(accumulate(self.gaps)), "counts": list(self.counts), "max": [self.max_ns]}
         )
 
     def __len__(self) -> int:
-        """How many latencies were counted."""
+        """The number of latencies."""
         return sum(self.counts)
 
 
@@ -67,10 +66,10 @@ NO_LATENCIES = Latencies(gaps=(), counts=(), max_ns=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskWork:
-    """What the leaf drive `name` did, less what it does when idle; None where the system does not count it. A
-    fraction, since the idle share is one; never below 0."""
+    """Requests to a leaf drive, minus its requests when idle. A count is None if the system does not count
+    it. Counts are fractions, because the idle part is one, and never negative."""
 
-    name: Text
+    name: Text  # name of the drive
     flushes: Finite | None
     writes: Finite | None
     write_kib: Finite | None
@@ -79,49 +78,42 @@ class DiskWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What the machine did for `operations` operations, which may include those of the warm-up. Processor
-    time in microseconds: `user_us` and `system_us` of the jobs, `kernel_us` of the kernel's threads, less
-    their idle share (interrupts are charged to whom they interrupt); None where unknown."""
+    """Processor time and requests for some operations. Times are in microseconds, None if unknown. The time
+    of an interrupt counts for the process that it interrupts."""
 
-    operations: Count
-    user_us: Finite | None
-    system_us: Finite | None
-    kernel_us: Finite | None
+    operations: Count  # may include operations of the warm-up
+    user_us: Finite | None  # user time of the jobs
+    system_us: Finite | None  # system time of the jobs
+    kernel_us: Finite | None  # time of the kernel's threads, minus their time when idle
     disks: tuple[DiskWork, ...]
 
     @property
     def cpu_us(self) -> float | None:
-        """Processor time as far as it is known."""
+        """The sum of the known processor times, None if all are unknown."""
         known = [part for part in (self.user_us, self.system_us, self.kernel_us) if part is not None]
         return sum(known) if known else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """One round of a cell, without its warm-up, of all jobs together.
+    """One round of a cell, all jobs together, without its warm-up."""
 
-    It began `started_s` after the first round of the run and took `seconds`. `commits`: what was committed,
-    each as many writes as the cell puts into one and their sync; where nothing is synced, a write. `writes`
-    and `reads`: calls that completed. `commit_ns`: latency of each commit from the first write to the return
-    of the sync (open loop: from when it was due). `sync_ns`: of the sync call alone, empty where the write
-    syncs itself or nothing syncs. `read_ns`: of each read. `bins`: operations (commits and reads) that
-    completed in each `bin_s` since `started_s`, whole bins only.
-    """
-
-    started_s: Finite
-    seconds: Finite
-    commits: Count
-    writes: Count
-    reads: Count
+    started_s: Finite  # seconds from the first round of the run to the start of this round
+    seconds: Finite  # duration
+    commits: Count  # commits: the writes of one commit and their sync; without syncs, single writes
+    writes: Count  # completed calls
+    reads: Count  # completed calls
+    # Latency of each commit from the first write to the return of the sync. In an open loop: from the due
+    # time.
     commit_ns: Latencies
-    sync_ns: Latencies
-    read_ns: Latencies
-    bin_s: Finite
-    bins: tuple[Count, ...]
+    sync_ns: Latencies  # latency of the sync call alone; empty if the write syncs itself or nothing syncs
+    read_ns: Latencies  # latency of each read
+    bin_s: Finite  # length of a bin
+    bins: tuple[Count, ...]  # commits and reads that completed in each whole bin since `started_s`
     work: Work | None
 
     def __post_init__(self) -> None:
-        """Raises FormatError where the counts contradict each other."""
+        """Raises FormatError if the counts contradict each other or are out of bounds."""
         if not _is_span(self.seconds) or not _is_span(self.bin_s):
             raise FormatError(f"a round: {self.seconds} seconds in bins of {self.bin_s}")
         if len(self.bins) > BINS_MAX:
@@ -136,7 +128,7 @@ class Round:
 
     @property
     def operations(self) -> int:
-        """Commits and reads: what the rate counts."""
+        """Number of commits and reads, which the rate counts."""
         return self.commits + self.reads
 
     @property
@@ -147,21 +139,21 @@ class Round:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Idle:
-    """What a leaf drive did in `seconds` in which this tool left it alone."""
+    """Requests to a leaf drive while this tool was idle."""
 
     name: Text
-    seconds: Finite
+    seconds: Finite  # length of the interval
     flushes: Natural | None
     writes: Natural | None
     write_kib: Natural | None
     reads: Natural | None
 
     def __post_init__(self) -> None:
-        """Raises FormatError for an interval that no clock tells."""
+        """Raises FormatError for an interval that cannot be measured."""
         if self.seconds and not _is_span(self.seconds):
             raise FormatError(f"idle drive {shown(self.name)}: left alone for {self.seconds} seconds")
 
 
 def _is_span(seconds: float) -> bool:
-    """Whether so long a time can be measured, and be a divisor."""
+    """Whether a time of this length can be measured and used as a divisor."""
     return SPAN_MIN_S <= seconds <= SPAN_MAX_S

@@ -1,14 +1,14 @@
 """The result of a benchmark as a file: JSON, schema `durability.bench/3`.
 
-docs/reference/bench-results.md describes it. It holds what was measured, round by round, and no summary:
-medians, intervals and verdicts are derived by its reader, so that a better rule applies to old results
-too. Reading refuses whatever is not such a document, naming the field, and whatever contradicts itself.
+docs/reference/bench-results.md describes the file. It holds the measurements of each round and no summary:
+its reader derives medians, intervals and verdicts, so that a better rule also applies to old results. Reading
+refuses other documents, with the name of the wrong field, and documents that contradict themselves.
 
 History of the format:
 
-    1   the first
-    2   `depth` of a cell, the workload `read`, the group `classic`; `layer_blocks`, "" and () in version 1
-    3   `reserved_bytes` of the moments before and after, None in earlier versions
+    1   the first version
+    2   adds `depth` of a cell (1 before), workload `read`, group `classic`, and `layer_blocks` (() before)
+    3   adds `reserved_bytes` of `before` and `after` (None before)
 """
 
 from __future__ import annotations
@@ -30,87 +30,81 @@ from durability.plain_text import shortened
 Schema: TypeAlias = Literal["durability.bench/3"]
 SCHEMA: Schema = "durability.bench/3"
 FAMILY = "durability.bench/"
-_FIRST, _SECOND = "durability.bench/1", "durability.bench/2"  # read, and never written
+_FIRST, _SECOND = "durability.bench/1", "durability.bench/2"  # these versions are only read, never written
 CELLS_MAX, ROUNDS_MAX = 512, 100
-INTERRUPTED, SIGNALLED = "interrupted (Ctrl-C)", "ended by a signal"  # in `stopped`: a person ended it
+# Texts in `stopped` if a person ended the benchmark.
+INTERRUPTED, SIGNALLED = "interrupted (Ctrl-C)", "ended by a signal"
 
 Serials: TypeAlias = Literal["hashed", "shown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Medium:
-    """What bounds a leaf drive: turns per minute (None: unknown, or the kernel does not call it rotating; 0:
-    the kernel does, and the drive says that nothing turns) and its link, None where unknown; `link` is how
-    the system calls it."""
+    """Physical limits of a leaf drive: its rotation and its link."""
 
     name: Text
+    # Rotations per minute. None: unknown, or the kernel does not report the drive as rotating. 0: the kernel
+    # does, but the drive itself reports that it does not rotate.
     rpm: Natural | None
-    link_bytes_per_s: Natural | None
-    link: Text
+    link_bytes_per_s: Natural | None  # None if unknown
+    link: Text  # the system's name for the link
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerBlock:
-    """The blocks in which a layer below the target works: `what` the layer calls them ("recordsize",
-    "volblocksize", "cluster_size"), `of` which dataset or image."""
+    """The block size of a layer below the target."""
 
-    what: Text
-    of: Text
+    what: Text  # the layer's name for its block size ("recordsize", "volblocksize", "cluster_size")
+    of: Text  # the dataset or image
     block_bytes: Natural
 
     def __post_init__(self) -> None:
-        """Raises FormatError for blocks of no size."""
+        """Raises FormatError for a block size of 0."""
         if not self.block_bytes:
             raise FormatError(f"{documents.shown(self.what)} of {documents.shown(self.of)}: 0 bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellRounds:
-    """A cell and its rounds in the order of time, measured by `engine`. `note`: why rounds are missing, "" if
-    none are: what it needs that the target has not, what fio does otherwise, or the error that ended it."""
+    """A cell and its rounds, measured by `engine`."""
 
     cell: Cell
     engine: Engine
     engine_version: Text
-    rounds: tuple[Round, ...]
+    rounds: tuple[Round, ...]  # in the order of time
+    # Why rounds are missing: the target lacks something, fio works differently, or an error ended the cell.
+    # "" if no round is missing.
     note: Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """A whole benchmark.
-
-    `created`: wall time, ISO 8601, for people. `size_bytes`: of the file or range that the jobs of a cell
-    share out among them. `complete`: every round was made of every cell that this target can have; else
-    `stopped` says why not. `idle`: each leaf drive left alone, before the first round and after the last.
-    `layer_blocks`: of layers that say it, the nearest first.
-    `order`: the index in `cells` of each round, in the order of time. `serials`: whether what identifies the
-    machine and its drives is hashed.
-    """
+    """A complete benchmark result."""
 
     schema: Schema
     software: Text
-    created: Text
+    created: Text  # wall time, ISO 8601
     mode: Mode
     profile: Text
     seed: Natural
-    size_bytes: Natural
-    complete: Flag
-    stopped: Text
+    size_bytes: Natural  # size of the file or range that the jobs of a cell divide among themselves
+    complete: Flag  # every round was made of every cell that this target supports
+    stopped: Text  # why the result is not complete
     duration_s: Finite
     facts: Facts
-    serials: Serials
+    serials: Serials  # whether the ids of the machine and its drives are hashed
     machine: Machine
     media: tuple[Medium, ...]
-    layer_blocks: tuple[LayerBlock, ...]
+    layer_blocks: tuple[LayerBlock, ...]  # of layers that report it, nearest to the target first
     before: MachineLoad
     after: MachineLoad | None
+    # Requests to each leaf drive while this tool was idle, before the first round and after the last one.
     idle: tuple[Idle, ...]
-    order: tuple[Natural, ...]
+    order: tuple[Natural, ...]  # for each round, in the order of time, the index of its cell in `cells`
     cells: tuple[CellRounds, ...]
 
     def __post_init__(self) -> None:
-        """Raises FormatError where the parts contradict each other."""
+        """Raises FormatError if the parts contradict each other."""
         if not self.cells:
             raise FormatError("a result: there are no cells")
         keys = Counter((one.cell.name, one.engine) for one in self.cells)
@@ -124,14 +118,14 @@ class Result:
             raise FormatError("a result: the order of rounds does not have each round once")
 
     def rounds_of(self, name: str, engine: Engine = "durability") -> tuple[Round, ...]:
-        """The rounds of the cell `name`, () where it has none."""
+        """The rounds of the cell `name`, () if there are none."""
         for one in self.cells:
             if one.cell.name == name and one.engine == engine:
                 return one.rounds
         return ()
 
     def held(self) -> tuple[CellRounds, ...]:
-        """The loads that were held for long, with their rate over time."""
+        """The sustained loads that have their rate over time."""
         return tuple(
             one
             for one in self.cells
@@ -140,8 +134,8 @@ class Result:
 
 
 def encode(result: Result) -> bytes:
-    """The file. What ended it is cut where `decode` would refuse so long a text; that by which `verify` knows
-    a target again is left out."""
+    """The bytes of the result file. The texts on errors are shortened to the length that `decode` accepts.
+    The facts by which `verify` recognises a target are left out."""
     cells = tuple(replace(one, note=_shortened(one.note)) for one in result.cells)
     kept = replace(result, stopped=_shortened(result.stopped), cells=cells)
     value: dict[str, Any] = documents.to_value(kept)
@@ -185,7 +179,7 @@ def _with_depth(one: object) -> object:
     """A cell of version 1: each of its jobs had one operation in flight."""
     cell = one.get("cell") if isinstance(one, dict) else None
     if not isinstance(one, dict) or not isinstance(cell, dict):
-        return one  # to be refused
+        return one  # the reader of the document refuses this
     if "depth" in cell:
         raise FormatError("cells: cell.depth: version 1 has no such field")
     return {**one, "cell": {**cell, "depth": 1}}

@@ -1,4 +1,4 @@
-"""Warnings about a measurement: what weakens its figures, each with a code and a sentence.
+"""Warnings about a measurement: facts that weaken its figures, each with a code and a sentence.
 
 No warning changes a figure or a verdict; docs/reference/bench-results.md lists the codes. Warnings about the
 target itself (mounts without barriers, memory file systems and so on) are part of the facts.
@@ -14,27 +14,26 @@ from durability.bench.measurement import Idle
 from durability.bench.result import INTERRUPTED, SIGNALLED, Result
 from durability.formats.facts import TargetWarning
 
-BUSY_PERCENT_MAX = 20.0  # of the processors, before the run
+BUSY_PERCENT_MAX = 20.0  # load of the processors before the run
 STEAL_PERCENT_MAX = 2.0
-IDLE_PER_S_MAX = 10.0  # requests, of a drive that this tool left alone
+IDLE_PER_S_MAX = 10.0  # requests per second from other programs while this tool is idle
 FULL_PERCENT_MAX = 90.0
 _SLOW_GOVERNORS = frozenset({"powersave", "ondemand", "conservative", "schedutil"})
 _BY_A_PERSON: Mapping[str, str] = MappingProxyType({INTERRUPTED: "by Ctrl-C", SIGNALLED: "by a signal"})
-_IO_ERRORS = ("I/O error of the target", "Input/output error")  # in `stopped`
-_ERROR_CHARACTERS_MAX = 90  # of an error within a sentence: its end says what it was
+_IO_ERRORS = ("I/O error of the target", "Input/output error")  # texts in `stopped` for an I/O error
+_ERROR_CHARACTERS_MAX = 90  # characters of an error in a sentence: the end is kept, as it names the error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokenOff:
-    """What ended a measurement before its last round: `how`, as the end of a sentence; `is_io_error`: an I/O
-    error of the target did."""
+    """Why a measurement ended before its last round."""
 
-    how: str
-    is_io_error: bool
+    how: str  # the cause, as the end of a sentence
+    is_io_error: bool  # whether the cause was an I/O error of the target
 
 
 def broken_off(result: Result) -> BrokenOff | None:
-    """What ended the measurement of `result` early, None if nothing did."""
+    """Why the measurement of `result` ended early, None if it is complete."""
     if result.complete:
         return None
     why = result.stopped
@@ -46,7 +45,7 @@ def broken_off(result: Result) -> BrokenOff | None:
 
 
 def result_warnings(result: Result) -> tuple[TargetWarning, ...]:
-    """All warnings that the run itself gives rise to."""
+    """All warnings about the run itself, without those about the target."""
     found = (*_of_run(result), *_of_machine(result), *_of_idle_drives(result))
     return tuple(TargetWarning(code=code, text=text) for code, text in found)
 
@@ -80,12 +79,13 @@ def _of_machine(result: Result) -> Iterator[tuple[str, str]]:
 
 
 def others_per_s(result: Result) -> dict[str, float]:
-    """Requests per second that other programs made of each drive while this tool was idle, if many."""
+    """Busy drives: requests per second from other programs while this tool was idle, by drive."""
     return busy_drives(result.idle)
 
 
 def busy_drives(intervals: Iterable[Idle]) -> dict[str, float]:
-    """The drives that others used much in any of `intervals`, with the most requests per second of each."""
+    """The drives with more than `IDLE_PER_S_MAX` requests per second in an interval, each with its highest
+    rate."""
     per_s: dict[str, float] = {}
     for idle in intervals:
         requests = sum(count or 0 for count in (idle.flushes, idle.writes, idle.reads))

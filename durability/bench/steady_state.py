@@ -1,11 +1,11 @@
-"""Steady or not: whether the rate that was measured is the rate that lasts.
+"""Steady or not: whether the measured rate is a rate that lasts.
 
-The windows are SNIA's (Solid State Storage Performance Test Specification): of five in a row the range is at
-most 20 % of their mean, and the line fitted through them rises or falls by at most 10 % of it. A long round
-is cut into five; else five rounds or more, spread over the run, are the windows. In a long round the last
-third is also compared with the first, which shows a fast cache that filled, credits that ran out, and
-throttling. Refuses to speak of what was too short, or was paced by this tool itself, to excuse a rate that
-collapsed by the few operations that it left, and never says that what was steady here stays so.
+The rule is SNIA's (Solid State Storage Performance Test Specification). The range of five consecutive windows
+is at most 20 % of their mean. A line fitted through them rises or falls by at most 10 % of that mean. A long
+round is cut into five windows; otherwise five or more rounds, spread over the run, are the windows. In a
+long round the last third is also compared with the first: this shows a fast cache that filled, burst credits
+that ran out, and throttling. A short measurement, or a rate that this tool paced, is not judged. A rate that
+collapsed is judged even if it left few operations. A steady rate may still change after the measurement.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from durability.units import counted
 WINDOWS = 5
 RANGE_MAX = 0.2
 SLOPE_MAX = 0.1
-THIRD_MIN = 0.9  # the last third of the first
-BINS_MIN = 3 * WINDOWS  # a shorter round has no thirds worth comparing
-OPERATIONS_MIN = 400 * WINDOWS  # chance alone moves a window of fewer by more than 5 %
-_COLLAPSED = 0.5  # the last third of the first: less is no drive whose commits merely vary
-_BEYOND_CHANCE = 4.0  # standard deviations of the difference of two counts
+THIRD_MIN = 0.9  # least ratio of the last third to the first third of a steady rate
+BINS_MIN = 3 * WINDOWS  # with fewer bins, the thirds of a round are too short to compare
+OPERATIONS_MIN = 400 * WINDOWS  # with fewer operations, chance alone changes a window by more than 5 %
+_COLLAPSED = 0.5  # a ratio of the last third to the first below this is more than normal variation
+_BEYOND_CHANCE = 4.0  # standard deviations of the difference of two counts that chance does not explain
 
 Steadiness: TypeAlias = Literal["steady", "NOT STEADY", "too short to say", "not judged"]
 Floats = NDArray[np.float64]
@@ -37,20 +37,18 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steady:
-    """The word, and why in words. `windows`: operations per second of each, () where nothing was judged.
-    `range_share` and `slope_share`: of the windows' mean; the slope is what the fitted line rises (falls, if
-    below 0) from the first to the last. `last_third`: as a share of the first; None without a long round."""
+    """Whether a rate was steady, and why."""
 
     word: Steadiness
     reason: str
-    windows: tuple[float, ...]
-    range_share: float | None
-    slope_share: float | None
-    last_third: float | None
+    windows: tuple[float, ...]  # operations per second of each window, () if not judged
+    range_share: float | None  # range of the windows divided by their mean
+    slope_share: float | None  # rise of the fitted line from first to last window, divided by the mean
+    last_third: float | None  # ratio of the last third to the first third, None without a long round
 
 
 def steady(cell: Cell, rounds: Sequence[Round]) -> Steady:
-    """Whether the rate of `cell` over `rounds`, in the order of time, was steady."""
+    """Whether the rate of `cell` over `rounds` was steady. `rounds`: in the order of time."""
     if cell.pace_us:
         return _silent("not judged", "the rate is the pace; see the latencies")
     operations = sum(one.operations for one in rounds)
@@ -65,8 +63,8 @@ def steady(cell: Cell, rounds: Sequence[Round]) -> Steady:
 
 
 def _has_collapsed(bins: Sequence[int]) -> bool:
-    """Whether the last third has so many fewer operations than the first that chance does not explain it,
-    however few they are."""
+    """Whether the last third has far fewer operations than the first third, beyond chance. Works even with
+    few operations."""
     third = len(bins) // 3
     first, last = sum(bins[:third]), sum(bins[-third:])
     return last < _COLLAPSED * first and first - last > _BEYOND_CHANCE * math.sqrt(first + last)
@@ -81,7 +79,7 @@ def _silent(word: Steadiness, reason: str) -> Steady:
 
 
 def _judge_long(rates: Floats, bin_s: float) -> Steady:
-    """`rates` of the bins of one round."""
+    """Judge one long round. `rates`: the rate in each of its bins."""
     third = len(rates) // 3
     first, last = float(rates[:third].mean()), float(rates[-third:].mean())
     return _judge(rates, "windows", last / first if first else None, lambda: _step(rates, bin_s))
@@ -120,7 +118,7 @@ def _reasons(what: str, range_share: float, slope_share: float, last_third: floa
 
 
 def beyond(share: float, limit: float) -> str:
-    """`share` with as many digits as it takes to see that it is not `limit`."""
+    """`share` as text, with enough digits to show that it differs from `limit`."""
     return next(
         (text for digits in range(3) if (text := f"{share:.{digits}%}") != f"{limit:.{digits}%}"),
         f"{share:.3%}",
@@ -132,12 +130,12 @@ def _thirds(last_third: float | None) -> str:
 
 
 def _no_step() -> str:
-    """Rounds lie too far apart to say when."""
+    """No text: rounds lie too far apart to tell when the rate changed."""
     return ""
 
 
 def _step(rates: Floats, bin_s: float) -> str:
-    """Where a single step fits `rates` best (least squares), in words."""
+    """The time and size of the single step that fits `rates` best (least squares), in words."""
     count = len(rates)
     total = np.cumsum(rates)
     before = np.arange(1, count)

@@ -1,7 +1,7 @@
-"""Summaries: what is said of a cell, derived from its rounds each time that it is asked for.
+"""Summaries: the figures of a cell, computed from its rounds on each call.
 
-Latencies of rounds are merged before a percentile is taken of them, and a percentile is given only where the
-sample supports it. Refuses to fill a gap: what was not measured is None.
+Percentiles are taken after the latencies of all rounds are merged. A percentile is given only if the sample
+is large enough. A value that was not measured is None.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from durability.formats.histogram import FineHistogram
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Percentiles:
-    """Latencies of `samples` in nanoseconds; None where fewer than 10 samples lie beyond the percentile."""
+    """Percentiles of latencies in nanoseconds. None if fewer than 10 samples lie beyond the percentile."""
 
-    samples: int
+    samples: int  # number of latencies
     p50: int | None
     p95: int | None
     p99: int | None
@@ -31,9 +31,9 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerOperation:
-    """What one operation took of the leaf drive `name`, None where not counted."""
+    """Requests of one operation to a leaf drive. A count is None if the system does not count it."""
 
-    name: str
+    name: str  # name of the drive
     flushes: float | None
     writes: float | None
     write_kib: float | None
@@ -42,57 +42,55 @@ class PerOperation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A published limit of the sync's p99, and whether it was kept: None where the sample is too small."""
+    """A published limit for the p99 of the sync."""
 
     limit_ms: float
-    kept: bool | None
+    kept: bool | None  # whether the limit was kept, None if the sample is too small
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellSummary:
-    """A cell in figures; `rate` in operations per second, `writes_per_s` where a commit is several writes.
-    `bytes_per_s`: written and read by these operations, None where they move none.
-    `commit`: of the whole commit, writes and sync; `sync`: of the sync call alone; `read`: of reads.
-    `series`: operations per second in each bin of `bin_s`, all rounds in a row; `bin_s` 0 without bins."""
+    """The figures of a cell."""
 
     cell: Cell
     engine: Engine
     note: str
     operations: int
-    rate: Spread | None
-    writes_per_s: Spread | None
-    bytes_per_s: Spread | None
-    commit: Percentiles
-    sync: Percentiles
-    read: Percentiles
-    cpu_us: float | None
+    rate: Spread | None  # operations per second
+    writes_per_s: Spread | None  # None unless a commit has several writes
+    bytes_per_s: Spread | None  # bytes written and read, None if the operations move none
+    commit: Percentiles  # latency of the whole commit: writes and sync
+    sync: Percentiles  # latency of the sync call alone
+    read: Percentiles  # latency of reads
+    cpu_us: float | None  # processor time per operation
     disks: tuple[PerOperation, ...]
     steady: Steady
     rule: Rule | None
-    bin_s: float
-    series: tuple[float, ...]
+    bin_s: float  # length of a bin of `series`, 0 without bins
+    series: tuple[float, ...]  # operations per second in each bin, all rounds in a row
 
     @property
     def series_s(self) -> float:
-        """How long the series is in seconds."""
+        """The length of the series in seconds."""
         return len(self.series) * self.bin_s
 
     @property
     def end_rate(self) -> float:
-        """Operations per second in the last third of a long series, of a shorter one over all rounds."""
+        """Operations per second in the last third of a long series. For a shorter series: the median over the
+        rounds."""
         if len(self.series) < BINS_MIN:
             return 0.0 if self.rate is None else self.rate.median
         return _at_end(self.series)
 
     def rate_before(self, length_s: float) -> float:
-        """The rate at its end if the series had ended after so many seconds."""
+        """The end rate that the series would have if it had ended after `length_s` seconds."""
         if length_s >= self.series_s:
             return self.end_rate
         return _at_end(self.series[: max(1, round(length_s / self.bin_s))])
 
 
 def _at_end(series: Sequence[float]) -> float:
-    """The mean of the last third of a long series, and of all of a shorter one."""
+    """The mean of the last third of a long series, or of a whole shorter series."""
     last = series[-(len(series) // 3) :] if len(series) >= BINS_MIN else series
     return sum(last) / len(last)
 
@@ -149,13 +147,13 @@ def percentiles(parts: Iterable[Latencies]) -> Percentiles:
 
 
 def round_medians(parts: Iterable[Latencies]) -> tuple[float, ...]:
-    """The median of each round's latencies in nanoseconds, of those that have any: every sample counts, since
-    a median takes few."""
+    """The median latency in nanoseconds of each round that has latencies. A median needs few samples, so
+    their number is not checked."""
     return tuple(float(part.histogram().percentile(50)) for part in parts if len(part))
 
 
 def written_bytes(result: Result) -> int:
-    """What the rounds handed to the target in bytes: without their warm-up, and without filling the files."""
+    """Bytes that the rounds wrote to the target, without warm-up and without filling the files."""
     return sum(
         one.cell.block_bytes * each.writes
         for one in result.cells
@@ -165,7 +163,7 @@ def written_bytes(result: Result) -> int:
 
 
 def disks_per_operation(rounds: Sequence[Round]) -> tuple[PerOperation, ...]:
-    """What an operation took of each leaf drive, over all rounds in which it was counted."""
+    """Requests per operation to each leaf drive, over all rounds in which they were counted."""
     works = [one.work for one in rounds if one.work is not None and one.work.operations]
     names = dict.fromkeys(disk.name for work in works for disk in work.disks)
     counted = {

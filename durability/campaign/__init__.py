@@ -1,1 +1,1 @@
-"""Campaigns of many cuts: settings, cycles, tasks and what they amount to; pure."""
+"""Campaigns of many cuts: settings, cycles, tasks and results. Without input or output."""

@@ -1,7 +1,7 @@
-"""Which task each machine has now, and what its status adds to the campaign's log.
+"""The present task of each machine, and the entries that its status adds to the campaign's log.
 
-Both are functions of the log, so a task is the same however often it is asked for. Refuses to act on a status
-that is about another task.
+Both are derived from the log, so a machine gets the same task however often it asks. The drives in a status
+that is about another task are ignored.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from durability.campaign.tasks import DriveStatus, DriveTask, Status, Task, Task
 from durability.formats.case import FILES_REMOVED, Event
 from durability.formats.workloads.registry import WORKLOADS
 
-# For what was said before the power went, as well as can be told.
+# A status heard up to so many seconds after the off may have been sent before the off.
 LATE_S = 3.0
-# A system begins to run only after its machine was asked to go on; for clocks that run unevenly.
+# A system cannot start before its machine is asked to go on. This tolerance allows for uneven clocks.
 EARLY_S = 10.0
 KEPT_RUNNING = "kept running without a restart"
-REPORTED_TEXT_BYTES_MAX = 2048  # of each text that an agent says: an entry keeps up to seven
+REPORTED_TEXT_BYTES_MAX = 2048  # of each text in a status: an entry keeps up to seven texts
 _S = 1_000_000_000
 T = TypeVar("T")
 WAIT = Task(kind="wait", number=0, campaign="", cycle=0, drives=(), ready_within_s=0.0)
@@ -41,13 +41,11 @@ WAIT = Task(kind="wait", number=0, campaign="", cycle=0, drives=(), ready_within
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speaker:
-    """Who speaks for a machine. `client`: the id with which it joined. `is_server`: it runs in the server's
-    own boot, so a cut of its machine would end the server. `answered`: the number of the campaign's newest
-    entry when it got its last answer, 0 before its first."""
+    """The agent that sends a status for a machine."""
 
-    client: str = ""
-    is_server: bool = False
-    answered: int = 0
+    client: str = ""  # id with which the agent joined
+    is_server: bool = False  # the agent runs in the server's own boot, so a cut would end the server
+    answered: int = 0  # newest entry of the campaign when the agent got its last answer, 0 before the first
 
 
 def label_of(plan: Settings, cycle: int) -> str:
@@ -56,25 +54,26 @@ def label_of(plan: Settings, cycle: int) -> str:
 
 
 def bounded(status: Status) -> Status:
-    """The status with every text of it cut to what a sentence, a serial or a name needs: entries of the log
-    stay, and each keeps what it says."""
+    """The status with every text cut to `REPORTED_TEXT_BYTES_MAX`. The log keeps its entries forever, so
+    their size must be limited; the limit leaves room for sentences, serials and names."""
     return _cut(status)
 
 
 def answer_to(state: CampaignState, machine: str, status: Status, speaker: Speaker) -> Task:
-    """The task for who has just said `status`: none for an earlier boot of `machine`, or another machine."""
+    """The task for the agent that sent `status`. `WAIT` for an earlier boot of `machine`, or for another
+    machine."""
     return task_for(state, machine) if is_heard(state, machine, status, speaker) else WAIT
 
 
 def is_heard(state: CampaignState, machine: str, status: Status, speaker: Speaker) -> bool:
-    """Whether it is the newest boot of the machine itself that says `status`: whoever else does is no sign of
-    its life."""
+    """Whether `status` comes from the newest boot of the machine itself. A status from another agent does
+    not show that the machine is alive."""
     outdated = _is_outdated(state, machine, status) or _may_be_late(state, machine, status, speaker)
     return not outdated and not stranger(state, machine, status, speaker)
 
 
 def task_for(state: CampaignState, machine: str) -> Task:
-    """What the agent of `machine` is to do now."""
+    """The present task of the agent of `machine`."""
     cycle = state.cycle
     if state.settings is None:
         return WAIT
@@ -91,7 +90,7 @@ def _kind(state: CampaignState, cycle: CycleState, machine: str) -> tuple[TaskKi
         return ("examine" if cycle.is_check else "verify"), back
     if cycle.is_check:
         return "examine", cycle.number
-    is_out = machine not in cycle.machines  # nothing would switch it on again after a shutdown
+    is_out = machine not in cycle.machines  # after a shutdown, no step would switch this machine on again
     anew = cycle.started_anew(machine, (drive.name for drive in state.plan.drives_of(machine)))
     if is_out or anew or _no_cut_comes(state, cycle):
         return "wait", 0
@@ -101,8 +100,8 @@ def _kind(state: CampaignState, cycle: CycleState, machine: str) -> tuple[TaskKi
 
 
 def _no_cut_comes(state: CampaignState, cycle: CycleState) -> bool:
-    """Whether a run would write without end: no cut comes before somebody lets the campaign go on, or none at
-    all in this cycle, and a switch that does not answer may take days."""
+    """Whether a run would write on without a cut. Either the cut waits for somebody to resume the campaign,
+    or this cycle has no cut any more while a switch may take days to answer."""
     if cycle.phase == "run":
         return state.state == "paused" or state.check_due or bool(cycle.spent)
     return cycle.phase == "on" and cycle.kept_power
@@ -142,8 +141,9 @@ def _task(state: CampaignState, machine: str, kind: TaskKind, number: int) -> Ta
 
 
 def _arm(state: CampaignState, drive: DriveUnderTest, kind: TaskKind) -> Arm | None:
-    """What runs on a drive. In the check of a file system of the user's an arm that it may not be fit for;
-    once a cut was made the settings stay, and such an arm's runs say themselves that they do not begin."""
+    """The arm that a drive's part of a task names. In the check of a user's file system: an arm that may not
+    suit that file system, so that the check finds this. After the first cycle the settings are fixed, and the
+    runs of an unsuitable arm report themselves that they do not begin."""
     if kind == "run" and state.cycle is not None:
         return arm_of(state.plan, state.cycle.began.cycle)
     if kind == "examine" and drive.target and not state.has_cut:
@@ -160,14 +160,15 @@ def _taking_part(state: CampaignState, machine: str, kind: TaskKind) -> list[Dri
 
 
 def _is_too_late(cycle: CycleState, drive: DriveUnderTest) -> bool:
-    """Whether no run may begin on the drive any more: an agent that was restarted would make a file system,
-    and the cut that is due would come meanwhile."""
+    """Whether no run may begin on the drive in this cycle. A restarted agent would first make a file system,
+    and the cut would come meanwhile."""
     return cycle.phase != "run" and drive.name not in cycle.runs
 
 
 def _run_of(state: CampaignState, drive: str, kind: TaskKind) -> str:
-    """The run that a drive's part of a task names: to verify, also before the next one begins, or whose files
-    may go, "" for none. In a pause none may: it can last for weeks, and the next cycle uses them again."""
+    """The run that a drive's part of a task names: the run to verify (in `run`: before the next one begins),
+    or the run whose files are to be removed. "" for none. In a pause no files are removed: the next cycle
+    uses them again, even after weeks."""
     if kind == "verify" and state.cycle is not None:
         return state.cycle.runs.get(drive, "")
     if kind == "run":
@@ -176,15 +177,16 @@ def _run_of(state: CampaignState, drive: str, kind: TaskKind) -> str:
 
 
 def removed_runs(state: CampaignState) -> frozenset[str]:
-    """The runs whose files agents are told to remove, or were: what is missing of them is no loss. A run is
-    among them before any task names it for that, since the log has the end first."""
+    """The runs whose files agents are told to remove, now or earlier: missing files of these runs are not a
+    loss. A run is in this set before any task tells an agent to remove its files, because the end of the
+    campaign is logged first."""
     named = (_released(state, drive.name) for drive in state.plan.drives if drive.target)
     return frozenset(run for run in named if run)
 
 
 def removal(state: CampaignState, run: str) -> Event | None:
-    """That the files of a run were removed, if it is one of `removed_runs`; None if not. It follows from the
-    log that has told it, so it holds whoever died since."""
+    """The event that the files of a run were removed, None unless the run is in `removed_runs`. The event is
+    derived from the log, so it holds even if the server or an agent died since."""
     if state.settings is None or state.last is None or run not in removed_runs(state):
         return None
     return Event(
@@ -205,9 +207,10 @@ def _released(state: CampaignState, drive: str) -> str:
 
 
 def stranger(state: CampaignState, machine: str, status: Status, speaker: Speaker) -> str:
-    """Why who speaks for `machine` is not heard, as a sentence; "" for the machine itself. The check binds
-    switches to a machine, so another one that took its name must not be cut in its place."""
-    # The second is of the server that conducts the campaign: the agent may speak to another one of its store.
+    """Why the agent that sent `status` is not accepted for `machine`, as a sentence. "" for the machine
+    itself. The check binds switches to one machine, so another machine with the same name must not be cut."""
+    # `conducted_in` is the boot of the server that conducts the campaign. The agent may be connected to
+    # another server of the same store.
     is_server = speaker.is_server or status.boot_id == state.conducted_in
     if is_server and state.plan.subject == "machine":
         return f"the agent of {machine} runs on the server's own machine, whose power must not be cut"
@@ -223,8 +226,8 @@ def stranger(state: CampaignState, machine: str, status: Status, speaker: Speake
 
 
 def run_claimed(state: CampaignState, machine: str, status: Status) -> Iterator[tuple[str, str]]:
-    """Drive and run of each run that a status names and the cycle does not know yet: whether they are the
-    machine's own is for the server to see before they are heard."""
+    """Drive and run of each run in a status that the cycle does not know yet. The server must check that
+    these runs belong to the machine before it accepts the status."""
     cycle = state.cycle
     if cycle is None or status.campaign != state.plan.name or task_for(state, machine).kind != "run":
         return
@@ -234,7 +237,8 @@ def run_claimed(state: CampaignState, machine: str, status: Status) -> Iterator[
 
 
 def named_before(state: CampaignState, drive: str, run: str) -> str:
-    """Why a run cannot be a drive's in this cycle, as a sentence, from what was said before; "" if it can."""
+    """Why a run cannot be the drive's run in this cycle, as a sentence: an earlier cycle or another drive has
+    it. "" if it can."""
     if any(mine.run == run for past in state.cycles for mine in past.drives):
         return f"the agent named run {run}, which is of an earlier cycle"
     runs = state.cycle.runs if state.cycle is not None else {}
@@ -244,7 +248,7 @@ def named_before(state: CampaignState, drive: str, run: str) -> str:
 
 
 def without_run(status: Status, drive: str, why: str) -> Status:
-    """The status with the part of `drive` failed, as it names a run that it must not."""
+    """The status with the part of `drive` marked as failed, because it names a run that is not its own."""
     return replace(
         status,
         drives=tuple(
@@ -257,8 +261,9 @@ def without_run(status: Status, drive: str, why: str) -> Status:
 def hear(
     state: CampaignState, machine: str, status: Status, now: Instant, speaker: Speaker
 ) -> Iterator[Happening]:
-    """What a status of the agent of `machine`, heard `now`, adds to the log: nothing without a cycle, so the
-    log of a campaign that is over stays as it is. The runs that it names are believed: see `run_claimed`."""
+    """The entries that a status for `machine`, heard `now`, adds to the log. None without a cycle, so the log
+    of an ended campaign does not grow. The runs in the status are trusted here: `run_claimed` lists those
+    to check first."""
     known, cycle = state.machines.get(machine), state.cycle
     if cycle is None or _is_outdated(state, machine, status):
         return
@@ -273,7 +278,7 @@ def hear(
     me = (status.boot_id, status.machine_id, speaker.client)
     if known is None or (known.boot_id, known.machine_id, known.client) != me:
         if cycle.boots[machine] > STARTS_MAX:
-            return  # the campaign pauses for it, and hears it again once it is resumed
+            return  # the campaign pauses because of this machine, and accepts it again after a resume
         yield MachineSeen(
             machine=machine,
             boot_id=status.boot_id,
@@ -293,7 +298,7 @@ def hear(
 
 
 def _cut(value: T) -> T:
-    """The document with its texts cut, at every depth."""
+    """The document with all its texts cut, at every depth."""
     if isinstance(value, str):
         return cast(T, value.encode(errors="replace")[:REPORTED_TEXT_BYTES_MAX].decode(errors="ignore"))
     if isinstance(value, tuple):
@@ -304,14 +309,14 @@ def _cut(value: T) -> T:
 
 
 def _is_outdated(state: CampaignState, machine: str, status: Status) -> bool:
-    """Whether a status is from before the machine started anew, and came late."""
+    """Whether a status is a late one from an earlier boot of the machine."""
     known = state.machines.get(machine)
     return known is not None and known.boot_id != status.boot_id and status.boot_id in state.boots[machine]
 
 
 def _may_be_late(state: CampaignState, machine: str, status: Status, speaker: Speaker) -> bool:
-    """Whether a status is of a boot that may have ended before the newest one began. A machine has one boot
-    at a time: who speaks after an answer that was given when the newest boot was known is a newer one."""
+    """Whether a status comes from a boot that may have ended before the newest known boot began. A machine
+    runs one boot at a time. So an agent that got an answer once the newest boot was known is a later boot."""
     seen = state.seen.get(machine)
     return (
         seen is not None
@@ -321,17 +326,19 @@ def _may_be_late(state: CampaignState, machine: str, status: Status, speaker: Sp
 
 
 def _is_news(before: DriveStatus | None, now: DriveStatus) -> bool:
-    """Whether a drive is further than before; what is said meanwhile is for people who look now."""
+    """Whether the status of a drive is to be logged. Progress within the state "working" is only for people
+    who look now."""
     if before is None or before.state != now.state:
         return True
-    if now.repaired and not before.repaired:  # said once: after a pause nothing tells of it any more
+    if now.repaired and not before.repaired:  # reported once: after a pause no status mentions the repair
         return True
     return now.state != "working" and before != now
 
 
 def _without_power(state: CampaignState, machine: str, status: Status, now: Instant) -> str:
-    """What the machine did without power, if its switches said that it had none; "" if nothing shows that. A
-    switch that only resets its machine says off too, until it is asked to go on."""
+    """How the machine ran although its switches had confirmed an off, as the end of a sentence. "" if the
+    status does not contradict the off. A switch that only resets its machine says "off" too, until it is
+    asked to go on."""
     cycle = state.cycle
     if cycle is None or cycle.went_off is None or state.plan.subject != "machine":
         return ""
@@ -347,14 +354,14 @@ def _without_power(state: CampaignState, machine: str, status: Status, now: Inst
     early = "was running before it was switched on again"
     if on is None:
         return early if was_off else ""
-    # Only of the first status of a boot: clocks go apart. The clock of another server says nothing here.
+    # Only for the first status of a boot, since clocks drift, and only by the clock of the same server boot.
     began_early = now.age_estimate_s(on) < status.uptime_ns / _S - EARLY_S
     return early if not same_boot and on.boot_id == now.boot_id and began_early else ""
 
 
 def _late_s(seen: Entry | None, status: Status, now: Instant) -> float:
-    """How late a status is heard: the time since its boot was heard first, less what the machine counted of
-    it. 0 where another boot of a server heard that: what was under way to it has not come here."""
+    """Delay of a status: the time since its boot was first heard, minus the machine's own count of that time.
+    0 if another boot of a server first heard the machine: messages to that boot do not arrive here."""
     if seen is None or seen.boot_id != now.boot_id or not isinstance(seen.happening, MachineSeen):
         return 0.0
     counted_s = status.uptime_ns / _S - seen.happening.uptime_s

@@ -1,7 +1,7 @@
-"""What comes after a cycle: another one, a drive that takes part no more, a pause, or the end.
+"""What follows a cycle: another cycle, a drive that leaves, a pause, or the end.
 
-The rules are asked in turn; the first that has something to say wins. Refuses to look at the cycle under way:
-`next_steps` does.
+The rules are tried in order; the first one with an answer decides. These rules do not look at a cycle that is
+still running: `next_steps` does.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from durability.campaign.campaign_state import CampaignState, PastCycle
 from durability.campaign.cycles import CHECK, arm_of, draw_cycle
 from durability.campaign.log_entries import DriveCycle, DriveLeft, Ended, Happening, Paused
 
-EMPTY_CYCLES_MAX = 5  # one after the other that say nothing of any drive, or of one
-DRIVE_TROUBLES_MAX = 2  # cycles one after the other in which a drive could not be tested
-NOT_CUTS_MAX = 2
-ENTRIES_KEPT = 20_000  # of the log, for the cycle under way and its end: some 500 for each of many drives
+EMPTY_CYCLES_MAX = 5  # cycles in a row without a result for any drive, or for one drive
+DRIVE_TROUBLES_MAX = 2  # cycles in a row in which a drive could not be tested
+NOT_CUTS_MAX = 2  # last cycles in which the power of a machine's drives did not go off
+ENTRIES_KEPT = 20_000  # entries of the log reserved for one more cycle: some 500 for each of many drives
 
 
 def between_cycles(state: CampaignState) -> Happening:
-    """The next entry while no cycle is under way."""
+    """The next entry between two cycles."""
     for rule in _RULES:
         happening = rule(state)
         if happening is not None:
@@ -33,8 +33,8 @@ def between_cycles(state: CampaignState) -> Happening:
 
 
 def _naming_runs(state: CampaignState, happening: Happening) -> Happening:
-    """The end of a drive's part names its last run if that has no verdict: only people can have it judged
-    now."""
+    """Add to the reason of an end, or of a drive that leaves, each last run without a verdict: only people
+    can have these runs verified now."""
     if isinstance(happening, DriveLeft):
         leaving = [happening.drive]
     elif isinstance(happening, Ended):
@@ -46,7 +46,7 @@ def _naming_runs(state: CampaignState, happening: Happening) -> Happening:
 
 
 def _without_verdict(state: CampaignState, drive: str) -> str:
-    """What to type for the verdict on a drive's last run, as a sentence."""
+    """A sentence with the command that gives the verdict on a drive's last run."""
     mine = next(one for one in state.plan.drives if one.name == drive)
     run, cut_class = state.unjudged[drive].run, state.plan.cut_class
     target = "DIRECTORY/target" if mine.file_system else shlex.quote(mine.device or mine.target)
@@ -79,7 +79,8 @@ def _check(state: CampaignState) -> Happening | None:
 
 
 def _log_full(state: CampaignState) -> Happening | None:
-    """No cycle begins that the log may not have room for: what it showed would be lost."""
+    """End the campaign if the log may lack room for another cycle: the results of that cycle would be
+    lost."""
     if state.number < limits.CAMPAIGN_ENTRIES_MAX - ENTRIES_KEPT:
         return None
     return Ended(reason=f"its log has {state.number:,} entries, almost the maximum: begin another campaign")
@@ -93,7 +94,8 @@ def _loss(state: CampaignState) -> Happening | None:
 
 
 def _troubles(state: CampaignState) -> Happening | None:
-    """Where no drive is fit, that may have one cause, and people can help."""
+    """Let a drive leave that could not be tested in its last cycles. If that is true of all drives, pause:
+    they may have one cause, and people can help."""
     unfit = {
         drive: said[-1][1].text
         for drive, said in _said(state, _lately(state), newest=DRIVE_TROUBLES_MAX)
@@ -108,8 +110,8 @@ def _troubles(state: CampaignState) -> Happening | None:
 
 
 def _is_for_arm(state: CampaignState, drive: str, cycle: int) -> bool:
-    """Whether a run did not begin because of its arm, such as one that the file system cannot show anything
-    of: none of that arm has ever given a result, and another arm has."""
+    """Whether a drive's run did not begin because of its arm, for example an arm that does not suit the file
+    system. That is so if the arm never gave a result and another arm did."""
     past = _past(state)
     if not any(one.began.cycle == cycle and drive in one.refused for one in past):
         return False
@@ -125,8 +127,8 @@ def _over(state: CampaignState) -> Happening | None:
 
 
 def _not_cuts(state: CampaignState) -> Happening | None:
-    """An outlet whose machine keeps its power may be another machine's: no cut is to be made of that. Cycles
-    that do not show whether the machine was cut say nothing here."""
+    """Pause if the last cuts of a machine did not remove its power: the outlet may feed another machine,
+    which must not be cut. Cycles that do not show whether the machine was cut are skipped."""
     lately = _lately(state)
     for machine in {drive.machine: None for drive in state.drives}:
         drives = [drive.name for drive in state.plan.drives_of(machine)]
@@ -138,8 +140,8 @@ def _not_cuts(state: CampaignState) -> Happening | None:
 
 
 def _empty(state: CampaignState) -> Happening | None:
-    """Where the last cycles say nothing of any drive, only people can help; where they say nothing of one
-    drive, the others go on without it."""
+    """Pause if the last cycles have no result for any drive: only people can help. If they have no result for
+    one drive, that drive leaves."""
     empty = {
         drive: said[-1][1].text
         for drive, said in _said(state, _lately(state), newest=EMPTY_CYCLES_MAX)
@@ -174,15 +176,15 @@ def _past(state: CampaignState) -> list[PastCycle]:
 
 
 def _lately(state: CampaignState) -> list[PastCycle]:
-    """The cycles since the last pause."""
+    """The cycles since the last resume, without checks."""
     return [one for one in state.cycles[state.resumed :] if one.began.cycle]
 
 
 def _said(
     state: CampaignState, past: Sequence[PastCycle], *, newest: int
 ) -> list[tuple[str, list[tuple[int, DriveCycle]]]]:
-    """By drive that still takes part, what the last cycles that say something of it say, with their numbers:
-    so many at most, and the newest last."""
+    """For each drive that still takes part: its outcomes in its last cycles, each with the number of the
+    cycle. At most `newest` outcomes, the newest last."""
     said = []
     for drive in state.drives:
         of_it = (
@@ -193,11 +195,11 @@ def _said(
 
 
 def _no_cut(state: CampaignState, past: PastCycle, names: Sequence[str]) -> str | None:
-    """Why the power of the drives with these names, all of one machine, did not go in a cycle, in words; ""
-    if it did, None if the cycle does not show that."""
+    """Why a cycle did not cut the power of these drives, which are all of one machine, in words. "" if it
+    did. None if the cycle does not show whether the power went off."""
     drives = [mine for name in names if (mine := past.of(name)) is not None]
     if any(mine.word != "nothing" for mine in drives):
-        # A shutdown in order leaves no fact that could contradict the switch.
+        # After a clean shutdown no fact could contradict the switch.
         return None if arm_of(state.plan, past.began.cycle).moment == "shutdown" else ""
     for mine in drives:
         if mine.cause == "not-a-cut":

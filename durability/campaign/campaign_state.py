@@ -1,7 +1,7 @@
-"""A campaign as its log tells it: settings, state, the cycle under way, and what the cycles before it said.
+"""State of a campaign, built from its log: settings, state, present cycle and outcomes of earlier cycles.
 
-It is the fold of the log's entries, so it is the same after every restart of the server, and on every server
-of a store. Refuses an entry that does not follow the last one.
+The state depends only on the entries of the log, so it is the same after every restart of the server and on
+every server of a store. An entry that does not follow the last one is refused.
 """
 
 from __future__ import annotations
@@ -42,38 +42,35 @@ from durability.errors import FormatError, RefusedError
 from durability.formats.case import PowerOff
 
 State: TypeAlias = Literal["running", "paused", "ended"]
-CHECK_HOLDS_DAYS = 30  # then switches and drives may have been moved
+CHECK_HOLDS_DAYS = 30  # a check holds for so long: later, switches and drives may have been moved
 _OF_RELEASE_0_1 = "durability 0.1."
-_UNUSABLE: frozenset[Trouble] = frozenset({"unmountable", "not-made"})  # then it is made anew
+_UNUSABLE: frozenset[Trouble] = frozenset({"unmountable", "not-made"})  # the file system must be made again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastCycle:
-    """A cycle that is over. `statuses`: what the agent said last of each drive, after the cut. `wall`: when
-    it ended. `cut`: the drives whose power went off, as switches confirmed and nothing contradicted; `back`:
-    those of which an agent said something after that, other than that they failed. `refused`: those whose
-    run did not begin."""
+    """A cycle that has ended."""
 
     began: CycleBegan
     drives: tuple[DriveCycle, ...]
-    judged: dict[str, Judged]
-    statuses: dict[str, DriveStatus]
-    wall: str
-    cut: frozenset[str] = frozenset()
-    back: frozenset[str] = frozenset()
-    refused: frozenset[str] = frozenset()
+    judged: dict[str, Judged]  # by drive
+    statuses: dict[str, DriveStatus]  # by drive: the finished verify, else the status of its newest task
+    wall: str  # when the cycle ended
+    cut: frozenset[str] = frozenset()  # drives whose power was confirmed to be off, without a contradiction
+    back: frozenset[str] = frozenset()  # drives with a status after the cut that is not "failed"
+    refused: frozenset[str] = frozenset()  # drives whose run did not begin
     _by_drive: dict[str, DriveCycle] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Asked of each cycle for each drive: there may be 64 drives, and thousands of cycles.
+        # `of` is called for each drive of each cycle: there may be 64 drives and thousands of cycles.
         object.__setattr__(self, "_by_drive", {one.drive: one for one in self.drives})
 
     def of(self, drive: str) -> DriveCycle | None:
-        """What it says of a drive, None if that took no part."""
+        """The outcome for a drive, None if the drive took no part."""
         return self._by_drive.get(drive)
 
     def with_loss(self, judged: Judged) -> PastCycle:
-        """The cycle, with a loss that was found after its end: it counts whatever else was said."""
+        """The cycle with a loss that was found after its end. The loss replaces the earlier outcome."""
         return replace(
             self,
             drives=tuple(
@@ -86,60 +83,61 @@ class PastCycle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnjudgedRun:
-    """A run of a cycle that ended without a verdict on it."""
+    """A run whose cycle ended without a verdict on it."""
 
     cycle: int
     run: str
 
 
 class CampaignState:
-    """The fold of a campaign's log."""
+    """State of a campaign, built from its log entry by entry."""
 
     def __init__(self) -> None:
         self.settings: Settings | None = None
         self.check_only = True
         self.checked: Checked | None = None
         self.checked_at = ""  # wall clock
-        self.checked_machines: dict[str, MachineSeen] = {}  # as the check found them first
+        self.checked_machines: dict[str, MachineSeen] = {}  # machines as the check found them first
         self.checked_before = False  # the check was made before the campaign began
-        self.check_due = False  # it was paused for so long that the check is made again
+        self.check_due = False  # the check must be made again after a long pause
         self.proven: dict[str, str] = {}  # by drive, the wall clock of its last passed check or cut
-        self.conducted_in = ""  # the boot in which a server began it, or asked a switch last
-        self.strangers: dict[str, tuple[str, ...]] = {}  # who is not heard, and why
+        self.conducted_in = ""  # boot of the server that began the campaign or last asked a switch
+        self.strangers: dict[str, tuple[str, ...]] = {}  # by machine, why other agents are rejected
         self.state: State = "running"
         self.reason = ""
         self.asked: PauseAsked | None = None
         self.cycle: CycleState | None = None
         self.cycles: list[PastCycle] = []
         self.machines: dict[str, MachineSeen] = {}
-        self.seen: dict[str, Entry] = {}  # that of each machine's newest boot
-        self.left: dict[str, str] = {}
-        self.conditions: dict[str, Condition] = {}  # of each drive, as the check found it
-        self.boots: dict[str, set[str]] = {}  # the boot ids of each machine, so far
+        self.seen: dict[str, Entry] = {}  # by machine, the entry of its newest boot
+        self.left: dict[str, str] = {}  # by drive that left, the reason
+        self.conditions: dict[str, Condition] = {}  # by drive, its condition in the check
+        self.boots: dict[str, set[str]] = {}  # by machine, all its boot ids so far
         self.unjudged: dict[str, UnjudgedRun] = {}  # by drive: its newest run, if a verdict on it is due
-        self.looked: frozenset[tuple[str, str]] = frozenset()  # drives of these, as `_with_run` had them then
-        self.just_looked: frozenset[str] = frozenset()  # runs looked up since anything else happened
-        self.lost: dict[str, int] = {}  # by drive, the cycle of the loss that was known first
-        self.damaged: frozenset[str] = frozenset()  # drives whose file system is to be made anew
-        self.afresh: frozenset[str] = frozenset()  # drives that were to begin afresh as this cycle began
+        # Drives whose unjudged run was looked up, each with the progress that `_with_run` told then.
+        self.looked: frozenset[tuple[str, str]] = frozenset()
+        self.just_looked: frozenset[str] = frozenset()  # runs looked up since the last entry of another kind
+        self.lost: dict[str, int] = {}  # by drive, the cycle of the loss that was found first
+        self.damaged: frozenset[str] = frozenset()  # drives whose file system must be made again
+        self.afresh: frozenset[str] = frozenset()  # drives that had to begin afresh when this cycle began
         self.stays_off = ""  # why the power did not come back in the last cycle
-        self.resumed = 0  # how many cycles were over when it was resumed last
+        self.resumed = 0  # number of cycles that had ended at the last resume
         self.last: Entry | None = None
 
     @property
     def number(self) -> int:
-        """Of the last entry, 0 before the first."""
+        """Number of the last entry, 0 before the first."""
         return 0 if self.last is None else self.last.number
 
     @property
     def plan(self) -> Settings:
-        """The settings; there are some after the first entry."""
+        """The settings. Only valid once the campaign or its check has begun."""
         assert self.settings is not None
         return self.settings
 
     @property
     def drives(self) -> tuple[DriveUnderTest, ...]:
-        """Those that still take part."""
+        """The drives that still take part."""
         return tuple(drive for drive in self.plan.drives if drive.name not in self.left)
 
     @property
@@ -149,8 +147,8 @@ class CampaignState:
         return under_way or any(past.began.cycle for past in self.cycles)
 
     def attested(self, happening: Happening, boot_id: str) -> tuple[tuple[str, PowerOff], ...]:
-        """The runs that were armed, each with what a happening attests of it (rule 11). `boot_id`: the
-        server's."""
+        """The runs that `PowerWentOff` ended, each with the attested cut (rule 11). () for other happenings.
+        `boot_id`: boot of the server."""
         if not isinstance(happening, PowerWentOff) or self.cycle is None:
             return ()
         plan = self.plan
@@ -167,14 +165,14 @@ class CampaignState:
         return tuple((run, off) for run in happening.runs)
 
     def is_checked(self, settings: Settings, wall: str) -> bool:
-        """Whether the last check was of these settings and passed, not too long before `wall`, and said all
-        that is compared with it."""
+        """Whether the last check passed with these settings, less than `CHECK_HOLDS_DAYS` before `wall`, and
+        contains all values that later cycles are compared with."""
         return self._was_checked(settings, wall) and not self.check_says_less
 
     @property
     def check_says_less(self) -> bool:
-        """Whether agents of release 0.1 checked devices that hold something: they said only its kind, and not
-        which one it is."""
+        """Whether an agent of release 0.1 checked a device that is not empty. Such agents report the kind of
+        content, but not its identity."""
         machines = self.checked_machines
         return any(
             drive.device
@@ -187,7 +185,8 @@ class CampaignState:
 
     @property
     def is_to_be_checked(self) -> bool:
-        """Whether the check is to come next. One that says less is made again before the first run."""
+        """Whether the check comes next. A check with less information, made before the campaign began, is
+        made again before the first run."""
         says_less = self.checked_before and not self.has_cut and self.check_says_less
         return self.checked is None or self.check_due or says_less
 
@@ -217,16 +216,16 @@ class CampaignState:
         return next(one.machine for one in self.plan.drives if one.name == drive)
 
     def verdict_entry(self, judged: Judged) -> Judged | JudgedLate:
-        """The entry for a verdict that was looked up: on a run of the cycle under way, or too late."""
+        """The entry for a verdict that was looked up: `JudgedLate` if its cycle has ended, else `Judged`."""
         known = self.unjudged.get(judged.drive)
         if known is None or known.run != judged.run:
             return judged
         return JudgedLate(cycle=known.cycle, judged=judged)
 
     def unjudged_to_look_up(self, drives: Iterable[str]) -> dict[str, str]:
-        """The unjudged runs of `drives`, by drive, that are to be looked up: once before the drive's part of
-        a cycle, since people may have verified them; once it is over without a run, and once its run is heard
-        of, since agents have them verified first."""
+        """The unjudged runs of `drives` to look up now, by drive. Each is looked up once before the drive's
+        part of a cycle, since people may have verified it. It is looked up again once that part ended without
+        a run, or once a run is reported: agents verify the earlier run first."""
         return {
             drive: self.unjudged[drive].run
             for drive in drives
@@ -234,7 +233,8 @@ class CampaignState:
         }
 
     def _with_run(self, drive: str) -> tuple[str, str]:
-        """A drive, and how far its part of this cycle is: its run, or "over" without one, or ""."""
+        """A drive with the progress of its part of this cycle: its run, else "over" if its part ended without
+        a run, else ""."""
         if self.cycle is None:
             return drive, ""
         status = self.cycle.status(drive, self.cycle.number)
@@ -242,16 +242,16 @@ class CampaignState:
         return drive, self.cycle.runs.get(drive, "") or ("over" if is_over else "")
 
     def judged_cycles(self, drive: str) -> int:
-        """How many cycles said something of a drive."""
+        """Number of cycles with a result for a drive."""
         words = Counter(one.word for past in self.cycles if past.began.cycle and (one := past.of(drive)))
         return words.total() - words["nothing"]
 
     def begins_afresh(self, drive: DriveUnderTest) -> bool:
-        """Whether what a device holds may go before its next run, for which it is erased or its file system
-        made anew: the check found that drive there, and this is the first run, or its file system did not
-        mount, was not made, or had to be repaired, and no run has begun afresh since. A run without a
-        verdict stays: it is verified before the next one begins, and what does not mount may lack no more
-        than a module of the kernel."""
+        """Whether the content of a device may be lost before its next run: the device is then erased, or its
+        file system is made again. The check must have found the drive. Either this is its first run, or its
+        file system did not mount, was not made or had to be repaired, and no run began afresh since. False
+        for a run without a verdict: it is verified before the next run. A file system that does not mount may
+        only lack a kernel module."""
         if drive.target or drive.name not in self.conditions or drive.name in self.unjudged:
             return False
         return drive.name in self.damaged or not self.has_run_on(drive)
@@ -262,8 +262,8 @@ class CampaignState:
         return any(runs)
 
     def apply(self, entry: Entry) -> None:
-        """Take in the next entry. Raises FormatError where it is not the next, and where it does not fit what
-        was before: then it is `last`, and a part of it may be taken in."""
+        """Apply the next entry. Raises FormatError if the entry is not the next, or does not fit the entries
+        before it. In the second case the entry is `last`, and a part of it may have been applied."""
         if entry.number != self.number + 1:
             raise FormatError(f"entry {entry.number} of a campaign's log follows entry {self.number}")
         self.last = entry
@@ -284,7 +284,7 @@ class CampaignState:
             case _:
                 self.just_looked = frozenset()
 
-    # What each happening changes.
+    # One method for each kind of happening: how it changes the state.
 
     def _began(self, entry: Entry, began: Began) -> None:
         self.checked_before = not began.check_only and self._was_checked(began.settings, entry.wall)
@@ -300,7 +300,7 @@ class CampaignState:
         self.conditions.clear()
         self.checked_machines.clear()
         self.proven.clear()
-        self.cycles.clear()  # checks, all of them, and perhaps of other drives
+        self.cycles.clear()  # all of these are checks, perhaps of other drives
         self.resumed, self.stays_off = 0, ""
 
     def _begin_cycle(self, entry: Entry, cycle: CycleBegan) -> None:
@@ -324,8 +324,8 @@ class CampaignState:
         self.afresh = frozenset(drive.name for drive in self.plan.drives if self.begins_afresh(drive))
 
     def _begin_check(self) -> None:
-        """It says nothing of what one before it found, which may have been broken off: people may have
-        switched or exchanged drives since. Once cycles are counted, drives and machines stay the same."""
+        """Forget an earlier check, which may have been broken off: people may have moved switches or drives
+        since. Once a cycle has begun, drives and machines stay the same, so only the check is forgotten."""
         if self.has_cut:
             self.checked = None
         else:
@@ -362,9 +362,9 @@ class CampaignState:
         self._note_damage(cycle, over)
 
     def _keep_unjudged(self, cycle: CycleState, over: CycleEnded) -> None:
-        """A drive that was away for a cycle still has the run of the one before. No verdict can come of a run
-        that the server does not know as armed. Those of this cycle were looked up just now, unless another
-        drive was verified after that, which may take hours."""
+        """Note the runs of this cycle without a verdict. A drive that missed this cycle keeps its earlier
+        unjudged run. A run that was not armed cannot get a verdict, so it is not noted. Runs of this cycle
+        count as looked up only if their look-up was just now: verifying another drive may take hours."""
         runs = {one.drive: one for one in over.drives if one.run}
         self.unjudged = {drive: known for drive, known in self.unjudged.items() if drive not in runs}
         for drive, one in runs.items():
@@ -376,8 +376,9 @@ class CampaignState:
         )
 
     def _note_damage(self, cycle: CycleState, over: CycleEnded) -> None:
-        """Which file systems are to be made anew. One that a run began afresh was: for certain only if it was
-        to from the start of its cycle, since an agent does not see a task that changes under its number."""
+        """Note which file systems must be made again. A run that began afresh has made one. That is certain
+        only if the drive had to begin afresh when the cycle began: an agent does not notice a task that
+        changes but keeps its number."""
         if cycle.is_check:
             return
         anew = {one.drive for one in over.drives if one.run and one.drive in self.afresh}
@@ -385,7 +386,8 @@ class CampaignState:
         self.damaged = (self.damaged - anew) | unusable | cycle.repaired
 
     def _judge_late(self, _: Entry, late: JudgedLate) -> None:
-        """Other verdicts than a loss change nothing any more: the drive did not come back in time."""
+        """Apply a late verdict. Only a loss changes the cycle: for other verdicts the drive came back too
+        late."""
         drive = late.judged.drive
         self.looked |= {self._with_run(drive)}
         if not _is_due(late.judged):
@@ -398,14 +400,14 @@ class CampaignState:
             self._note_losses(late.cycle, [drive])
 
     def _note_losses(self, cycle: int, drives: Iterable[str]) -> None:
-        self.lost = {**dict.fromkeys(drives, cycle), **self.lost}  # new, as in `_prove`
+        self.lost = {**dict.fromkeys(drives, cycle), **self.lost}  # a new mapping, as in `_prove`
 
     def _is_back(self, cycle: CycleState, drive: str) -> bool:
         status = cycle.back_status(drive, self.machine_of(drive))
         return status is not None and status.state != "failed"
 
     def _prove(self, drives: Iterable[str], entry: Entry) -> None:
-        # A new mapping: `acceptance` ends the cycle under way in a copy of the state.
+        # A new mapping, because `acceptance` ends the present cycle in a shallow copy of the state.
         self.proven = {**self.proven, **dict.fromkeys(drives, entry.wall)}
 
     def _checked(self, entry: Entry, checked: Checked) -> None:
@@ -419,7 +421,8 @@ class CampaignState:
         self.left[left.drive] = left.reason
 
     def _ask(self, entry: Entry, asked: PauseAsked) -> None:
-        """A pause that is asked for in a pause changes nothing; a stop ends the cycle in order first."""
+        """Note a request to pause or stop. In a pause, a request to pause changes nothing. A request to stop
+        resumes the campaign, so that the cycle ends cleanly first."""
         if self.state == "running":
             self.asked = self.asked if self.asked is not None and self.asked.stop else asked
         elif self.state == "paused" and asked.stop:
@@ -430,7 +433,7 @@ class CampaignState:
         self.state, self.reason, self.asked = "paused", paused.reason, None
 
     def _resume(self, entry: Entry, _: Resumed) -> None:
-        """Ends a pause, or takes back one that was asked for."""
+        """End a pause, or withdraw a request to pause."""
         if self.state == "paused":
             self.check_due = self.check_due or self._must_check(entry.wall)
             self._go_on(entry, to_end=False)
@@ -439,8 +442,8 @@ class CampaignState:
             self.asked = None
 
     def _must_check(self, wall: str) -> bool:
-        """Whether the check is made again after a pause: it failed, or is too old, as is the last cut of a
-        drive. Then switches and drives may have been moved."""
+        """Whether the check must be made again after a pause: it is missing or failed, or for some drive both
+        the check and the last cut are too old. Then switches and drives may have been moved."""
         if self.checked is None or self.checked.problems:
             return True
         return not all(_holds(self.proven.get(drive.name, self.checked_at), wall) for drive in self.drives)
@@ -457,7 +460,8 @@ class CampaignState:
         self.state, self.reason, self.asked = "ended", ended.reason, None
 
     def _see(self, entry: Entry, seen: MachineSeen) -> None:
-        """An agent that begins anew may have had an earlier run verified before."""
+        """Note a boot of a machine. Verdicts on its drives are looked up again, since its agent may have
+        verified an earlier run before the restart."""
         if self.cycle is not None and self.cycle.phase == "run":
             mine = {drive.name for drive in self.plan.drives_of(seen.machine)}
             self.looked = frozenset(one for one in self.looked if one[0] not in mine)
@@ -470,11 +474,12 @@ class CampaignState:
         self.strangers[stranger.machine] = (*self.strangers.get(stranger.machine, ()), stranger.text)
 
     def _come_back(self, _: Entry, __: PowerCameBack) -> None:
-        """Only who is heard from now on may be why a machine is not."""
+        """Forget rejected agents: only agents that are heard from now on may explain a silent machine."""
         self.strangers.clear()
 
     def _report(self, _: Entry, report: DriveReported) -> None:
-        """The first word on a drive binds the machine: another one must not go on with the check."""
+        """Note a report. The first report of an examination binds the machine: another machine must not
+        continue the check."""
         self.strangers.pop(report.machine, None)
         status = report.status
         if report.what != "examine":
@@ -506,16 +511,17 @@ _CHANGES: dict[type, Callable[[CampaignState, Entry, Any], None]] = {
 
 
 def _is_due(judged: Judged) -> bool:
-    """Whether a verdict may still come."""
+    """Whether a verdict may still come: the run was armed and has none."""
     return judged.armed and not judged.verdict
 
 
 def _with_repairs(cycle: CycleState, statuses: dict[str, DriveStatus]) -> dict[str, DriveStatus]:
-    """The statuses, with the repairs that others of the cycle told of, such as before its run began."""
+    """The statuses, marked as repaired if another status in the cycle reported a repair, for example one from
+    before the run."""
     return {**statuses, **{drive: replace(statuses[drive], repaired=True) for drive in cycle.repaired}}
 
 
 def _holds(since: str, wall: str) -> bool:
-    """Whether what a check or a cut showed then still holds."""
+    """Whether a check or cut at the time `since` still holds at the time `wall`."""
     age = datetime.fromisoformat(wall) - datetime.fromisoformat(since)
     return age < timedelta(days=CHECK_HOLDS_DAYS)

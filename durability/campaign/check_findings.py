@@ -1,8 +1,8 @@
-"""What the check of a campaign found: whether switch, machine and drives belong together, and may be cut.
+"""Findings of a campaign's check: whether switch, machine and drives belong together and may be cut.
 
-Before the cut: each drive is there, nobody uses it, the machine does not run from it. After it: the machine
-has started anew, or the drive was attached anew, and the drives' own counters agree. So no wrong outlet is
-ever cut twice. Refuses to guess where a drive says nothing of itself.
+Before the cut, each drive must be there and unused, and the machine must not run from it. After the cut, the
+machine must have restarted or the drive must have been attached again, and the drives' counters must agree.
+So a wrong outlet is never cut twice. If a drive reports nothing about itself, no finding is guessed.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from durability.units import counted
 def check_problems(
     state: CampaignState, cycle: CycleState, statuses: Sequence[DriveStatus]
 ) -> tuple[str, ...]:
-    """Why the campaign must not begin, in sentences; none if it may. `statuses`: what was said of each drive,
-    before the cut or after it."""
+    """Why the campaign must not begin, in sentences. () if it may. `statuses`: of each drive, before the cut
+    or after it."""
     return tuple(_problems(state, cycle, statuses))
 
 
 def check_notes(state: CampaignState, statuses: Sequence[DriveStatus]) -> tuple[str, ...]:
-    """What the check could not check, in sentences, from what was said of each drive after the cut."""
+    """What the check could not check, in sentences. `statuses`: of each drive after the cut."""
     return (
         *_of_several_switches(state),
         *_of_several_drives(state, statuses),
@@ -34,7 +34,8 @@ def check_notes(state: CampaignState, statuses: Sequence[DriveStatus]) -> tuple[
 
 
 def _of_several_switches(state: CampaignState) -> Iterator[str]:
-    """They go off together: one of them alone may do it, and another may have a machine of somebody else."""
+    """A sentence for each machine with several switches. They go off together, so one of them alone may cut
+    the machine's power, and another may feed a machine of somebody else."""
     for machine in state.plan.machines:
         mine = [switch.name for switch in state.plan.power if switch.has(machine)]
         fed = "it" if state.plan.subject == "machine" else "a drive of this campaign"
@@ -64,7 +65,7 @@ def _of_counters(state: CampaignState, statuses: Sequence[DriveStatus]) -> Itera
 
 
 def _has_counter(condition: Condition | None) -> bool:
-    """Whether a drive says how often it lost its power; that of a guest's drive is the emulator's."""
+    """Whether a drive counts its unsafe shutdowns itself. The counter of an emulated drive does not count."""
     return condition is not None and condition.unsafe_shutdowns is not None and not condition.emulated
 
 
@@ -84,9 +85,9 @@ def _problems(state: CampaignState, cycle: CycleState, statuses: Sequence[DriveS
 
 
 def _of_guests(state: CampaignState, statuses: Sequence[DriveStatus]) -> Iterator[str]:
-    """What no cut of a machine can show: the verdict on a drive of a guest, or on an emulated one, has at
-    most class `vm`, unless the drive counts unsafe shutdowns itself (rule 11). A drive that is cut alone is
-    what the campaign file says that it is."""
+    """Sentences on drives for which a cut of the machine cannot prove class `power`. The verdict on a guest's
+    drive, or on an emulated drive, has at most class `vm`, unless the drive counts unsafe shutdowns itself
+    (rule 11). For a drive that is cut alone, the campaign file decides."""
     if state.plan.cut_class != "power" or state.plan.subject != "machine":
         return
     remedy = 'a cut of it shows nothing about the loss of power: set cut_class = "vm"'
@@ -136,7 +137,7 @@ def _after(state: CampaignState, cycle: CycleState, statuses: Sequence[DriveStat
 
 
 def _of_restarts(cycle: CycleState) -> Iterator[str]:
-    """Machines that a cut of their drives alone has restarted."""
+    """A sentence for each machine that restarted although only its drives were cut."""
     asked = cycle.touched_by
     for machine, starts in cycle.starts.items():
         if asked is not None and any(one.number > asked.number for one in starts):
@@ -147,8 +148,8 @@ def _of_restarts(cycle: CycleState) -> Iterator[str]:
 
 
 def _is_another(first: Condition, now: Condition) -> bool:
-    """Whether a drive is not the one that was examined first, perhaps by an earlier check. One that became
-    smaller is for its health, and for its agent."""
+    """Whether a drive differs from the one that was examined first, perhaps in an earlier check. A smaller
+    size does not count here: the health warnings and the agent report it."""
     other_name = first.wwid and now.wwid and in_one_order(first.wwid) != in_one_order(now.wwid)
     return bool(other_name) or any(
         in_one_order(one) != in_one_order(other)
@@ -178,12 +179,12 @@ def _changes(state: CampaignState, before: Condition, after: Condition, *, offs:
 
 
 def _not_anew(before: Condition, after: Condition) -> Iterator[str]:
-    """Why a drive that was cut alone does not show it; nothing if it was attached anew."""
+    """Why a drive that was cut alone does not show the cut. Yields nothing if it was attached again."""
     if before.diskseq is not None and after.diskseq is not None:
         if before.diskseq == after.diskseq:
             yield "it was not attached anew, so it kept its power: this switch controls something else"
         return
-    if before.is_of_several:  # of which the agent says no numbers: see `check_notes`
+    if before.is_of_several:  # the agent reports no numbers for several drives: see `check_notes`
         return
     counts = ((before.unsafe_shutdowns, after.unsafe_shutdowns), (before.power_cycles, after.power_cycles))
     if not any(one is not None and other is not None and other > one for one, other in counts):
@@ -194,7 +195,8 @@ def _not_anew(before: Condition, after: Condition) -> Iterator[str]:
 
 
 def _not_risen(what: str, before: int | None, after: int | None) -> Iterator[str]:
-    """Why a drive's count shows no cut; nothing if it rose, or the drive has none."""
+    """Why a drive's counter does not show the cut. Yields nothing if the counter rose, or if it was unknown
+    before the cut."""
     if before is None:
         return
     if after is None:

@@ -1,7 +1,8 @@
-"""What one cycle says of each drive, from what switches, agents and the judge said (rules 11, 12 and 16).
+"""Outcome of one cycle for each drive, from switches, agents and verdicts (rules 11, 12 and 16).
 
-A loss counts whatever else went wrong. A pass counts only after a cut that switches confirmed and nothing
-contradicts. All else is nothing, with its cause. Refuses to judge data: verdicts come from `evidence`.
+A loss counts whatever else went wrong. A pass counts only after a cut that the switches confirmed and nothing
+contradicts. Every other outcome is "nothing", with its cause. Data are not judged here: verdicts come from
+`evidence`.
 """
 
 from __future__ import annotations
@@ -15,24 +16,27 @@ from durability.campaign.tasks import Condition, DriveStatus, Trouble
 from durability.evidence.cut import CUT_CLASSES, CutClass, at_least
 from durability.evidence.verdict import REASONS
 
-# Troubles for which the drive, or what lies on it, must be looked at; the others are of agent and network.
+# Troubles of the drive or of the data on it. The other troubles are of the agent and the network.
 OF_THE_DRIVE: frozenset[Trouble] = frozenset(
     {"missing", "in-use", "system-disk", "too-small", "wrong-drive", "unmountable", "not-made", "not-begun"}
 )
-# What keeps the verdict on an arm with a question of its own from being durable, by its very question.
+# Reasons that keep a verdict from being durable just because of the arm's own question. They do not count
+# against the outcome of such an arm.
 _BY_QUESTION = frozenset({"nothing-at-risk", "cut-class", "cut-not-shown"})
-# The same of runs that end in order: a machine's, by its shutdown; a drive's that is cut alone, by its agent.
+# The same for runs that end cleanly: through the shutdown of the machine, or through the agent if only the
+# drive is cut.
 _BY_ITS_END = _BY_QUESTION | {"session-stopped", "session-closed"}
-# Reasons of a verdict that tell of the cut alone. Any other may hide what the drive did.
+# Reasons of a verdict that concern only the cut. Any other reason may hide a fault of the drive.
 _OF_THE_CUT = _BY_ITS_END | {"attestation-contradicted", "session-server-down", "session-client-error"}
-# How a session ended that was over when the power went, which no drive brings about. A machine without power
-# closes no connection; one whose drive was cut alone might. Only a signal stops a run of the agent cleanly.
+# Sessions that had ended before the power went off, for reasons that no drive can cause. A machine without
+# power closes no connection, but a machine whose drive was cut alone might. Only a signal stops a run of the
+# agent cleanly.
 _ENDED_BEFORE = {
     "session-closed": "the run's client had ended before the power went",
     "session-stopped": "the run had been stopped before the power went",
     "session-server-down": "the server was down when the power went",
 }
-# No drive brings about which server a run is at, and which one conducts the campaign.
+# No drive can cause the run to be at another server than the one that conducts the campaign.
 _AT_ANOTHER_SERVER = (
     "the run was at a server with another clock than the one that switched its power off, so the moment of"
     " the cut is not known"
@@ -40,7 +44,7 @@ _AT_ANOTHER_SERVER = (
 
 
 def drive_cycles(state: CampaignState, cycle: CycleState) -> tuple[DriveCycle, ...]:
-    """What the cycle that is about to end says of each drive that took part."""
+    """The outcome of the present cycle for each drive that took part, as if the cycle ended now."""
     return tuple(_drive_cycle(state, cycle, drive) for drive in cycle.began.drives)
 
 
@@ -81,8 +85,7 @@ def _drive_cycle(state: CampaignState, cycle: CycleState, drive: str) -> DriveCy
 
 
 def _why_not_counted(state: CampaignState, cycle: CycleState, drive: str) -> tuple[Cause, str] | None:
-    """Why the cycle says nothing of a drive, whatever its verdict, and in words; None if it may say
-    something."""
+    """Cause and text if the cycle cannot count for a drive, whatever the verdict. None if it may count."""
     machine = state.machine_of(drive)
     status = cycle.back_status(drive, machine)
     if not cycle.was_armed_at_cut(drive) and (drive not in cycle.runs or cycle.first_off is not None):
@@ -99,8 +102,8 @@ def _why_not_counted(state: CampaignState, cycle: CycleState, drive: str) -> tup
 
 
 def _not_shut_down(state: CampaignState, cycle: CycleState, drive: str) -> tuple[Cause, str] | None:
-    """Why the drive was not left in order before the power went, and in words; None if it was, or was not to
-    be. A drive that keeps its machine from that must not look good by it."""
+    """Cause and text if the drive was not shut down cleanly before the power went off. None if it was, or if
+    the cycle has no shutdown. A drive that prevents a clean shutdown must not look good because of it."""
     if not cycle.shutdown:
         return None
     mine = cycle.status(drive, cycle.shutdown)
@@ -117,21 +120,21 @@ def _not_shut_down(state: CampaignState, cycle: CycleState, drive: str) -> tuple
 
 
 def _without_cut(cycle: CycleState, machine: str, judged: Judged | None) -> tuple[Cause, str] | None:
-    """Why there was no cut of a drive whose run was armed, and in words; None if there was one."""
+    """Cause and text if a drive with an armed run was not cut. None if it was cut."""
     if cycle.abandoned is not None and judged is not None and judged.target_error:
         return "drive", _failed_under_load(judged)
     if cycle.abandoned is not None:
         return cycle.abandoned.cause, cycle.abandoned.text
     if (contradiction := cycle.contradiction(machine)) is not None:
         return "not-a-cut", contradiction.text
-    if cycle.kept_power:  # else a later off failed, and the first was a cut
+    if cycle.kept_power:  # false if only a later off failed: then the first off was a cut
         return "switch", cycle.power_failed
     return None
 
 
 def _restarted(state: CampaignState, cycle: CycleState, drive: str) -> str:
-    """Why a run on a drive that is cut alone may have ended before that, by a restart of its machine, as a
-    sentence; "" if it did not."""
+    """A sentence if a restart of the machine may have ended the run before its drive was cut alone. "" if
+    not."""
     machine = state.machine_of(drive)
     early = cycle.restarted_before_cut(machine, drive) if state.plan.subject == "drive" else False
     if early is None:
@@ -143,16 +146,17 @@ def _restarted(state: CampaignState, cycle: CycleState, drive: str) -> str:
 
 
 def _not_cut_again(cycle: CycleState, machine: str) -> str:
-    """Why there was no second off, if the arm is about one, as a sentence; "" if there was. A machine that
-    kept its power has its verify, and a second off of the others would come into that."""
+    """Why the second off of an arm did not come, as a sentence. "" if it came, or if the arm has none. A
+    machine that kept its power verifies at once, and a second off of the others would disturb that."""
     if cycle.began.again_after_s is None or cycle.offs_of(machine) >= 2:
         return ""
     return cycle.power_failed or "there was no second off: another machine kept its power"
 
 
 def _not_cut_in_prefill(state: CampaignState, cycle: CycleState, drive: str) -> str:
-    """Why the drive was not cut, from what it said of itself before and after, as a sentence; "" if nothing
-    contradicts that. Its run was never armed, so the verdict has no facts to compare (rule 11)."""
+    """Why the drive was not cut, as a sentence, from its conditions before and after the cut. "" if nothing
+    contradicts the cut. A run that is cut in its prefill was never armed, so its verdict has no facts to
+    compare (rule 11)."""
     machine, before = state.machine_of(drive), cycle.found.get(drive)
     status = cycle.back_status(drive, machine)
     after = status.condition if status is not None else None
@@ -169,7 +173,7 @@ def _not_cut_in_prefill(state: CampaignState, cycle: CycleState, drive: str) -> 
 
 
 def _counted(before: Condition | None, after: Condition | None) -> bool | None:
-    """Whether the count of unsafe shutdowns rose; None where it proves nothing."""
+    """Whether the count of unsafe shutdowns rose. None if the counts prove nothing."""
     if before is None or after is None or before.serial != after.serial:
         return None
     then, now = before.unsafe_shutdowns, after.unsafe_shutdowns
@@ -179,8 +183,8 @@ def _counted(before: Condition | None, after: Condition | None) -> bool | None:
 
 
 def _ended_early(cycle: CycleState, arm: Arm, judged: Judged) -> tuple[OutcomeWord, Cause, str] | None:
-    """Word, cause and text where the run was over before the power went, though other drives' were not; None
-    where it was not, or where its verdict has other reasons too."""
+    """Word, cause and text if this drive's run ended before the power went off. None if it did not, or if its
+    verdict has reasons other than the cut."""
     if not cycle.ended_before_cut(judged.drive):
         return None
     if judged.target_error:
@@ -197,13 +201,13 @@ def _failed_under_load(judged: Judged) -> str:
 
 
 def _pass(state: CampaignState, arm: Arm, judged: Judged) -> tuple[OutcomeWord, Cause | None, str]:
-    """Word, cause and text of a cut after which nothing was found lost. A verify by hand may require a weaker
-    class of cut than the campaign."""
+    """Word, cause and text for a verdict without a loss. The class of the cut is checked again, since a
+    verify by hand may require a weaker class than the campaign."""
     codes = list(judged.reasons)
     if judged.verdict == "durable" and not _is_of_class(judged, state.plan.cut_class):
         codes.append("cut-class")
     reasons = set(codes)
-    if arm.moment == "shutdown":  # the machine started again since, and a drive does not count a normal end
+    if arm.moment == "shutdown":  # the machine has restarted, and drives do not count a clean shutdown
         reasons.discard("attestation-contradicted")
     left_out = _left_out(arm, judged, reasons, state.plan.subject)
     if left_out is not None:
@@ -224,8 +228,8 @@ def _is_of_class(judged: Judged, required: CutClass) -> bool:
 
 
 def _left_out(arm: Arm, judged: Judged, reasons: set[str], subject: CutSubject) -> tuple[Cause, str] | None:
-    """Why the cut was not the one that the arm is about, for a cause that is not the drive's; None if it
-    was."""
+    """Cause and text if the cut did not test what the arm tests, for a cause other than the drive. None if it
+    did."""
     if "attestation-contradicted" in reasons and reasons <= _OF_THE_CUT:
         return "not-a-cut", REASONS["attestation-contradicted"]
     if arm.moment == "idle" and judged.at_risk_ms1000 and reasons <= _BY_ITS_END:
@@ -244,7 +248,8 @@ def _left_out(arm: Arm, judged: Judged, reasons: set[str], subject: CutSubject) 
 
 
 def _of_the_cut(arm: Arm) -> frozenset[str]:
-    """Reasons that tell of the cut alone; a run that is cut in its prefill is never armed."""
+    """Reasons that concern only the cut. For `prefill` they include "not-armed": a run that is cut in its
+    prefill is never armed."""
     return _OF_THE_CUT | {"not-armed"} if arm.moment == "prefill" else _OF_THE_CUT
 
 

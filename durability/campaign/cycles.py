@@ -1,6 +1,6 @@
-"""What each cycle draws from the campaign's seed: its arm, the time to the cut, the time without power.
+"""Arm and random times of each cycle: the time to the cut and the time without power, from the seed.
 
-The same settings give the same cycles, on any machine and in any release. Refuses to know what happened.
+The same settings give the same cycles, on any machine and in any release, whatever happens in the campaign.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def arm_of(settings: Settings, cycle: int) -> Arm:
 
 
 def draw_cycle(settings: Settings, cycle: int, drives: tuple[str, ...]) -> CycleBegan:
-    """The cycle with that number, 0 for the check; `drives` take part."""
+    """The entry that begins the cycle with the number `cycle` (0 for the check). `drives` take part."""
     if cycle == CHECK:
         return CycleBegan(
             cycle=CHECK, arm="", drives=drives, cut_after_s=0.0, off_s=settings.off_s[1], again_after_s=None
@@ -39,7 +39,7 @@ def draw_cycle(settings: Settings, cycle: int, drives: tuple[str, ...]) -> Cycle
 
 
 def _draw(settings: Settings, cycle: int, what: int, interval: tuple[float, float]) -> float:
-    """A value of the interval, to a millisecond."""
+    """A random value from the interval, in seconds, rounded to a millisecond."""
     low, high = interval
     share = combine(settings.seed, cycle, what) / 2**64
     return round(low + (high - low) * share, 3)

@@ -1,7 +1,7 @@
-"""Why a cycle does not get on, in sentences: machines that are not heard, that start again and again, that
-came back and fell silent, or drives at work for too long.
+"""Sentences on why a cycle makes no progress.
 
-Refuses to say what follows from it: `next_steps` does.
+A machine is not heard, restarts again and again, or fell silent after it came back. Or drives are at work for
+too long. `next_steps` decides what to do about it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from durability.campaign.cycle_state import CycleState
 from durability.campaign.definition.settings import DAY_S
 from durability.campaign.server_time import ServerTime
 
-WORK_WITHIN_S = 2 * DAY_S  # to make a target ready, or to verify it
-STARTS_MAX = 8  # of a machine in one cycle; more, and something else restarts it
+WORK_WITHIN_S = 2 * DAY_S  # longest time to make a target ready, or to verify it
+STARTS_MAX = 8  # boots of a machine in one cycle: more boots have another cause than the campaign
 
 
 def unheard(state: CampaignState, cycle: CycleState, moment: ServerTime) -> str:
-    """Which machine has not asked for its task for too long, as a sentence; "" for none."""
+    """A sentence on a machine that has not asked for its task for too long. "" for none."""
     within_s = state.plan.boot_within_s
     if moment.age_min_s(cycle.since) < within_s:
         return ""
@@ -34,7 +34,8 @@ def _asks_nothing(machine: str, for_s: float) -> str:
 
 
 def stuck_at_work(cycle: CycleState, moment: ServerTime, what: str) -> str:
-    """Why the machines will not come to an end, though they are heard, as a sentence; "" while they may."""
+    """Why machines that are heard will not finish their work, as a sentence. "" while they still may. `what`:
+    the work, in words."""
     for machine in cycle.machines:
         if cycle.boots[machine] > STARTS_MAX:
             return f"machine {machine} has started more than {STARTS_MAX} times in this cycle"
@@ -44,14 +45,14 @@ def stuck_at_work(cycle: CycleState, moment: ServerTime, what: str) -> str:
 
 
 def silent(state: CampaignState, cycle: CycleState, moment: ServerTime) -> str:
-    """Which machine has said nothing for too long after it came back, as a sentence; "" for none."""
+    """A sentence on a machine that has been silent for too long after the phase began. "" for none."""
     within_s, since_s = state.plan.boot_within_s, moment.age_min_s(cycle.since)
     if since_s < within_s:
         return ""
     for machine in cycle.machines:
         silent_s = moment.silent_s.get(machine, 0.0)
         if silent_s >= within_s:
-            never_asked = cycle.first_off is None and silent_s >= since_s  # for its run either
+            never_asked = cycle.first_off is None and silent_s >= since_s  # not even for its run
             fell = f"machine {machine} fell silent while it verified"
             why = _asks_nothing(machine, within_s) if never_asked else fell
             return not_heard(state, machine) or why
@@ -59,14 +60,13 @@ def silent(state: CampaignState, cycle: CycleState, moment: ServerTime) -> str:
 
 
 def not_heard(state: CampaignState, machine: str) -> str:
-    """That others speak for the machine, and why they are not heard, as a sentence; "" where there are
-    none."""
+    """A sentence on other agents that report for the machine, and why they are not accepted. "" for none."""
     others = state.strangers.get(machine, ())
     return f"machine {machine} is not heard: {'; '.join(others)}" if others else ""
 
 
 def restarted(cycle: CycleState, state: CampaignState) -> str:
-    """Which machine has started anew since its run was armed, as a sentence; "" for none."""
+    """A sentence on a machine that restarted after its run was armed. "" for none."""
     for drive, armed in cycle.armed.items():
         seen = cycle.seen.get(state.machine_of(drive))
         if seen is not None and seen.number > armed:

@@ -1,8 +1,9 @@
-"""The health of a drive, cycle by cycle: what it says of itself, how long things take, what has changed.
+"""Health of a drive over the cycles: its own reports, times to ready, mount and commit, and their changes.
 
-Counters and facts are compared with earlier cycles: any change for the worse is a warning. Times vary by
-themselves, so a warning needs both: the median of the last cycles is clearly above that of the first ones,
-and more than chance puts later values above earlier ones. Refuses to judge data, and to warn of few cycles.
+Counters and facts are compared with earlier cycles; any change for the worse gives a warning. Times vary by
+themselves, so a warning about a time needs two signs. The median of the last cycles must be clearly above
+that of the first cycles, and a test must show a trend beyond chance. Data are not judged here, and few cycles
+give no warning about times.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from durability.campaign.campaign_state import CampaignState, PastCycle
 from durability.campaign.tasks import Condition, in_one_order
 from durability.units import counted
 
-CYCLES_MIN = 12  # with a value, before a trend of it is looked for
-GREW_BY = 1.5  # the median of the last third over that of the first third
-TREND_VALUES_MAX = 400  # of more, an even choice is compared: each is held against each
-CHANCE = 1e-4  # of a warning of one figure that does not change, at most
-CAPACITOR_FELL_BY = 5  # percentage points
+CYCLES_MIN = 12  # cycles with a value that a trend needs
+GREW_BY = 1.5  # least ratio of the median of the last third to that of the first third
+TREND_VALUES_MAX = 400  # values in a trend test, which compares all pairs; more values are thinned out evenly
+CHANCE = 1e-4  # largest probability of a false warning for one figure
+CAPACITOR_FELL_BY = 5  # least fall that gives a warning, in percentage points
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthRow:
-    """A drive after one cycle; None where nothing was said. `cycle` 0 is the check. Times in seconds,
-    latencies in microseconds; the rest is as in `Condition`."""
+    """A drive after one cycle. A value is None if it was not reported. Times are in seconds and latencies in
+    microseconds. The other values are as in `Condition`."""
 
-    cycle: int
+    cycle: int  # 0 is the check
     serial: str
     firmware: str
     size_bytes: int | None
@@ -51,12 +52,11 @@ class HealthRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthWarning:
-    """What has changed for the worse. `code`: for programs; `cycle`: where it was seen first, or for a trend
-    the last cycle; `text`: a sentence."""
+    """A change for the worse."""
 
-    code: str
-    cycle: int
-    text: str
+    code: str  # for programs
+    cycle: int  # cycle in which the change was seen first; for a trend, the last cycle with a value
+    text: str  # a sentence for people
 
 
 T = TypeVar("T")
@@ -64,14 +64,13 @@ Warnings: TypeAlias = Iterator[HealthWarning]
 
 
 def health_rows(state: CampaignState, drive: str) -> tuple[HealthRow, ...]:
-    """The drive's rows, oldest first: one for each cycle that is over and in which the agent said something
-    of it."""
+    """The rows of a drive, oldest first: one for each ended cycle with a status of the drive."""
     rows = (_row(past, drive) for past in state.cycles)
     return tuple(row for row in rows if row is not None)
 
 
 def health_warnings(rows: Sequence[HealthRow]) -> tuple[HealthWarning, ...]:
-    """What the rows of one drive warn of, the gravest first."""
+    """Warnings from the rows of one drive, most serious first."""
     return tuple(warning for look in _LOOKS for warning in look(rows))
 
 
@@ -101,14 +100,14 @@ def _row(past: PastCycle, drive: str) -> HealthRow | None:
 
 
 def known_values(rows: Sequence[HealthRow], figure: Callable[[HealthRow], T | None]) -> list[tuple[int, T]]:
-    """Cycle and value of a figure, where there is one."""
+    """Cycle and value of a figure, for each row that has the figure."""
     return [(row.cycle, value) for row in rows if (value := figure(row)) is not None]
 
 
 def _changes(
     rows: Sequence[HealthRow], figure: Callable[[HealthRow], T | None]
 ) -> Iterator[tuple[tuple[int, T], tuple[int, T]]]:
-    """Each change of a figure: cycle and value before it, and with it."""
+    """Each change of a figure: cycle and value before the change, and cycle and value after it."""
     values = known_values(rows, figure)
     return (pair for pair in itertools.pairwise(values) if pair[0][1] != pair[1][1])
 
@@ -138,7 +137,7 @@ def _firmware(rows: Sequence[HealthRow]) -> Warnings:
 
 def _media_errors(rows: Sequence[HealthRow]) -> Warnings:
     values = known_values(rows, lambda row: row.media_errors)
-    # Rise by rise: a count falls when sectors are written anew, and what comes after that is a new error.
+    # Each rise counts: the counter falls when sectors are rewritten, and errors after that are new ones.
     changes = list(_changes(rows, lambda row: row.media_errors))
     rises = [(after[0], after[1] - before[1]) for before, after in changes if after[1] > before[1]]
     if not rises:
@@ -169,7 +168,7 @@ def _capacitors(rows: Sequence[HealthRow]) -> Warnings:
 def _fell(
     rows: Sequence[HealthRow], figure: Callable[[HealthRow], int | None], *, code: str, what: str, by: int
 ) -> Warnings:
-    """A percentage that is lower at the end than at the beginning, by so many points at least."""
+    """A warning if a percentage is lower at the end than at the beginning by at least `by` points."""
     values = known_values(rows, figure)
     if values and values[0][1] - values[-1][1] >= by:
         first = next(cycle for cycle, value in values if values[0][1] - value >= by)
@@ -217,8 +216,8 @@ def _grew(
 
 
 def rises(values: Sequence[float]) -> bool:
-    """Whether later values lie above earlier ones more than chance does (Mann and Kendall's test, one-sided,
-    with ties). It asks nothing of their distribution, so a few outliers do not matter."""
+    """Whether values rise over time more than chance explains (Mann-Kendall test, one-sided, with ties). The
+    test assumes no distribution, so a few outliers do not matter."""
     chosen = values[:: math.ceil(len(values) / TREND_VALUES_MAX)] if values else values
     n = len(chosen)
     score = sum((later > value) - (later < value) for value, later in itertools.combinations(chosen, 2))

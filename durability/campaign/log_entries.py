@@ -1,9 +1,8 @@
-"""What happens in a campaign: the entries of its log, which is all that the server keeps of it.
+"""Entries of a campaign's log. The log is all that the server stores of a campaign.
 
-Every step is an entry before it is taken, so the log says after any crash what is to be done next; all steps
-can be taken twice. Entries are only ever added. Times of power are nanoseconds of the server's
-CLOCK_BOOTTIME, and compare only within one boot of the server. Refuses entries of kinds that it does not
-know.
+Every step is logged before it is taken, so after any crash the log tells the next step; each step may be
+taken twice. Entries are only added, never changed. Times of power are nanoseconds of the server's
+CLOCK_BOOTTIME, and can be compared only within one boot of the server. Entries of unknown kinds are refused.
 """
 
 from __future__ import annotations
@@ -21,22 +20,22 @@ Operation: TypeAlias = Literal["on", "off", "status", "check"]
 SwitchOutcome: TypeAlias = Literal["done", "on", "off", "failed"]
 OutcomeWord: TypeAlias = Literal["durable", "loss", "kept", "nothing"]
 
-# Why a cycle says nothing of a drive.
+# Why a cycle has no result for a drive.
 Cause: TypeAlias = Literal[
     "switch",  # no switch confirmed that the power was off
-    "not-a-cut",  # a switch confirmed it, and the machine or the drive went on
-    "operator",  # paused or stopped before the cut
-    "agent",  # the agent or its run ended before the cut, or the server was not there
-    "not-armed",  # the run did not become armed
-    "drive",  # the drive was not there, was too small, did not mount, failed under load …
-    "no-verdict",  # there was a cut, and no verdict on it
-    "inconclusive",  # there was a cut, and the verdict is inconclusive
+    "not-a-cut",  # a switch confirmed the off, but the machine or the drive kept running
+    "operator",  # an operator paused or stopped the campaign before the cut
+    "agent",  # the agent or its run ended before the cut, or the server was away
+    "not-armed",  # the run did not become armed in time
+    "drive",  # the drive was missing or too small, did not mount, failed under load …
+    "no-verdict",  # there was a cut, but no verdict
+    "inconclusive",  # there was a cut, but the verdict is inconclusive
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Began:
-    """The campaign, or only its check, begins with these settings."""
+    """The campaign begins with these settings; with `check_only`, only its check."""
 
     settings: Settings
     check_only: Flag
@@ -45,21 +44,21 @@ class Began:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleBegan:
-    """Cycle `cycle` begins, 0 is the check. `arm` names what `drives` run; times as they were drawn."""
+    """Cycle `cycle` begins. Its times are in seconds, drawn from the intervals of the arm (fixed for the
+    check)."""
 
-    cycle: Natural
-    arm: Text
-    drives: tuple[Text, ...]
-    cut_after_s: Finite
-    off_s: Finite
-    again_after_s: Finite | None
+    cycle: Natural  # 0 is the check
+    arm: Text  # name of the arm that the drives run, "" for the check
+    drives: tuple[Text, ...]  # drives that take part
+    cut_after_s: Finite  # from the armed runs to the cut
+    off_s: Finite  # without power
+    again_after_s: Finite | None  # with power before the second cut, None without a second cut
     kind: Literal["cycle-began"] = "cycle-began"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineSeen:
-    """A machine's agent asks for the first time in this boot of its. `client`: the id with which it
-    joined."""
+    """A machine's agent asks for its task for the first time in this boot."""
 
     machine: Text
     boot_id: Text
@@ -67,15 +66,15 @@ class MachineSeen:
     uptime_s: Finite
     virtualisation: Text
     software: Text
-    client: Text = ""
+    client: Text = ""  # id with which the agent joined
     kind: Literal["machine-seen"] = "machine-seen"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrangerHeard:
-    """Somebody asks for the machine's task who must not have it: another machine than the one that was
-    checked, or one whose power must not be cut. Said once, until the machine itself is heard or its
-    power is back."""
+    """An agent that must not have the machine's task asks for it: another machine than the checked one, or a
+    machine whose power must not be cut. Logged once until the machine itself is heard or its power is
+    back."""
 
     machine: Text
     text: Text
@@ -84,43 +83,44 @@ class StrangerHeard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveReported:
-    """What an agent says of a drive has changed. `task`: the number of the task that it is about."""
+    """An agent reports a new status of a drive."""
 
     machine: Text
-    task: Natural
-    what: TaskKind
+    task: Natural  # number of the task that the status is about
+    what: TaskKind  # kind of that task
     status: DriveStatus
     kind: Literal["drive-reported"] = "drive-reported"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutDue:
-    """All runs are armed, or as far as they are to be: the power is to go `in_s` from now."""
+    """Every run is armed or will not be armed any more. The cut is due in `in_s`."""
 
-    in_s: Finite
+    in_s: Finite  # seconds from this entry
     kind: Literal["cut-due"] = "cut-due"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WritersHeld:
-    """No writer gets credit from now on. `in_s`: 0 while writers may have credit left; another entry follows
-    once they have none, and the power is to go `in_s` after that."""
+    """The server gives writers no credit from now on."""
 
+    # Seconds from this entry to the cut. 0 while writers may have credit left: a second entry follows once
+    # they have none.
     in_s: Finite
     kind: Literal["writers-held"] = "writers-held"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShutdownDue:
-    """The machines are to shut down in order."""
+    """The machines are to shut down cleanly."""
 
     kind: Literal["shutdown-due"] = "shutdown-due"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abandoned:
-    """There will be no cut in this cycle, for the cause that is named. Its runs are stopped and verified. In
-    the phase `shutdown` the power goes all the same, and only a loss counts."""
+    """This cycle gets no cut that counts, for the cause `cause`. Its runs are stopped and verified. In the
+    phase `shutdown` the machines that are down are still switched off and on, and only a loss counts."""
 
     cause: Cause
     text: Text
@@ -129,7 +129,7 @@ class Abandoned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerAsked:
-    """A switch, numbered as in the settings, is about to be asked."""
+    """The server is about to send a request to a switch. Switches are numbered as in the settings."""
 
     switch: Natural
     operation: Operation
@@ -138,7 +138,7 @@ class PowerAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerAnswered:
-    """What the switch answered, and when."""
+    """The answer of a switch, with the times at which the request began and ended."""
 
     switch: Natural
     operation: Operation
@@ -151,27 +151,26 @@ class PowerAnswered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerWentOff:
-    """All switches have confirmed that the power is off. `asked_ns`: when the first was about to be asked.
-    `runs`: those that it ended, 16 hex digits each."""
+    """All switches that were asked have confirmed that the power is off."""
 
-    asked_ns: Natural
-    confirmed_ns: Natural
-    runs: tuple[Text, ...]
+    asked_ns: Natural  # when the first request was about to be sent, 0 if that was in another boot
+    confirmed_ns: Natural  # when the last switch had confirmed
+    runs: tuple[Text, ...]  # armed runs whose machine lost its power, 16 hex digits each
     kind: Literal["power-went-off"] = "power-went-off"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerFailed:
-    """The switches did not do what was asked. `on`: whether they were to switch on."""
+    """A request to switch has failed."""
 
-    on: Flag
+    on: Flag  # whether the request was to switch on
     reason: Text
     kind: Literal["power-failed"] = "power-failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerCameBack:
-    """All switches have confirmed that the power is on."""
+    """All switches that were asked have confirmed that the power is on."""
 
     kind: Literal["power-came-back"] = "power-came-back"
 
@@ -186,7 +185,7 @@ class NotBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StillThere:
-    """A machine, or a drive of its, went on in spite of a confirmed off."""
+    """A machine kept running in spite of a confirmed off."""
 
     machine: Text
     text: Text
@@ -195,43 +194,41 @@ class StillThere:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """The verdict on a drive's run, as the server has it, "" if it has none. `reasons`: its codes. Commit
-    latencies in microseconds, None where the run said none. `target_error`: the I/O error that ended the run,
-    "" for none. `other_clock`: the run's server had another clock than the log of the switches, so nothing is
-    known to be at risk. `armed`: whether the server knows the run as armed, also where it cannot tell; of one
-    that was not, nothing was acknowledged, so nothing can be lost."""
+    """The verdict on a drive's run."""
 
     drive: Text
     run: Text
-    verdict: Text
+    verdict: Text  # "" if the server has no verdict
     cut_class: Text
-    reasons: tuple[Text, ...]
+    reasons: tuple[Text, ...]  # codes of the reasons
     at_risk_ms1000: Natural
-    commit_p50_us: Finite | None
+    commit_p50_us: Finite | None  # commit latency in microseconds, None if the run reported none
     commit_p99_us: Finite | None
-    target_error: Text = ""
+    target_error: Text = ""  # the I/O error that ended the run, "" for none
+    # The run's server and the log of the switches use different clocks, so operations at risk are unknown.
     other_clock: Flag = False
+    # Whether the run was armed; True if the server cannot tell. A run that was never armed acknowledged
+    # nothing, so it can lose nothing.
     armed: Flag = True
     kind: Literal["judged"] = "judged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveCycle:
-    """What a cycle says of a drive. `word`: durable, loss, kept (an arm that asks another question found all
-    in place), or nothing; then `cause` and `text` say why. `run`: to look at, "" for none. `cut`: whether the
-    power went while the run was armed."""
+    """The outcome of a cycle for a drive."""
 
     drive: Text
+    # "durable", "loss", "kept" (an arm that asks another question found all data in place) or "nothing".
     word: OutcomeWord
-    cause: Cause | None
-    text: Text
-    run: Text
-    cut: Flag
+    cause: Cause | None  # why the word is "nothing"
+    text: Text  # the cause in words
+    run: Text  # the run of this cycle, "" for none
+    cut: Flag  # whether the drive lost its power while the run was armed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleEnded:
-    """A cycle is over, with what it says of each drive that took part."""
+    """A cycle has ended, with an outcome for each drive that took part."""
 
     cycle: Natural
     drives: tuple[DriveCycle, ...]
@@ -240,8 +237,8 @@ class CycleEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedLate:
-    """The verdict on the run of a cycle that is over, looked up anew since it had none, "" if there is none
-    yet. A loss counts in that cycle."""
+    """The verdict on a run whose cycle ended without one, looked up again. The verdict is "" if there is
+    still none. A loss counts in the cycle `cycle`."""
 
     cycle: Natural
     judged: Judged
@@ -250,17 +247,16 @@ class JudgedLate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """The check is over. `problems`: why the campaign must not begin, none if it may. `notes`: what it could
-    not check, a sentence each."""
+    """The check has ended."""
 
-    problems: tuple[Text, ...]
-    notes: tuple[Text, ...] = ()
+    problems: tuple[Text, ...]  # why the campaign must not begin, in sentences; () if it may
+    notes: tuple[Text, ...] = ()  # what the check could not check, in sentences
     kind: Literal["checked"] = "checked"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveLeft:
-    """A drive takes part no more."""
+    """A drive no longer takes part."""
 
     drive: Text
     reason: Text
@@ -269,7 +265,7 @@ class DriveLeft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseAsked:
-    """An operator wants the campaign to pause, or (`stop`) to end, as soon as all can be left in order."""
+    """An operator asks the campaign to pause, or with `stop` to end, as soon as the cycle can end cleanly."""
 
     stop: Flag
     kind: Literal["pause-asked"] = "pause-asked"
@@ -277,7 +273,7 @@ class PauseAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paused:
-    """Nothing more is done until it is resumed."""
+    """The campaign is paused until it is resumed."""
 
     reason: Text
     kind: Literal["paused"] = "paused"
@@ -285,14 +281,15 @@ class Paused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed:
-    """It goes on."""
+    """The campaign goes on, or a request to pause is withdrawn."""
 
     kind: Literal["resumed"] = "resumed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """It is over, for ever."""
+    """The campaign has ended and cannot be resumed. Only if it has had no cycle besides checks may it begin
+    again."""
 
     reason: Text
     kind: Literal["ended"] = "ended"
@@ -329,13 +326,12 @@ Happening: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One entry of a campaign's log, numbered from 1. `at_ns` is of the server's boot `boot_id`; `wall` is
-    UTC, ISO 8601, for people."""
+    """One entry of a campaign's log."""
 
-    number: Natural
-    at_ns: Natural
+    number: Natural  # counted from 1
+    at_ns: Natural  # CLOCK_BOOTTIME of the server's boot `boot_id`
     boot_id: Text
-    wall: Text
+    wall: Text  # UTC, ISO 8601
     happening: Annotated[Happening, tagged("kind")]
 
 
@@ -348,9 +344,10 @@ class Instant:
     wall: str
 
     def age_estimate_s(self, entry: Entry) -> float:
-        """Seconds since an entry. Clocks of two boots compare by their dates only, and a date may be wrong:
-        so for an entry of another boot they may be too many, too few, or below 0. Too few may only let
-        something be found later, too many only leave a cycle out; no verdict may rest on them."""
+        """Estimated seconds since an entry. For an entry of another boot, the difference of the dates is
+        used: dates may be wrong, so the estimate may be too high, too low or negative. An estimate that is
+        too low may only delay a finding, and one that is too high may only leave out a cycle. No verdict may
+        depend on it."""
         if self.boot_id == entry.boot_id:
             return (self.at_ns - entry.at_ns) / 1e9
         return (datetime.fromisoformat(self.wall) - datetime.fromisoformat(entry.wall)).total_seconds()
@@ -362,5 +359,5 @@ def entry_to_value(entry: Entry) -> dict[str, Value]:
 
 
 def entry_from_value(value: object) -> Entry:
-    """Reads what `entry_to_value` wrote. Raises FormatError."""
+    """The entry in a value that `entry_to_value` wrote. Raises FormatError."""
     return from_value(Entry, value)

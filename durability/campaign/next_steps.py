@@ -1,8 +1,8 @@
-"""What is to be done next in a campaign, given its log and the time.
+"""The next steps of a campaign, derived from its log and the time.
 
-One rule for each phase of a cycle, and one for what lies between cycles. A step is an entry for the log, a
-request to a switch, or a look at a verdict. The server takes the steps and adds what came of them to the log.
-Refuses to take any itself, and to remember anything: after a crash the same log gives the same steps.
+There is one rule for each phase of a cycle, and one for the time between cycles. A step is an entry for the
+log, a request to a switch, a look-up of a verdict, or a wait. The server takes the steps and logs their
+results. This module takes no step and stores nothing: after a crash the same log gives the same steps.
 """
 
 from __future__ import annotations
@@ -51,19 +51,18 @@ from durability.campaign.switch_steps import (
 from durability.campaign.tasks import DriveStatus
 from durability.units import counted
 
-SHUTDOWN_WITHIN_S = 300.0
-HELD_WITHIN_S = 2.0  # each server of a store holds its writers: it looks once a second
-STILL_WITHIN_S = 3600.0  # writers use up the credit that they have when they are held
-AFTER_SHUTDOWN_S = 60.0  # for a system to write what it has after its last word
-BOOTS_MAX = 2  # times that a machine is switched on to boot, before the campaign pauses
+SHUTDOWN_WITHIN_S = 300.0  # longest wait for machines to shut down
+HELD_WITHIN_S = 2.0  # time until each server of a store holds its writers: a server looks once a second
+STILL_WITHIN_S = 3600.0  # time for held writers to use up the credit that they have
+AFTER_SHUTDOWN_S = 60.0  # silence after which a machine counts as shut down: it may still write meanwhile
+BOOTS_MAX = 2  # times that a machine is switched on to boot before the campaign pauses
 _AWAY = "the server was away when the power was to go"
 _CHECK_FIRST = f"no check or cut for {CHECK_HOLDS_DAYS} days: the check comes first"
 _IS = {"on": "says that it is on", "off": "says that it is off"}
 
 
 def next_steps(state: CampaignState, moment: ServerTime) -> list[Step]:
-    """What is to be done now: one entry or several independent steps; `WaitFor` alone where there is
-    nothing."""
+    """The steps to take now: one entry, or several independent steps, or only `WaitFor`."""
     if state.settings is None or state.state != "running":
         return [FOREVER]
     if state.cycle is None:
@@ -72,8 +71,8 @@ def next_steps(state: CampaignState, moment: ServerTime) -> list[Step]:
 
 
 def _between(state: CampaignState) -> list[Step]:
-    """A cycle begins, a drive leaves, and a campaign ends, only after another look for the verdict on a last
-    run without: people may have verified it, and erased the drive after that."""
+    """Steps between cycles. Before a cycle begins, a drive leaves or the campaign ends, missing verdicts on
+    last runs are looked up again: people may have verified a run and then erased the drive."""
     match happening := between_cycles(state):
         case CycleBegan(drives=drives):
             named = list(drives)
@@ -86,7 +85,7 @@ def _between(state: CampaignState) -> list[Step]:
     return _late_look_ups(state, named) or [Note(happening)]
 
 
-# The phases.
+# One rule for each phase.
 
 
 def _examine(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
@@ -108,7 +107,7 @@ def _examine(state: CampaignState, cycle: CycleState, moment: ServerTime) -> lis
 
 
 def _run(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
-    if look_ups := _late_look_ups(state, cycle.began.drives):  # agents, or people in a pause, may verify them
+    if look_ups := _late_look_ups(state, cycle.began.drives):  # an agent, or people, may have verified a run
         return look_ups
     statuses = _statuses(cycle, cycle.number)
     late = _late(state, cycle, moment)
@@ -124,12 +123,12 @@ def _run(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[St
 
 
 def _no_cut(state: CampaignState, cycle: CycleState, late: str) -> tuple[Cause, str] | None:
-    """Why there is to be no cut although runs may be armed, and in words; None if there may be one."""
+    """Cause and text of a reason to cancel the cut, even if runs are armed. None if the cut may come."""
     if state.asked is not None:
         return "operator", "an operator asked for a pause"
     if state.check_due:
         return "operator", _CHECK_FIRST
-    # What is armed would write on in a pause. That comes later, if it is as late then.
+    # Armed runs would keep writing during a pause. So the cycle is given up now and pauses later if needed.
     why = cycle.spent or restarted(cycle, state) or (late if cycle.armed else "")
     return ("agent", why) if why else None
 
@@ -151,8 +150,8 @@ def _load(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[S
 
 
 def _wait_to_hear(state: CampaignState, cycle: CycleState, moment: ServerTime, machine: str) -> list[Step]:
-    """No power goes without a sign of life: the server may have been away for a week, and the machine be in
-    use by somebody. It has as long to be heard as it has to boot."""
+    """Wait until the machine is heard: no machine is switched off unheard, because after a long absence of
+    the server somebody may use it. The cycle is given up after `boot_within_s`."""
     silent_s = moment.silent_s.get(machine, 0.0)
     waited_s = min(moment.age_min_s(cycle.since) - cycle.due_s, moment.watched_s(cycle.since), silent_s)
     if waited_s < state.plan.boot_within_s:
@@ -171,10 +170,11 @@ def _cut(cycle: CycleState, arm: Arm, moment: ServerTime) -> list[Step]:
 
 
 def _use_up(cycle: CycleState, arm: Arm, moment: ServerTime) -> list[Step]:
-    """The time at idle begins when the last writer stops: their credit lasts as long as the drive takes. What
-    the store says of a run tells nothing while its server may still give it credit. Runs that connect anew
-    again and again would have it for ever: only one time at idle is allowed for beyond the time to stop."""
-    assert cycle.held is not None  # the phase began with it
+    """Wait until held writers have used up their credit; the idle time begins after that. How long this takes
+    depends on the drive. In the first `HELD_WITHIN_S` the state of a run in the store means nothing, because
+    its server may still give it credit. The total wait is limited to `STILL_WITHIN_S`, plus one idle time if
+    writers were held again: runs that reconnect again and again would get credit forever."""
+    assert cycle.held is not None  # the phase began with this entry
     within_s = STILL_WITHIN_S + (arm.idle_s if cycle.held is not cycle.since else 0.0)
     if moment.watched_s(cycle.held) >= within_s:
         within = f"{within_s / 60:.0f} min"
@@ -187,8 +187,8 @@ def _use_up(cycle: CycleState, arm: Arm, moment: ServerTime) -> list[Step]:
 
 
 def _unless_they_write(cycle: CycleState) -> list[Step]:
-    """A run that comes back to a server at idle has its whole credit again: once that is used up, the time at
-    idle begins anew."""
+    """Hold the writers again if one got credit during the idle time: a run that reconnects to a server at
+    idle gets its full credit. The idle time begins again once that credit is used up."""
     idle = cycle.phase == "held" and cycle.due_s
     return [UnlessStill(_going_on(cycle), WritersHeld(in_s=0.0))] if idle else []
 
@@ -198,8 +198,9 @@ def _going_on(cycle: CycleState) -> tuple[str, ...]:
 
 
 def _shutdown(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
-    """A server that was away begins anew to wait: meanwhile it heard of no machine. After long it switches
-    none off that it did not hear, as in `_wait_to_hear`: somebody may have booted it otherwise."""
+    """Steps of a clean shutdown. A server that was away starts to wait again, because it heard no machine
+    meanwhile. If it was away for `boot_within_s`, it switches nothing off until it has heard every machine:
+    somebody may have booted one, as in `_wait_to_hear`."""
     if cycle.is_up_again and cycle.abandoned is None:
         return _give_up("agent", f"machine {cycle.machines[0]} was started again before its power went")
     loud = [one for one in cycle.machines if moment.silent_s.get(one, 0.0) < AFTER_SHUTDOWN_S]
@@ -207,7 +208,7 @@ def _shutdown(state: CampaignState, cycle: CycleState, moment: ServerTime) -> li
     waited_s = moment.watched_s(cycle.since)
     if (loud or waiting) and waited_s < SHUTDOWN_WITHIN_S:
         return [WaitFor(min(1.0, SHUTDOWN_WITHIN_S - waited_s))]
-    # A machine whose drives were not left in order is left out by that alone.
+    # Machines whose drives did not report a clean end are left out here: that already excludes their drives.
     went_on = set(loud) - {state.machine_of(drive) for drive in waiting}
     if went_on and cycle.abandoned is None:
         text = f"machine {min(went_on)} was to shut down, and was heard after that"
@@ -219,8 +220,9 @@ def _shutdown(state: CampaignState, cycle: CycleState, moment: ServerTime) -> li
 
 
 def _off(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
-    """A server that was away for long switches no machine off, as in `_wait_to_hear`. It asks each switch for
-    its state: one that was asked before may be off."""
+    """Steps while the switches go off. A server that was away for `boot_within_s` or longer switches nothing
+    off, as in `_wait_to_hear`. It asks each switch for its state: a switch that was asked before may be
+    off."""
     late = moment.came_after_s(cycle.since) >= state.plan.boot_within_s
     failed = power_failure(state, cycle, moment, "off") or (_not_gone(state, cycle, moment) if late else "")
     if failed:
@@ -229,7 +231,7 @@ def _off(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[St
     confirmed = [answer.ended_ns for answer in answers if answer is not None and answer.outcome == "off"]
     if len(confirmed) == len(answers):
         first = cycle.first_asked
-        assert first is not None  # the phase began with it
+        assert first is not None  # the phase began with this entry
         asked_ns = first.at_ns if first.boot_id == moment.boot_id else 0
         without = [drive for drive in cycle.armed if cycle.loses_power(state.machine_of(drive))]
         runs = tuple(cycle.runs[drive] for drive in without)
@@ -238,7 +240,7 @@ def _off(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[St
 
 
 def _not_gone(state: CampaignState, cycle: CycleState, moment: ServerTime) -> str:
-    """Which switch is on that has not taken its request to go off, as a sentence; "" for none."""
+    """A sentence on a switch that is on and has not accepted a request to go off. "" if there is none."""
     for number in cycle.involved:
         switch = cycle.switches[number]
         answer = answer_of(switch, moment)
@@ -248,7 +250,7 @@ def _not_gone(state: CampaignState, cycle: CycleState, moment: ServerTime) -> st
 
 
 def _rest(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
-    """A rest may last for days, so an operator who wants a pause does not wait for its end."""
+    """Steps without power. A rest may last for days, so a request to pause or stop ends it early."""
     left_s = cycle.due_s - moment.age_min_s(cycle.since)
     return [WaitFor(left_s)] if left_s > 0 and state.asked is None else ask_all(cycle, "on")
 
@@ -266,7 +268,7 @@ def _on(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Ste
 
 
 def _again(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
-    if not cycle.off_again_due:  # a machine turned out to have kept its power: what is back verifies already
+    if not cycle.off_again_due:  # a machine had kept its power: machines that are back verify already
         return [Note(PowerCameBack())]
     left_s = cycle.due_s - moment.age_min_s(cycle.since)
     if moment.came_after_s(cycle.since) >= cycle.due_s + state.plan.boot_within_s:
@@ -296,8 +298,9 @@ def _back(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[S
 def _examined_again(
     state: CampaignState, cycle: CycleState, moment: ServerTime, found: list[DriveStatus], *, more: bool
 ) -> list[Step]:
-    """`more`: other machines are cut next. A check that was paused is made again: people may have switched
-    meanwhile, and counters rose by that. Only a machine that went on without power is no work of theirs."""
+    """Steps after the drives were examined again. `more`: the check cuts other machines next. A check that
+    was paused is made again: people may have used the switches meanwhile, which raises the drives' counters.
+    A machine that kept running without power is reported anyway, because people do not cause that."""
     if cycle.was_paused and not cycle.still_there:
         return _end_cycle(state, cycle)
     problems = check_problems(state, cycle, found)
@@ -307,14 +310,14 @@ def _examined_again(
 
 
 def _leave(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
-    """The end of a cycle that was given up before it had a run: no machine is left without power."""
+    """End a cycle that was given up before it had a run. No machine is left without power."""
     if steps := _revive(state, cycle, moment, HEARD_WITHIN_S):
         return steps
     return [WaitFor(1.0)] if may_be_off(state, cycle, moment) else _end_cycle(state, cycle)
 
 
 def _cut_next(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
-    """The check goes on to the machines whose turn is next."""
+    """Continue the check with the machines that it cuts next."""
     if state.asked is not None:
         return _end_cycle(state, cycle)
     if _mute(cycle, moment):
@@ -323,16 +326,16 @@ def _cut_next(state: CampaignState, cycle: CycleState, moment: ServerTime) -> li
     return ask_all(cycle, "off")
 
 
-# What the phases share.
+# Helpers of several phases.
 
 
 def _mute(cycle: CycleState, moment: ServerTime) -> str:
-    """A machine whose power must not go yet, as it was not heard lately; "" for none."""
+    """A machine that was not heard lately, so that its power must not be cut yet. "" for none."""
     return next((machine for machine in cycle.machines if not moment.hears(machine)), "")
 
 
 def _statuses(cycle: CycleState, task: int) -> dict[str, DriveStatus]:
-    """What was said of the drives whose part of a task is as far as it can be."""
+    """The newest statuses of the drives that are no longer at work on a task."""
     found = {drive: cycle.status(drive, task) for drive in cycle.began.drives}
     return {
         drive: status for drive, status in found.items() if status is not None and status.state != "working"
@@ -340,7 +343,7 @@ def _statuses(cycle: CycleState, task: int) -> dict[str, DriveStatus]:
 
 
 def _back_statuses(state: CampaignState, cycle: CycleState) -> dict[str, DriveStatus]:
-    """What was said of the drives after the cut."""
+    """The statuses of the drives after the cut."""
     found = {drive: cycle.back_status(drive, state.machine_of(drive)) for drive in cycle.began.drives}
     return {drive: status for drive, status in found.items() if status is not None}
 
@@ -355,28 +358,28 @@ def _until(cycle: CycleState, moment: ServerTime, within_s: float) -> WaitFor:
 
 
 def _late(state: CampaignState, cycle: CycleState, moment: ServerTime) -> str:
-    """Why the drives are not ready after too long, as a sentence; "" while they may become so."""
+    """Why the drives will not become ready, as a sentence. "" while they still may."""
     return unheard(state, cycle, moment) or stuck_at_work(cycle, moment, "get ready")
 
 
 def _give_up(cause: Cause, text: str) -> list[Step]:
-    """There is no cut; what was armed is verified all the same."""
+    """Give up the cut of this cycle. Armed runs are still verified."""
     return [Note(Abandoned(cause=cause, text=text))]
 
 
 def _look_ups(cycle: CycleState, drives: Iterable[str]) -> list[Step]:
-    """The verdicts on runs of `drives` that were not looked up yet."""
+    """Steps that look up the verdicts on this cycle's runs of `drives` that are not known yet."""
     wanted = (drive for drive in drives if drive in cycle.runs and drive not in cycle.judged)
     return [LookUp(drive, cycle.runs[drive]) for drive in wanted]
 
 
 def _late_look_ups(state: CampaignState, drives: Iterable[str]) -> list[Step]:
-    """The verdicts on runs of `drives` that had none when their cycles ended."""
+    """Steps that look up the verdicts on runs of `drives` whose cycles ended without one."""
     return [LookUp(drive, run) for drive, run in state.unjudged_to_look_up(drives).items()]
 
 
 def _end_cycle(state: CampaignState, cycle: CycleState) -> list[Step]:
-    """The end, after a look for each verdict: a cycle may end before its time, and a loss counts."""
+    """End the cycle after all verdicts were looked up: even in a cycle that ends early, a loss counts."""
     drives = cycle.began.drives
     if look_ups := _look_ups(cycle, drives) or _late_look_ups(state, drives):
         return look_ups
@@ -385,8 +388,8 @@ def _end_cycle(state: CampaignState, cycle: CycleState) -> list[Step]:
 
 
 def _stuck(state: CampaignState, cycle: CycleState, moment: ServerTime, reason: str) -> list[Step]:
-    """Only people can help, once no silent machine is without power that its switches could give it. Where
-    they want an end, the cycle ends with what is known of it."""
+    """Pause, because only people can help, after silent machines were given power if possible. If an operator
+    asked to stop, the cycle ends with what is known."""
     within_s = state.plan.boot_within_s
     if steps := _revive(state, cycle, moment, within_s):
         return steps
@@ -406,9 +409,9 @@ def _stuck(state: CampaignState, cycle: CycleState, moment: ServerTime, reason: 
 
 
 def _revive(state: CampaignState, cycle: CycleState, moment: ServerTime, silent_s: float) -> list[Step]:
-    """Looks whether machines that were not heard for `silent_s` have power, and gives it to them; nothing
-    where they have it, or cannot get it. A switch may go off long after it was asked, when the campaign has
-    given up on that: a plug's cloud or a provider queues requests."""
+    """Ask whether machines that were silent for `silent_s` have power, and switch them on if not. No step if
+    they have power or cannot get it. A switch may go off long after the campaign gave up its request: the
+    cloud of a plug, or a provider, may queue requests."""
     if state.plan.subject != "machine" or cycle.stays_off:
         return []
     within_s = state.plan.boot_within_s
@@ -420,7 +423,7 @@ def _revive(state: CampaignState, cycle: CycleState, moment: ServerTime, silent_
         if look is None or look.outcome == "on":
             continue
         is_off = look.outcome == "off"
-        if cycle.phase == "run":  # the cycle that comes next has the machine from its start
+        if cycle.phase == "run":  # give up this cycle: the next one has the machine from its start
             if is_off:
                 return _give_up("agent", f"{name} says that it is off, before its power was to go")
         elif is_off or number in switches_of_silent(cycle, moment, within_s):
@@ -432,11 +435,10 @@ def _revive(state: CampaignState, cycle: CycleState, moment: ServerTime, silent_
 
 
 def _not_back(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
-    """What to do where a machine is not back from its cut; nothing where all are. Time in which no server
-    could have heard it does not count. After months in a pause, or a long absence of the server, others may
-    use what is at its outlet: then nothing is switched off. One that is heard all the time, in no other boot,
-    was not off: the date and time by which `assignments` would have seen that is wrong, after a boot of the
-    server."""
+    """Steps for machines that are not back from their cut; [] if all are back. Time in which no server could
+    have heard a machine does not count. After a long pause or absence of the server nothing is switched off,
+    since others may use the outlet. A machine that is heard all the time in its old boot was not off.
+    `assignments` misses that if the date and time are wrong after a boot of the server."""
     since_s, within_s = moment.age_min_s(cycle.since), state.plan.boot_within_s
     waited_s = {
         machine: min(since_s, moment.silent_s.get(machine, since_s))

@@ -1,8 +1,8 @@
-"""How far a campaign is, and how long it will still take.
+"""Progress of a campaign, and an estimate of the time left.
 
-The time left is that of the cycles to come: for each the mean of what those of its arm took so far; before
-the first one, what the settings let expect. As large a share is taken to be left out as so far. Refuses to
-promise: a machine that does not come back is not foreseen.
+The time left is the sum over the cycles to come. A cycle takes the mean time of earlier cycles of its arm;
+without any, the time expected from the settings. The share of cycles left out is assumed to stay the same.
+The estimate does not foresee a machine that does not come back.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from durability.campaign.cycles import arm_of
 from durability.campaign.definition.settings import Arm, Settings
 from durability.campaign.log_entries import Entry
 
-# A guess for what was not measured: boot or return of the drive, prefill, verify and tidying up.
-BOOT_S = 90.0
-WORK_S = 60.0
+# Guesses for times that the settings do not give.
+BOOT_S = 90.0  # boot of the machine, or return of the drive
+WORK_S = 60.0  # prefill, verify and clean-up
 
 _PHASES: dict[Phase, str] = {
     "examine": "looking for the drives",
@@ -38,7 +38,7 @@ _DARK = frozenset[Phase]({"shutdown", "off", "rest", "on", "again"})
 
 
 def cycles_left(state: CampaignState) -> int:
-    """How many cycles are to come at least, the one under way included; a check has none."""
+    """Least number of cycles still to come, with the present one. 0 for a check."""
     if state.check_only or state.state == "ended":
         return 0
     wanted = [state.plan.cuts - state.judged_cycles(drive.name) for drive in state.drives]
@@ -46,14 +46,15 @@ def cycles_left(state: CampaignState) -> int:
 
 
 def expected_cycle_s(settings: Settings) -> float:
-    """What a cycle takes as far as the settings tell, on the average of its arms."""
+    """Expected seconds of a cycle from the settings, as the mean over the arms."""
     return sum(map(_expected_s, settings.arms)) / len(settings.arms)
 
 
 def expected_s(
     settings: Settings, *, cycles: int, first: int = 1, took_s: Mapping[str, float] | None = None
 ) -> float:
-    """What so many cycles take, from the one with the number `first`. `took_s`: as `Pace` has it."""
+    """Expected seconds of `cycles` cycles, starting with cycle number `first`. `took_s`: mean seconds of each
+    arm from `Pace`."""
     arms = [arm_of(settings, first + number) for number in range(len(settings.arms))]
     known = took_s or {}
     times = [known.get(arm.name, _expected_s(arm)) for arm in arms]
@@ -62,14 +63,15 @@ def expected_s(
 
 
 def _expected_s(arm: Arm) -> float:
-    """What a cycle of an arm takes as far as the settings tell."""
+    """Expected seconds of a cycle of an arm, from the settings."""
     drawn = (sum(arm.cut_after_s) + sum(arm.off_s) + sum(arm.again_after_s or ())) / 2
     return drawn + (arm.idle_s if arm.moment == "idle" else 0.0) + BOOT_S + WORK_S
 
 
 def left_s(state: CampaignState, *, took_s: Mapping[str, float] | None) -> float | None:
-    """Seconds until the last cycle is over; None for a check, and where none runs or a pause or end is due.
-    `took_s`: as `Pace` has it, None where no cycle is over."""
+    """Estimated seconds until the last cycle ends. None for a check, if the campaign is not running, or if a
+    pause or an end was asked for. `took_s`: mean seconds of each arm from `Pace`, None before the first
+    cycle ended."""
     if state.check_only or state.state != "running" or state.asked is not None:
         return None
     over = [past for past in state.cycles if past.began.cycle]
@@ -78,19 +80,19 @@ def left_s(state: CampaignState, *, took_s: Mapping[str, float] | None) -> float
 
 
 def _cycles_to_come(state: CampaignState) -> int:
-    """As `cycles_left`, with those that will be left out if as many are as so far."""
+    """Like `cycles_left`, plus the cycles that will be left out if their share stays the same."""
     most = 0
     for drive in state.drives:
         judged = state.judged_cycles(drive.name)
         mine = sum(past.began.cycle > 0 and past.of(drive.name) is not None for past in state.cycles)
-        # With one more of both, which is judged: a first cycle without a result says little.
+        # One judged cycle is added to both counts, because a first cycle without a result means little.
         wanted = (state.plan.cuts - judged) * (mine + 1) / (judged + 1)
         most = max(most, math.ceil(wanted))
     return most
 
 
 def is_dark(state: CampaignState, machine: str) -> bool:
-    """Whether a machine is silent on purpose: it shuts down, or its power is off or goes off or on."""
+    """Whether silence of a machine is expected: it shuts down, or its power is off or is being switched."""
     cycle = state.cycle
     if cycle is None or state.plan.subject != "machine" or cycle.phase not in _DARK:
         return False
@@ -98,19 +100,19 @@ def is_dark(state: CampaignState, machine: str) -> bool:
 
 
 class Pace:
-    """What a cycle of each arm takes on average, by the date and time of a log's entries, without the check,
-    and without pauses."""
+    """Mean seconds of a cycle of each arm, from the dates of the log's entries. Checks and pauses do not
+    count."""
 
     def __init__(self) -> None:
-        self._within = False  # a cycle
-        self._arm = ""  # of this cycle
-        self._since = ""  # when it began, or went on; "" in a pause
-        self._mine_s = 0.0  # of this cycle
-        self._total_s = defaultdict[str, float](float)  # of those that are over, by arm
-        self._cycles = Counter[str]()
+        self._within = False  # whether a cycle other than the check is running
+        self._arm = ""  # arm of this cycle
+        self._since = ""  # when this cycle began or was resumed, "" in a pause
+        self._mine_s = 0.0  # seconds of this cycle before `_since`
+        self._total_s = defaultdict[str, float](float)  # by arm, seconds of the ended cycles
+        self._cycles = Counter[str]()  # by arm, number of ended cycles
 
     def apply(self, entry: Entry) -> None:
-        """Take in the next entry."""
+        """Apply the next entry."""
         kind = entry.happening.kind
         if entry.happening.kind == "cycle-began":
             self._within, self._since, self._mine_s = bool(entry.happening.cycle), entry.wall, 0.0
@@ -132,12 +134,12 @@ class Pace:
 
     @property
     def took_s(self) -> Mapping[str, float]:
-        """Seconds, by the name of each arm that had a cycle."""
+        """Mean seconds of a cycle, by the name of each arm that had one."""
         return {arm: self._total_s[arm] / cycles for arm, cycles in self._cycles.items()}
 
 
 def took_s(entries: Sequence[Entry]) -> Mapping[str, float]:
-    """What a cycle of each arm that had one took on average."""
+    """Mean seconds of a cycle, by the name of each arm that had one."""
     pace = Pace()
     for entry in entries:
         pace.apply(entry)
@@ -145,7 +147,7 @@ def took_s(entries: Sequence[Entry]) -> Mapping[str, float]:
 
 
 def doing(state: CampaignState) -> str:
-    """What is being done, in a few words."""
+    """The present activity, in a few words."""
     if state.state != "running":
         return f"{state.state}: {state.reason}" if state.reason else state.state
     if state.cycle is None:
@@ -160,6 +162,6 @@ def _cycle(state: CampaignState, cycle: CycleState) -> str:
 
 
 def hours(seconds: float) -> str:
-    """A long time in words: "40 min", "2 h 30 min"."""
+    """A long time as text: "40 min", "2 h 30 min"."""
     minutes = max(1, round(seconds / 60))
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"

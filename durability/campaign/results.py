@@ -1,10 +1,10 @@
-"""What a campaign says so far: per drive, counts, the bound, the rate, and each arm apart (rule 16).
+"""Results of a campaign so far: for each drive the counts, the bound and the rate, and each arm (rule 16).
 
-Drives are never pooled. Arms that ask the same question are bound together; those that ask another are
-counted apart. A cut whose outcome is not known, for a cause that may lie in the drive, voids the bound; the
-bound that counts each of them as a loss is given in its place. Refuses to leave out any cycle: those that say
-nothing are listed with their cause. The log does not say whether a drive's write cache was on, so cuts of all
-stacks count together here; `acceptance.known_cuts` counts them apart.
+Drives are never pooled. All arms that cut under load share one bound; other arms are counted separately. A
+cut of unknown outcome, for a cause that may lie in the drive, voids the bound. Instead, a bound is given that
+counts each such cut as a loss. No cycle is dropped: cycles without a result are listed with their cause. The
+log does not say whether a drive's write cache was on, so cuts of all stacks count together here;
+`acceptance.known_cuts` counts them separately.
 """
 
 from __future__ import annotations
@@ -20,69 +20,66 @@ from durability.campaign.log_entries import Cause, DriveCycle
 from durability.evidence.strength import CONFIDENCE, interval, upper_bound
 from durability.units import counted, percent_at_least, percent_at_most
 
-# Causes that the campaign's log shows, and that cannot depend on the drive.
+# Causes that the campaign's log shows and that cannot depend on the drive.
 INDEPENDENT: frozenset[Cause] = frozenset({"switch", "not-a-cut", "operator", "agent", "not-armed"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """Cuts of one kind. `cuts` counts those with an answer: `losses`, and those without. `unknown`: cuts
-    whose outcome is not known, for a cause that may lie in the drive. `bound`: the largest probability of a
-    loss per cut that the cuts do not exclude, one-sided 95 %; None where nothing may be said.
-    `bound_if_lost`: the same if each unknown cut had been a loss. `low`, `high`: the two-sided 95 % interval
-    of the rate, whatever the unknown cuts were, None without a loss."""
+    """Counts and bounds of the cuts of one kind."""
 
-    cuts: int
+    cuts: int  # cuts with a known outcome, losses included
     losses: int
-    unknown: int
+    unknown: int  # cuts of unknown outcome, for a cause that may lie in the drive
+    # The largest probability of a loss per cut that the cuts do not exclude, one-sided 95 %. None without
+    # cuts, or with cuts of unknown outcome.
     bound: float | None
-    bound_if_lost: float | None
+    bound_if_lost: float | None  # the bound if each unknown cut were a loss, None without unknown cuts
+    # The two-sided 95 % interval of the rate of losses, whatever the outcomes of the unknown cuts are. None
+    # without a loss.
     low: float | None
     high: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmResult:
-    """One arm of one drive. `moment`: when its power went. `kept`: cycles of an arm with a question of its
-    own after which all was in place."""
+    """The result of one arm for one drive."""
 
     arm: str
-    moment: CutMoment
+    moment: CutMoment  # when the arm cuts the power
     tally: Tally
-    kept: int
-    left_out: int
+    kept: int  # cycles of an arm with a question of its own after which all data were in place
+    left_out: int  # cycles without a result
 
     @property
     def clean(self) -> int:
-        """Cuts without a loss, after which a verdict was asked for."""
+        """Number of cuts with a durable verdict."""
         return self.tally.cuts - self.tally.losses - self.kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveResult:
-    """One drive. `tally`: of all its cuts under load. `first_loss`: the cycle and the run of the first one
-    in any arm; `first_loss_under_load`: the cycle of the first one that `tally` counts. `left_out`: cycles
-    that were not counted, with cause and text. `left`: why it takes part no more, "" if it does."""
+    """The result of one drive."""
 
     drive: str
     machine: str
-    tally: Tally
-    kept: int
+    tally: Tally  # all cuts under load
+    kept: int  # cycles with the word "kept", in all arms
     arms: tuple[ArmResult, ...]
-    first_loss: tuple[int, str] | None
-    first_loss_under_load: int | None
-    left_out: tuple[tuple[int, Cause, str], ...]
-    left: str
+    first_loss: tuple[int, str] | None  # cycle and run of the first loss in any arm
+    first_loss_under_load: int | None  # cycle of the first loss in `tally`
+    left_out: tuple[tuple[int, Cause, str], ...]  # cycles without a result: number, cause and text
+    left: str  # why the drive no longer takes part, "" if it does
 
 
 def results(state: CampaignState) -> tuple[DriveResult, ...]:
-    """Of each drive of the campaign, in the order of its file."""
+    """The result of each drive of the campaign, in the order of the campaign file."""
     past = [one for one in state.cycles if one.began.cycle]
     return tuple(_drive_result(state, past, drive.name, drive.machine) for drive in state.plan.drives)
 
 
 def result_of_cycles(state: CampaignState, drive: str, cycles: Collection[int]) -> DriveResult:
-    """Of one drive, by these cycles alone."""
+    """The result of one drive from these cycles alone."""
     past = [one for one in state.cycles if one.began.cycle in cycles]
     return _drive_result(state, past, drive, state.machine_of(drive))
 
@@ -119,7 +116,7 @@ def _drive_result(state: CampaignState, past: list[PastCycle], drive: str, machi
 
 
 def tally(cycles: list[DriveCycle]) -> Tally:
-    """The cuts among `cycles`, of one drive and one question."""
+    """The tally of `cycles`, which are of one drive and one question."""
     words = Counter(mine.word for mine in cycles)
     losses, cuts = words["loss"], words["loss"] + words["durable"] + words["kept"]
     unknown = sum(mine.word == "nothing" and mine.cut and mine.cause not in INDEPENDENT for mine in cycles)
@@ -136,7 +133,7 @@ def tally(cycles: list[DriveCycle]) -> Tally:
 
 
 def sentence(result: DriveResult) -> str:
-    """What a campaign says of a drive, in one sentence (rule 16)."""
+    """The result of a drive in sentences (rule 16)."""
     tally = result.tally
     left = _losses_elsewhere(result)
     left += f" It is no longer tested: {result.left}." if result.left else ""
@@ -166,7 +163,7 @@ def sentence(result: DriveResult) -> str:
 
 
 def _losses_elsewhere(result: DriveResult) -> str:
-    """Losses of arms whose power does not go under load, which are counted apart."""
+    """Sentences on losses in arms that do not cut under load, which are counted separately."""
     return "".join(
         f" LOSS in {arm.tally.losses} of {counted(arm.tally.cuts, 'cut')} of arm {arm.arm} ({arm.moment})."
         for arm in result.arms

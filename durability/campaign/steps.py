@@ -1,6 +1,6 @@
-"""The kinds of step that a campaign takes: an entry for its log, a request to a switch, a look at a verdict.
+"""Kinds of steps of a campaign: an entry for its log, a request to a switch, a look-up of a verdict, a wait.
 
-Refuses to take any: the server does.
+The server takes the steps; this module only defines them.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from durability.campaign.log_entries import Happening, Operation
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Add this entry."""
+    """Add this entry to the log."""
 
     happening: Happening
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Ask the switch with this number, unless a request of this server to it is still under way: a log cannot
-    tell that from one that died with its server."""
+    """Send a request to the switch with this number, unless a request of this server to it is still pending.
+    The log cannot distinguish a pending request from one that was lost with its server."""
 
     switch: int
     operation: Operation
@@ -29,7 +29,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Look up the verdict on this run of a drive, and add it."""
+    """Look up the verdict on this run of a drive, and add it to the log."""
 
     drive: str
     run: str
@@ -37,7 +37,7 @@ class LookUp:
 
 @dataclass(frozen=True, slots=True)
 class WhenStill:
-    """Add this entry once no writer of these runs has credit left; until then look again and again."""
+    """Add this entry once no writer of these runs has credit left. Until then, check again and again."""
 
     runs: tuple[str, ...]
     happening: Happening
@@ -45,7 +45,7 @@ class WhenStill:
 
 @dataclass(frozen=True, slots=True)
 class UnlessStill:
-    """Add this entry, in place of the steps behind this one, if a writer of these runs has credit left."""
+    """Add this entry instead of the following steps if a writer of these runs has credit left."""
 
     runs: tuple[str, ...]
     happening: Happening
@@ -53,7 +53,7 @@ class UnlessStill:
 
 @dataclass(frozen=True, slots=True)
 class WaitFor:
-    """Nothing is to be done for so long, unless something happens."""
+    """Wait for this time, or until something happens."""
 
     seconds: float
 

@@ -34,10 +34,10 @@ WorkState: TypeAlias = Literal["working", "armed", "ended", "done", "failed"]
 Trouble: TypeAlias = Literal[
     "",
     "missing",  # the drive was not found
-    "in-use",  # the drive is mounted, held open or part of another device
+    "in-use",  # the drive is mounted, otherwise in use, or part of another device
     "system-disk",  # the machine runs from the drive
     "too-small",
-    "wrong-drive",  # another drive than before has this name or path
+    "wrong-drive",  # another drive than before is at the path
     "unmountable",
     "not-made",  # the file system could not be made
     "not-begun",  # the run did not begin
@@ -85,8 +85,8 @@ class DriveTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """Identity, counters and health of a drive. If a device lies on several drives, `model`, `serial` and
-    `firmware` name all of them, joined by " + " in the kernel's order, and the counters are None."""
+    """Identity, counters and health of a drive. If a device lies on several drives, the counters are None.
+    `model`, `serial` and `firmware` then name all drives, joined by " + " in the kernel's order."""
 
     model: Text
     serial: Text

@@ -1,1 +1,1 @@
-"""From bytes and a server's log to a verdict: the rules of evidence."""
+"""The rules of evidence: from bytes and a server's log to a verdict."""

@@ -46,9 +46,10 @@ _OTHER_CLOCK = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtRisk:
-    """How many slots' newest operation was acknowledged within 1, 10, 100, 1000 ms before the last moment at
-    which the drive must be assumed to have had power. Only slots whose loss would show are counted. An
-    operation of `create` counts once, as the name that it makes."""
+    """Number of slots whose newest operation was acknowledged within 1, 10, 100, 1000 ms before the last
+    moment with power. That is the last moment at which the drive must be assumed to have had power. Only
+    slots whose loss would show are counted. An operation of `create` counts once, as the name that it
+    makes."""
 
     ms1: int
     ms10: int
@@ -225,8 +226,8 @@ def _flight_ns(case: Case) -> int:
 
 
 def _last_sign(case: Case) -> str:
-    """The kind of the last event that shows how a client was: kernel alive, server lost sight of it, heard
-    again, or a new session. "" if there is no such event."""
+    """The kind of the newest event that shows the client's state: its kernel was alive, the server ended
+    then, the client was heard again, or a new session began. "" if there is no such event."""
     kinds = (KERNEL_ALIVE, LOST_SIGHT, "heard-again", "session")
     return next((one.kind for one in reversed(case.events) if one.kind in kinds), "")
 

@@ -156,9 +156,9 @@ def _assess(case: Case, now: Facts | None, *, attested: str | None, cut_class: C
 def outlived(case: Case, now: Facts | None) -> bool:
     """Whether the system that the client ran on was alive after the client fell silent. This is shown if its
     connection was reset in the boot of the run, or before the present boot began. Another boot may have begun
-    in between, or a machine's firmware may have answered; then a cut that met load is not believed. A reset
-    by the present system only says that it does not know the connection. A reset in the boot of the run shows
-    nothing if every drive was enumerated anew, because a cut of the drive alone leaves its system alive."""
+    in between, or a machine's firmware may have answered. Then a cut that met load is not believed. A reset
+    by the present system only shows that it does not know the connection. A reset in the boot of the run
+    shows nothing if every drive was enumerated anew: a cut of the drive alone leaves its system alive."""
     if case.session_end != "silence" or case.armed is None or now is None or not now.host.boot_id:
         return False
     reset_ns = _reset_ns(case)
@@ -302,6 +302,8 @@ def _contradictions(
         return [
             "since the run's last message, not all drives were reattached, and not all counted a power loss"
         ]
+    if not happened and not all((*_ids(armed), *_ids(now))):
+        return ["this system, or that of the run, has no machine id or no boot id: no restart can be shown"]
     if not happened and unclear:
         return [
             "the system has restarted since the run was armed, but this log does not show whether this boot"
@@ -319,6 +321,10 @@ def _contradictions(
         for before, after in counted_pairs(armed, now)
         if after is not None and has_risen(before, after) is False
     ]
+
+
+def _ids(facts: Facts) -> tuple[str, str]:
+    return facts.host.machine_id, facts.host.boot_id
 
 
 def _os_death(case: Case, armed: Facts, now: Facts) -> str:

@@ -3,7 +3,7 @@
 Several machines can have drives with the same serial. Such a serial identifies a drive only together with its
 machine. A serial that is given to any drive does not count as a serial. Some adapters report one serial for
 every drive attached to them, so model, world-wide name and size must agree as well. This module never
-identifies a drive by its device name alone.
+identifies a drive by its device name.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def matched(armed: Iterable[Drive], now: Iterable[Drive], machines: tuple[str, s
         before, after = pair
         then, found = before.drive, after.drive
         return (
-            not before.own,  # last: drives without a serial get what drives with a serial leave
+            not before.own,  # last: a drive without a serial gets one that no serial matches
             before.own != after.own,
             not then.wwid or then.wwid != found.wwid,
             then.model != found.model,

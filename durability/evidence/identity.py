@@ -107,8 +107,9 @@ def identify(
 
 
 def target_tag(facts: Facts) -> int:
-    """A 32-bit tag of the target's identity: its drives and its place on them. It depends neither on today's
-    names nor on the order or the number of paths in which a boot found the drives."""
+    """A 32-bit tag of the target's identity: its drives and its place on them. It does not depend on the
+    order or the number of paths in which a boot found the drives. It depends on kernel names only for drives
+    without a serial."""
     return _tag(facts, sorted(set(_serials_or_names(facts))))
 
 
@@ -365,8 +366,8 @@ def _nameless_smaller(before: Sequence[Drive], after: Sequence[Drive]) -> Iterat
 
 
 def _drives_differ(armed: Facts | None, now: Facts | None) -> bool:
-    """True if the drives now are not those at arming, by their serials or by their number, and the target is
-    not at its place at arming either."""
+    """True if the drives now are not those at arming, by their serials or by their number. False if the
+    target still lies at its place at arming with drives missing."""
     if armed is None or now is None:
         return False
     known = _have_serials(armed, now) or (bool(now.drives) and bool(_drives_below(armed, now).gone))

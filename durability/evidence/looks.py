@@ -27,13 +27,13 @@ from durability.formats.facts import Facts
 from durability.formats.run_statistics import Statistics
 
 
-def found_alive(case: Case) -> bool:
-    """Whether a look found the run's machine in the run's boot, with not all of its drives newly attached.
-    Then the client did not fall silent because of a cut."""
+def found_alive(case: Case, now: Facts) -> bool:
+    """Whether a look, or this verify, found the run's machine in the run's boot, with not all of its drives
+    newly attached. Then the client did not fall silent because of a cut."""
     armed = case.armed
     return armed is not None and any(
-        same_kernel(armed.host, look.facts.host) and not enumerated_anew(armed, look.facts)
-        for look in case.looks
+        same_kernel(armed.host, found.host) and not enumerated_anew(armed, found)
+        for found in (*(look.facts for look in case.looks), now)
     )
 
 
@@ -134,9 +134,10 @@ def as_of(case: Case, look: Look) -> Case:
 def is_to_be_kept(
     run: str, armed: Facts, counted: Statistics | None, kept: Sequence[Look], look: Look
 ) -> bool:
-    """Whether a look adds information about a run to the looks in `kept`. It does if it describes the machine
-    in the run's boot, or the first event after the run. `armed` and `counted` are the run's facts at arming
-    and its last statistics. A look for another run counts only if it found all drives of this run."""
+    """Whether a look adds information about a run to the looks in `kept`. It must differ from the newest of
+    these. It must describe the machine in the run's boot, or the first event after the run. `armed` and
+    `counted` are the run's facts at arming and its last statistics. A look for another run counts only if it
+    found all drives of this run."""
     if look.run != run and not are_all_there(armed, look.facts):
         return False
     if kept and not look.tells_more_than(kept[-1]):
@@ -149,12 +150,17 @@ def is_to_be_kept(
     return again and not _has_gone_on(armed, first.facts, look.facts)
 
 
-def as_of_another_run(look: Look, verified: Facts, armed: Facts) -> Look:
-    """What a look for one run, armed with the facts `verified`, shows of another run, armed with the facts
-    `armed`. The operator's attestation is about the first event after the verified run. It holds for the
-    other run, too, only if nothing had happened between the two armings and the verified run had all drives
-    of the other one."""
-    one = same_kernel(verified.host, armed.host) and are_all_there(armed, verified)
-    if one and not has_changed(verified, armed) and not has_changed(armed, verified):
+def as_of_another_run(look: Look, verified: Facts | None, armed: Facts) -> Look:
+    """What a look for one run, armed with the facts `verified` (None if it was not), shows of another run,
+    armed with the facts `armed`. The operator's attestation is about the first event after the verified run.
+    It holds for the other run, too, on two conditions. Nothing had happened between the two armings, and the
+    verified run had all drives of the other one."""
+    if (
+        verified is not None
+        and same_kernel(verified.host, armed.host)
+        and are_all_there(armed, verified)
+        and not has_changed(verified, armed)
+        and not has_changed(armed, verified)
+    ):
         return look
     return replace(look, attested="", cut_class=None)

@@ -129,9 +129,9 @@ def as_last_counted(armed: Facts, statistics: Statistics | None) -> Facts:
 
 
 def counted_pairs(before: Facts, after: Facts) -> list[tuple[Drive, Drive | None]]:
-    """Each leaf drive of `before` with the same drive in `after`, or None if there is none, or if it may be a
-    drive with another counter. All paths to one drive show one count, unless only some of them could be read
-    later. So paths with other counts are other drives that nothing else distinguishes."""
+    """Each leaf drive of `before` with the same drive in `after`. None if there is no such drive, or if it
+    may be a drive with another counter. All paths to one drive show one count, unless only some of them could
+    be read later. So paths with other counts are other drives that nothing else distinguishes."""
     drives = _pairs(before, after)
 
     def is_one(one: Drive, other: Drive) -> bool:

@@ -49,7 +49,7 @@ class Span:
     run: int = 0
     writer: int = 0
     slot: int = 0
-    offset: int = 0  # bytes; of the first sector
+    offset: int = 0  # byte offset of the first sector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,8 @@
 
 This applies the same rules as `observation` and `slot_oracle` to the common cases: versions of the slot
 itself, zeros, damage, an earlier run's data in place, foreign data, and mixes of these. A row with any other
-content (a sector of this run that belongs elsewhere, or is beyond the ceiling) is not `plain`, and those
-modules handle it.
+content is not `plain`, and those modules handle it. Such content is a sector of this run that belongs
+elsewhere or is beyond the ceiling.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Rows:
     """The content of n records of one writer; each array has shape (n,)."""
 
     slots: Words
-    # `lowest`, `highest`: of the intact versions of the slot in its sectors; NO_SEQ if there are none.
+    # Lowest and highest seq of the intact versions of the slot in its sectors; NO_SEQ if there are none.
     lowest: Seqs
     highest: Seqs
     # The next four: whether any sector is in that state of `observation.SectorState`.

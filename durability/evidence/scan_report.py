@@ -57,7 +57,6 @@ class ScanReport:
     collateral: int
     unstable: int
     above_ceiling: int
-    # Per writer, as `SlotOracle` and `NameOracle` define it; so are the next two fields.
     proven: tuple[int, ...]  # per writer, see `ProvenOperations.proven`
     newest_seen: tuple[int, ...]  # per writer, see `ProvenOperations.newest_seen`
     may_be_done: tuple[int, ...]  # per writer, see `ProvenOperations.may_be_done`

@@ -17,7 +17,7 @@ from durability.formats.case import PERHAPS_CUT, PROVABLE_CUT_CLASSES, Case, Pas
 from durability.formats.facts import Facts
 
 CONFIDENCE = 0.95
-# An inconclusive verdict for one of these reasons may hide a loss. Other verdicts only lack the proof of a cut.
+# An inconclusive verdict with one of these reasons may hide a loss. Others only lack the proof of a cut.
 HIDE_LOSSES = frozenset(
     {"superseded", "tainted", "log-behind", "drive-changed", "copied", "emptied-at-boot"}
     | {"drive-missing", "smaller-or-copy", "scan-unfinished", "unstable", "earlier-unstable"}
@@ -122,7 +122,7 @@ class Strength:
 
     cuts: int
     losses: int
-    bound: float | None  # None if there is no cut, or if `left_out` is not 0
+    bound: float | None  # None without a series or a cut, or if `left_out` is not 0
     # Whether there is a series (`has_series`); if not, only this run of the drives is known.
     is_series: bool = True
     # Runs of the series that were cut but never verified, or verified in a way that may hide a loss.

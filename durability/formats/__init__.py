@@ -1,1 +1,1 @@
-"""What lies where: plans, records and the documents that describe a machine and a run."""
+"""Layouts of plans, records, and documents that describe a machine and a run."""

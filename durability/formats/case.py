@@ -78,7 +78,8 @@ class PastVerdict:
     at_risk_ms1000: int
     wall: str
     reasons: tuple[str, ...] = ()  # codes of the reasons
-    enumerations: tuple[str, ...] = ()  # of the run's drives (`drive_identity.enumerations`); () if unknown
+    # Enumerations of the run's drives (`drive_identity.enumerations`); () if unknown.
+    enumerations: tuple[str, ...] = ()
 
 
 # Fields of `PastVerdict` that the first release does not know and rejects.
@@ -182,7 +183,7 @@ class Case:
     target_error: TargetFailure | None = None
     # Runs that were registered earlier on the same target, with any plan, oldest first.
     predecessors: tuple[str, ...] = ()
-    power_offs: tuple[PowerOff, ...] = ()  # confirmed ones since arming, oldest first
+    power_offs: tuple[PowerOff, ...] = ()  # confirmed power-offs since arming, oldest first
     held_up: tuple[HeldUp, ...] = ()  # the newest stretches of frames that came late, oldest first
     # Encoded plans, as hex, of runs registered later on the same target, if none of them was ever armed;
     # empty also if the server does not report them.

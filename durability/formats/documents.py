@@ -1,12 +1,13 @@
-"""Documents: dataclasses as plain JSON-like values and back, checked; the one importer of pydantic.
+"""Documents: conversion of dataclasses to plain JSON-like values and back, with checks. Only this module
+imports pydantic.
 
-Facts, cases and verdicts cross the wire and lie in files and databases as such values. Everything that
-comes in is checked against the dataclass, field by field; what does not fit is a FormatError that names the
-field. Refuses to coerce: a string of digits is not a number, and 1 is not true. So whatever was read can be
+Facts, cases and verdicts are sent, and stored in files and databases, as such values. Every value that comes
+in is checked against the dataclass, field by field. If a value does not fit, FormatError names the field.
+Nothing is coerced: a string of digits is not a number, and 1 is not true. So every value that was read can be
 written again, as msgpack and as JSON.
 
-Pydantic is imported with the first document. Processes that only write or read a target never have one, and
-the import would be a third of their start.
+Pydantic is imported when the first document is converted. Processes that only write or read a target never
+convert one, and the import would take a third of their start time.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ if TYPE_CHECKING:  # importing pydantic takes long, and the commands that print 
 
 T = TypeVar("T")
 
-TEXT_CHARACTERS_MAX = 4096  # as many as a path may have bytes
+TEXT_CHARACTERS_MAX = 4096  # the longest path in bytes
 NAME_CHARACTERS_MAX = 256
-FINITE_MAX = 1e18  # of anything measured, and small enough to be added up, divided and squared
+FINITE_MAX = 1e18  # more than any measurement; small enough to be added, divided and squared
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
-_SHOWN_CHARACTERS = 60  # of a stranger's text in a message
+_SHOWN_CHARACTERS = 60  # characters of foreign text that a message shows
 
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """What pydantic is to check besides the type: keys and values of its core schema."""
+    """Checks for pydantic besides the type: keys and values of its core schema."""
 
     keys: tuple[tuple[str, object], ...]
 
@@ -45,7 +46,7 @@ class _Limits:
 
 @dataclass(frozen=True, slots=True)
 class _Tagged:
-    """Pydantic is to look at the field `name` to tell which of several dataclasses a value is."""
+    """Tells pydantic to use the field `name` to decide which of several dataclasses a value is."""
 
     name: str
 
@@ -56,8 +57,8 @@ class _Tagged:
 
 
 class _Exact:
-    """Numbers and flags of a dataclass and of all dataclasses in it are what their types say: finite numbers,
-    and integers of 64 bits."""
+    """Makes pydantic accept only exact numbers and flags in a dataclass and all dataclasses in it: finite
+    numbers, integers of 64 bits, real booleans."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         schema = handler(source)
@@ -77,7 +78,7 @@ def _make_exact(schema: Any, handler: Any, seen: set[int]) -> None:
         elif kind in _EXACT:
             schema.update(_EXACT[kind] | schema)
         elif kind == "tuple":
-            schema["fail_fast"] = True  # a stranger's long list costs one error, not one per member
+            schema["fail_fast"] = True  # a long list from a peer costs one error, not one per member
         for key, part in schema.items():
             if key != "metadata":
                 _make_exact(part, handler, seen)
@@ -94,22 +95,23 @@ def _limited(**keys: object) -> _Limits:
     return _Limits(tuple(keys.items()))
 
 
-# Types of fields that are checked more closely than by their type alone.
+# Types of fields with more checks than their type alone.
 Natural: TypeAlias = Annotated[int, _limited(ge=0, lt=1 << 62)]
-Count: TypeAlias = Annotated[int, _limited(ge=0, le=limits.COUNT_MAX)]  # of what can be done in a round
-Finite: TypeAlias = Annotated[float, _limited(ge=0, le=FINITE_MAX)]  # and not negative
+Count: TypeAlias = Annotated[int, _limited(ge=0, le=limits.COUNT_MAX)]  # operations possible in a round
+Finite: TypeAlias = Annotated[float, _limited(ge=0, le=FINITE_MAX)]  # finite and not negative
 Text: TypeAlias = Annotated[str, _limited(max_length=TEXT_CHARACTERS_MAX)]
 Name: TypeAlias = Annotated[str, _limited(max_length=NAME_CHARACTERS_MAX)]
 Flag: TypeAlias = Annotated[bool, _limited(strict=True)]
 
 
 def at_most(count: int) -> Any:
-    """For a field that is a tuple or a string: how many members or characters it may have."""
+    """Limit for a tuple or string field: the maximum number of members or characters."""
     return _limited(max_length=count)
 
 
 def tagged(name: str) -> Any:
-    """For a field that is one of several dataclasses: the field `name` of each says which."""
+    """For a field that is one of several dataclasses: the field `name` in each dataclass shows which one it
+    is."""
     return _Tagged(name)
 
 
@@ -126,7 +128,8 @@ def to_value(document: object) -> dict[str, Value]:
 
 
 def from_value(kind: type[T], value: object) -> T:
-    """The dataclass `kind` that `value` holds. Raises FormatError naming the first unfit field."""
+    """The dataclass `kind` that `value` holds. Raises FormatError naming the first field that does not
+    fit."""
     from pydantic import ValidationError
 
     try:
@@ -138,13 +141,13 @@ def from_value(kind: type[T], value: object) -> T:
 
 
 def shown(text: str) -> str:
-    """`text` of a stranger for a message: one plain line, and no more than a line of it."""
+    """`text` from outside, for a message: one plain line of limited length."""
     return plain_text.as_line(plain_text.shortened(text, _SHOWN_CHARACTERS))
 
 
 def escaped(document: T) -> T:
-    """`document`, a dataclass or a part of one, with all its strings as plain lines: what the system says of
-    files and drives may hold anything, and no peer takes what is not plain."""
+    """`document`, a dataclass or a part of one, with all its strings as plain lines. The system's names of
+    files and drives may hold anything, and peers accept only plain text."""
     value: Any = document
     if isinstance(value, str):
         value = plain_text.as_line(value)
@@ -158,7 +161,7 @@ def escaped(document: T) -> T:
 
 
 def shortened(document: T) -> T:
-    """`document`, a dataclass or a part of one, with all its strings cut to what a `Text` may have."""
+    """`document`, a dataclass or a part of one, with all its strings cut to the length limit of `Text`."""
     value: Any = document
     if isinstance(value, str) and len(value) > TEXT_CHARACTERS_MAX:
         value = f"{value[: TEXT_CHARACTERS_MAX - 1]}…"
@@ -172,13 +175,15 @@ def shortened(document: T) -> T:
 
 
 def to_json(value: object) -> str:
-    """One plain line of JSON, keys in the order given; what is not plain is escaped, so nothing is lost."""
+    """One plain line of JSON, keys in the order given. Characters that are not plain are escaped, so nothing
+    is lost."""
     return plain_text.as_json(json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False))
 
 
 def to_ascii_json(value: object) -> str:
-    """The same, with every other character escaped, for a stream that is not of UTF-8, as JSON must be."""
-    # What is not ASCII stands within a string.
+    """As `to_json`, with every non-ASCII character escaped. This is for streams that are not UTF-8, as JSON
+    must be."""
+    # Non-ASCII characters occur only inside strings.
     return _NOT_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], to_json(value))
 
 

@@ -1,10 +1,10 @@
-"""Latencies as counts in log2-linear buckets: small, mergeable, and honest about percentiles.
+"""Latencies as counts in log2-linear buckets: small, mergeable, and with a known error of percentiles.
 
-Percentiles of many writers or many seconds cannot be averaged; their counts can be added. A value v below 32
-has a bucket of its own; above, each power of two is cut into 32 buckets, so a percentile is at most 1/32 too
-high and never too low. A `FineHistogram` cuts it into 128, for a benchmark whose differences are of a few per
-cent: at most 1/128 (0.8 %) too high. Values are nanoseconds (any unsigned unit would do); what is beyond 2^52
-is counted as 2^52.
+Percentiles of many writers or seconds cannot be averaged, but their counts can be added. Each value below 32
+has its own bucket. Above, each power of two is divided into 32 buckets, so a percentile is at most 1/32 too
+high and never too low. A `FineHistogram` has 128 buckets per power of two, because a benchmark compares
+differences of a few per cent: its percentiles are at most 1/128 (0.8 %) too high. Values are nanoseconds (any
+unsigned unit would do). Values above 2^52 are counted as 2^52.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from durability import limits
 from durability.errors import FormatError
 
 PERCENTS = (50.0, 95.0, 99.0, 99.9)
-SAMPLES_BEYOND_MIN = 10  # below, one stall more or less moves the percentile
+SAMPLES_BEYOND_MIN = 10  # with fewer, a single stall more or less changes the percentile
 
 _VALUE_BITS = 52
-_VALUE_MAX = 1 << _VALUE_BITS  # exact in a float64, which is how numpy finds the power of two
+_VALUE_MAX = 1 << _VALUE_BITS  # exact in a float64; numpy finds the power of two by way of float64
 
 
 class Histogram:
     """Counts of values per bucket, and the largest value exactly."""
 
     __slots__ = ("_counts", "max_value")
-    sub_bits: ClassVar[int] = 5  # of a value's leading bits, after the first; the wire has no other
+    sub_bits: ClassVar[int] = 5  # leading bits of a value, after the first; the protocol uses only this class
 
     def __init__(self) -> None:
         self._counts = np.zeros(self.buckets(), dtype=np.int64)
         self.max_value = 0
 
     def __len__(self) -> int:
-        """How many values were recorded."""
+        """The number of values recorded."""
         return int(self._counts.sum())
 
     @classmethod
     def buckets(cls) -> int:
-        """How many buckets there are."""
+        """The number of buckets."""
         return (_VALUE_BITS - cls.sub_bits + 2) << cls.sub_bits
 
     @classmethod
@@ -60,13 +60,13 @@ class Histogram:
             self.max_value = max(self.max_value, int(values.max()))
 
     def merge(self, other: Self) -> None:
-        """Add what `other`, of the same kind, counted."""
+        """Add the counts of `other`, a histogram of the same class."""
         self._counts += other._counts
         self.max_value = max(self.max_value, other.max_value)
 
     def since(self, earlier: Self) -> Self:
-        """What was counted since `earlier`, an older state of the same counts; all of it if that is not one.
-        The largest value is then known to its bucket only."""
+        """The values counted since `earlier`, an older state of the same histogram. If `earlier` is not that,
+        all values. The largest value is then known only to the accuracy of its bucket."""
         later = type(self)()
         later._counts = self._counts - earlier._counts
         if (later._counts < 0).any():
@@ -77,8 +77,8 @@ class Histogram:
         return later
 
     def percentile(self, percent: float) -> int:
-        """The smallest value (to the bucket, upwards) that `percent` of all do not exceed; 0 if there is
-        none."""
+        """The smallest value that `percent` of all values do not exceed, rounded up to the end of its bucket.
+        0 if there are no values."""
         total = len(self)
         if not total:
             return 0
@@ -87,13 +87,13 @@ class Histogram:
         return min(self._highest_in(bucket), self.max_value)
 
     def to_value(self) -> dict[str, Sequence[int]]:
-        """Plain values: the buckets that hold anything, their counts, and the largest value."""
+        """Plain values: the buckets in use, their counts, and the largest value."""
         used = np.flatnonzero(self._counts)
         return {"buckets": used.tolist(), "counts": self._counts[used].tolist(), "max": [self.max_value]}
 
     @classmethod
     def from_value(cls, value: object) -> Self:
-        """Reads what `to_value` made. Raises FormatError."""
+        """Read what `to_value` made. Raises FormatError."""
         histogram = cls()
         if not isinstance(value, dict) or set(value) != {"buckets", "counts", "max"}:
             raise FormatError("a histogram has the fields buckets, counts and max")
@@ -123,13 +123,13 @@ class Histogram:
 
 
 class FineHistogram(Histogram):
-    """A histogram of four times the resolution."""
+    """A histogram with four times the resolution."""
 
     __slots__ = ()
     sub_bits: ClassVar[int] = 7
 
     def steps(self) -> tuple[tuple[int, int], ...]:
-        """The distribution: for each used bucket its largest value, and how many values are not above it."""
+        """The distribution: for each used bucket, its largest value and the number of values not above it."""
         used = np.flatnonzero(self._counts)
         below = np.cumsum(self._counts[used])
         return tuple(
@@ -145,6 +145,6 @@ def _integers(value: object) -> list[int]:
 
 
 def supported(samples: int, percent: float) -> bool:
-    """Whether `samples` are enough to print `percent`: at least 10 of them must lie beyond it. So p50 takes
-    20 samples, p95 200, p99 1000 and p99.9 10,000."""
+    """Whether `samples` are enough to print the percentile `percent`: at least 10 of them must lie beyond it.
+    So p50 needs 20 samples, p95 200, p99 1000 and p99.9 10,000."""
     return round(samples * (100 - percent) / 100, 6) >= SAMPLES_BEYOND_MIN

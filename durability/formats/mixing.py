@@ -1,9 +1,8 @@
-"""64-bit integer mixing, fixed, and the same on every machine: scalar and numpy forms of one
-function.
+"""A fixed 64-bit integer hash that is the same on every machine, as scalar and numpy functions.
 
 The formats need a keyed permutation and a check that numpy can compute for thousands of sectors at once.
-Neither numpy's nor Python's `random` promises the same numbers in the next version, so they are not used.
-The constants are those of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). Not for secrets.
+Neither numpy's nor Python's `random` guarantees the same numbers in the next version, so they are not used.
+The constants are those of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). Do not use this for secrets.
 """
 
 from __future__ import annotations
@@ -21,8 +20,9 @@ _S30, _S27, _S31, _S32 = (np.uint64(n) for n in (30, 27, 31, 32))
 
 
 def fold(state: Words, word: Words | np.uint64) -> Words:
-    """Absorb `word` into `state`, elementwise; for a fixed state a bijection of the word, and the reverse. So
-    two inputs that differ in one word, by however many bits, always leave different states."""
+    """Absorb `word` into `state`, elementwise. For a fixed state this is a bijection of the word, and for a
+    fixed word of the state. So two inputs that differ in one word, by any number of bits, always leave
+    different states."""
     mixed = state ^ word
     mixed *= _M1
     mixed ^= mixed >> _S32
@@ -30,7 +30,7 @@ def fold(state: Words, word: Words | np.uint64) -> Words:
 
 
 def finish(state: Words) -> Words:
-    """Spread what `fold` absorbed over all 64 bits; a bijection."""
+    """Spread the absorbed words over all 64 bits; a bijection."""
     mixed = (state ^ (state >> _S30)) * _M1
     mixed ^= mixed >> _S27
     mixed *= _M2
@@ -45,7 +45,7 @@ def stream(seed: int, count: int) -> Words:
 
 
 def combine(*words: int) -> int:
-    """One 64-bit word from several, order kept."""
+    """One 64-bit word made from several words; their order matters."""
     state = np.zeros(1, dtype=U64)
     for word in words:
         state = fold(state + _GOLDEN, U64(word))

@@ -1,7 +1,7 @@
-"""The one importer of msgpack: strict, bounded encoding of plain values.
+"""Strict, bounded encoding of plain values as msgpack. Only this module imports msgpack.
 
-Refuses extension types, timestamps and trailing bytes; a value that decodes is made of None, bool, int,
-float, str, bytes, list and dict with string keys only.
+Extension types, timestamps and trailing bytes are rejected. A decoded value consists only of None, bool, int,
+float, str, bytes, list, and dict with string keys.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import msgpack
 from durability.errors import FormatError
 
 ELEMENTS_MAX = 4 << 20
-_SMALL_BYTES = 1 << 10  # decoded without counting, within a millisecond whatever they are
+_SMALL_BYTES = 1 << 10  # shorter data are decoded without counting; that takes under a millisecond
 
 Value: TypeAlias = "bool | int | float | str | bytes | Sequence[Value] | Mapping[str, Value] | None"
 
 
 def pack(value: Value) -> bytes:
-    """`value` as msgpack bytes. Raises FormatError for what msgpack cannot hold (an int beyond 64 bits)."""
+    """`value` as msgpack bytes. Raises FormatError if msgpack cannot hold it (for example an int beyond 64
+    bits)."""
     try:
         packed = msgpack.packb(value, use_bin_type=True, strict_types=False)
     except (TypeError, ValueError, OverflowError) as error:
@@ -31,31 +32,31 @@ def pack(value: Value) -> bytes:
 
 
 def pack_list(packed: Collection[bytes]) -> bytes:
-    """A list of values that are `packed` already, as msgpack bytes."""
+    """A list of values that are already `packed`, as msgpack bytes."""
     return b"".join((msgpack.Packer().pack_array_header(len(packed)), *packed))
 
 
 def list_head(count: int) -> bytes:
-    """How a list of `count` members begins."""
+    """The first bytes of a list of `count` members."""
     head: bytes = msgpack.Packer().pack_array_header(count)
     return head
 
 
 def pack_members(members: Sequence[int]) -> bytes:
-    """These numbers as members of a list, whose `list_head` is written before them."""
+    """These numbers as members of a list. Its `list_head` is written before them."""
     return pack(members)[len(list_head(len(members))) :]
 
 
 def unpack(
     data: bytes | bytearray | memoryview, *, elements_max: int = ELEMENTS_MAX, members_max: int = ELEMENTS_MAX
 ) -> Value:
-    """The single value that `data` holds, all of it. Raises FormatError for anything else, and for more than
-    `elements_max` maps, lists and members of them: a byte of data can be an object of a hundred.
-    `members_max`: of one map or list."""
+    """The single value that `data` holds completely. Raises FormatError for anything else. Also raises it for
+    more than `elements_max` maps, lists and members of them, because one byte of data can become an object of
+    a hundred bytes. `members_max`: limit for one map or list."""
     count = _Count(elements_max)
-    # msgpack makes a list as long as its head says before it has read the first member.
+    # msgpack allocates a list of the length in its head before it has read the first member.
     members_max = min(members_max, elements_max, len(data))
-    small = len(data) <= _SMALL_BYTES  # the messages of the hot path are not worth counting
+    small = len(data) <= _SMALL_BYTES  # counting is not worth its cost for the short, frequent messages
     try:
         value: Value = msgpack.unpackb(
             data,
@@ -81,12 +82,12 @@ class _Count:
         self._left = left
 
     def pairs(self, pairs: list[tuple[str | bytes, Value]]) -> dict[str, Value]:
-        """A map has been decoded."""
+        """Count a map that has been decoded."""
         self._take(len(pairs))
         return _string_keys(pairs)
 
     def members(self, members: list[Value]) -> list[Value]:
-        """A list has been decoded."""
+        """Count a list that has been decoded."""
         self._take(len(members))
         return members
 

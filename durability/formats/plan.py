@@ -1,9 +1,9 @@
-"""The plan of a run: everything that fixes which bytes go where and when, and nothing else.
+"""The plan of a run: everything that determines which bytes are written where and when, and nothing else.
 
-A plan is made once by the client, kept by the server and written twice into the target's superblocks. From it
-alone `(writer, seq)` gives slot, place and bytes. It refuses to hold what contradicts itself (`PlanError`).
+The client makes a plan once, the server stores it, and it is written twice into the target's superblocks. The
+plan alone maps `(writer, seq)` to slot, place and bytes. A plan that contradicts itself raises `PlanError`.
 
-Where things lie (`SUPERBLOCK` is `limits.SUPERBLOCK_BYTES`):
+Layout (each superblock has `limits.SUPERBLOCK_BYTES`):
 
     overwrite: TARGET           | superblock | writer 0 | writer 1 | ... | superblock |
       on a device               the same, with the control arm's slots before the second superblock
@@ -12,7 +12,7 @@ Where things lie (`SUPERBLOCK` is `limits.SUPERBLOCK_BYTES`):
                                 G counting the files that it has filled
     create, rename, unlink: TARGET as for append
             TARGET.W.N          slot N of writer W: a file of one record
-            TARGET.W.N.tmp      what `rename` writes before it has that name
+            TARGET.W.N.tmp      temporary file that `rename` writes before it renames it to TARGET.W.N
     control arm: TARGET.control beside a file target
 """
 
@@ -38,9 +38,9 @@ WRITE_THROUGH_METHODS: frozenset[str] = frozenset({"dsync", "osync", "rwf-dsync"
 
 MAIN = ""
 CONTROL = ".control"
-TEMPORARY = ".tmp"  # added to the suffix of a name that `rename` is about to replace
+TEMPORARY = ".tmp"  # appended to the suffix of a name that `rename` is about to replace
 
-# The control arm, whatever the writers do, overwrites its slots in place.
+# The control arm overwrites its slots in place, whatever the workload of the writers.
 _CONTROL_ARM = Workload(name="control arm", summary="overwrite without a sync", layout="region")
 _CHOICES: dict[str, Collection[str]] = {
     "target_kind": get_args(TargetKind),
@@ -63,7 +63,8 @@ _RANGES = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class Name:
-    """What the suffix of a file says: number `number` of `writer` (see `Plan.extent`), or its temporary."""
+    """The meaning of a file's suffix: number `number` of `writer` (see `Plan.extent`), or the temporary file
+    of that name."""
 
     writer: int
     number: int
@@ -71,19 +72,19 @@ class Name:
 
     @property
     def suffix(self) -> str:
-        """What follows TARGET in the file's name; `parse_name` is its inverse."""
+        """The part after TARGET in the file's name; `parse_name` is the inverse."""
         return f".{self.writer}.{self.number}{TEMPORARY if self.temporary else ''}"
 
 
 def is_record_size(record_bytes: int) -> bool:
-    """Whether records may be so long: whole sectors of 512 bytes, up to 1 MiB."""
+    """Whether records may have this size: whole sectors of 512 bytes, up to 1 MiB."""
     low, high = _RANGES["record_bytes"]
     return low <= record_bytes <= high and record_bytes % limits.SECTOR_BYTES == 0
 
 
 def parse_name(suffix: str) -> Name | None:
-    """The name that `suffix` is, of whatever plan; None for the main file, the control arm and what no plan
-    makes."""
+    """The name that `suffix` denotes, in any plan. None for the main file, the control arm and suffixes that
+    no plan uses."""
     _, *parts = suffix.removesuffix(TEMPORARY).split(".")
     if len(parts) != 2 or not all(part.isascii() and part.isdecimal() for part in parts):
         return None
@@ -93,8 +94,8 @@ def parse_name(suffix: str) -> Name | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extent:
-    """A run of equally long slots of one writer within one file of the target. Slot `first_slot + i` lies at
-    `offset_bytes + i * record_bytes` of the file named TARGET + `suffix`."""
+    """Consecutive slots of equal length, of one writer, within one file of the target. Slot `first_slot + i`
+    lies at `offset_bytes + i * record_bytes` of the file named TARGET + `suffix`."""
 
     writer: int
     suffix: str
@@ -105,7 +106,7 @@ class Extent:
 
     @property
     def end_bytes(self) -> int:
-        """Offset of the first byte behind the last slot."""
+        """Offset of the first byte after the last slot."""
         return self.offset_bytes + self.slots * self.record_bytes
 
     def offset_of(self, slot: int) -> int:
@@ -115,36 +116,33 @@ class Extent:
 
 
 def largest_credit(*, slots: int, group: int) -> int:
-    """How many operations a writer of `slots` may be ahead of the server at most: whole groups."""
+    """The largest number of operations that a writer of `slots` may be ahead of the server: whole groups."""
     return min(slots // limits.SLOTS_PER_CREDIT, limits.CREDIT_MAX) // group * group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One run's plan. Sizes in bytes; `slots` and `credit` per writer, in operations; ids are 64-bit.
-
-    `target` is a 32-bit tag of the target's identity, carried by every sector. `group` operations share one
-    sync. `block_bytes` is the largest of physical block, file-system block and, on a device without O_DIRECT,
-    block of the page cache: what may be torn together. `control_slots` 0 means no control arm. For `append`,
-    `slots` is the number of records in one file; for `create`, the number of names that a writer keeps:
-    operation k removes the one of operation k - `slots`.
-    """
+    """One run's plan. Sizes are in bytes; ids are 64-bit."""
 
     run: int
     seed: int
-    target: int
+    target: int  # 32-bit tag of the target's identity, stored in every sector
     target_kind: TargetKind
     workload: str
     pattern: Pattern
     record_bytes: int
     writers: int
+    # Per writer; `append`: records in one file; `create`: names that a writer keeps, so that operation k
+    # removes the name of operation k - `slots`.
     slots: int
-    group: int
-    credit: int
+    group: int  # operations that share one sync
+    credit: int  # per writer, in operations
     sync: SyncMethod
     direct: bool
+    # Bytes that may be torn together: the largest of physical block, file-system block and, on a device
+    # without O_DIRECT, page-cache block.
     block_bytes: int
-    control_slots: int
+    control_slots: int  # 0: no control arm
     control_interval_us: int
 
     def __post_init__(self) -> None:
@@ -153,7 +151,8 @@ class Plan:
             raise PlanError(f"plan of run {self.run:016x}: {problem}")
 
     def _problem(self) -> str | None:
-        """The first rule that the plan breaks, as a sentence without its beginning; None where it holds."""
+        """The first rule that the plan breaks, as a sentence without its beginning; None if it breaks
+        none."""
         for name in ("run", "seed"):
             if not 0 < getattr(self, name) < 1 << 64:
                 return f"{name} is not a positive 64-bit number"
@@ -169,7 +168,8 @@ class Plan:
         return self._contradiction()
 
     def _contradiction(self) -> str | None:
-        """The first two fields that do not go together."""
+        """The first pair of fields that contradict each other, as `_problem` describes them; None if there is
+        none."""
         if self.group > 1 and self.sync in WRITE_THROUGH_METHODS:
             return f"group {self.group} has no meaning with {self.sync}, which syncs each write"
         if self.credit < limits.CREDIT_GROUPS_MIN * self.group:
@@ -185,16 +185,16 @@ class Plan:
 
     @property
     def contract(self) -> Workload:
-        """What `workload` stands for."""
+        """The workload with the name `workload`."""
         return WORKLOADS[self.workload]
 
     def issue_limit(self, grant: int) -> int:
-        """The seq up to which a writer may issue once `grant` was granted to it: the end of a group."""
+        """The seq up to which a writer may issue after it received `grant`: the end of a group."""
         return (grant + self.credit) // self.group * self.group
 
     @property
     def prefilled_names(self) -> int:
-        """How many names of each writer, from slot 0 on, hold the prefill before the run is armed."""
+        """How many names of each writer, starting at slot 0, hold the prefill before the run is armed."""
         contract = self.contract
         return self.slots if contract.by_name and contract.prefilled else 0
 
@@ -205,15 +205,16 @@ class Plan:
 
     @property
     def control_record_bytes(self) -> int:
-        """Record size of the control arm: 4 KiB, or a whole block where that is larger."""
+        """Record size of the control arm: 4 KiB, or a whole block if that is larger."""
         return max(4096, self.block_bytes)
 
     def contract_of(self, writer: int) -> Workload:
-        """What `writer` does to its slots, which may be the control arm."""
+        """The workload of `writer`, which may be the control arm."""
         return _CONTROL_ARM if writer == self.control_writer else self.contract
 
     def schedule(self, writer: int) -> Schedule:
-        """The schedule of `writer`; append and create have none (seq k is always slot k-1)."""
+        """The schedule of `writer`. It has no meaning for append and create, where seq k is always slot
+        k-1."""
         control = writer == self.control_writer
         return self.contract_of(writer).schedule(
             seed=self.seed,
@@ -223,8 +224,8 @@ class Plan:
         )
 
     def extent(self, writer: int, number: int = 0) -> Extent:
-        """Where slots of `writer` lie: of append in file `number`, which counts the files before it; of a
-        workload on names only slot `number`."""
+        """The extent of slots of `writer`. For append, `number` is the file, counted from 0. For a workload
+        on names, the extent is only slot `number`."""
         if writer == self.control_writer:
             after_writers = limits.SUPERBLOCK_BYTES + self.writers * self.slots * self.record_bytes
             aligned = -(-after_writers // self.control_record_bytes) * self.control_record_bytes
@@ -248,7 +249,7 @@ class Plan:
         )
 
     def extent_of(self, writer: int, slot: int) -> Extent:
-        """The extent that has `slot` of `writer`."""
+        """The extent that contains `slot` of `writer`."""
         contract = self.contract_of(writer)
         if not contract.needs_file:
             return self.extent(writer)
@@ -256,8 +257,8 @@ class Plan:
 
     def extents(self) -> Iterator[Extent]:
         """Every extent that is prefilled before arming, writers first, then the control arm. The files of an
-        append writer are not prefilled; they grow. Nor are names among these: there may be very many
-        (`prefilled_names`)."""
+        append writer are not included, because they grow and are not prefilled. Names are not included,
+        because there may be very many (`prefilled_names`)."""
         if not self.contract.needs_file:
             yield from (self.extent(writer) for writer in range(self.writers))
         if self.control_slots:
@@ -275,7 +276,7 @@ class Plan:
 
     @property
     def main_bytes(self) -> int:
-        """Length of the main file, or the part of the device that is used."""
+        """Length of the main file, or of the part of the device that is used."""
         return self.superblock_offsets[1] + limits.SUPERBLOCK_BYTES
 
     def encode(self) -> bytes:
@@ -284,7 +285,7 @@ class Plan:
 
     @classmethod
     def decode(cls, data: bytes) -> Plan:
-        """The plan that `data` holds. Raises FormatError or PlanError, naming the field."""
+        """The plan that `data` holds. Raises FormatError or PlanError, which names the field."""
         value = unpack(data)
         if not isinstance(value, dict):
             raise PlanError("a plan is a map")

@@ -1,4 +1,4 @@
-"""The record: what every 512-byte sector under test holds, so that any one of them can be judged alone.
+"""The record: the content of every 512-byte sector under test. Each sector can be judged alone.
 
 A sector is 64 little-endian 64-bit words, whatever the block size of the device:
 
@@ -13,15 +13,15 @@ A sector is 64 little-endian 64-bit words, whatever the block size of the device
     3      24-31     slot
     4      32-39     seq (0: the prefill)
     5      40-47     byte offset of this sector in its file or device
-    6      48-55     header check: a mix of words 0 to 5
+    6      48-55     header check: a hash of words 0 to 5
     7-62   56-503    body: 448 bytes, XOR the header check in every word
     63     504-511   body check: XXH3-64 of the body before that XOR, XOR the header check
 
-The header is trusted before the body: its check holds or it says nothing. A record's body comes from a pool
-of `POOL_ROWS` rows that the plan's seed fixes, starting at a row that the header fixes; the XOR makes equal
-rows unlike each other, so that neither compression nor deduplication can shrink the data. Because the
-pool's digests are known beforehand, a few numpy calls stamp thousands of sectors, or compare them with what
-they should be.
+The header is checked before the body; if its check fails, the sector shows nothing. The body of a record
+comes from a pool of `POOL_ROWS` rows, which the plan's seed determines. The header determines the first row.
+The XOR makes equal rows differ, so that neither compression nor deduplication can shrink the data. The pool's
+digests are known in advance. So a few numpy calls can stamp thousands of sectors, or compare them with their
+expected content.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _word2(target: int, writer: int) -> np.uint64:
 
 
 class Stamper:
-    """Makes the records of one plan. Holds the plan's pool (256 KiB) and no state that changes."""
+    """Makes the records of one plan. Holds the plan's pool (256 KiB) and no changing state."""
 
     def __init__(self, plan: Plan) -> None:
         if sys.byteorder != "little":
@@ -68,7 +68,7 @@ class Stamper:
         self._run = U64(plan.run)
         self._target = plan.target
         body = stream(plan.seed, POOL_ROWS * BODY_BYTES // 8).reshape(POOL_ROWS, -1)
-        # A row is laid out as the sector it becomes, so that one XOR masks the body and makes the body check.
+        # A row has the layout of its sector, so that one XOR masks the body and makes the body check.
         self._pool = np.zeros((POOL_ROWS, SECTOR_WORDS), dtype=U64)
         self._pool[:, BODY] = body
         self._pool[:, 63] = _digests(body)
@@ -102,12 +102,11 @@ class Stamper:
 
 @dataclass(frozen=True, slots=True)
 class Sectors:
-    """What n sectors say of themselves: each array has shape (n,). `header_ok`: magic, version and header
-    check hold, so the fields below may be believed. `intact`: the body check holds as well. Fields of a
-    sector whose header is not ok are meaningless."""
+    """The claims of n sectors: each array has shape (n,). Fields of a sector whose header is not ok are
+    meaningless."""
 
-    header_ok: NDArray[np.bool_]
-    intact: NDArray[np.bool_]
+    header_ok: NDArray[np.bool_]  # magic, version and header check are correct, so the fields below are valid
+    intact: NDArray[np.bool_]  # the body check is correct as well
     kind: Words
     index: Words
     run: Words
@@ -127,8 +126,8 @@ def may_be_sectors(first_words: Words) -> NDArray[np.bool_]:
 def claims(
     words: Words, *, run: int, target: int, writer: int, slots: Words, offsets: Words
 ) -> NDArray[np.bool_]:
-    """Which sectors of `words`, shape (n, sectors, 64), say that they are of a record of this writer and slot
-    at these offsets; result of shape (n, sectors). Nothing is checked."""
+    """Which sectors of `words`, shape (n, sectors, 64), claim to be of a record of this writer and slot at
+    these offsets. The result has shape (n, sectors). No checks are computed."""
     sectors = np.arange(words.shape[1], dtype=U64)
     claimed: NDArray[np.bool_] = words[:, :, 0] == _word0(KIND_RECORD, sectors)
     claimed &= words[:, :, 1] == U64(run)
@@ -139,7 +138,7 @@ def claims(
 
 
 def parse(data: bytes | bytearray | memoryview | Words) -> Sectors:
-    """Read `data`, a whole number of sectors, each judged alone. Nothing is assumed of what it holds."""
+    """Read `data`, a whole number of sectors, each on its own. The content may be anything."""
     words = data if isinstance(data, np.ndarray) else np.frombuffer(data, dtype="<u8")
     words = words.reshape(-1, SECTOR_WORDS)
     head = [words[:, number].astype(U64) for number in range(7)]
@@ -172,7 +171,7 @@ def _digests(bodies: Words) -> Words:
 def superblock(plan: Plan, offset_bytes: int) -> bytes:
     """One superblock copy, `limits.SUPERBLOCK_BYTES` long, for byte offset `offset_bytes` of the main file.
 
-    Superblock sectors carry the encoded plan in their bodies: `slot` is the number of bytes of the plan,
+    Superblock sectors carry the encoded plan in their bodies: `slot` is the length of the plan in bytes,
     `seq` is 0, and sector i holds bytes i*448 onwards. The rest of the copy repeats the first sectors, so
     that one damaged sector loses nothing.
     """
@@ -199,8 +198,8 @@ def superblock(plan: Plan, offset_bytes: int) -> bytes:
 
 
 def superblocks_within(data: bytes | bytearray | memoryview, offset_bytes: int) -> frozenset[tuple[int, int]]:
-    """Run and offset of each superblock of which an intact sector lies in its place in `data`, which was read
-    at `offset_bytes` of the main file."""
+    """Run and offset of each superblock that has an intact sector in its place in `data`. `data` was read at
+    `offset_bytes` of the main file."""
     usable = memoryview(data)[: len(data) // limits.SECTOR_BYTES * limits.SECTOR_BYTES]
     sectors = parse(usable)
     places = np.arange(len(sectors.offset), dtype=U64) * U64(limits.SECTOR_BYTES) + U64(offset_bytes)
@@ -210,8 +209,8 @@ def superblocks_within(data: bytes | bytearray | memoryview, offset_bytes: int) 
 
 
 def read_superblock(data: bytes | bytearray | memoryview) -> Plan | None:
-    """The plan of a superblock copy, or None where too little of it is intact. Raises FormatError for a plan
-    that this release cannot read."""
+    """The plan of a superblock copy, or None if too little of the copy is intact. Raises FormatError for a
+    plan that this release cannot read."""
     usable = memoryview(data)[: len(data) // limits.SECTOR_BYTES * limits.SECTOR_BYTES]
     sectors = parse(usable)
     words = np.frombuffer(usable, dtype="<u8").reshape(-1, SECTOR_WORDS)

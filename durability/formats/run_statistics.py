@@ -1,9 +1,9 @@
-"""Statistics: what a run did so far, in figures that outlive the machine under test.
+"""Statistics: figures about a run so far. They survive the machine under test.
 
-The client sends them about once per second and at a clean stop, the server keeps the newest, and the case
-brings them to `verify` and `show`. So a run that ended in a power cut has them up to its last second. They
-are not evidence of what was acknowledged: only the frontiers are. Refuses figures that cannot be, and a
-histogram that contradicts itself.
+The client sends them about once per second and at a clean stop. The server stores the newest, and the case
+brings them to `verify` and `show`. So a run that ended in a power cut has statistics up to its last second.
+They are not evidence of acknowledgements: only the frontiers are. Impossible figures, and a histogram that
+contradicts itself, are rejected.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from durability.formats.packing import Value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveFlushes:
-    """Flush requests that completed on the leaf drive `name` since arming, of any program; None where
-    the system does not count them, or the drive was enumerated anew."""
+    """Flush requests of any program that completed on the leaf drive `name` since arming. None if the system
+    does not count them, or if the drive was enumerated anew."""
 
     name: str
     flushes: Natural | None
@@ -28,39 +28,37 @@ class DriveFlushes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """What a commit's price depends on beside the target: the processor, its `governor` ("" where there is
-    none), the `load` average of one minute, and how much of the processors' time was busy since arming or
-    taken by the host. None where the system does not say."""
+    """Conditions other than the target that affect the time of a commit. None if the system does not report a
+    value."""
 
     cpu_model: str
     cpus: Natural
-    governor: str
-    load: Finite | None
-    busy_percent: Finite | None
-    steal_percent: Finite | None
+    governor: str  # CPU frequency governor; "" if there is none
+    load: Finite | None  # load average over one minute
+    busy_percent: Finite | None  # share of processor time that was busy since arming
+    steal_percent: Finite | None  # share of processor time that the host took since arming
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    """A run from its first record to `elapsed_s` later. `operations`: acknowledged by the target, per writer.
-    `latency_ns`: the latencies of commits (write and sync) as `Histogram.to_value` gives them. `drives`: in
-    the order of the facts at arming. `conditions`: None from a client that does not tell them.
-    `unsafe_shutdowns`: the drives' counters of power losses as they were last read in the run, each in the
-    place of its drive, None where it could not be read; () from a client that does not read them again."""
+    """A run from its first record to `elapsed_s` later."""
 
     elapsed_s: Finite
-    operations: tuple[int, ...]
+    operations: tuple[int, ...]  # operations that the target acknowledged, per writer
+    # Latencies of commits (write and sync), as `Histogram.to_value` returns them.
     latency_ns: dict[str, list[int]]
-    drives: tuple[DriveFlushes, ...]
-    conditions: Conditions | None = None
+    drives: tuple[DriveFlushes, ...]  # in the order of the facts at arming
+    conditions: Conditions | None = None  # None from a client that does not report them
+    # Each drive's counter of power losses as last read in the run, None if it could not be read. () if no
+    # counter could be read, or from a client that does not read them again.
     unsafe_shutdowns: tuple[Natural | None, ...] = ()
 
     def syncs(self, group: int) -> int:
-        """How many syncs were acknowledged, `group` operations to each."""
+        """The number of acknowledged syncs, with `group` operations each."""
         return sum(operations // group for operations in self.operations)
 
     def require_possible(self) -> None:
-        """Raises FormatError for figures that no run can have."""
+        """Raises FormatError for figures that are impossible for a run."""
         for operations in self.operations:
             if not 0 <= operations <= limits.SEQ_MAX:
                 raise FormatError(
@@ -73,17 +71,17 @@ class Statistics:
         return Histogram.from_value(self.latency_ns)
 
 
-# Fields of `Statistics` that the first release does not have, and refuses.
+# Fields of `Statistics` that the first release does not know and rejects.
 NEWER_OF_STATISTICS = ("unsafe_shutdowns",)
 
 
 def statistics_to_value(statistics: Statistics) -> dict[str, Value]:
-    """The statistics as plain values: what `Progress` and `Stop` carry."""
+    """The statistics as plain values, the content of `Progress` and `Stop`."""
     return to_value(statistics)
 
 
 def statistics_from_value(value: object, *, writers: int) -> Statistics:
-    """Reads what `statistics_to_value` wrote for a run of `writers` writers. Raises FormatError."""
+    """Read what `statistics_to_value` wrote for a run of `writers` writers. Raises FormatError."""
     statistics = from_value(Statistics, value)
     statistics.require_possible()
     if len(statistics.operations) != writers:

@@ -1,9 +1,9 @@
-"""Which slot each operation of a writer goes to, and back: both directions in constant time and memory.
+"""Which slot each operation of a writer uses, and the inverse: both in constant time and memory.
 
-A writer with S slots goes over them in passes. Pass p holds the sequence numbers p*S+1 ... (p+1)*S and visits
-every slot exactly once: in order (`sequential`), or in an order of its own (`random`), which is a keyed
-Feistel permutation of the smallest power of two that holds S, walked along its cycle until it falls inside
-S. Nothing is stored per slot, so a 4 TB target needs no more memory than a 4 MB one.
+A writer with S slots visits them in passes. Pass p holds the sequence numbers p*S+1 ... (p+1)*S and visits
+every slot exactly once. The order is sequential (`sequential`) or the pass's own (`random`). The random order
+is a keyed Feistel permutation of the smallest power of two that holds S. A value outside S is permuted again
+until it falls inside S. Nothing is stored per slot, so a 4 TB target needs no more memory than a 4 MB one.
 
 All arrays are uint64; `slots` lie in [0, S), `seqs` start at 1, and seq 0 stands for the prefill.
 """
@@ -19,7 +19,7 @@ _ONE = np.uint64(1)
 
 
 class Schedule:
-    """The order in which one writer visits its slots; `shuffled` False means in sequence."""
+    """The order in which one writer visits its slots. `shuffled` False means sequential."""
 
     __slots__ = ("_half_bits", "_keys", "_left_mask", "_right_mask", "_shift", "shuffled", "slots")
 
@@ -35,18 +35,20 @@ class Schedule:
         self._keys = [U64(combine(seed, writer, number)) for number in range(_ROUNDS)]
 
     def slot_of(self, seqs: Words) -> Words:
-        """The slot that each of `seqs` (all >= 1) is written to."""
+        """The slot to which each of `seqs` (all >= 1) is written."""
         zero_based = seqs - _ONE
         passes, index = np.divmod(zero_based, U64(self.slots))
         return self._walk(index, passes, inverse=False) if self.shuffled else index
 
     def seq_in_pass(self, slots: Words, passes: Words) -> Words:
-        """The seq that visits each of `slots` in the pass of the same position (`passes` from 0)."""
+        """The seq that visits each of `slots` in the pass at the same position of `passes`. Passes count from
+        0."""
         index = self._walk(slots, passes, inverse=True) if self.shuffled else slots
         return passes * U64(self.slots) + index + _ONE
 
     def newest_at(self, slots: Words, frontier: int) -> Words:
-        """For each slot the newest seq <= `frontier` that was written there; 0 where only the prefill was."""
+        """For each slot, the newest seq <= `frontier` that was written there; 0 if only the prefill was
+        written."""
         last_pass, done = divmod(frontier, self.slots)
         current = np.full(len(slots), last_pass, dtype=U64)
         if done == 0:
@@ -60,7 +62,8 @@ class Schedule:
         return newest
 
     def _walk(self, start: Words, passes: Words, *, inverse: bool) -> Words:
-        """Permute `start` within [0, slots): step along the cycle until every value falls inside."""
+        """Permute `start` within [0, slots). Values that fall outside are permuted again until they fall
+        inside."""
         keys = [fold(passes, key) for key in self._keys]
         value = self._step(start, keys, inverse=inverse)
         outside = np.flatnonzero(value >= U64(self.slots))

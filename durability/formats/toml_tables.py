@@ -1,7 +1,7 @@
-"""TOML files that people write: tables whose keys are taken one by one, and none is left over.
+"""TOML files that people write: tables whose keys are taken one by one, so that no key is left over.
 
-A key that nobody knows is refused with the nearest known one, and a value of a wrong type with what it should
-be, so that no slip of the pen is taken for a wish. Refuses to read files: it takes text.
+An unknown key is rejected with the nearest known one, and a value of a wrong type with the required type. So
+typing errors are never silently ignored. This module reads no files: it takes text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def read_tables(text: str, name: str) -> Table:
-    """The whole of a file; `name` is what messages call it. Raises UsageError."""
+    """The whole of a file; messages call it `name`. Raises UsageError."""
     try:
         return Table(name, tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
@@ -25,8 +25,8 @@ def read_tables(text: str, name: str) -> Table:
 
 
 class Table:
-    """A table of the file whose keys are taken one by one; `end` refuses those that nobody took. Every method
-    raises UsageError, with the table's name, the key and what is needed."""
+    """A table of the file whose keys are taken one by one; `end` rejects the keys that were not taken. Every
+    method raises UsageError with the table's name, the key and the required value."""
 
     def __init__(self, name: str, values: Mapping[str, Any]) -> None:
         self.name = name
@@ -41,15 +41,15 @@ class Table:
         return self._take(key, default, str, "a text in quotes")
 
     def flag(self, key: str) -> bool:
-        """True or false; false where it is missing."""
+        """True or false; false if the key is missing."""
         return self._take(key, False, bool, "true or false")
 
     def truth(self, key: str, *, default: bool) -> bool:
-        """True or false."""
+        """True or false; `default` if the key is missing."""
         return self._take(key, default, bool, "true or false")
 
     def whole(self, key: str, default: int, *, most: int) -> int:
-        """A whole number of 0 to `most`."""
+        """A whole number from 0 to `most`."""
         value = self._take(key, default, int, "a whole number")
         if isinstance(value, bool) or not 0 <= value <= most:
             raise UsageError(f"{self.name} {key} is {value!r}: a whole number of 0 to {most} is needed")
@@ -60,7 +60,7 @@ class Table:
         return _as_number(self._take(key, default, (int, float), "a number"), f"{self.name} {key}")
 
     def interval(self, key: str, default: tuple[float, float]) -> tuple[float, float]:
-        """A pair of numbers: shortest and longest."""
+        """A pair of numbers: the shortest and the longest."""
         pair = self._take(key, list(default), list, "a pair such as [5, 90]")
         if len(pair) != 2:
             raise UsageError(f"{self.name} {key} has {len(pair)} values: shortest and longest are needed")
@@ -68,14 +68,14 @@ class Table:
         return low, high
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of texts, empty where it is missing."""
+        """A list of texts, empty if the key is missing."""
         texts: list[Any] = self._take(key, [], list, 'a list such as ["b", "c"]')
         if not all(isinstance(text, str) for text in texts):
             raise UsageError(f'{self.name} {key} is not a list of texts such as ["b", "c"]')
         return tuple(texts)
 
     def choice(self, key: str, choices: tuple[str, ...], default: str) -> Any:
-        """One of a closed set of texts."""
+        """One text of a fixed set."""
         value = self.text(key, default)
         if value != default and value not in choices:
             raise UsageError(
@@ -84,11 +84,11 @@ class Table:
         return value
 
     def table(self, key: str) -> Table:
-        """A table, empty where it is missing."""
+        """A table, empty if the key is missing."""
         return Table(f"[{key}]", self._take(key, {}, dict, f"a table: [{key}]"))
 
     def tables(self, key: str) -> tuple[Table, ...]:
-        """One table, or an array of tables."""
+        """One table, or an array of tables, as a tuple; empty if the key is missing."""
         values: Any = self._take(key, [], (dict, list), f"a table: [[{key}]]")
         several = values if isinstance(values, list) else [values]
         if not all(isinstance(value, dict) for value in several):
@@ -107,7 +107,7 @@ class Table:
         return rest
 
     def end(self) -> None:
-        """Refuse every key that nobody has taken."""
+        """Reject every key that was not taken."""
         for key in self._values:
             if key not in self._known:
                 near = difflib.get_close_matches(key, self._known, n=1)

@@ -1,1 +1,1 @@
-"""What client and server say to each other, as state machines without I/O."""
+"""The protocol between client and server, as state machines without I/O."""

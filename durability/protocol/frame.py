@@ -5,9 +5,9 @@
           |     length, 32 bits, big-endian   | body: one message      |
           +--------+--------+--------+--------+------------------------+
 
-`length` counts the body alone, at least 1. It is compared with the limit as soon as its four bytes are there,
-before anything is buffered or allocated for the body. The limit is small until the peer has shown that it
-is known, and is raised then. After a bad length the frames cannot be found again: the connection ends.
+`length` counts only the body and is at least 1. It is compared with the limit as soon as its four bytes have
+arrived, before anything is buffered or allocated for the body. The limit is small until the peer is
+authenticated, and is raised then. After a bad length, the next frame cannot be found: the connection ends.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def frame(body: bytes) -> bytes:
 
 
 class FrameDecoder:
-    """Cuts a byte stream into message bodies. `limit` is the longest body allowed, in bytes; it may change
-    between two frames of one `feed`. Holds at most one incomplete frame beside the data of the last
+    """Divides a byte stream into message bodies. `limit` is the longest body allowed, in bytes; it may change
+    between two frames of one `feed`. Holds at most one incomplete frame besides the data of the last
     `feed`."""
 
     __slots__ = ("_buffer", "limit")
@@ -37,12 +37,12 @@ class FrameDecoder:
 
     @property
     def unfinished_bytes(self) -> int:
-        """Of the frame that is not complete yet."""
+        """Bytes of the frame that is not complete yet."""
         return len(self._buffer)
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
-        """Take in `data`; iterate over the bodies of the frames that are complete now. Raises ProtocolError
-        at a length of 0 or above `limit`, and again at every later feed."""
+        """Take in `data`, and iterate over the bodies of the frames that are complete now. Raises
+        ProtocolError for a length of 0 or above `limit`, and again at every later feed."""
         self._buffer += data
         return self._bodies()
 

@@ -1,9 +1,9 @@
-"""Frontiers: what a run reports as acknowledged, compared with what it was granted (rules 2 and 4).
+"""Frontiers: the acknowledgements that a run reports, compared with its grants (rules 2 and 4).
 
-A frontier is the seq up to which every operation of a writer was acknowledged; it moves by whole groups. A
-writer may issue up to its last grant plus the plan's credit and no further, so an honest client cannot report
-more. A report that breaks these rules moves nothing, since a frontier that is too low costs evidence and one
-that is too high invents a loss; and it taints the run, which cannot be judged durable any more.
+A frontier is the seq up to which every operation of a writer was acknowledged. It moves by whole groups. A
+writer may issue up to its last grant plus the plan's credit, so an honest client cannot report more. A report
+that breaks these rules moves no frontier of that writer: a frontier that is too low costs evidence, but one
+that is too high invents a loss. The report also taints the run, which can no longer be judged durable.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from durability.formats.plan import Plan
 
 
 class Frontiers:
-    """The frontiers of one run as the server has them; `acked` and `grants` per writer, in seqs. `tainted` is
-    the first broken rule, as a sentence, or ""."""
+    """The frontiers of one run as the server has them. `acked` and `grants` are per writer, in seqs.
+    `tainted` is the first broken rule as a sentence, or ""."""
 
     __slots__ = ("_credit", "_group", "acked", "grants", "tainted")
 
     def __init__(self, plan: Plan, acked: Sequence[int] = ()) -> None:
-        """`acked` are the durable frontiers of a run that goes on, each of them a grant; empty for a new
+        """`acked`: the durable frontiers of a run that continues, each of which is a grant; empty for a new
         run."""
         self._group = plan.group
         self._credit = plan.credit
@@ -30,8 +30,9 @@ class Frontiers:
         self.tainted = ""
 
     def advance(self, frontiers: Sequence[int]) -> bool:
-        """Take in a cumulative report; whether any frontier rose. The frontier of a writer whose report
-        breaks a rule stays. Raises ProtocolError where the number of writers is not the plan's."""
+        """Apply a cumulative report. Returns whether any frontier rose. The frontier of a writer whose report
+        breaks a rule stays unchanged. Raises ProtocolError if the number of writers differs from the
+        plan's."""
         reported = self._counted(frontiers, "Ack")
         if reported == self.acked:
             return False
@@ -43,7 +44,8 @@ class Frontiers:
         return self.acked != before
 
     def granted(self, frontiers: Sequence[int]) -> None:
-        """These frontiers were made durable and are sent as `Credit` now."""
+        """Record that these frontiers were made durable and are now sent as `Credit`. Raises ProtocolError
+        for a wrong number of writers."""
         durable = self._counted(frontiers, "Credit")
         self.grants = tuple(map(max, self.grants, durable))
 

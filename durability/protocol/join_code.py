@@ -1,4 +1,4 @@
-"""The code that joins a client: what `durability join` is given, once, to know the server and be known to it.
+"""The join code: `durability join` needs it once, to recognise the server and to be recognised by it.
 
     bytes     0 ...          9 10 ...                 22 23      24
              +----------------+-------------------------+----------+
@@ -6,11 +6,11 @@
              |                | the first 13 bytes      |          |
              +----------------+-------------------------+----------+
 
-Written in 40 characters of Crockford's base 32, in groups of five: no I, L, O or U, and no difference between
-capitals and small letters, so that it can be typed; any dash may stand for a hyphen. `check` is the start of
-a SHA-256 over the rest: a typing error is found before anything is sent. The secret is good for one join
-within an hour, so 80 bits are out of reach; 104 bits of the fingerprint are as hard to meet with another
-certificate as AES is to break.
+A code is written as 40 characters of Crockford's base 32, in groups of five. It has no I, L, O or U, and
+upper and lower case are equal, so that it can be typed. Any dash may stand for a hyphen. `check` is the start
+of a SHA-256 over the rest, so a typing error is found before anything is sent. The secret is valid for one
+join within an hour, so 80 bits cannot be guessed. Finding another certificate with the same 104 bits of the
+fingerprint is as hard as breaking AES.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ CODE_FINGERPRINT_BYTES = 13
 _CHECK_BYTES = 2
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _LOOK_ALIKES = {"O": "0", "I": "1", "L": "1"}
-_DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2015\u2212"  # what chat and mail programs make of a hyphen
+# Characters that chat and mail programs write for a hyphen.
+_DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 _AS_MEANT = str.maketrans(
     {one.lower(): one for one in _ALPHABET if one.isalpha()}
     | _LOOK_ALIKES
     | {one.lower(): digit for one, digit in _LOOK_ALIKES.items()}
     | dict.fromkeys(_DASHES, "")
 )
-_GROUP = 5  # characters
+_GROUP = 5  # characters per group
 _CHARACTERS = (CODE_SECRET_BYTES + CODE_FINGERPRINT_BYTES + _CHECK_BYTES) * 8 // 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinCode:
-    """What a code carries: an invitation's secret, and the first bytes of the server's fingerprint."""
+    """The content of a code: an invitation's secret, and the first bytes of the server's fingerprint."""
 
     secret: bytes
     fingerprint: bytes

@@ -1,14 +1,14 @@
-"""Messages: what the two sides say to each other, each as one msgpack array `[code, field, field, ...]`.
+"""Messages between the two sides, each as one msgpack array `[code, field, field, ...]`.
 
     byte      0              1            2 ...
           +--------------+------------+--------------------------------+
           | 0x90 + count | code       | the fields, in the order below |
           +--------------+------------+--------------------------------+
 
-Codes stay below 128 and the count (code and fields) below 16, so the first two bytes say which message it
-is. They are looked at first: an unknown code, or a body longer than its message can be, is refused before
-anything is decoded. Then every field must be there, of exactly its type and within its bounds. What does not
-fit is a ProtocolError that names the field. Which message is legal when is decided by `state_machine`.
+Codes stay below 128 and the count (code and fields) below 16, so the first two bytes identify the message.
+They are checked first: an unknown code, or a body longer than its message can be, is rejected before
+anything is decoded. Then every field must be present, of exactly its type and within its limits. Otherwise a
+ProtocolError names the field. `state_machine` decides when each message is legal.
 """
 
 from collections.abc import Callable, Mapping
@@ -80,7 +80,7 @@ class ServerMessage(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
-    """How one kind of message lies on the wire."""
+    """The encoding of one kind of message."""
 
     kind: type[Message]
     code: int
@@ -99,9 +99,9 @@ _BY_HEAD: dict[bytes, _Layout] = {}
 def _wire(
     code: int, *, since: int = 3, members_max: int = limits.MEMBERS_FROM_CLIENT_MAX
 ) -> Callable[[type[T]], type[T]]:
-    """Registers a message dataclass under `code`; its annotations carry the fields' checks. `since`: the
-    first version of the protocol that has it. `members_max`: of a map or list that a client sends. A message
-    of a release never changes: a new one is added."""
+    """Registers a message dataclass under `code`. Its annotations contain the checks of the fields. `since`:
+    first protocol version that has the message. `members_max`: limit for a map or list that a client sends. A
+    message of a release never changes; a new message is added instead."""
 
     def register(kind: type[T]) -> type[T]:
         assert issubclass(kind, Message)
@@ -127,20 +127,21 @@ def _wire(
     return register
 
 
-# The handshake, and what any session may say at any time after it.
+# The handshake, and messages that any session may send at any time after it.
 
 
 @_wire(0x01, members_max=limits.MEMBERS_OF_HELLO_MAX)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello(ClientMessage):
-    """First frame of a connection: the protocol versions that the client speaks, what it comes for, and who
-    it is. `secret` is that of the client, with the purpose "join" that of the code, on a local socket empty.
+    """First frame of a connection: the protocol versions that the client speaks, its purpose, and its
+    identity.
 
-    No version changes this message and `Failure`, so that releases can refuse each other by name."""
+    No version changes this message or `Failure`, so that releases can refuse each other by name."""
 
     versions: Annotated[tuple[int, ...], wire.integers(1, 0xFFFF, 16)]
     purpose: Purpose
     client: Name
+    # The client's secret; with the purpose "join" that of the code; empty on a local socket.
     secret: Annotated[bytes, wire.octets(0, auth.SECRET_BYTES)]
     software: Name
 
@@ -148,8 +149,8 @@ class Hello(ClientMessage):
 @_wire(0x02)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Welcome(ServerMessage):
-    """The session is open: the version chosen, how often both sides send a heartbeat, and as whom the server
-    knows the client. `servers`: addresses, HOST:PORT, of the other servers on the same store that live."""
+    """The session is open, with the chosen protocol version. `name` and `role`: as which the server knows the
+    client. `servers`: addresses, HOST:PORT, of the other live servers on the same store."""
 
     version: Annotated[int, wire.integer(1, 0xFFFF)]
     server_id: Name
@@ -161,7 +162,7 @@ class Welcome(ServerMessage):
 @_wire(0x05)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure(Message):
-    """Why the sender closes the connection; nothing follows it. docs/reference/protocol.md lists `code`."""
+    """Why the sender closes the connection; no message follows. docs/reference/protocol.md lists `code`."""
 
     code: Code
     text: Text
@@ -170,7 +171,7 @@ class Failure(Message):
 @_wire(0x06)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ping(Message):
-    """Heartbeat; `sent_ns` is the sender's own clock and comes back in the `Pong`."""
+    """Heartbeat. `sent_ns` is on the sender's own clock and is returned in the `Pong`."""
 
     sent_ns: TimeNs
 
@@ -178,7 +179,7 @@ class Ping(Message):
 @_wire(0x07)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pong(Message):
-    """Answers a `Ping`, at once."""
+    """Answers a `Ping` at once."""
 
     sent_ns: TimeNs
 
@@ -189,7 +190,7 @@ class Pong(Message):
 @_wire(0x10)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Register(ClientMessage):
-    """A new run. `secret` is what a later `Resume` must prove; `force` overrides "unverified-run"."""
+    """A new run. A later `Resume` must prove `secret`. `force` overrides "unverified-run"."""
 
     run: RunId
     plan: Annotated[bytes, wire.octets(1, limits.PLAN_BYTES_MAX)]
@@ -202,7 +203,7 @@ class Register(ClientMessage):
 @_wire(0x11)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resume(ClientMessage):
-    """Back in the same run on a new connection; `secret` is that of `Register`."""
+    """Continues the same run on a new connection. `secret` is that of `Register`."""
 
     run: RunId
     secret: Secret
@@ -211,7 +212,8 @@ class Resume(ClientMessage):
 @_wire(0x12)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted(ServerMessage):
-    """The run is this connection's. `frontiers` and `grants` per writer, as the server has them durably."""
+    """The run now belongs to this connection. `frontiers` and `grants` are per writer, as stored durably on
+    the server."""
 
     run: RunId
     frontiers: Seqs
@@ -221,7 +223,7 @@ class Accepted(ServerMessage):
 @_wire(0x13)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmRun(ClientMessage):
-    """The target is prefilled and synced; `facts` as they are now."""
+    """The target is prefilled and synced. `facts`: the present facts."""
 
     facts: Facts
 
@@ -229,14 +231,14 @@ class ArmRun(ClientMessage):
 @_wire(0x14)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Armed(ServerMessage):
-    """The server has made `armed` durable: seq 1 may be issued."""
+    """The server has stored durably that the run is armed: seq 1 may be issued."""
 
 
 @_wire(0x15)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ack(ClientMessage):
-    """Per writer: every operation up to this seq was acknowledged by the target. `control`: the control arm's
-    completed writes. Cumulative: an ack lost or merged into a later one costs nothing."""
+    """Per writer: the target acknowledged every operation up to this seq. `control`: writes that the control
+    arm completed. Cumulative, so an ack that is lost or merged into a later one costs nothing."""
 
     frontiers: Seqs
     control: Seq
@@ -245,7 +247,8 @@ class Ack(ClientMessage):
 @_wire(0x16)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credit(ServerMessage):
-    """Per writer: the frontier that is durable on the server. A writer may issue up to this + plan.credit."""
+    """Per writer: the frontier that is durable on the server. A writer may issue up to this frontier +
+    plan.credit."""
 
     grants: Seqs
 
@@ -253,7 +256,7 @@ class Credit(ServerMessage):
 @_wire(0x17)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice(ServerMessage):
-    """Something that the person at the client should see; the session goes on."""
+    """A message for the person at the client; the session continues."""
 
     code: Code
     text: Text
@@ -262,8 +265,8 @@ class Notice(ServerMessage):
 @_wire(0x18)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetFailed(ClientMessage):
-    """The target failed at `seq` of `writer`; all writers stopped. `errno` as on the client's system. The
-    client stays on to look at the drives, see `DriveSeen`."""
+    """The target failed at `seq` of `writer`; all writers stopped. `errno` is that of the client's system.
+    The client stays connected to look at the drives, see `DriveSeen`."""
 
     errno: Annotated[int, wire.integer(0, 0xFFFF)]
     writer: Annotated[int, wire.integer(0, limits.WRITERS_MAX)]
@@ -274,7 +277,7 @@ class TargetFailed(ClientMessage):
 @_wire(0x19)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientFailed(ClientMessage):
-    """The client ends for a reason that is not the target."""
+    """The client ends for a reason other than the target."""
 
     text: Text
 
@@ -292,14 +295,14 @@ class Stop(ClientMessage):
 @_wire(0x1B)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped(ServerMessage):
-    """Answers `Stop`, `TargetFailed` or `ClientFailed`, once it is durable."""
+    """Answers `Stop`, `TargetFailed` or `ClientFailed` after it is durable."""
 
 
 @_wire(0x1C)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress(ClientMessage):
-    """What the run did so far, sent every second: a `run_statistics.Statistics` as a value; the newest
-    counts."""
+    """Statistics of the run so far, sent every second: a `run_statistics.Statistics` as a value. The newest
+    message counts."""
 
     statistics: Statistics
 
@@ -307,8 +310,8 @@ class Progress(ClientMessage):
 @_wire(0x1D)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveSeen(ClientMessage):
-    """What the client saw of the drives after `TargetFailed`, as in `case.DriveState`; `text` is for people.
-    `error_age_us`: from the target's error to the sending of this message."""
+    """State of the drives after `TargetFailed`, as in `case.DriveState`; `text` is for people.
+    `error_age_us`: time from the target's error to the sending of this message."""
 
     error_age_us: Annotated[int, wire.integer(0, limits.ERROR_AGE_US_MAX)]
     drive: Annotated[str, wire.choice(*DRIVE_STATES)]
@@ -321,8 +324,8 @@ class DriveSeen(ClientMessage):
 @_wire(0x20)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetch(ClientMessage):
-    """Asks for the case of `run`, or with 0 of the newest armed run on the target that `facts` describe.
-    `end` ends the run on the server: its session is fenced and its frontiers are final."""
+    """Asks for the case of `run`. With `run` 0, asks for the newest armed run on the target that `facts`
+    describe. `end` ends the run on the server: its session is fenced and its frontiers are final."""
 
     run: RunIdOrNone
     facts: Facts
@@ -332,7 +335,7 @@ class Fetch(ClientMessage):
 @_wire(0x21)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseFile(ServerMessage):
-    """A case as `case.case_to_value` writes it."""
+    """A case as `case.case_to_value` makes it."""
 
     case: Document
 
@@ -340,7 +343,7 @@ class CaseFile(ServerMessage):
 @_wire(0x22)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence(ClientMessage):
-    """Raw bytes to keep with the run under `name`; nothing that is kept is ever replaced."""
+    """Raw bytes to store with the run under `name`. Stored evidence is never replaced."""
 
     run: RunId
     name: Name
@@ -350,7 +353,7 @@ class Evidence(ClientMessage):
 @_wire(0x23)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored(ServerMessage):
-    """What the client asked to be kept is durable."""
+    """The client's request has been stored durably."""
 
 
 @_wire(0x24)
@@ -366,22 +369,20 @@ class GiveVerdict(ClientMessage):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examine(ClientMessage):
     """Ends `run` on the server, as `Fetch` with `end`, and asks for its case: `verify` is about to read the
-    target that `facts` describe. `answers`: whether a superblock of the run could be read there. `attested`:
-    what the operator says of the cut, "" for nothing, and `cut_class` of which class, "" for none. The server
-    keeps what tells more than before (`case.Look`)."""
+    target that `facts` describe. The server stores the information that is new (`case.Look`)."""
 
     run: RunId
     facts: Facts
-    answers: Flag
-    attested: Text
-    cut_class: AttestedClass
+    answers: Flag  # whether a superblock of the run could be read on the target
+    attested: Text  # the operator's statement about the cut, "" if there is none
+    cut_class: AttestedClass  # class that the operator named, "" if none
 
 
 @_wire(0x25, since=4)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepResult(ClientMessage):
-    """A result of the benchmark to keep: its `body` and `summary` as `bench.kept_result` makes them. One that
-    is kept already is not kept twice, and nothing that is kept is ever replaced."""
+    """A benchmark result to store, with `body` and `summary` as `bench.kept_result` makes them. A result that
+    is stored already is not stored again. Stored results are never replaced."""
 
     summary: ResultSummary
     body: Annotated[bytes, wire.octets(1, limits.EVIDENCE_BYTES_MAX)]
@@ -390,7 +391,7 @@ class KeepResult(ClientMessage):
 @_wire(0x26, since=4)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultKept(ServerMessage):
-    """The result is durable; `result` is what the server calls it."""
+    """The result is durable. `result` is the server's name for it."""
 
     result: Name
 
@@ -402,7 +403,7 @@ class ResultKept(ServerMessage):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class List(ClientMessage):
     """Asks for the newest `limit` runs, or for the `limit` drives with the newest runs. `drive`: a part of
-    the drive's model or serial, `host`: of the machine's name, "" for any."""
+    the drive's model or serial. `host`: a part of the machine's name. "" matches any."""
 
     limit: Annotated[int, wire.integer(1, limits.LISTING_ROWS_MAX)]
     by: Annotated[str, wire.choice("run", "drive")] = "run"
@@ -421,7 +422,7 @@ class Listing(ServerMessage):
 @_wire(0x32)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export(ClientMessage):
-    """Asks for the case of a run as it is now, without ending it."""
+    """Asks for the present case of a run, without ending the run."""
 
     run: RunId
 
@@ -429,7 +430,7 @@ class Export(ClientMessage):
 @_wire(0x33)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Show(ClientMessage):
-    """Asks for everything that is kept of a run."""
+    """Asks for everything that is stored about a run."""
 
     run: RunId
 
@@ -437,7 +438,7 @@ class Show(ClientMessage):
 @_wire(0x34)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown(ServerMessage):
-    """The run whole: `case`, `verdicts`, and names and sizes of the `evidence`."""
+    """The complete run: `case`, `verdicts`, and names and sizes of the `evidence`."""
 
     document: Document
 
@@ -451,7 +452,7 @@ class ListCampaigns(ClientMessage):
 @_wire(0x36)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowCampaign(ClientMessage):
-    """Asks for the entries of a campaign's log behind `after`."""
+    """Asks for the entries of a campaign's log after entry number `after`."""
 
     name: Name
     after: Count
@@ -460,13 +461,12 @@ class ShowCampaign(ClientMessage):
 @_wire(0x37)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Campaign(ServerMessage):
-    """The next entries of a campaign's log, as `campaign.happenings.entry_to_value` writes them; none: these
-    were all. `silent_s`: by machine, for how long its agent has said nothing. `note`: what keeps the server
-    from conducting it, "" for nothing."""
+    """The next entries of a campaign's log, as `campaign.log_entries.entry_to_value` makes them. An empty
+    list means that there are no more."""
 
     entries: Documents
-    silent_s: Document
-    note: Text
+    silent_s: Document  # per machine, seconds since its agent was last heard
+    note: Text  # why the server cannot conduct the campaign; "" if it can
 
 
 @_wire(0x3A)
@@ -480,20 +480,19 @@ class CampaignNames(ServerMessage):
 @_wire(0x3B, since=4)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListResults(ClientMessage):
-    """Asks for the newest `limit` kept results of the benchmark; a `Listing` answers. `drive`: a part of the
-    model or serial of a drive, `identity`: the hash of its serial, `host`: a part of the machine's name, ""
-    for any. A drive fits if either of the first two does."""
+    """Asks for the newest `limit` stored benchmark results; a `Listing` answers. A result matches if one of
+    its drives does, by `drive` or by `identity`. "" matches any."""
 
     limit: Annotated[int, wire.integer(1, limits.LISTING_ROWS_MAX)]
-    drive: Name = ""
-    identity: Name = ""
-    host: Name = ""
+    drive: Name = ""  # part of the model or serial of a drive
+    identity: Name = ""  # hash of a drive's serial
+    host: Name = ""  # part of the machine's name
 
 
 @_wire(0x3C, since=4)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchResult(ClientMessage):
-    """Asks for a kept result whole."""
+    """Asks for a complete stored result."""
 
     result: Name
 
@@ -501,7 +500,7 @@ class FetchResult(ClientMessage):
 @_wire(0x3D, since=4)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptResult(ServerMessage):
-    """A kept result: its row of the listing, and its body."""
+    """A stored result: its row of the listing, and its body."""
 
     row: Document
     body: Annotated[bytes, wire.octets(1, limits.EVIDENCE_BYTES_MAX)]
@@ -510,8 +509,8 @@ class KeptResult(ServerMessage):
 @_wire(0x3E, since=4)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListClaims(ClientMessage):
-    """Asks which clients have runs on a target of exactly these drives, and what their verdicts say; a
-    `Listing` answers, with one row per client. `drives`: their marks, as `bench.serials` makes them."""
+    """Asks which clients have runs on a target with exactly these drives, and for their verdicts. A `Listing`
+    answers, with one row per client. `drives`: the drives' marks, as `bench.hashed_serials` makes them."""
 
     drives: Marks
 
@@ -522,7 +521,7 @@ class ListClaims(ClientMessage):
 @_wire(0x38)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentStatus(ClientMessage):
-    """What the agent of a machine does and has done: a `campaign.tasks.Status` as a value."""
+    """The present and past work of a machine's agent: a `campaign.tasks.Status` as a value."""
 
     status: AgentDocument
 
@@ -530,7 +529,7 @@ class AgentStatus(ClientMessage):
 @_wire(0x39)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentTask(ServerMessage):
-    """What the agent is to do: a `campaign.tasks.Task` as a value. It answers each `AgentStatus`."""
+    """The next work of the agent: a `campaign.tasks.Task` as a value. It answers each `AgentStatus`."""
 
     task: AgentDocument
 
@@ -564,7 +563,7 @@ class Invite(ClientMessage):
 @_wire(0x43)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invited(ServerMessage):
-    """`line` is what to type on the machine that joins, `expires` when the code ends, ISO 8601."""
+    """`line`: the command to type on the machine that joins. `expires`: when the code expires, ISO 8601."""
 
     line: Name
     expires: Name
@@ -582,7 +581,7 @@ class Rename(ClientMessage):
 @_wire(0x45)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revoke(ClientMessage):
-    """A client, or an open invitation, is no longer known; `client` is its id or its name."""
+    """Makes a client or an open invitation unknown. `client` is its id or its name."""
 
     client: Name
 
@@ -590,7 +589,7 @@ class Revoke(ClientMessage):
 @_wire(0x46)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartCampaign(ClientMessage):
-    """Begins a campaign, or (`check_only`) its check, with `settings`: a
+    """Begins a campaign, or with `check_only` its check. `settings`: a
     `campaign.definition.settings.Settings` as a value."""
 
     settings: AgentDocument
@@ -600,7 +599,8 @@ class StartCampaign(ClientMessage):
 @_wire(0x47)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteerCampaign(ClientMessage):
-    """Pauses, resumes or stops a campaign, or has this server conduct one that another machine's did."""
+    """Pauses, resumes or stops a campaign. "adopt" makes this server conduct a campaign of a server on
+    another machine."""
 
     name: Name
     action: Annotated[str, wire.choice("pause", "resume", "stop", "adopt")]
@@ -609,8 +609,8 @@ class SteerCampaign(ClientMessage):
 @_wire(0x48, since=4)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InviteMachines(ClientMessage):
-    """Asks for a code that joins up to `machines` machines, each again after every boot, for `valid_s`
-    seconds; `name` as in `Invite`."""
+    """Asks for a code that joins up to `machines` machines, each of them again after every boot, for
+    `valid_s` seconds. `name` as in `Invite`."""
 
     name: Name
     machines: Annotated[int, wire.integer(1, limits.MACHINES_OF_CODE_MAX)]
@@ -620,8 +620,8 @@ class InviteMachines(ClientMessage):
 @_wire(0x49, since=4)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revoked(ServerMessage):
-    """A client, or an invitation, is no longer known. `campaigns`: those that are not over and have a machine
-    that was revoked."""
+    """A client or an invitation has become unknown. `campaigns`: the campaigns that have not ended and have a
+    revoked machine."""
 
     campaigns: Names
 
@@ -632,7 +632,7 @@ class Revoked(ServerMessage):
 @_wire(0x50)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join(ClientMessage):
-    """Uses up the code; `name` is this machine's, unless the invitation says another."""
+    """Uses up the code. `name` is this machine's name, unless the invitation gives another one."""
 
     name: Name
 
@@ -640,7 +640,7 @@ class Join(ClientMessage):
 @_wire(0x51)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined(ServerMessage):
-    """The new client's id and secret, and as whom the server knows it."""
+    """The new client's id and secret, and the name and role by which the server knows it."""
 
     client: Name
     secret: Secret
@@ -651,8 +651,8 @@ class Joined(ServerMessage):
 @_wire(0x52, since=4)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinMachine(ClientMessage):
-    """Joins a machine that keeps no credential: by a code for machines it is the client that it was before.
-    `machine` tells it from others of the same code."""
+    """Joins a machine that stores no credential. With a code for machines, it becomes the same client as
+    before. `machine` distinguishes it from other machines with the same code."""
 
     name: Name
     machine: Name
@@ -672,7 +672,7 @@ def bytes_max_of(kind: type[Message]) -> int:
 
 
 def encode(message: Message) -> bytes:
-    """`message` as a frame body. Raises FormatError for a field beyond its bounds, naming it."""
+    """`message` as a frame body. Raises FormatError, naming the field, for a field beyond its limits."""
     layout = _BY_KIND[type(message)]
     array = [layout.code]
     for name, field in zip(layout.names, layout.fields, strict=True):
@@ -689,13 +689,13 @@ def encode(message: Message) -> bytes:
 
 
 def kind_of(body: bytes) -> type[Message]:
-    """Which message `body` is, from its first two bytes; nothing else is decoded. Raises ProtocolError for a
-    message that does not exist or is longer than it can be."""
+    """The kind of message in `body`, from its first two bytes; nothing else is decoded. Raises ProtocolError
+    for a message that does not exist, or is longer than its kind can be."""
     return _layout_of(body).kind
 
 
 def decode(body: bytes) -> Message:
-    """The message that `body` is. Raises ProtocolError saying what is wrong with it."""
+    """The message in `body`. Raises ProtocolError that names the problem."""
     layout = _layout_of(body)
     try:
         array = unpack(body, elements_max=layout.elements_max, members_max=layout.members_max)

@@ -1,6 +1,7 @@
-"""Documents for a peer of an earlier release, which refuses fields that it does not know.
+"""Documents for a peer of an earlier release, which rejects unknown fields.
 
-Leaves such fields out. They are optional in every release that has them, so what is left is whole.
+This module removes such fields. They are optional in every release that has them, so the remaining document
+is complete.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _NEWER_SINCE = 4  # the first version of the protocol with these fields
 
 
 def as_known(message: Message, version: int) -> Message:
-    """`message` with what a peer of this version of the protocol knows of its documents."""
+    """`message` with only the document fields that a peer with this protocol version knows."""
     if version >= _NEWER_SINCE:
         return message
     match message:
@@ -70,7 +71,7 @@ def _verdict(past: Value) -> Value:
 def _changed(
     document: Mapping[str, Value], name: str, change: Callable[[Mapping[str, Value]], dict[str, Value]]
 ) -> dict[str, Value]:
-    """`document` with `change` made to what it has as `name`, if that is a document."""
+    """`document` with `change` applied to its part `name`, if that part is a document."""
     part = document.get(name)
     return {**document, name: change(part)} if isinstance(part, Mapping) else dict(document)
 

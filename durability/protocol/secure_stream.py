@@ -1,11 +1,11 @@
 """TLS 1.3 over a byte stream, without a socket: one end of it as a state machine.
 
-A shell feeds what it received to `receive`, gets what the peer said, and writes what `outgoing` returns. The
-shell keeps the socket, so it still sees how a connection ended (FIN, RST or silence), which is evidence, and
-it decides when TLS begins. Everything else, the cryptography above all, is OpenSSL's.
+The caller passes received data to `receive`, which returns the peer's data, and writes what `outgoing`
+returns. The caller keeps the socket. So it still sees how a connection ended (FIN, RST or silence), which is
+evidence, and it decides when TLS begins. OpenSSL does the rest, including all cryptography.
 
-The client knows the server by the SHA-256 of its certificate and by nothing else: no name, no authority, no
-date. `PlainStream` stands in its place where no network is between the two ends.
+The client recognises the server only by the SHA-256 of its certificate: no name, no authority, no date.
+`PlainStream` replaces it if there is no network between the two ends.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from typing import Protocol
 from durability.errors import ProtocolError
 from durability.protocol import join_code
 
-FIRST_BYTE = 0x16  # of every TLS connection: the record type of a handshake
-FINGERPRINT_BYTES = 32  # of a certificate: its SHA-256
+FIRST_BYTE = 0x16  # first byte of every TLS connection: the record type of a handshake
+FINGERPRINT_BYTES = 32  # length of a certificate's SHA-256
 _READ_BYTES = 64 << 10
 
 
 class Stream(Protocol):
-    """What protects the bytes of a connection, or does not need to. `failure`: what broke it; nothing is
-    heard or said any more."""
+    """Protects the bytes of a connection, if they need it. `failure`: the error that broke it; after that,
+    nothing is received or sent."""
 
     failure: ProtocolError | None
 
     def receive(self, data: bytes | memoryview) -> bytes:
-        """Take in what came from the network; what the peer said, up to a `failure`."""
+        """Take in data from the network. Returns the peer's data, up to a `failure`."""
 
     def send(self, data: bytes) -> None:
-        """Say `data` to the peer, unless there was or is a `failure`. It raises nothing."""
+        """Send `data` to the peer, unless there is a `failure` before or during this call. Raises nothing."""
 
     def outgoing(self) -> bytes:
-        """The bytes to write to the network now; they are handed out once."""
+        """The bytes to write to the network now. Each byte is returned once."""
 
 
 class PlainStream:
-    """No protection at all: for a socket that no network is behind."""
+    """No protection at all, for a socket without a network behind it."""
 
     def __init__(self) -> None:
         self.failure: ProtocolError | None = None
@@ -55,14 +55,14 @@ class PlainStream:
         self._outgoing += data
 
     def outgoing(self) -> bytes:
-        """As of `Stream`."""
+        """See `Stream`."""
         data = bytes(self._outgoing)
         self._outgoing.clear()
         return data
 
 
 class SecureStream:
-    """One end of a TLS connection: `client_end` and `server_end` make them."""
+    """One end of a TLS connection, made by `client_end` or `server_end`."""
 
     def __init__(self, context: ssl.SSLContext, *, fingerprint: bytes | None) -> None:
         server_side = fingerprint is None
@@ -70,8 +70,8 @@ class SecureStream:
         self._encrypted = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._encrypted, server_side=server_side)
         self._fingerprint = fingerprint
-        self._unsent = bytearray()  # said before the handshake was over
-        self._is_over = False  # the peer has said that it will say no more
+        self._unsent = bytearray()  # data passed to `send` before the handshake was over
+        self._is_over = False  # the peer has announced that it will send no more
         self.open = False
         self.failure: ProtocolError | None = None
         if not server_side:
@@ -79,8 +79,9 @@ class SecureStream:
 
     @classmethod
     def client_end(cls, context: ssl.SSLContext, *, fingerprint: bytes) -> SecureStream:
-        """The client's. `fingerprint`: the SHA-256 of the server's certificate, or as much of its beginning
-        as a join code has; there is no client that takes any certificate. Raises ProtocolError."""
+        """The client's end. `fingerprint`: the SHA-256 of the server's certificate, or as much of its
+        beginning as a join code has. No client accepts an arbitrary certificate. Raises ProtocolError for a
+        fingerprint of another length."""
         if not join_code.CODE_FINGERPRINT_BYTES <= len(fingerprint) <= FINGERPRINT_BYTES:
             raise ProtocolError(
                 f"the fingerprint of the server's certificate has {len(fingerprint)} bytes, expected"
@@ -90,19 +91,20 @@ class SecureStream:
 
     @classmethod
     def server_end(cls, context: ssl.SSLContext) -> SecureStream:
-        """The server's, to which a client shows who it is by its secret, and not by a certificate."""
+        """The server's end. A client authenticates by its secret, not by a certificate."""
         return cls(context, fingerprint=None)
 
     @property
     def certificate_fingerprint(self) -> bytes:
-        """The SHA-256 of the peer's certificate, on the client once the handshake is over."""
+        """The SHA-256 of the peer's certificate, on the client after the handshake; b"" without a
+        certificate."""
         certificate = self._tls.getpeercert(binary_form=True)
         return hashlib.sha256(certificate).digest() if certificate else b""
 
     def receive(self, data: bytes | memoryview) -> bytes:
-        """As of `Stream`. It fails where this is not TLS 1.3, was altered on the way, or comes from a server
-        with another certificate. b"" as well once the peer has said that it will say no more: what comes all
-        the same is dropped, since OpenSSL would never take it."""
+        """See `Stream`. Fails if the data are not TLS 1.3, were altered on the way, or come from a server
+        with another certificate. Also returns b"" after the peer has announced that it will send no more.
+        Later data are dropped, because OpenSSL would never accept them."""
         if self.failure is not None or self._is_over:
             return b""
         self._incoming.write(data)
@@ -110,7 +112,7 @@ class SecureStream:
         try:
             if not self.open:
                 self._shake_hands()
-            # Asking for what is not there costs as much as a record.
+            # A read without data to return costs as much as a read of a record.
             while self.open and (self._incoming.pending or self._tls.pending()):
                 part = self._tls.read(_READ_BYTES)
                 if not part:
@@ -128,8 +130,8 @@ class SecureStream:
         return heard[0] if len(heard) == 1 else b"".join(heard)
 
     def send(self, data: bytes) -> None:
-        """As of `Stream`; what is said during the handshake is sent once it is over. It fails where the peer
-        has begun to change its keys and withholds the rest: OpenSSL says nothing meanwhile."""
+        """See `Stream`. Data passed during the handshake are sent after it. Fails if the peer has begun a
+        change of its keys and withholds the rest, because OpenSSL sends nothing meanwhile."""
         if self.failure is not None:
             return
         if not self.open:
@@ -141,7 +143,7 @@ class SecureStream:
             self.failure = ProtocolError(self._what_failed(error.reason or str(error)))
 
     def outgoing(self) -> bytes:
-        """As of `Stream`."""
+        """See `Stream`."""
         return self._encrypted.read()
 
     def _shake_hands(self) -> None:
@@ -159,7 +161,7 @@ class SecureStream:
             self._unsent.clear()
 
     def _what_failed(self, reason: str) -> str:
-        """`reason`: OpenSSL's name for it."""
+        """An error message. `reason`: OpenSSL's name of the error."""
         if self.open:
             return (
                 "data of this connection were altered, lost or repeated on the way (TLS:"
@@ -184,17 +186,17 @@ def _whose_certificate(found: bytes, known: bytes) -> str:
 
 
 def client_context() -> ssl.SSLContext:
-    """For `SecureStream` on the client."""
+    """The context of a `SecureStream` on the client."""
     context = _context(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # the fingerprint says more than any authority
+    context.verify_mode = ssl.CERT_NONE  # the fingerprint is stronger proof than any authority
     return context
 
 
 def server_context() -> ssl.SSLContext:
-    """For `SecureStream` on the server; the certificate is yet to be loaded."""
+    """The context of a `SecureStream` on the server, still without a certificate."""
     context = _context(ssl.PROTOCOL_TLS_SERVER)
-    context.num_tickets = 0  # nothing is resumed: each connection shows who it is
+    context.num_tickets = 0  # no session is resumed: each connection authenticates
     return context
 
 

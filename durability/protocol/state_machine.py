@@ -1,17 +1,17 @@
 """Sessions: one end of a connection as a state machine, without sockets, clocks or randomness.
 
-A shell feeds what it received to `receive` and writes what `outgoing` returns. Both ends walk the same tables
-below, from the same state by the same messages, so each refuses what is not legal for its purpose and state
-before decoding it. The answers to heartbeats happen inside. After any error the session is closed and
-`outgoing` holds the `Failure` to send, where one can be sent.
+The caller passes received data to `receive` and writes what `outgoing` returns. Both ends follow the same
+tables below, from the same state by the same messages. So each end rejects a message that is not legal for
+its purpose and state before it decodes the message. Heartbeats are answered here. After any error the session
+is closed, and `outgoing` returns the `Failure` to send, if one can be sent.
 
     client                       server              states: start, greeted, ready
       | Hello       ------------>  |
       | <-----------     Welcome   |
       | messages of the purpose    |
 
-It does not judge what messages mean, nor who the client is: `frontiers` checks frontiers, the server runs and
-secrets. `secure_stream` protects what is said here.
+This module does not judge the meaning of messages or the client's identity. `frontiers` checks frontiers; the
+server checks runs and secrets. `secure_stream` protects the data in transit.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from durability.protocol.frame import FrameDecoder, frame
 from durability.protocol.messages import ClientMessage, Failure, Message, Ping, Pong, ServerMessage
 from durability.protocol.older_documents import as_known
 
-# Newest first. A version is a set of messages and of fields in the documents within them. Who adds either
-# puts a new version in front, and keeps the one before as long as its release is to be talked to.
+# Newest first. A version is a set of messages and of fields in the documents within them. To add a message or
+# a field, put a new version in front. Keep the version before as long as its release must be supported.
 PROTOCOL_VERSIONS = (4, 3)
-_PINGS_MAX = 4096  # unanswered ones that are remembered: minutes of silence, longer than any peer is kept
+_PINGS_MAX = 4096  # unanswered pings stored: minutes of silence, longer than any connection is kept
 
 State: TypeAlias = str
 Table: TypeAlias = Mapping[State, Mapping[type[Message], State]]
@@ -45,7 +45,7 @@ HANDSHAKE: Table = {
 }
 
 DECODED_LATER_BYTES = 1 << 10  # a longer message may take long to decode
-# What these say counts from when it comes, and they are bounded so closely that they take no long.
+# The content of these messages counts from their arrival, and they are so short that decoding is fast.
 DECODED_AT_ONCE: tuple[type[Message], ...] = (messages.Ack, messages.Stop)
 
 _ENDINGS: Mapping[type[Message], State] = {
@@ -54,8 +54,8 @@ _ENDINGS: Mapping[type[Message], State] = {
     messages.ClientFailed: "ending",
 }
 
-# A message may cross one from the other side: what the server sends stays legal in the state that the
-# client's own message led to meanwhile.
+# Two messages in opposite directions may cross. So a message that the server sent stays legal in the state
+# that the client's own message has led to meanwhile.
 PURPOSES: Mapping[str, Table] = {
     "run": {
         READY: {messages.Register: "registering", messages.Resume: "resuming"},
@@ -118,7 +118,7 @@ PURPOSES: Mapping[str, Table] = {
         "listing": {messages.Clients: READY},
         "inviting": {messages.Invited: READY},
         "changing": {messages.Stored: READY},
-        "revoking": {messages.Revoked: READY, messages.Stored: READY},  # that of an earlier release
+        "revoking": {messages.Revoked: READY, messages.Stored: READY},  # `Stored`: from an earlier release
     },
     "join": {
         READY: {messages.Join: "joining", messages.JoinMachine: "joining"},
@@ -135,19 +135,20 @@ AT_ANY_TIME: Mapping[str, tuple[type[Message], ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecoded(Message):
-    """A message that was legal when it came, and that the shell is to decode when there is time for it. The
-    session has taken its step all the same."""
+    """A message that was legal when it came, and that the caller decodes when there is time. The state of the
+    session has already advanced."""
 
     kind: type[Message]
     body: bytes
 
     def decode(self) -> Message:
-        """The message. Raises ProtocolError, after which the session must not go on."""
+        """The message. Raises ProtocolError, after which the session must not continue."""
         return messages.decode(self.body)
 
 
 class _Protocol:
-    """What both ends share. `sends` and `receives` are the bases of the messages of either direction."""
+    """The common part of both ends. `sends` and `receives` are the base classes of the messages in each
+    direction."""
 
     def __init__(self, *, sends: type[Message], receives: type[Message], decoded_at_once_bytes: int) -> None:
         self._sends = sends
@@ -165,12 +166,12 @@ class _Protocol:
 
     @property
     def state(self) -> State:
-        """The state's name in the tables of this module."""
+        """The name of the state in the tables of this module."""
         return self._state
 
     @property
     def purpose(self) -> str:
-        """What the client came for; "" on the server until it said so."""
+        """The client's purpose; "" on the server until `Hello` has come."""
         return self._purpose
 
     @property
@@ -180,16 +181,16 @@ class _Protocol:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more will be received or sent, beside what `outgoing` still holds."""
+        """Whether nothing more will be received or sent, except the bytes that `outgoing` still returns."""
         return self._closed
 
     @property
     def unfinished_bytes(self) -> int:
-        """How much of a message has come that is not complete yet."""
+        """Bytes received of a message that is not complete yet."""
         return self._decoder.unfinished_bytes
 
     def outgoing(self) -> bytes:
-        """The bytes to write now; they are handed out once."""
+        """The bytes to write now. Each byte is returned once."""
         data = bytes(self._outgoing)
         self._outgoing.clear()
         return data
@@ -200,13 +201,13 @@ class _Protocol:
         return legal and not self._is_too_new(kind)
 
     def _is_too_new(self, kind: type[Message]) -> bool:
-        """Whether the peer's release has no such message."""
+        """Whether the peer's release does not have this kind of message."""
         return self.authenticated and messages.since(kind) > self._version
 
     def send(self, message: Message) -> None:
-        """Queue `message`. A `Failure` closes the session. Raises RefusedError "version" where the peer's
-        release has no such message, DurabilityError where it is not legal now, and FormatError for a field
-        beyond its bounds."""
+        """Queue `message`. A `Failure` closes the session. Raises RefusedError "version" if the peer's
+        release does not have the message. Raises DurabilityError if the message is not legal now, and
+        FormatError for a field beyond its bounds."""
         if isinstance(message, Failure):
             self.fail(message.code, message.text)
             return
@@ -221,24 +222,24 @@ class _Protocol:
             self._pings.append(message.sent_ns)
 
     def send_encoded(self, kind: type[Message], body: bytes) -> None:
-        """As `send`, for a message that `messages.encode` made `body` of, after `as_known`; nothing where it
-        is not legal."""
+        """As `send`, for a message that `messages.encode` encoded to `body`, after `as_known`. Does nothing
+        if it is not legal."""
         if self.may_send(kind):
             self._queue_encoded(kind, body)
 
     def fail(self, code: str, text: str) -> None:
-        """Queue a `Failure` and close the session; nothing happens where it is closed already."""
+        """Queue a `Failure` and close the session. Does nothing if it is closed already."""
         if not self._closed:
             self._outgoing += frame(messages.encode(Failure(code=code, text=text)))
             self._closed = True
 
     def receive(self, data: bytes | bytearray | memoryview) -> list[Message]:
-        """Take in `data` and return the messages of the purpose, in order; `Pong` among them, and the `Hello`
-        that the server is to answer.
+        """Take in `data` and return the messages of the purpose, in order. They include `Pong`, and the
+        `Hello` that the server must answer.
 
-        Raises ProtocolError where the peer broke the protocol, AuthenticationError where the server does not
-        know this client and RefusedError with the peer's `Failure`. The messages that came before the error
-        in the same `data` are in `undelivered` then. On a closed session everything is ignored.
+        Raises ProtocolError if the peer broke the protocol, AuthenticationError if the server does not know
+        this client, and RefusedError with the peer's `Failure`. In that case, `undelivered` holds the
+        messages that came before the error in the same `data`. On a closed session all data are ignored.
         """
         if self._closed:
             return []
@@ -277,7 +278,7 @@ class _Protocol:
         return message
 
     def _after(self, kind: type[Message], direction: type[Message]) -> State | None:
-        """The state after a message of this kind in this direction; None where it is not legal."""
+        """The state after a message of this kind in this direction; None if it is not legal."""
         one_way = issubclass(kind, ClientMessage | ServerMessage)
         if one_way and not issubclass(kind, direction):
             return None
@@ -293,11 +294,11 @@ class _Protocol:
         raise RefusedError(failure.code, f"{failure.text}{here}")
 
     def as_known(self, message: Message) -> Message:
-        """`message` as the peer's release knows it."""
+        """`message` with only the parts that the peer's release knows."""
         return as_known(message, self._version)
 
     def _queue(self, message: Message) -> None:
-        """Queue a legal message, and take its step."""
+        """Queue a legal message, and advance the state."""
         self._queue_encoded(type(message), messages.encode(self.as_known(message)))
 
     def _queue_encoded(self, kind: type[Message], body: bytes) -> None:
@@ -307,7 +308,7 @@ class _Protocol:
         self._state = state
 
     def _open(self) -> None:
-        """The handshake is over: the purpose's table and its longer frames hold from here on."""
+        """End the handshake: the table and the longer frames of the purpose apply from now on."""
         self._table = PURPOSES[self._purpose]
         kinds: Iterable[type[Message]] = (
             *AT_ANY_TIME[self._purpose],
@@ -319,13 +320,13 @@ class _Protocol:
         )
 
     def _shake_hands(self, message: Message) -> Message | None:
-        """Act on a message of the handshake; what the shell is to know of it."""
+        """Process a message of the handshake. Returns the message that the caller must know, or None."""
         raise NotImplementedError
 
 
 class ClientProtocol(_Protocol):
-    """The client's end. `purpose`: what it comes for. `client` and `secret` are the client's, as `Hello` has
-    them. `versions`: those of the protocol that it speaks."""
+    """The client's end. `purpose`: the client's purpose. `client` and `secret`: the client's, as in `Hello`.
+    `versions`: the protocol versions that the client speaks."""
 
     def __init__(
         self,
@@ -347,7 +348,7 @@ class ClientProtocol(_Protocol):
 
     @property
     def welcome(self) -> messages.Welcome:
-        """What the server said when it opened the session. Not to be asked before it is `authenticated`."""
+        """The server's `Welcome`. Only valid after the session is `authenticated`."""
         assert self._welcome is not None
         return self._welcome
 
@@ -365,9 +366,10 @@ class ClientProtocol(_Protocol):
 
 
 class ServerProtocol(_Protocol):
-    """The server's end. `receive` returns the client's `Hello`; the shell finds out who that is, and answers
-    with `welcome` or `fail`. `versions`: those of the protocol that the server speaks, newest first. With
-    `decoded_at_once_bytes`, it returns longer messages `Undecoded`, but those of `DECODED_AT_ONCE`."""
+    """The server's end. `receive` returns the client's `Hello`; the caller authenticates the client, and
+    answers with `welcome` or `fail`. `versions`: the protocol versions that the server speaks, newest first.
+    Messages longer than `decoded_at_once_bytes` are returned `Undecoded`, except those in
+    `DECODED_AT_ONCE`."""
 
     def __init__(
         self,
@@ -381,8 +383,8 @@ class ServerProtocol(_Protocol):
         self._versions = versions
 
     def welcome(self, *, server_id: str, name: str, role: str, servers: tuple[str, ...] = ()) -> None:
-        """Open the session with the client that the server knows as `name`. `servers`: addresses of the
-        others on its store."""
+        """Open the session with the client that the server knows as `name`. `servers`: addresses of the other
+        servers on its store."""
         welcome = messages.Welcome(
             version=self._version,
             server_id=server_id,

@@ -1,20 +1,22 @@
-"""The timeline: when the server received which frontiers, in bounded memory however long a run lasts.
+"""The timeline: when the server received which frontiers, in bounded memory for a run of any length.
 
-The loss window and the records at risk (rules 13 and 14) need the last milliseconds before the cut finely and
-yesterday coarsely. So there are 28 levels. Level k divides time into buckets of 0.1 ms * 2^k and keeps the
-last receipt of each of its newest 128 buckets that have one and are over; together they reach back 20 days,
-with a spacing of about 1/64 of the age. Of a bucket the last receipt, so that what came just before a pause
-does not look as new as what came after it. The very first and last are always kept. A receipt that ends no
-bucket of level k ends none above it, so the work per receipt is constant on average.
+The loss window and the records at risk (rules 13 and 14) need a fine resolution in the last milliseconds
+before the cut, and a coarse one for yesterday. So there are 28 levels. Level k divides time into buckets of
+0.1 ms * 2^k. It keeps the last receipt of a bucket, for its newest 128 buckets that have a receipt and are
+over. Together the levels reach back 20 days, with a spacing of about 1/64 of the age. The last receipt of a
+bucket is kept so that frontiers from just before a pause do not look as new as those after it. The very first
+and last receipts are always kept. A receipt that ends no bucket of level k ends none above it, so the work
+per receipt is constant on average.
 
-Times are nanoseconds of one boot's CLOCK_BOOTTIME; a server that booted anew begins a new timeline.
+Times are nanoseconds of CLOCK_BOOTTIME in one boot. After a reboot the server begins a new timeline.
 
-Frames can come late: a network that was dead, or a server that stood still, delivers what was sent long ago.
-So the timeline also knows the newest stretches of receipts whose frontiers may be older than they look.
+Frames can come late: after an outage of the network or a pause of the server, old frames are delivered. So
+the timeline also stores the newest stretches of receipts whose frontiers may be older than their receipt
+times.
 
-A packed timeline is the msgpack array [version, writers, deltas, held up]: per receipt the time and one
-frontier per writer, each less the value of the receipt before; then, per stretch of what was held up, an
-array of its beginning, its end and its frontiers.
+A packed timeline is the msgpack array [version, writers, deltas, held up]. Deltas: per receipt, the time and
+one frontier per writer, each as the difference from the receipt before. Held up: per stretch of late frames,
+an array of its beginning, its end and its frontiers.
 """
 
 from __future__ import annotations
@@ -37,12 +39,12 @@ PER_LEVEL = 128
 FINEST_NS = 100_000
 RECEIPTS_MAX = LEVELS * PER_LEVEL + 2
 STRETCHES_MAX = 32
-_NUMBERS_AT_ONCE = 512  # are packed in one step
+_NUMBERS_AT_ONCE = 512  # numbers packed in one step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineCopy:
-    """A timeline as it was, which never changes: another thread may pack it."""
+    """An immutable copy of a timeline, so that another thread may pack it."""
 
     writers: int
     receipts: tuple[Receipt, ...]
@@ -50,12 +52,12 @@ class TimelineCopy:
 
     @property
     def numbers(self) -> int:
-        """How many numbers its receipts have; packing it takes about 50 ns for each."""
+        """How many numbers the receipts have. Packing takes about 50 ns per number."""
         return len(self.receipts) * (1 + self.writers)
 
     def pack(self) -> bytes:
-        """As bytes for `Timeline.unpack`. A step of it keeps other threads waiting for some tens of
-        microseconds at most."""
+        """The copy as bytes for `Timeline.unpack`. No single step blocks other threads for more than some
+        tens of microseconds."""
         parts = [list_head(4), pack(TIMELINE_VERSION), pack(self.writers), list_head(self.numbers)]
         step = 1 + self.writers
         at_once = max(1, _NUMBERS_AT_ONCE // step)
@@ -84,17 +86,18 @@ class Timeline:
 
     @property
     def last_ns(self) -> int:
-        """When the last change of a frontier came, 0 before the first."""
+        """When the last change of a frontier came; 0 before the first change."""
         return self._last.at_ns
 
     @property
     def held_up(self) -> tuple[HeldUp, ...]:
-        """Stretches of what was held up, oldest first; each begins and ends later than the one before."""
+        """Stretches of late frames, oldest first. Each begins and ends later than the one before."""
         return tuple(self._held_up)
 
     def hold_up(self, from_ns: int, until_ns: int) -> None:
-        """What was added by `until_ns`, and not held up before, may have been sent at any time since
-        `from_ns`. The oldest stretches become one where there are too many, which says less of them."""
+        """Receipts added by `until_ns`, and not held up earlier, may have been sent at any time since
+        `from_ns`. If there are too many stretches, the two oldest are merged, which makes them less
+        precise."""
         while self._held_up and self._held_up[-1].from_ns >= from_ns:
             self._held_up.pop()
         self._held_up.append(HeldUp(from_ns=from_ns, until_ns=until_ns, frontiers=self._last.frontiers))
@@ -103,8 +106,8 @@ class Timeline:
             self._held_up[:2] = [replace(next_oldest, from_ns=oldest.from_ns)]
 
     def add(self, at_ns: int, frontiers: Sequence[int]) -> None:
-        """At `at_ns` these frontiers came; frontiers that did not change are passed over. Raises
-        DurabilityError where time or a frontier goes back, or the number of writers is another one."""
+        """Add the frontiers received at `at_ns`; unchanged frontiers are ignored. Raises DurabilityError if
+        time or a frontier goes back, or if the number of writers differs."""
         last = self._last
         problem = self._problem(at_ns, frontiers)
         if problem:
@@ -126,12 +129,12 @@ class Timeline:
             level.append(last)
 
     def receipts(self) -> tuple[Receipt, ...]:
-        """All that is kept, oldest first, the last one last."""
+        """All receipts that are kept, oldest first."""
         if not any(self._last.frontiers):
             return ()
         kept = [self._last]
         for level in self._levels:
-            # What a level shares with the finer ones is there already: they reach back to kept[-1].
+            # Receipts shared with the finer levels are in `kept` already: they reach back to kept[-1].
             reach_ns = kept[-1].at_ns
             kept += (receipt for receipt in reversed(level) if receipt.at_ns < reach_ns)
         if self._first.at_ns < kept[-1].at_ns:

@@ -1,10 +1,10 @@
-"""Fields: the types that messages are made of, each with its bounds.
+"""Fields: the types of the parts of a message, each with its limits.
 
-A field reads what msgpack decoded and refuses everything that is not exactly its type and within its bounds.
-It writes through the same check, so that a wrong value fails where it was made and not on the other machine;
-only words are made to fit instead: an error report must not fail over the words in it, nor a document over
-the model of a drive. All strings are plain (`plain_text`). Refuses to coerce: a float or a bool is not an
-integer.
+A field reads a value that msgpack decoded, and rejects every value that is not exactly of its type and within
+its limits. It writes through the same check. So a wrong value fails on the machine that made it, not on the
+other one. Only text is changed to fit: an error report must not fail because of its wording, nor a document
+because of a drive's model. All strings are plain (`plain_text`). Nothing is coerced: a float or a bool is not
+an integer.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ _CODE = re.compile(r"[a-z][a-z0-9-]{0,31}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """How one field is read and written; both raise ValueError saying what was expected. `bytes_max` bounds
-    its encoded length, `elements_max` how many maps, lists and members of them a client may send in it."""
+    """How one field is read and written. Both functions raise ValueError with the expected value. `bytes_max`
+    limits the encoded length; `elements_max` limits the number of maps, lists and their members that a client
+    may send in the field."""
 
     read: Callable[[Any], Any]
     write: Callable[[Any], Any]
@@ -72,7 +73,7 @@ def flag() -> Field:
 
 
 def octets(shortest: int, longest: int) -> Field:
-    """Bytes, `shortest` to `longest` of them."""
+    """Bytes, `shortest` to `longest` bytes long."""
 
     def check(value: Any) -> bytes:
         if type(value) is bytes and shortest <= len(value) <= longest:
@@ -83,7 +84,7 @@ def octets(shortest: int, longest: int) -> Field:
 
 
 def choice(*allowed: str) -> Field:
-    """One of a closed set of words."""
+    """One string of a fixed set."""
 
     def check(value: Any) -> str:
         if type(value) is str and value in allowed:
@@ -105,7 +106,8 @@ def code() -> Field:
 
 
 def name(bytes_max: int) -> Field:
-    """One line of plain text, at most `bytes_max` bytes of UTF-8; it is refused, not changed."""
+    """One line of plain text, at most `bytes_max` bytes of UTF-8. A value that does not fit is rejected, not
+    changed."""
 
     def check(value: Any) -> str:
         if type(value) is str and plain_text.is_line(value) and len(value.encode()) <= bytes_max:
@@ -116,8 +118,8 @@ def name(bytes_max: int) -> Field:
 
 
 def names(count_max: int, bytes_max: int) -> Field:
-    """A tuple of at most `count_max` lines as `name` has them, `bytes_max` bytes together as they are
-    encoded."""
+    """A tuple of at most `count_max` lines, as `name` reads them, with an encoded length of at most
+    `bytes_max` bytes together."""
     line = name(bytes_max)
 
     def check(value: Any) -> tuple[str, ...]:
@@ -131,7 +133,7 @@ def names(count_max: int, bytes_max: int) -> Field:
 
 
 def text(bytes_max: int) -> Field:
-    """Sentences for a person; when written they are cut to `bytes_max` bytes of UTF-8 and made plain."""
+    """Sentences for a person. When written, they are cut to `bytes_max` bytes of UTF-8 and made plain."""
 
     def read(value: Any) -> str:
         if type(value) is str and plain_text.is_text(value) and len(value.encode()) <= bytes_max:
@@ -145,8 +147,8 @@ def text(bytes_max: int) -> Field:
 
 
 def document(bytes_max: int, elements_max: int = limits.ELEMENTS_FROM_CLIENT_MAX) -> Field:
-    """A map of JSON-like values: no bytes, no NaN or infinity, nested at most `NESTING_MAX` deep; strings are
-    plain text, and made so when written."""
+    """A map of JSON-like values: no bytes, no NaN or infinity, nested at most `NESTING_MAX` deep. Strings are
+    plain text; they are made plain when written."""
 
     def read(value: Any) -> Mapping[str, Any]:
         if not isinstance(value, Mapping):
@@ -163,7 +165,7 @@ def document(bytes_max: int, elements_max: int = limits.ELEMENTS_FROM_CLIENT_MAX
 
 
 def documents(count_max: int, bytes_max: int) -> Field:
-    """A tuple of at most `count_max` documents, `bytes_max` together."""
+    """A tuple of at most `count_max` documents, with at most `bytes_max` bytes together."""
     row = document(bytes_max)
 
     def rows(value: Any) -> tuple[Any, ...]:
@@ -182,13 +184,13 @@ def documents(count_max: int, bytes_max: int) -> Field:
 
 
 _SIMPLE = {type(None), bool, int, str}
-_DECODED = _SIMPLE | {float, list, dict}  # what msgpack makes of a document
-_CHECKED_CHARACTERS = 16 << 10  # in one call, which keeps all other threads waiting
+_DECODED = _SIMPLE | {float, list, dict}  # types that msgpack decodes a document to
+_CHECKED_CHARACTERS = 16 << 10  # checked in one call, which blocks all other threads
 
 
 def _strings(value: Mapping[str, Any]) -> list[str]:
-    """All strings of a map, its keys included. Goes down level by level; a list of numbers, the bulk of a
-    timeline, costs no loop in Python. Raises ValueError for what a document cannot hold."""
+    """All strings of a map, including its keys. Works level by level. A list of numbers, the bulk of a
+    timeline, needs no loop in Python. Raises ValueError for values that a document cannot hold."""
     strings: list[str] = []
     level: list[Any] = [value]
     for _ in range(NESTING_MAX):
@@ -237,7 +239,7 @@ def _check_texts(strings: list[str]) -> None:
 
 
 def _made_plain(value: Any, strings: list[str]) -> Any:
-    """`value` with `strings`, those that it holds, made plain."""
+    """`value` with its strings made plain; `strings` are all of them."""
     return value if plain_text.is_text("".join(strings)) else _escaped(value)
 
 

@@ -32,9 +32,9 @@ from durability_lab.truth.expected_verdict import AS_EXPECTED, NOT_AS_EXPECTED
 
 SIZE_BYTES = 24 << 20
 WRITERS = 2
-SYNC_S = 0.0005  # as a consumer's SSD with a volatile cache
+SYNC_S = 0.0005  # like a consumer SSD with a volatile cache
 CUT_AFTER = range(3_000, 6_000)  # operations
-CUTS_MAX = 5  # of one drive; more than one where nothing was being written at the moment of the cut
+CUTS_MAX = 5  # most cuts of one drive; a cut is repeated if no writer was writing at that time
 ATTESTATION = "the demo cut its simulated drive"
 
 
@@ -75,7 +75,10 @@ async def demo(out: TextIO, *, seed: int | None = None) -> int:
 
 
 async def _cycles(lab: LocalServer, model: Model, console: Terminal, *, seed: int) -> dict[str, Any]:
-    """What came of the first cut that met writers at work: on a busy machine they may wait for the server."""
+    """The document of the first cut with records at risk, after at most CUTS_MAX cuts.
+
+    On a busy machine the writers may wait for the server at the cut.
+    """
     for again in range(1, CUTS_MAX):
         document = await _cycle(lab, model, seed=seed)
         if "nothing-at-risk" not in [reason["code"] for reason in document["reasons"]]:
@@ -85,7 +88,7 @@ async def _cycles(lab: LocalServer, model: Model, console: Terminal, *, seed: in
 
 
 async def _cycle(lab: LocalServer, model: Model, *, seed: int) -> dict[str, Any]:
-    """Write, cut, power on and verify one drive; the document of `verify --json`."""
+    """Write, cut, power on and verify one drive; returns the document of `verify --json`."""
     storage = SimulatedStorage(model, seed=seed, sync_s=SYNC_S)
     said = io.StringIO()
     with redirect_stderr(said):

@@ -1,6 +1,6 @@
-"""What `serve` tells the person who stands beside it: one line for each event, on stdout.
+"""The events that `serve` reports to the person beside it: one line for each event on stdout.
 
-Refuses to be the log: what is wrong with a connection stands there.
+Errors of connections are not events: they are written to the log.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from durability.units import counted
 from durability_server import clock
 from durability_server.line_writer import NOT_TAKEN, LineWriter
 
-# Tells of an event: who, and what.
+# Reports an event: its source, and what happened.
 Announce: TypeAlias = Callable[[str, str], None]
 
 
 class Announcer:
-    """Has the lines written to `out`; no events if `is_quiet`."""
+    """Writes lines to `out`, but no events if `is_quiet`."""
 
     def __init__(self, out: TextIO, *, is_quiet: bool = False) -> None:
         self._lines = LineWriter(out, left_out=self._left_out)
@@ -31,15 +31,15 @@ class Announcer:
             self._lines.write(self._line(who, what), syslog.LOG_NOTICE)
 
     def say(self, text: str) -> None:
-        """Has `text`, which is no event, written as it is."""
+        """Writes `text`, which is not an event, unchanged."""
         self._lines.write(text)
 
     def flush(self) -> None:
-        """Waits a while for lines that are not written yet."""
+        """Waits for unwritten lines, but at most `line_writer.END_S`."""
         self._lines.flush()
 
     def _line(self, who: str, what: str) -> str:
-        """With local time, because the line is read beside a clock."""
+        """A line with local time, because people compare it with a clock."""
         return plain_text.as_line(f"{clock.local_time()}  {who}  {what}")
 
     def _left_out(self, count: int) -> str:
@@ -47,8 +47,8 @@ class Announcer:
 
 
 class HeldBack:
-    """Keeps events for `announce` until `release`: where the server listens is printed first, though a client
-    may be back before."""
+    """Keeps events for `announce` until `release`. So the line with the server's address is printed first,
+    even if a client connects earlier."""
 
     def __init__(self, announce: Announce) -> None:
         self._announce = announce
@@ -62,11 +62,11 @@ class HeldBack:
             self._kept.append((who, what))
 
     def release(self) -> None:
-        """From now on tell each event at once, after those that were kept."""
+        """Reports the kept events, and from now on each event at once."""
         kept, self._kept = self._kept or [], None
         for event in kept:
             self._announce(*event)
 
 
 def silence(_who: str, _what: str) -> None:
-    """An `Announce` that tells nobody."""
+    """An `Announce` that reports nothing."""

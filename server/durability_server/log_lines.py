@@ -1,10 +1,11 @@
-"""The lines of the log: each message is one plain line, and one that comes too often is counted, not written.
+"""The lines of the log: each message is one plain line, and lines that are too frequent are counted, not
+written.
 
-A stranger decides how often a line of the log has its cause, so there is a limit for each kind of line. Lines
-about a known client are kinds of their own, so that a noisy one hides no other's; those about strangers are
-not, since a stranger may come from any number of ports. What was left out is said with the next line of the
-kind that is written. Whatever asyncio says is one kind: its lines name the objects that they are about, so
-each would be a kind of its own.
+A stranger decides how often the cause of a line occurs, so there is a limit for each kind of line. Lines
+about a known client are separate kinds, so that a noisy client hides no lines of others. Lines about
+strangers are not separated, because a stranger may come from any number of ports. The next written line of a
+kind has the number of omitted lines. All messages of asyncio are one kind: they name the objects that they
+are about, so each would otherwise be its own kind.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ _PRIORITIES = {
     logging.WARNING: syslog.LOG_WARNING,
     logging.DEBUG: syslog.LOG_DEBUG,
 }
-EVENTS_AT_ONCE = 100  # of one client's that `serve` prints: one that comes back all the time hides no other
-_AT_ONCE = 20  # lines of one kind
-_INTERVAL_S = 10.0  # in which there may be so many of each
-_KINDS_MAX = 20_000  # that are counted apart; all others are one
+EVENTS_AT_ONCE = 100  # printed events of one client per interval, so that it hides no other client
+_AT_ONCE = 20  # lines of one kind per interval
+_INTERVAL_S = 10.0  # the interval
+_KINDS_MAX = 20_000  # kinds counted separately; all further kinds are counted as one
 
 
 def set_up() -> logging.Handler:
-    """Has the log written to stderr. Flush what it returns before the end of the process."""
+    """Writes the log to stderr. Flush the returned handler before the end of the process."""
     handler = _LineHandler(sys.stderr)
     handler.setFormatter(PlainFormatter(_FORMAT))
     handler.addFilter(Rare())
@@ -43,21 +44,21 @@ def set_up() -> logging.Handler:
 
 
 class _LineHandler(logging.Handler):
-    """Has the lines written to `out`."""
+    """Writes the log's lines to `out`."""
 
     def __init__(self, out: TextIO) -> None:
         super().__init__()
         self._lines = LineWriter(out, left_out=self._left_out)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """As of `logging.Handler`."""
+        """See `logging.Handler`."""
         try:
             self._lines.write(self.format(record), _PRIORITIES.get(record.levelno, syslog.LOG_INFO))
-        except Exception:  # as every handler does: a line of the log ends nothing
+        except Exception:  # like every handler: a log line must not end the program
             self.handleError(record)
 
     def flush(self) -> None:
-        """Waits a while for lines that are not written yet; Python does so at its end."""
+        """Waits for unwritten lines, but at most `line_writer.END_S`. Python calls this at its end."""
         self._lines.flush()
 
     def _left_out(self, count: int) -> str:
@@ -66,25 +67,25 @@ class _LineHandler(logging.Handler):
 
 
 def about(holder: str) -> dict[str, str]:
-    """The `extra` of a line about a client, or "" for none: who holds what the line is about."""
+    """The `extra` of a line about a client: its holder (see `Caller.holder`), or "" for none."""
     return {"holder": holder}
 
 
 class PlainFormatter(logging.Formatter):
-    """Makes each message one plain line, so that a peer's words forge no line of the log."""
+    """Formats each message as one plain line, so that a peer's text cannot forge log lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
-        """As of `logging.Formatter`, as one plain line."""
+        """See `logging.Formatter`. The result is one plain line."""
         return plain_text.as_line(super().formatMessage(record))
 
     def formatException(self, ei: Any) -> str:  # noqa: N802
-        """As of `logging.Formatter`, as plain text."""
+        """See `logging.Formatter`. The result is plain text."""
         return plain_text.as_text(super().formatException(ei))
 
 
 @dataclass(slots=True)
 class _Kind:
-    """Lines of one kind since `began_s`."""
+    """Number of lines of one kind since `began_s`."""
 
     began_s: float
     written: int = 0
@@ -92,14 +93,14 @@ class _Kind:
 
 
 class LineLimit:
-    """Lets `at_once` lines of one kind pass in an interval."""
+    """Allows `at_once` lines of each kind per interval."""
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
         self._kinds: dict[str, _Kind] = {}
 
     def left_out(self, name: str) -> int | None:
-        """How many lines of the kind `name` were left out before this one; None if this one is left out."""
+        """How many lines of the kind `name` were omitted before this one. None if this line is omitted."""
         now_s = time.monotonic()
         if name not in self._kinds and len(self._kinds) >= _KINDS_MAX:
             name = ""
@@ -116,15 +117,15 @@ class LineLimit:
 
 
 class Rare(logging.Filter):
-    """Lets so many lines of one kind pass in an interval. A kind is a template, without what is filled in,
-    and whom the line is `about`."""
+    """Allows `_AT_ONCE` lines of each kind per interval. A kind is a message template with the holder that
+    the line is `about`."""
 
     def __init__(self) -> None:
         super().__init__()
         self._limit = LineLimit(_AT_ONCE)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether `record` is written; with how many were left out before it."""
+        """Whether `record` is written. Adds the number of omitted lines to its message."""
         holder = getattr(record, "holder", "")
         left_out = self._limit.left_out("" if record.name == "asyncio" else f"{holder}\0{record.msg}")
         if left_out:

@@ -1,7 +1,7 @@
 """The server: listens, keeps the store open, and ends in an orderly way.
 
-`Server` is one running server; `serve` runs one until a signal says stop. What comes over the network comes
-over TLS; without it there is only the local socket.
+`Server` is one running server. `serve` runs one until a signal stops it. Network connections use TLS. Without
+TLS there is only the local socket.
 """
 
 from __future__ import annotations
@@ -47,16 +47,17 @@ from durability_server.web.live_page import WHO as PAGE
 from durability_server.web.live_page import LivePage
 from durability_server.web.page_exchange import Pulse
 
-POWER_DIRECTORY = "power"  # in the state directory: the locks of switches
-GRACE_S = 2.0  # for connections to take what was sent to them, when the server ends
+POWER_DIRECTORY = "power"  # directory in the state directory with the locks of switches
+GRACE_S = 2.0  # time for connections to take their output when the server ends
 
-_SWITCH_S = 0.0005  # for which a question to the store keeps the event loop waiting, each time that it waits
+_SWITCH_S = 0.0005  # longest time for which a query of the store keeps the GIL from the waiting event loop
 
 log = logging.getLogger(__name__)
 
 
 class Server:
-    """One server on one store. `start`, then `stop` (a second does nothing); not to be used again."""
+    """One server on one store. `start`, then `stop` (a second call does nothing). It cannot be started
+    again."""
 
     def __init__(
         self,
@@ -66,8 +67,8 @@ class Server:
         advertise: str | None = None,
         readers: bool = False,
     ) -> None:
-        """`advertise`: the address, HOST or HOST:PORT, at which others reach this server, if that is not the
-        one on which it listens. `readers`: other processes of this user may read the store meanwhile. Raises
+        """`advertise`: the address, HOST or HOST:PORT, at which other machines reach this server, if it
+        differs from the listening address. `readers`: other processes of this user may read the store. Raises
         UsageError."""
         self._announce = announce
         self._advertise = None if advertise is None else parse_address(advertise)
@@ -81,44 +82,45 @@ class Server:
         self._listener = Listener(self._admit)
         self._local: LocalSocket | None = None
         self._admitted: set[asyncio.Task[None]] = set()
-        self.page = ""  # the address of the live page, for people
+        self.page = ""  # address of the live page, for people
         self._tasks: list[asyncio.Task[None]] = []
         self.on_defect: Callable[[], None] = lambda: None
-        self.is_defect = False  # a part has ended without which nothing goes on
+        self.is_defect = False  # whether a defect has ended a task that the server needs
 
     @property
     def works(self) -> bool:
-        """Whether what clients send is being saved, or tried to."""
+        """Whether received data are being saved, or attempts to save them are made."""
         return not self._registry.committer.is_stuck
 
     @property
     def connections(self) -> int:
-        """How many are open now."""
+        """Number of open connections."""
         return len(self._manager)
 
     @property
     def others(self) -> tuple[str, ...]:
-        """Addresses of the other servers on the store that live."""
+        """Addresses of the other live servers on the store."""
         return self._registry.leases.others
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The runs in memory, to be watched from within the process; read only."""
+        """The runs in memory, for reading only, by observers in this process."""
         return self._registry.runs
 
     @property
     def sessions(self) -> tuple[Session, ...]:
-        """Which clients speak for which runs, to be watched as `runs` are."""
+        """The sessions of these runs, for reading only, by observers in this process."""
         return self._registry.sessions
 
     @property
     def is_readable(self) -> bool:
-        """Whether other processes can read the store: a full disk may have no room for what they need."""
+        """Whether other processes can read the store. On a full disk there may be no room for the shared
+        files."""
         return self._store.is_readable
 
     @property
     def pulse(self) -> Pulse:
-        """What a live page beside this server cannot read from the store."""
+        """State of this server that a live page beside it cannot read from the store."""
         committer = self._registry.committer
         return Pulse(
             commits=committer.commits,
@@ -130,9 +132,9 @@ class Server:
     async def start(
         self, host: str, port: int, *, directory: Path | None, listener: socket.socket | None = None
     ) -> tuple[str, int]:
-        """Opens the store and listens; port 0 means any. `directory`: where the local socket lies; None:
-        there is none. `listener`: a bound socket, in place of `host` and `port`. Returns the address. Raises
-        StoreError and SetupError."""
+        """Opens the store and listens; port 0 picks any free port. `directory`: the directory of the local
+        socket, None for no socket. `listener`: a bound socket in place of `host` and `port`. Returns the
+        address. Raises StoreError and SetupError."""
         try:
             await self._open_store(directory)
             bound = self._listener.open(host, port, listener)
@@ -150,11 +152,11 @@ class Server:
         return bound
 
     async def start_locally(self, directory: Path, port: int) -> None:
-        """As `start`, on the local socket alone. Only the lab's histories start a server so: they bring a
-        network of their own."""
+        """Like `start`, but only on the local socket. Only the lab's histories use it, because they have
+        their own network."""
         try:
             await self._open_store(directory)
-            await self._live("")  # at which nobody else reaches it
+            await self._live("")  # without an address, because no other server reaches it
             await self._listen_locally(directory, port)
         except (SetupError, OSError):
             await self._close_store()
@@ -166,7 +168,7 @@ class Server:
         return await self._client_requests.invite("client", "")
 
     async def stop(self) -> None:
-        """Takes no more connections, makes everything durable that was received, and closes."""
+        """Stops accepting connections, makes all received data durable, and closes."""
         if not self._tasks:
             return
         watch, work, leases = self._tasks
@@ -240,11 +242,11 @@ class Server:
         return format_address(advertised, advertised_port or port)
 
     async def _end_revoked(self) -> None:
-        """Another server may have revoked clients: their connections here end. Raises StoreError."""
+        """Ends connections of clients that any server has revoked. Raises StoreError."""
         self._manager.revoke(await self._thread.look_up(self._store.clients.revoked))
 
     async def _live(self, address: str) -> None:
-        """The other servers know of this one from now on, and it of what servers have left that are over."""
+        """Announces this server to the others, and marks the live runs of servers that have ended."""
         await self._registry.leases.begin(address)
         failure = await self._thread.call(self._store.mark_left_live)
         if failure is not None:
@@ -267,7 +269,7 @@ class Server:
         ]
         for task in self._tasks:
             task.add_done_callback(self._ended)
-        if self._local is not None and self._campaigns is not None:  # else nobody here may begin one
+        if self._local is not None and self._campaigns is not None:  # else no operator here may begin one
             self._campaigns.begin()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -317,11 +319,11 @@ async def serve(
     listening: Callable[[Callable[[], bool]], AbstractAsyncContextManager[Any]] = nullcontext,
 ) -> None:
     """Runs a server on `listen`, HOST or HOST:PORT, until SIGTERM or SIGINT, with its local socket in
-    `directory`. Port 0 means any. `advertise` is as `Server` has it. `web`: an address for the live page,
-    None for none. `ready` gets the server and the address it listens on, `announce` what happens. `listening`
-    is entered once clients can connect, with what says whether the server works, and left when the server
-    begins to stop. Raises UsageError, SetupError or StoreError if it cannot start, and DurabilityError if a
-    defect ends it: what is in the store is whole, as after any death of a server."""
+    `directory`. Port 0 picks any free port. `advertise` is as in `Server`. `web`: address of the live page,
+    None for none. `ready` gets the server and its address, and `announce` gets events. `listening` is entered
+    once clients can connect, and left when the server begins to stop. Its argument returns whether the server
+    works. Raises UsageError, SetupError or StoreError if the server cannot start, and DurabilityError if a
+    defect ends it. The store is then consistent, as after any death of a server."""
     host, port = parse_address(listen, port=PORT)
     lines = log_lines.set_up()
     raise_file_limit()
@@ -342,7 +344,7 @@ async def serve(
             try:
                 await _start_page(page, server, held_back)
                 gc.collect()
-                gc.freeze()  # what was loaded to start with need not be gone through while receipts wait
+                gc.freeze()  # so that no collection scans the objects of the start while receipts wait
                 if ready is not None:
                     await ready(server, *bound)
             except DurabilityError:
@@ -357,13 +359,13 @@ async def serve(
     finally:
         for number in signals:
             loop.remove_signal_handler(number)
-        lines.flush()  # before the command says why it ends
+        lines.flush()  # before the command prints why it ends
 
 
 @asynccontextmanager
 async def _live_page(web: str | None, store_url: str, announce: Announce) -> AsyncIterator[LivePage | None]:
-    """The live page at the address `web`, which is bound before anything else is begun; it is closed at the
-    end. Raises UsageError and SetupError."""
+    """The live page at the address `web`. It is bound before anything else starts, and closed at the end.
+    Raises UsageError and SetupError."""
     if web is None:
         yield None
         return
@@ -390,7 +392,7 @@ async def _start_page(page: LivePage | None, server: Server, announce: Announce)
 
 
 def raise_file_limit() -> None:
-    """Each connection needs a descriptor; systems give a process few at first."""
+    """Raises the limit of open files, because each connection needs a descriptor and the default is low."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

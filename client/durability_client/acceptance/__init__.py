@@ -1,1 +1,1 @@
-"""The client's part of acceptance: evidence from files and the server, the sheet, and the screen."""
+"""The client's part of acceptance: evidence from files and the server, the report page, and the screen."""

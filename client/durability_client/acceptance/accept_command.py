@@ -1,7 +1,7 @@
-"""`accept`: the order of steps, from the profile to the report, and the exit code.
+"""`accept`: the steps from the profile to the report, and the exit code.
 
-Reads evidence, decides, prints, writes the page and its JSON. Refuses, before it asks the server, what cannot
-be written. A report replaces an earlier report only, never another file.
+The steps are: gather evidence, decide, print, and write the page with its JSON. Output files that cannot be
+written are refused before the server is asked. A report replaces only an earlier report, never another file.
 """
 
 from __future__ import annotations
@@ -38,19 +38,18 @@ _WIDTH_MIN = 80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptOptions:
-    """What the command line asks for. `profile`: a name or a file; `by`: who asks, "" for the user;
-    `endpoint`: the server, None if this machine has none."""
+    """Options from the command line."""
 
-    profile: str
+    profile: str  # a name or a file
     wanted: EvidenceWanted
-    endpoint: Endpoint | None = None
+    endpoint: Endpoint | None = None  # the server; None if this machine has none
     output: Path | None = None
-    by: str = ""
+    by: str = ""  # the person who requests the report; "": the current user
     json: bool = False
 
 
 def accept(options: AcceptOptions, out: TextIO, err: TextIO) -> int:
-    """Decide and report; the exit code. Raises UsageError, SetupError, FormatError, PeerError."""
+    """Decide and report. Returns the exit code. Raises UsageError, SetupError, FormatError, PeerError."""
     loaded = profiles.load(options.profile)
     by = _by(options.by)
     beside = None if options.output is None else _beside(options.output)
@@ -81,18 +80,20 @@ def accept(options: AcceptOptions, out: TextIO, err: TextIO) -> int:
 
 
 def show_profile(name: str, out: TextIO) -> None:
-    """Print the text of a profile, to be changed and used as a file. Raises UsageError, SetupError."""
+    """Print the text of a profile, as a template for a file. Raises UsageError, SetupError."""
     print(plain_text.as_text(profiles.load(name).text), end="", file=out)
 
 
 def _beside(page: Path) -> Path:
-    """Where the JSON goes. Raises UsageError, SetupError for paths where a report cannot be."""
+    """The path of the JSON file beside the page. Raises UsageError, SetupError if either cannot be
+    written."""
     if page.suffix == ".json":
         raise UsageError(
             f"-o {page}: the report is a page; its JSON goes beside it. Name a file such as {page.stem}.html"
         )
-    saved_results.check_page(page)  # first: what names a directory has no suffix
-    # Only a suffix of a page is replaced: pages of two days, as in report-2026.01.05, share no JSON.
+    saved_results.check_page(page)  # first, because a directory has no suffix
+    # Only the suffix of a page is replaced, so that pages such as report-2026.01.05 have different JSON
+    # files.
     is_page = page.suffix.lower() in (".html", ".htm")
     beside = page.with_suffix(".json") if is_page else page.with_name(f"{page.name}.json")
     output_files.check_replaceable(beside, _JSON, _is_report)
@@ -104,7 +105,7 @@ def _is_report(head: bytes) -> bool:
 
 
 def _by(text: str) -> str:
-    """Who asks: one line. Raises UsageError."""
+    """The person who requests the report, as one line. Raises UsageError."""
     by = " ".join(text.split())
     if len(by) > BY_CHARACTERS_MAX:
         raise UsageError(f"--by has {len(by)} characters, at most {BY_CHARACTERS_MAX} fit the page")

@@ -1,6 +1,7 @@
-"""The decision on one screen of 80 by 24: the word first and last, and the lines that decide between them.
+"""The decision on one screen of 80 by 24: the decision first and last, and the deciding lines between them.
 
-The report page has all lines with their reasons; this has as many as fit, the worst first. Rendering only.
+The report page has all lines with their reasons. The screen shows as many as fit, the worst first. This
+module only renders.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _WORD, _KIND = 10, 17  # widths of columns
 
 
 def show_report(report: Report, console: Console) -> None:
-    """Title, decision, lines, decision: as many lines as fit, the whole in any case."""
+    """Print the decision, the titles, as many lines as fit, and the decision again."""
     width = min(console.width, SCREEN_WIDTH_MAX)
     whole = decided_of_all([one.word for one in report.decisions])
     rows = _one(report.decisions[0], width) if len(report.decisions) == 1 else _several(report, width)
@@ -42,7 +43,7 @@ def show_report(report: Report, console: Console) -> None:
 
 
 def _titles(report: Report) -> Iterator[str]:
-    """The drive, if it is one; then what judges it, when and for whom."""
+    """The drive, if there is only one; then the profile, the time and the person."""
     if len(report.decisions) == 1:
         subject = report.decisions[0].evidence.subject
         yield f"{subject.model} · {format_size(subject.size_bytes)} · serial {subject.serial or 'unknown'}"

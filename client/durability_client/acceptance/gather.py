@@ -1,9 +1,9 @@
 """Gathers the evidence on each drive: results from files and the server, campaigns and runs from the server.
 
-What is named is taken as it is. What is not named is looked for on the server by the drives' serials, as
-`compare` does, and only there. Refuses a campaign that says nothing, to join evidence of two drives, to hide
-the loss of one campaign behind the name of another, and to count what another client says of the drive of a
-campaign or of a kept result.
+Evidence that the user named is used as it is. Other evidence is looked for on the server, by the drives'
+serials, as `compare` does. These rules apply: a named campaign must have evidence; evidence of different
+drives is never joined; a loss in another campaign is not hidden if the user names only one; and if campaigns
+or stored results of a drive show which client has it, other clients' runs and results do not count.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ from durability_client.link.endpoint import Endpoint
 from durability_client.link.questions import Questions
 from durability_client.link.server_connection import Connection, connect
 
-SEARCH_S = 60.0  # for what nobody named
-RESULTS_MAX = 200  # rows of a drive that are looked through for the newest result that fits
-REPORTED_DRIVES_MAX = 64  # on one report
+SEARCH_S = 60.0  # longest search for evidence that the user did not name
+RESULTS_MAX = 200  # rows of a drive that are searched for the newest suitable result
+REPORTED_DRIVES_MAX = 64  # drives in one report
 _NO_CAMPAIGNS = "this client may not see campaigns, so none was searched"
 
 Say = Callable[[str], None]
@@ -65,51 +65,49 @@ _Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceWanted:
-    """What was asked for. `campaigns`: by name; `results`: files, or what the server calls a kept result;
-    `drive`: a part of a drive's model, or its serial, "" for any. () is: look for them. `clients`: whose runs
-    and results count of what is looked for, by id or name; (), and for runs where these have none on a drive:
-    as the drive's campaigns and results tell."""
+    """The evidence that the user requested."""
 
-    campaigns: tuple[str, ...]
-    results: tuple[str, ...]
-    drive: str
+    campaigns: tuple[str, ...]  # names; (): search
+    results: tuple[str, ...]  # files, or names of stored results on the server; (): search
+    drive: str  # a part of a drive's model, or its serial; "": any
+    # Clients, by id or name, whose runs and results count in a search. Without them, and for drives on which
+    # they have no runs, the drive's campaigns and results decide.
     clients: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class _Drive:
-    """What was found of one drive so far. `runs`: of its campaigns, also of those that nobody named, and
-    `machines`: those that they cut; `against`: campaigns that nobody named and that saw it fail. `proofs`: of
-    campaigns and single runs, each with the facts of a run. `disputed`: what clients say against it whose
-    runs do not count; `heard`: those of the clients that the user named that have runs or kept results of
-    it."""
+    """The evidence on one drive that was found so far."""
 
     facts: list[Facts] = field(default_factory=list)
     campaigns: list[CampaignEvidence] = field(default_factory=list)
+    # Campaigns that the user did not name and in which the drive failed.
     against: list[CampaignEvidence] = field(default_factory=list)
-    runs: set[str] = field(default_factory=set)
-    machines: set[Machine] = field(default_factory=set)
+    runs: set[str] = field(default_factory=set)  # of all its campaigns, also of those not named
+    machines: set[Machine] = field(default_factory=set)  # machines that these campaigns cut
+    # Proofs of campaigns and single runs, each with the facts of a run.
     proofs: list[tuple[Facts, Proof]] = field(default_factory=list)
     results: list[BenchEvidence] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
     to_verify: list[str] = field(default_factory=list)
-    disputed: str = ""
+    disputed: str = ""  # evidence against the drive from clients whose runs do not count
+    # `heard`: clients that the user named and that have runs or stored results of the drive.
     heard: frozenset[str] = frozenset()
 
     @property
     def owners(self) -> frozenset[str]:
-        """The ids of the clients that kept its results."""
+        """The ids of the clients that stored its results."""
         return frozenset(one.client for one in self.results if one.client)
 
     @property
     def measured(self) -> list[Facts]:
-        """The stacks that were measured."""
+        """The facts of the measured stacks."""
         return [one.result.facts for one in self.results]
 
     @property
     def words(self) -> str:
-        """What people call it."""
+        """Models and serials of the drive, as text."""
         drives = self.facts[0].drives
         return plain_text.as_line(" + ".join(f"{one.model or one.name} {one.serial}" for one in drives))
 
@@ -137,9 +135,9 @@ class _Drive:
 
 
 async def gather(endpoint: Endpoint | None, wanted: EvidenceWanted, say: Say) -> tuple[DriveEvidence, ...]:
-    """The evidence on each drive. `say`: for what could not be looked for. Raises UsageError where no drive
-    is found, or nothing of a client that was named, SetupError, FormatError, and PeerError if the server was
-    asked for something by name."""
+    """The evidence on each drive. `say` gets messages about evidence that could not be searched. Raises
+    UsageError if no drive is found, or nothing of a client that the user named. Raises SetupError,
+    FormatError, and PeerError if evidence was requested by name."""
     drives: list[_Drive] = []
     for measured in await _results_of(endpoint, wanted.results):
         _join(drives, measured, named=True)
@@ -225,7 +223,7 @@ async def _kept(connection: Connection, name: str) -> BenchEvidence:
 
 
 async def _readable(connection: Connection, row: _Row, unfinished: list[str]) -> BenchEvidence | None:
-    """The kept result of a row. None if this release cannot read it, with a sentence in `unfinished`."""
+    """The stored result of a row. None if this release cannot read it; then `unfinished` gets a sentence."""
     name = str(row["result"])
     try:
         return await _kept(connection, name)
@@ -247,7 +245,7 @@ def _owner(row: _Row) -> str:
 
 
 def _join(drives: list[_Drive], measured: BenchEvidence, *, named: bool) -> None:
-    """Add a result to its drive, or as one of another drive. `named`: the user named it."""
+    """Add a result to its drive, or to a new drive. `named`: the user named the result."""
     facts = measured.result.facts
     mine = next((one for one in drives if one.is_of(facts, named=named)), None)
     if mine is None:
@@ -285,9 +283,12 @@ async def _add_campaign(
     named: bool,
     only_against: bool = False,
 ) -> bool:
-    """Whether the campaign says something of any of `drives`, to which its drives are added unless
-    `only_known`. `named`: the user named it, so a drive without a serial of its own may be one of them.
-    `only_against`: the user named others, so only what speaks against a drive is added."""
+    """Add the campaign's evidence to `drives`. Returns whether it has evidence on any of them.
+
+    Drives of the campaign that are not in `drives` are added, unless `only_known`. `named`: the user named
+    the campaign, so drives without a unique serial may match. `only_against`: the user named other campaigns,
+    so only evidence against a drive is added.
+    """
     state = (await fetch_log(questions, name)).state
     if state.settings is None:
         return False
@@ -323,10 +324,11 @@ async def _add_campaign(
 
 
 async def _search(endpoint: Endpoint, wanted: EvidenceWanted, drives: list[_Drive], say: Say) -> None:
-    """Look for what was not named, of the drives that were, or of the drive in words."""
+    """Search evidence that the user did not name, on the known drives, or on the drive that `wanted.drive`
+    describes."""
     unfinished: list[str] = []
     if wanted.drive and not drives:
-        # First: they tell whose results are of the drive.
+        # Campaigns first, because they show whose results are of the drive.
         unfinished = await _search_campaigns(endpoint, drives, only_known=False, wanted=wanted.drive)
         unfinished += await _search_results(endpoint, wanted, drives, say)
         if not drives:
@@ -353,7 +355,7 @@ async def _search(endpoint: Endpoint, wanted: EvidenceWanted, drives: list[_Driv
 
 
 async def _search_runs(questions: Questions, drive: _Drive, wanted: EvidenceWanted, say: Say) -> None:
-    """Add what single runs say, of the clients whose drive it is."""
+    """Add the evidence of single runs, of the clients that have the drive."""
     named = {one.result.first_loss[1] for one in drive.campaigns if one.result.first_loss is not None}
     facts = (*drive.measured, *drive.facts)[0]
     if why := unsearchable(facts):
@@ -363,7 +365,7 @@ async def _search_runs(questions: Questions, drive: _Drive, wanted: EvidenceWant
         questions, facts, wanted.clients, named, owners=drive.owners, machines=drive.machines
     )
     told = _worth_telling(drive, found.known, named)
-    # A run may show a serial that a result hides. One by hand on another firmware is no evidence of this one.
+    # A run may show a serial that a result hides. Runs on another firmware are not evidence for this one.
     named_firmware = {_firmware(one) for one in drive.facts}
     drive.facts += [one.facts for one in found.known if _firmware(one.facts) in named_firmware][:1]
     drive.proofs += [(one.facts, one.proof) for one in told]
@@ -380,15 +382,18 @@ def _firmware(facts: Facts) -> tuple[str, ...]:
 
 
 def _to_verify(proof: Proof) -> str:
-    """What may tell the outcome of the run that the proof is named after."""
+    """A sentence with the command that may find the outcome of the proof's run."""
     command = f"`durability verify TARGET --{proof.source}`"
     return f"{proof.source} has no outcome; {command} may tell it, if no later run wrote to its target"
 
 
 def _worth_telling(drive: _Drive, runs: Sequence[KnownDrive], named: set[str]) -> list[KnownDrive]:
-    """Of single runs: the first loss that no campaign tells of, one that convicts if there is one, and all
-    that criteria need of the others. Beside a campaign, which has clean cuts of its own, that is cuts with
-    unknown outcome in other runs than its own."""
+    """The single runs that the report needs: the first loss that no campaign reports, and the runs that
+    criteria use.
+
+    A loss that convicts is preferred. If the drive has a campaign, which has its own clean cuts, criteria use
+    only cuts with unknown outcome of runs outside the campaign.
+    """
     losses = [one for one in runs if one.proof.losses and not one.runs & named]
     losses.sort(key=lambda one: is_withheld(one.facts, drive.measured))
     if any(one.losses and not is_withheld(cut, drive.measured) for cut, one in drive.proofs):
@@ -407,15 +412,17 @@ async def _search_campaigns(
     wanted: str = "",
     besides: Collection[str] = (),
 ) -> list[str]:
-    """Add what campaigns say of `drives`, or with `wanted` the drives that campaigns have; `besides` those
-    that were named, only what others say against them. What could not be looked at, in sentences: it may be
-    of each drive."""
+    """Add the evidence of campaigns on `drives`, or with `wanted` the campaigns' drives that match.
+
+    `besides`: campaigns that the user named; of other campaigns only evidence against the drives is added.
+    Returns sentences about campaigns that could not be read, which may be about any of the drives.
+    """
     found: list[_Drive] = drives if only_known else []
     unfinished: list[str] = []
     try:
         with closing(Questions(endpoint)) as questions:
             names = (await questions.request(ListCampaigns(), CampaignNames)).names
-            # All: an old one may have seen the drive vanish, or lose data.
+            # All campaigns: in an old one, the drive may have vanished or lost data.
             for name in (one for one in names if one not in besides):
                 try:
                     await _add_campaign(
@@ -450,7 +457,8 @@ async def _search_campaigns(
 async def _search_results(
     endpoint: Endpoint, wanted: EvidenceWanted, drives: list[_Drive], say: Say
 ) -> list[str]:
-    """Add the drives of kept results that no campaign has. What could not be read, in sentences."""
+    """Add the drives of stored results that are in no campaign. Returns sentences about unreadable
+    results."""
     text, unfinished = wanted.drive, list[str]()
     request = ListResults(limit=RESULTS_MAX, drive=text, identity=hashed(text.strip()))
     with closing(await connect(endpoint, "query")) as connection:
@@ -477,9 +485,11 @@ async def _search_results(
 def _chosen_results(
     rows: Sequence[_Row], clients: tuple[str, ...], what: str, machines: Collection[Machine] = ()
 ) -> tuple[list[_Row], str]:
-    """The rows of results of one drive that count, and a sentence if some do not. `clients`: whose count, by
-    id or name; without them those of the only client that has any. `machines`: that campaigns cut, whose
-    results count then, and the operator's."""
+    """The rows of results of one drive that count, and a sentence if some do not.
+
+    With `clients` (ids or names), their results count. Otherwise results of `machines`, which campaigns cut,
+    and of the operator count; without machines, results of the only client that has any.
+    """
     owners = {_client(row): _owner(row) for row in rows}
     names = {_client(row): _client_name(row) for row in rows}
     if clients:
@@ -497,9 +507,11 @@ def _chosen_results(
 
 
 async def _newest_result(endpoint: Endpoint, drive: _Drive, clients: tuple[str, ...]) -> None:
-    """Add the newest kept result of the drive that is whole, one of `bench --accept` before others. If
-    campaigns are known it must be of the machine that they cut, or of the operator: what another client says
-    of a drive with this serial is no evidence."""
+    """Add the newest complete stored result of the drive; results of `bench --accept` are preferred.
+
+    If campaigns of the drive are known, the result must be of a machine that they cut, or of the operator,
+    since another client's drive with this serial may be a different one.
+    """
     if not marks_of(drive.facts[0]):
         return
     request = ListResults(limit=RESULTS_MAX, identity=hashed(drive.facts[0].drives[0].serial))

@@ -1,4 +1,4 @@
-"""Profiles: those that come with this tool, by name, and those of users, by file."""
+"""Profiles: shipped ones by name, and users' own ones by file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FILE_BYTES_MAX = 64 << 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """A profile, its text, and the SHA-256 of that in hexadecimal."""
+    """A profile, its text, and the text's SHA-256 in hexadecimal."""
 
     profile: Profile
     text: str

@@ -1,7 +1,7 @@
-"""The report page: one sheet for each drive, and a summary before them if there are several.
+"""The report page: one sheet for each drive, after a summary if there are several drives.
 
-It is one HTML file that needs nothing else, as the pages of the benchmark. Each sheet prints on one A4 page.
-All text is escaped by the templates. Adds nothing to the decision.
+The page is one self-contained HTML file, like the pages of the benchmark. Each sheet prints on one A4 page.
+The templates escape all text. This module adds nothing to the decision.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from durability_client.acceptance.sheet_pictures import pictures
 from durability_client.page_templates import page_templates
 
 CLASSES: dict[DecisionWord, str] = {"pass": "yes", "not shown": "open", "refuse": "no"}
-# By measurement, with and without reasons: how many lines of criteria fit at full size, and a power that says
-# how fast smaller type makes room for more.
+# Measured, with and without reasons: the lines of criteria that fit at full size, and the exponent that gives
+# the room gained by smaller type.
 _ROOM = {True: (38, 0.6), False: (29, 0.4)}
-_ASKS, _REASON, _FIGURE, _LIMIT, _SOURCE = 52, 62, 30, 15, 16  # characters in a line of each column
-_BELOW = 62  # in a line of one of the two columns below the pictures
-_WHY = 90  # in a line beside the stamp
-_MODEL, _FACT = 50, 24  # in a line of the heading, which is as high as two, and of a fact below it
-_USUAL = 5  # lines of what is not proven, and one beside the stamp, that are there in any case
-_LISTED_MAX = 8  # campaigns, and results, that a sheet lists; the JSON has all
+_ASKS, _REASON, _FIGURE, _LIMIT, _SOURCE = 52, 62, 30, 15, 16  # characters per line in each column
+_BELOW = 62  # characters per line in the two columns below the pictures
+_WHY = 90  # characters per line beside the stamp
+_MODEL, _FACT = 50, 24  # characters per line of the heading, two lines high, and of a fact below it
+_USUAL = 5  # lines that every sheet has: limits of the proof, and one line beside the stamp
+_LISTED_MAX = 8  # most campaigns, and most results, that a sheet lists; the JSON has all
 _SCALE_MIN = 0.6
 _SCALE_LEGIBLE = 0.9  # a table of 6.8 points
 
 
 @dataclass(frozen=True, slots=True)
 class Print:
-    """How a sheet fits its page: `scale`, and whether it has the criteria's reasons."""
+    """Layout of a sheet: its `scale`, and whether it shows the criteria's reasons."""
 
     scale: float
     has_reasons: bool
 
 
 def print_of(decision: Decision) -> Print:
-    """The reasons are left out where a sheet that has them would be too small to read."""
+    """The layout of a sheet. Reasons are left out if the sheet with them would be too small to read."""
     scale = _scale(decision, has_reasons=True)
     if scale >= _SCALE_LEGIBLE:
         return Print(scale, has_reasons=True)
@@ -64,7 +64,7 @@ def _scale(decision: Decision, *, has_reasons: bool) -> float:
 
 
 def _of_subject(subject: Subject) -> int:
-    """How many lines the names of the drives take more than those of one."""
+    """Additional lines that long names of the drives need."""
     named = (subject.serial, subject.firmware, subject.machine)
     return 2 * (_rows(subject.model, _MODEL) - 1) + max(_rows(one, _FACT) for one in named) - 1
 
@@ -74,13 +74,13 @@ def _rows(text: str, width: int) -> int:
 
 
 def _below(texts: Sequence[str]) -> int:
-    """How many lines these texts take in two columns, none of them broken between the two."""
+    """Lines that these texts need in two columns, without a break between columns inside a text."""
     rows = [_rows(text, _BELOW) for text in texts]
     return max(-(-sum(rows) // 2), max(rows, default=0))
 
 
 def listed(evidence: DriveEvidence) -> tuple[str, ...]:
-    """The campaigns and the results, a sentence each, the first of them if there are many."""
+    """The campaigns and results, a sentence each; only the first if there are many."""
     return (
         *_first(list(map(_campaign, evidence.campaigns)), "campaign"),
         *_first(list(map(_result, evidence.results)), "result"),
@@ -104,13 +104,13 @@ def _campaign(one: CampaignEvidence) -> str:
 
 def _result(one: BenchEvidence) -> str:
     mode = "" if one.result.mode == "standard" else f" --{one.result.mode}"
-    # Why is said where the sheet says what is not proven.
+    # The reason is in the section about what is not proven.
     stopped = ", broken off" if one.broken_off else ""
     return f"{one.name}: bench{mode} of {one.result.created[:10]}{stopped}, SHA-256 {one.sha256[:16]}…"
 
 
 def report_page(report: Report, sha256: str) -> str:
-    """The page; `sha256` is that of the document beside it."""
+    """The page. `sha256`: hash of the JSON document beside it."""
     words = [one.word for one in report.decisions]
     return (
         _templates()

@@ -1,6 +1,6 @@
 """The three pictures of a sheet: the cuts, the drive after each cut, and the rate under a sustained load.
 
-Each says in words what it shows, and what is missing where there is nothing to show. Judges nothing.
+Each picture has a text about what it shows, or why there is nothing to show. This module judges nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _POINTS_MAX = 240
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """A value of the health of a drive, and how it is called."""
+    """A value of a drive's health, with its name and unit."""
 
     name: str
     unit: str
@@ -44,7 +44,7 @@ _VALUES = (
 
 
 def pictures(decision: Decision) -> tuple[Figure, Figure, Figure]:
-    """The three of one drive."""
+    """The three pictures of one drive."""
     return _cuts(decision), _after_cuts(decision.evidence), _load(decision.evidence)
 
 
@@ -59,13 +59,13 @@ def _cuts(decision: Decision) -> Figure:
         row, column = divmod(number, per_row)
         place = (column * size, row * size)
         drawing.box(place, size - _GAP, size - _GAP, f"cut {one.word}")
-        if one.word == "loss":  # told apart without colours too
+        if one.word == "loss":  # recognisable without colours, too
             x, y = place
             end = size - _GAP
             drawing.line((x, y), (x + end, y + end), "cross")
             drawing.line((x + end, y), (x, y + end), "cross")
     words = [one.word for _, one in cycles]
-    # The bound is of the cuts under load alone; the squares, and what has no outcome, are of every arm.
+    # The bound is only for cuts under load. The squares, and cuts without an outcome, are of all arms.
     whole = [one.moment for _, one in cycles if one.word in ("durable", "kept")]
     clean = whole.count("load")
     unknown = sum(arm.tally.unknown for one in evidence.campaigns for arm in one.result.arms)
@@ -87,7 +87,7 @@ def _cuts(decision: Decision) -> Figure:
 
 
 def _grid(count: int) -> tuple[float, int]:
-    """The side of a square, and squares in a row, so that all fit."""
+    """The side of a square, and the squares per row, so that all squares fit."""
     size = 24.0
     while math.ceil(count / max(1, int(_WIDTH // size))) * size > _HEIGHT:
         size *= 0.94
@@ -147,7 +147,7 @@ _WHAT = {
 
 
 def _held(results: Sequence[BenchEvidence]) -> tuple[BenchEvidence, Cell, Round] | None:
-    """The first long round of the newest result that has one: of the load that fills, else of commits."""
+    """The first long round of the newest result that has one: of the filling load, else of commits."""
     for cell in (HELD_FILL, HELD_COMMIT, HELD_WRITERS, HELD_UNSYNCED):
         for measured in results:
             for one in measured.result.rounds_of(cell.name):
@@ -163,7 +163,7 @@ def _unit(cell: Cell) -> tuple[float, str]:
 
 
 def _draw(drawing: Drawing, values: Sequence[float], below: str, extent: float) -> None:
-    """Values as steps from left to right, from 0 to their most."""
+    """Draw values as steps from left to right, on a scale from 0 to their maximum."""
     values = _thinned(values)
     high = max(max(values) * 1.1, 1e-6)
     y = Scale(low=0, high=high, start=_HEIGHT - _BOTTOM, end=_TOP)
@@ -182,7 +182,7 @@ def _draw(drawing: Drawing, values: Sequence[float], below: str, extent: float) 
 
 
 def _thinned(values: Sequence[float]) -> list[float]:
-    """At most `_POINTS_MAX` means, so that a long load is a small picture."""
+    """The values reduced to at most `_POINTS_MAX` means, so that the picture of a long load stays small."""
     per = math.ceil(len(values) / _POINTS_MAX)
     groups = [values[at : at + per] for at in range(0, len(values), per)]
     return [sum(group) / len(group) for group in groups]

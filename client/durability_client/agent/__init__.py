@@ -1,1 +1,1 @@
-"""The agent: does a campaign's tasks on the machine under test."""
+"""The agent, which does a campaign's tasks on the machine under test."""

@@ -1,8 +1,9 @@
-"""What may wait for a drive is done outside of the agent's event loop, and can be given up.
+"""Calls and programs that may wait for a drive. They run outside the agent's event loop.
 
-Programs are children that end with the agent (`bound_child`); calls of this process are threads that its end
-does not wait for. A program that is given up is killed. If a drive keeps it in the kernel it lives on, and
-`Children.settled` waits for it, so that nothing else is done to its drive meanwhile.
+All of them can be abandoned. Programs are children that end with the agent (`bound_child`). Calls run in
+threads, for which the end of the process does not wait. An abandoned program is killed. While a drive blocks
+it in the kernel, it stays alive; `Children.settled` waits for it, so that no other program uses the drive
+meanwhile.
 """
 
 from __future__ import annotations
@@ -21,25 +22,25 @@ from durability import plain_text
 from durability_client.agent import bound_child
 from durability_client.system.programs import find_tool
 
-TEXT_CHARACTERS_MAX = 1000  # of a sentence in a status
+TEXT_CHARACTERS_MAX = 1000  # longest sentence in a status
 _LINE_BYTES_MAX = 1 << 20
-_OWN = "durability: "  # before an error of this product's commands
-_KILL_S = 5.0  # from SIGTERM to SIGKILL, and from that to giving up
+_OWN = "durability: "  # prefix of errors of this product's commands
+_KILL_S = 5.0  # from SIGTERM to SIGKILL, and from SIGKILL to abandoning
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """A program that ended. `exit_code` as of a shell: 128 and the signal's number if one ended it. `output`
-    and `errors` are whole: a part of a JSON document is none."""
+    """Result of a program that ended. `output` and `errors` are complete, because part of a JSON document is
+    useless."""
 
-    exit_code: int
+    exit_code: int  # as in a shell: 128 plus the signal's number if a signal ended the program
     output: str
     errors: str
 
     @property
     def said(self) -> str:
-        """Why it failed, in its own words, as a line."""
+        """The program's own error message, as one line."""
         return (
             last_words(self.errors.splitlines() or self.output.splitlines()) or f"exit code {self.exit_code}"
         )
@@ -58,14 +59,14 @@ class Children:
     async def start(
         self, *command: str, stdin: int = asyncio.subprocess.DEVNULL
     ) -> asyncio.subprocess.Process:
-        """Start a program, with pipes for what it says. Raises ProgramError."""
+        """Start a program, with pipes for its output. Raises ProgramError."""
         try:
             process = await asyncio.create_subprocess_exec(
                 *bound(command),
                 stdin=stdin,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                start_new_session=True,  # Ctrl-C is for the agent, which ends its children in order
+                start_new_session=True,  # Ctrl-C must reach only the agent, which ends its children in order
                 limit=_LINE_BYTES_MAX,
             )
         except OSError as error:
@@ -76,8 +77,8 @@ class Children:
         return process
 
     async def run(self, *command: str, timeout_s: float, given: bytes = b"") -> Done:
-        """Run a program to its end; it reads what is `given`. One that takes longer, or whose caller is
-        cancelled, is ended. Raises ProgramError."""
+        """Run a program with `given` as its input. If it takes too long, or if the caller is cancelled, the
+        program is ended. Raises ProgramError."""
         program = command[0] if "/" in command[0] else find_tool(command[0])
         if program is None:
             raise ProgramError(f"{command[0]} is not installed")
@@ -98,7 +99,7 @@ class Children:
         )
 
     async def end(self, process: asyncio.subprocess.Process) -> None:
-        """End a program: SIGTERM, then SIGKILL; one that does not even end then is left to `settled`."""
+        """End a program with SIGTERM, then SIGKILL. If it still does not end, `settled` waits for it."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             with suppress(ProcessLookupError):
                 process.send_signal(number)
@@ -111,23 +112,23 @@ class Children:
 
     @property
     def stuck(self) -> bool:
-        """Whether any has not ended."""
+        """Whether any program has not ended."""
         return bool(self._live)
 
     async def settled(self) -> None:
-        """Wait until all have ended."""
+        """Wait until all programs have ended."""
         while self._live:
             await asyncio.wait(set(self._live.values()))
 
 
 def bound(command: Sequence[str]) -> tuple[str, ...]:
-    """`command` as a child that ends with this process."""
+    """The command line that runs `command` as a child that ends with this process."""
     return (sys.executable, "-I", "-S", bound_child.__file__, str(os.getpid()), *command)
 
 
 async def in_thread(call: Callable[[], T], *, discard: Callable[[T], None] | None = None) -> T:
-    """What `call` returns or raises, in a thread that nothing waits for if this is cancelled. `discard` gets
-    what it returns too late for that: a descriptor, which nobody else would close."""
+    """Run `call` in a thread, and return or raise its result. If this is cancelled, the thread is abandoned.
+    `discard` then gets a late result, such as a descriptor, which must be closed."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
 
@@ -142,7 +143,7 @@ async def in_thread(call: Callable[[], T], *, discard: Callable[[T], None] | Non
         error: BaseException | None = None
         try:
             result = call()
-        except BaseException as caught:  # for whoever waits
+        except BaseException as caught:  # passed to the waiting caller
             error = caught
         with suppress(RuntimeError):  # the loop has ended meanwhile
             loop.call_soon_threadsafe(settle, result, error)
@@ -154,15 +155,15 @@ async def in_thread(call: Callable[[], T], *, discard: Callable[[T], None] | Non
     threading.Thread(target=work, daemon=True).start()
     try:
         await asyncio.wait({answer})
-    except asyncio.CancelledError:  # which may come just after the answer
+    except asyncio.CancelledError:  # may arrive just after the answer
         answer.add_done_callback(end_late)
         raise
     return answer.result()
 
 
 async def poll(look: Callable[[], Awaitable[T | None]], *, every_s: float, within_s: float) -> T | None:
-    """The first answer of `look` that is not None; None if there is none in time. It is asked at least
-    once."""
+    """Call `look` repeatedly, at least once. Returns its first result that is not None, or None after
+    `within_s`."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + within_s
     while (found := await look()) is None and loop.time() < deadline_s:  # noqa: ASYNC110 - no event
@@ -171,13 +172,13 @@ async def poll(look: Callable[[], Awaitable[T | None]], *, every_s: float, withi
 
 
 def shell_code(return_code: int) -> int:
-    """The exit code that a shell gives, of what Python gives."""
+    """Convert Python's return code to a shell's exit code."""
     return 128 - return_code if return_code < 0 else return_code
 
 
 def last_words(lines: Sequence[str]) -> str:
-    """Why a program failed, of the lines that it had for people: of this product's commands the last line,
-    and all lines of any other, as one line."""
+    """The reason of a program's failure, from its lines for people: the last error line of this product's
+    commands, or all lines of another program, as one line."""
     own = [line.removeprefix(_OWN) for line in lines if line.startswith(_OWN)]
     return shortened(own[-1] if own else " ".join(lines))
 

@@ -1,7 +1,7 @@
 """`durability agent`: does the tasks of a campaign on the machine under test, until it is stopped.
 
-Refuses to work without root, without a credential of this machine's own, and beside another agent. A signal
-ends it in order: runs are stopped, what it mounted is unmounted.
+The agent needs root and a credential of this machine, and refuses to run beside another agent. A signal ends
+it in order: runs are stopped, and file systems that it mounted are unmounted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from durability_client.agent.task_work import TaskWork
 from durability_client.link.endpoint import HOW_TO_JOIN, Endpoint
 from durability_client.target.discovery import host_now
 
-SYSTEMD = Path("/run/systemd/system")  # is there where systemd is the init
+SYSTEMD = Path("/run/systemd/system")  # exists if systemd is the init
 _POWER_OFF_S = 300.0
 
 
@@ -38,19 +38,19 @@ async def agent(
     power_off: Callable[[], Awaitable[None]] | None = None,
     working: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
 ) -> None:
-    """Do the tasks of the server at `endpoint` until SIGINT or SIGTERM. `options`: those with which the
-    commands that it starts find the server. `directory`: for mounts and marks, in memory. `credential`: the
-    file of `endpoint`, which is looked at again if the server does not know it. `power_off`: in place of the
-    system's. `working` is entered once it can do tasks, and left when it begins to stop.
+    """Do the tasks of the server at `endpoint` until SIGINT or SIGTERM. Raises SetupError.
 
-    Raises SetupError.
+    `options`: command-line options with which started commands find the server. `directory`: directory in
+    memory for mounts and marks. `credential`: credential file of `endpoint`, which is read again after a lost
+    connection. `power_off` replaces the system's command. `working` is entered when the agent can do tasks,
+    and left when it begins to stop.
     """
     if os.geteuid() != 0:
         raise SetupError("the agent mounts file systems and writes to devices: run it as root")
     places = AgentPaths(directory, client=endpoint.client)
 
     def say(text: str) -> None:
-        with suppress(OSError):  # the reader of its words is gone, its tasks are not
+        with suppress(OSError):  # without a reader of its output, the agent still does its tasks
             print(plain_text.as_line(text), file=out, flush=True)
 
     with places.held():
@@ -75,7 +75,7 @@ async def agent(
 
 
 def require_joined(endpoint: Endpoint) -> Endpoint:
-    """`endpoint`, if it is of a machine that has joined. Raises SetupError."""
+    """`endpoint`, if this machine has joined its server. Raises SetupError otherwise."""
     if not endpoint.client:
         raise SetupError(f"this machine has not joined a server, so no campaign can name it: {HOW_TO_JOIN}")
     return endpoint

@@ -1,9 +1,9 @@
-"""The agent's connection: says its status and gets its task, for ever.
+"""The agent's connection: sends its status and receives its task, for ever.
 
-The server may be away for hours, and the machine is up before its network. Each failure is said once and
-waited out, for at most five seconds, since each boot of a campaign waits for that. Nothing that a server says
-or leaves out ends the agent, nor does a disk that fails or hangs with the credential on it. Such a disk keeps
-one thread, however often the agent connects.
+The server may be unreachable for hours, and the machine starts before its network. Each failure is printed
+once. The next attempt follows after at most five seconds, because each boot of a campaign waits for it. No
+message of a server, and no missing answer, ends the agent. Neither does a failing or hanging disk with the
+credential. Such a disk blocks only one thread, however often the agent connects.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from durability_client.link.credential import load_credential
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import Connection, connect, later_servers
 
-STATUS_S = 1.0  # from one status to the next, if nothing changed
-_NEWS_S = 0.05  # at least between two
+STATUS_S = 1.0  # interval between statuses if nothing changed
+_NEWS_S = 0.05  # shortest interval between statuses
 _ANSWER_S = 60.0
 _WAIT_S = (0.5, 1.0, 2.0, 5.0)  # after the first, second … failure to reach the server
 
@@ -33,9 +33,11 @@ _WAIT_S = (0.5, 1.0, 2.0, 5.0)  # after the first, second … failure to reach t
 async def agent_loop(
     endpoint: Endpoint, work: TaskWork, say: Callable[[str], None], *, credential: Path | None = None
 ) -> None:
-    """Do the server's tasks until cancelled. `say` gets a line for people when something changes. Raises
-    SetupError once the server is not to be had, and this machine has joined anew: then the file `credential`
-    is another client's."""
+    """Do the server's tasks until cancelled. `say` gets a line for people when something changes.
+
+    Raises SetupError if the connection fails and this machine has joined again, so that the file
+    `credential` belongs to another client.
+    """
     failures, last = 0, ""
     memory = _Memory(credential)
     while True:
@@ -71,8 +73,9 @@ async def agent_loop(
 
 
 class _Memory:
-    """Has the credential know the servers that live, and looks whether it is still the agent's, in one thread
-    at a time, which nothing waits for. `joined_anew`: that it is another client's, in words, "" if not."""
+    """Stores addresses of running servers in the credential, and checks whether it is still the agent's. Uses
+    one thread at a time, and never waits for it. `joined_anew`: a text if the credential belongs to another
+    client, else ""."""
 
     def __init__(self, credential: Path | None) -> None:
         self._credential = credential
@@ -80,12 +83,12 @@ class _Memory:
         self.joined_anew = ""
 
     def begin(self, connection: Connection) -> None:
-        """Remember those that `connection` knows of. While an earlier call waits for the disk nothing
-        happens: a later one makes up for it."""
+        """Store the servers that `connection` knows. Does nothing while an earlier call waits for the disk; a
+        later call makes up for it."""
         self._do(connection.remember)
 
     def look(self, client: str) -> None:
-        """See whether this machine is still this client. A later call makes up for it in the same way."""
+        """Check whether this machine is still the client `client`. May do nothing, as `begin`."""
         self._do(partial(self._look, client))
 
     def _do(self, task: Callable[[], None]) -> None:
@@ -100,12 +103,12 @@ class _Memory:
 
 
 def _unless_it_fails(task: Callable[[], None]) -> None:
-    with suppress(DurabilityError):  # the connection is what the agent needs
+    with suppress(DurabilityError):  # the agent needs only the connection
         task()
 
 
 async def _exchange(connection: Connection, work: TaskWork) -> None:
-    """Say the status and take the task. Raises PeerError, FormatError and TimeoutError."""
+    """Send the status and take the task. Raises PeerError, FormatError and TimeoutError."""
     work.changed.clear()
     status = work.status()
     async with asyncio.timeout(_ANSWER_S):
@@ -115,7 +118,7 @@ async def _exchange(connection: Connection, work: TaskWork) -> None:
 
 
 async def _next_status(work: TaskWork) -> None:
-    """Wait until a status is due."""
+    """Wait until the next status is due."""
     await asyncio.sleep(_NEWS_S)
     with suppress(TimeoutError):
         async with asyncio.timeout(STATUS_S - _NEWS_S):

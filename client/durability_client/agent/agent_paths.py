@@ -1,16 +1,16 @@
-"""Where the agent keeps mounts and marks: a directory in memory, which a boot empties.
+"""Paths of the agent's mounts and marks, in a directory in memory, which a boot empties.
 
-    lock                       held by the agent that runs
-    mnt/CAMPAIGN+DRIVE         where a drive's file system is mounted
+    lock                       locked by the running agent
+    mnt/CAMPAIGN+DRIVE         mount point of a drive's file system
     runs/MARK                  a run that was begun for this task, with its id once that is known
-    mounts/MARK                what the first mount for this task showed, and since when the kernel's log is
-                               read for it
+    mounts/MARK                results of the first mount for this task, and the first record of the kernel's
+                               log that belongs to it
 
 MARK is CAMPAIGN+DRIVE+CLIENT+TASK. CLIENT is the id with which the machine joined its server: another store
-may have a campaign of the same name, whose tasks have the same numbers.
+may have a campaign with the same name and the same task numbers.
 
-Refuses names that would lead elsewhere, a directory in which another user could plant links, and a second
-agent.
+This module refuses names that lead to other directories, a directory in which another user could make links,
+and a second agent.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from durability.errors import FormatError, SetupError, TargetBusyError
 from durability_client.system.path_walk import real_path
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_WORDS_0_1 = 3  # of the marks of release 0.1, which had no client
+_WORDS_0_1 = 3  # words in the marks of release 0.1, which had no client
 
 
 class AgentPaths:
     """The paths below `directory`. `client`: the id with which the machine joined its server. Raises
-    SetupError for a link to it that another user made."""
+    SetupError if `directory` leads through a link that another user made."""
 
     def __init__(self, directory: Path, *, client: str = "") -> None:
-        self._directory = real_path(directory)  # as the kernel tells where a file system is mounted
+        self._directory = real_path(directory)  # the kernel reports mount points as such paths
         self._client = client
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Make the directory, and keep other agents from it. Raises SetupError."""
+        """Make the directory, and lock it against other agents. Raises SetupError."""
         try:
             for part in ("", "mnt", "runs", "mounts"):
                 (self._directory / part).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ class AgentPaths:
         return self._directory / "mnt"
 
     def mount_point(self, task: Task, drive: DriveTask) -> Path:
-        """Where the drive's file system belongs."""
+        """The mount point of the drive's file system."""
         return self.mount_points / _of(task, drive)
 
     def begun(self, task: Task, drive: DriveTask) -> Path:
@@ -85,7 +85,7 @@ class AgentPaths:
         return self._mark("runs", task, drive)
 
     def mounted(self, task: Task, drive: DriveTask) -> Path:
-        """The mark of a mount for this task, made before that."""
+        """The mark of a mount for this task. The mark is made before the mount."""
         return self._mark("mounts", task, drive)
 
     def ran_in_this_boot(self, task: Task, drive: DriveTask) -> bool:
@@ -96,12 +96,12 @@ class AgentPaths:
     def _mark(self, kind: str, task: Task, drive: DriveTask) -> Path:
         of_0_1 = self._directory / kind / f"{_of(task, drive)}+{task.number}"
         if not self._client or of_0_1.exists():
-            return of_0_1  # an agent of release 0.1 made it in this boot, and its release was changed since
+            return of_0_1  # an agent of release 0.1 made the mark in this boot, before it was upgraded
         return of_0_1.with_name(f"{_of(task, drive)}+{self._client}+{task.number}")
 
 
 def read_mark(path: Path) -> Mapping[str, Any] | None:
-    """What the mark says; None if there is none."""
+    """Content of the mark; None if it does not exist, {} if it is incomplete."""
     try:
         text = path.read_text()
     except OSError:
@@ -110,18 +110,18 @@ def read_mark(path: Path) -> Mapping[str, Any] | None:
         document = json.loads(text)
         if isinstance(document, dict):
             return document
-    return {}  # half written: it is there
+    return {}  # incomplete, but it exists
 
 
 def write_mark(path: Path, content: Mapping[str, Any]) -> None:
-    """Make the mark, in place of an earlier one."""
+    """Write the mark, and replace an earlier one."""
     new = path.with_name(f".{path.name}")
     new.write_text(json.dumps(content))
     new.replace(path)
 
 
 def check_names(task: Task) -> None:
-    """Raises FormatError for a name that is more than a name."""
+    """Raises FormatError for a name that is not a plain name, or a device outside /dev."""
     for name in (task.campaign, *(one.drive.name for one in task.drives)):
         if name and not _NAME.fullmatch(name):
             raise FormatError(f"task {task.number}: {name!r} is not a name")

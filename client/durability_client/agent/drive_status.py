@@ -1,4 +1,4 @@
-"""The status of one drive's part of a task, which is reported whenever it changes."""
+"""The status of one drive's part of a task. Each change is reported."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class TaskPart:
         self._report(self.status)
 
     def fail(self, error: DriveError) -> None:
-        """Report that it failed."""
+        """Report that the part failed."""
         self.say(state="failed", trouble=error.trouble, text=shortened(str(error)))
 
 
 def fresh_status(name: str) -> DriveStatus:
-    """Of a drive for which nothing was done yet."""
+    """The first status of a drive, before any work."""
     return DriveStatus(
         drive=name,
         state="working",

@@ -1,7 +1,8 @@
-"""The target of one drive: where runs write to, on the drive or in the file system that the agent mounts.
+"""The target of one drive: the path to which runs write, on the drive or in a file system that the agent
+mounts.
 
-Finds the drive, keeps its name while it is looked at, and refuses to write over what is not the campaign's.
-Refuses to wait for a drive that does not answer: whatever reads from it has a time limit.
+This module finds the drive, reserves its device name during checks, and refuses to overwrite data of others.
+All reads from the drive have a time limit, so that a drive that does not answer cannot block the agent.
 """
 
 from __future__ import annotations
@@ -22,29 +23,29 @@ from durability_client.agent.file_systems import NotMountedError
 from durability_client.system import block_devices
 
 TARGET = "target"  # the file in a file system that the agent made
-_LOOK_S = 0.2  # between looks for a drive
+_LOOK_S = 0.2  # interval between searches for a drive
 _READ_S = 30.0
 _STUCK = "a killed program still waits for the drive, which does not answer"
-_BUSY_S = 10.0  # for whoever looks at a new device to let go of it
+_BUSY_S = 10.0  # time for programs that examine a new device, such as udev, to close it
 
 
 class DriveTarget:
-    """The target of one drive of a campaign. `run_on`: where the run was begun last."""
+    """The target of one drive of a campaign. `run_on`: the drive on which the last run was begun."""
 
     def __init__(self, places: AgentPaths, children: Children) -> None:
         self.run_on: FoundDrive | None = None
         self._places = places
         self._children = children
-        self._pin: int | None = None  # of the device until a mount or a run holds it: see `same_drive.pin`
+        self._pin: int | None = None  # device descriptor until a mount or run holds it, see `same_drive.pin`
 
     def directory(self, work: TaskPart) -> Path:
-        """Where the agent mounts the drive's file system."""
+        """The mount point of the drive's file system."""
         return self._places.mount_point(work.task, work.mine)
 
     async def find(self, work: TaskPart, *, hold: bool = False) -> FoundDrive:
-        """The drive, once it is there and can be read; one that carries the system is not even read. `hold`:
-        keep the name of its device from other drives, until `unpin`. Raises DriveError."""
-        why = DriveError("missing", _STUCK)  # until a look finds more
+        """Wait until the drive is present and readable, and return it. A drive that carries the system is not
+        read. `hold`: keep the device's name from other drives, until `unpin`. Raises DriveError."""
+        why = DriveError("missing", _STUCK)  # until a search gives another reason
 
         async def look() -> FoundDrive | DriveError | None:
             nonlocal why
@@ -68,7 +69,7 @@ class DriveTarget:
             try:
                 if hold:
                     await self.hold(found)
-            except DriveError as error:  # it is just being attached
+            except DriveError as error:  # the drive was attached again just now
                 why = error
                 return None
             return found
@@ -84,7 +85,7 @@ class DriveTarget:
         return found
 
     async def _unreadable(self, device: Path) -> str:
-        """Why the device's first block cannot be read past the cache; "" if it can."""
+        """Why the device's first block cannot be read with O_DIRECT; "" if it can."""
         options = ("of=/dev/null", "bs=4096", "count=1", "iflag=direct", "status=none")
         try:
             done = await self._children.run("dd", f"if={device}", *options, timeout_s=_READ_S)
@@ -93,20 +94,20 @@ class DriveTarget:
         return done.said if done.exit_code else ""
 
     async def hold(self, found: FoundDrive) -> None:
-        """Keep the name of the device from other drives, until `unpin`. Raises DriveError."""
+        """Keep the device's name from other drives, until `unpin`. Raises DriveError."""
         if found.device is not None:
             self.unpin()
             self._pin = await in_thread(partial(same_drive.pin, found), discard=os.close)
 
     def unpin(self) -> None:
-        """Let go of what `hold` keeps."""
+        """Release the name that `hold` keeps."""
         if self._pin is not None:
             os.close(self._pin)
             self._pin = None
 
     async def erasable(self, found: FoundDrive) -> same_drive.Contents:
-        """What is on a device that may be overwritten. Whoever looks at new devices is waited for. Raises
-        DriveError."""
+        """The contents of a device that may be overwritten. Waits for programs that examine new devices.
+        Raises DriveError."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + _BUSY_S
         while True:
@@ -118,7 +119,7 @@ class DriveTarget:
             await asyncio.sleep(1.0)
 
     async def check_writable(self, work: TaskPart, found: FoundDrive) -> None:
-        """Look at what the drive holds now, before it is written to. Raises DriveError."""
+        """Check the drive's current contents before it is written to. Raises DriveError."""
         contents, condition = await self.erasable(found), work.condition
         assert condition is not None
         await in_thread(
@@ -126,30 +127,30 @@ class DriveTarget:
         )
 
     async def last_run(self, work: TaskPart) -> str:
-        """The run that was begun on the target last, "" for none and for a drive that does not answer."""
+        """The last run that was begun on the target; "" for none, and if the drive does not answer."""
         return await self.run_at(self.path(work))
 
     async def run_at(self, path: Path) -> str:
-        """`last_run` of a path."""
+        """Like `last_run`, for a path."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_READ_S):
                 return await in_thread(partial(same_drive.run_on, path))
         return ""
 
     def path(self, work: TaskPart) -> Path:
-        """The path to which runs write, once it is made."""
+        """The path to which runs write. It may not exist before `make`."""
         if work.drive.file_system:
             return self.directory(work) / TARGET
         return Path(work.drive.target or work.drive.device)
 
     async def make(self, work: TaskPart, found: FoundDrive) -> Path:
-        """The path for the run to write to; before that its file system is made, if asked for, and mounted.
-        Raises DriveError."""
+        """Prepare the target for a run and return its path. Makes the file system, if the task asks for it,
+        and mounts it. Raises DriveError."""
         drive = work.drive
         if found.device is None:
             return Path(drive.target)
         if not drive.file_system:
-            if work.mine.fresh:  # the next run is not forced, and what lies beyond this one's records stays
+            if work.mine.fresh:  # erase signatures: later runs have no --force, and data beyond records stay
                 work.say(text="erasing what the drive held")
                 if await in_thread(partial(same_drive.needs_mark, found)):
                     text = same_drive.mark_of(work.task, work.mine)
@@ -165,11 +166,11 @@ class DriveTarget:
             await self.mount(work, found)
         except NotMountedError as error:
             raise DriveError("unmountable", str(error)) from error
-        self.unpin()  # the mount has it open
+        self.unpin()  # the mount keeps the device open
         return self.path(work)
 
     async def mount(self, work: TaskPart, found: FoundDrive) -> float:
-        """Mount the drive's file system, and return the seconds that it took. Raises NotMountedError and
+        """Mount the drive's file system. Returns the duration in seconds. Raises NotMountedError and
         DriveError."""
         kind, device = work.drive.file_system, found.device
         assert kind and device is not None
@@ -184,13 +185,13 @@ class DriveTarget:
         return took_s
 
     async def dismount(self, work: TaskPart) -> None:
-        """Unmount what the agent mounted. If the drive is gone, at once and without it."""
+        """Unmount the drive's file system. If the drive is gone, detach the mount at once instead."""
         gone = self.run_on is not None and not self.run_on.is_still_there
         await file_systems.unmount(self._children, self.directory(work), gone=gone)
 
     async def let_go(self, work: TaskPart) -> None:
-        """Take the mount of a drive that is dead out of the tree at once, so that it can come back under its
-        name. Of several drives, one that is dead suffices."""
+        """Detach the mount at once if the drive, or one of several drives, is dead, so that the drive can
+        come back under its name."""
         directory = self.directory(work)
         if self.run_on is None or not file_systems.is_mounted(directory):
             return
@@ -200,7 +201,7 @@ class DriveTarget:
                 return
 
     async def settled(self, work: TaskPart) -> None:
-        """Wait for programs of earlier tasks that the drive still keeps. Raises DriveError."""
+        """Wait for programs of earlier tasks that still wait for the drive. Raises DriveError."""
         if not self._children.stuck:
             return
         work.say(text="waiting: an earlier program still uses the drive")

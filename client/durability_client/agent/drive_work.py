@@ -1,12 +1,12 @@
 """One drive's part of the tasks, one task after the other.
 
-Whatever is under way can be cancelled at any moment, except a run: it belongs to the drive, and is ended as
-the next task needs it. `verify` lets it end by the cut that it met; every other task stops it in order. What
-is found on the way is said at once, as a status.
+All work can be cancelled at any time, except a run. A run belongs to the drive, and the next task decides how
+it ends: `verify` lets it end by the cut, every other task stops it in order. Results are reported at once, as
+a status.
 
-Refuses to begin a run twice in a boot, and one that was meant for another boot: what was written before may
-be unverified. Removes no file of a target before the server says so, since a repeated `verify` would take the
-missing file for a loss.
+A task's run is not begun twice in a boot, nor in another boot than planned, because the data of an earlier
+run may be unverified. Files of a target are removed only when the server says so, since a repeated `verify`
+would judge missing files as a loss.
 """
 
 from __future__ import annotations
@@ -44,22 +44,21 @@ from durability_client.target import discovery
 
 _NO_STORE = f"{NOT_ACCEPTED} (store-unavailable)"
 _UNVERIFIED = f"{NOT_ACCEPTED} (unverified-run)"
-_STILL_ACKED_S = 3.0  # in which a run whose drive was cut acknowledges nothing
+_STILL_ACKED_S = 3.0  # a run that still acknowledges after this time was not cut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What all drives of an agent have in common. `options`: those with which its commands find the server.
-    `boot_id`: of this boot. `online` is set while the agent reaches its server."""
+    """Settings that all drives of an agent share."""
 
     places: AgentPaths
-    options: Sequence[str]
-    boot_id: str
-    online: asyncio.Event = field(default_factory=asyncio.Event)
+    options: Sequence[str]  # command-line options with which started commands find the server
+    boot_id: str  # id of the current boot
+    online: asyncio.Event = field(default_factory=asyncio.Event)  # set while the agent reaches its server
 
 
 class DriveWork:
-    """What is done with one drive of one campaign."""
+    """The work on one drive of one campaign."""
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
@@ -71,8 +70,8 @@ class DriveWork:
         self._earlier = EarlierRuns(self._target, self._verify_child, setting.online)
 
     async def do(self, task: Task, mine: DriveTask, report: Report) -> None:
-        """Do the drive's part of `task`, and say in each status how far it is. Ends when it is done; that of
-        a run when the run ends."""
+        """Do the drive's part of `task`, and report its progress as statuses. Returns when the part is done;
+        for a run, when the run has ended."""
         self._last = (task, mine)
         work = TaskPart(task, mine, report)
         steps: dict[str, Callable[[TaskPart], Any]] = {
@@ -89,13 +88,13 @@ class DriveWork:
             work.fail(error)
         except (ProgramError, OSError, DurabilityError) as error:
             work.fail(DriveError("agent", str(error)))
-        except Exception as error:  # one drive's defect must not keep the others from their tasks
+        except Exception as error:  # a defect with one drive must not stop the work on others
             work.fail(DriveError("agent", f"a defect of this tool: {type(error).__name__}: {error}"))
         finally:
             self._target.unpin()
 
     async def retire(self) -> None:
-        """Leave the drive: stop the run in order and unmount."""
+        """Stop the run in order and unmount."""
         if self._last is not None:
             task, mine = self._last
             await self.do(replace(task, kind="shutdown"), mine, lambda _: None)
@@ -116,7 +115,7 @@ class DriveWork:
             try:
                 await in_thread(partial(drives.check_system_disk, found))
             except DriveError as error:
-                trouble = error  # to write a file there destroys nothing
+                trouble = error  # not fatal: writing a file there destroys no data
             await in_thread(partial(drives.check_target, Path(work.drive.target)))
             await in_thread(partial(_check_names, work.mine))
         contents = await self._target.erasable(found)
@@ -136,23 +135,23 @@ class DriveWork:
         if (begun := read_mark(mark)) is not None:
             named = str(begun.get("run", ""))
             if not named and (last := await self._target.last_run(work)) != begun.get("before", last):
-                named = last  # which may be armed for the server, though the agent had not heard of it
+                named = last  # the server may have armed this run although the agent did not know
             text = "the run of this task is over: the agent was restarted, or had another task since"
             work.say(state="ended", run=named, text=text)
-            # A mount that outlives its drive would keep it from coming back under its name.
+            # A mount that stays after its drive has gone would keep the drive from getting its name back.
             await self._target.dismount(work)
             return
         await self._leave(work)
         found = await self._target.find(work, hold=True)
         drives.check_size(found, drive)
-        await self._target.erasable(found)  # whoever looks at a new device is waited for
+        await self._target.erasable(found)  # waits for programs that examine new devices
         work.condition = await in_thread(partial(condition_of, found, ready_s=None))
         work.say()
         await self._target.check_writable(work, found)
         earlier = await self._earlier.verify(work, found)
         if mine.fresh:
             await self._earlier.check_others(work, found, await self._target.erasable(found))
-        if mine.run or mine.fresh:  # to ask the server alone may have taken hours
+        if mine.run or mine.fresh:  # checked again: requests to the server may have taken hours
             await self._target.check_writable(work, found)
         target = await self._target.make(work, found)
         if drive.is_raw and mine.fresh:
@@ -161,7 +160,7 @@ class DriveWork:
         write_mark(mark, {"before": await self._target.last_run(work)})
         command = own_command("run", str(target), *self._setting.options, *run_options(mine))
         self._target.run_on = found
-        tries_left = {True: STORE_TRIES, False: TRIES}  # by whether the server could not store
+        tries_left = {True: STORE_TRIES, False: TRIES}  # the key: whether the server could not store
         verified = False
         while True:
             self._run = run = await RunChild.start(self._children, *command)
@@ -178,14 +177,14 @@ class DriveWork:
             else:
                 await asyncio.sleep(BETWEEN_TRIES_S)
                 await self._setting.online.wait()
-            if drive.is_raw:  # the server may have been away for a week, and the drive be put to use since
+            if drive.is_raw:  # the wait may have lasted a week, and the drive may have been put to use
                 await self._target.check_writable(work, found)
-        # A cut of the other drives may be this one's too: a mount would keep it from coming back.
+        # The cut may hit this drive, too. A mount would then keep the drive from getting its name back.
         await self._target.dismount(work)
         raise DriveError(_not_begun(run), run.said or f"run ended with exit code {run.exit_code}")
 
     async def _watch_run(self, work: TaskPart, run: RunChild, mark: Path) -> bool:
-        """Say how the run goes, until it ends. Whether the server came to know it."""
+        """Report the run's progress until it ends. Returns whether the server knows the run."""
         early = work.mine.arm is not None and work.mine.arm.moment == "prefill"
         while True:
             run.news.clear()
@@ -193,7 +192,7 @@ class DriveWork:
                 break
             if run.run and not work.status.run:
                 write_mark(mark, {"run": run.run})
-                self._target.unpin()  # the run has it open
+                self._target.unpin()  # the run keeps the device open
             armed = run.was_armed or (early and run.state == "prefill")
             work.say(state="armed" if armed else "working", run=run.run)
             await run.news.wait()
@@ -242,7 +241,7 @@ class DriveWork:
         said = {"run": run.run, "exit_code": run.exit_code} if run is not None else {}
         work.say(state="done", **said)
 
-    # Their parts.
+    # Parts of the tasks.
 
     async def _leave(self, work: TaskPart) -> None:
         """End the run in order, and unmount."""
@@ -258,9 +257,12 @@ class DriveWork:
             work.say(text="")
 
     async def _let_run_end(self, work: TaskPart) -> None:
-        """Wait for the run to end by the cut of its drive; one that is still acknowledged, or does not end in
-        time, is stopped in order. A signal before would make a clean stop of a run that was cut. One in its
-        prefill acknowledges nothing, so a clean stop takes nothing from it."""
+        """Wait for the run to end by the cut of its drive.
+
+        The run is stopped in order if it still acknowledges operations or does not end in time. An earlier
+        signal would record a clean stop for a run that was cut. A run in its prefill has acknowledged
+        nothing, so it can be stopped.
+        """
         run = self._run
         if run is None:
             return
@@ -280,11 +282,11 @@ class DriveWork:
         work.say(text="")
 
     async def _verify_mounted(self, work: TaskPart, found: FoundDrive) -> None:
-        """Mount, judge, and say what the mounts for this task showed."""
+        """Mount the file system, verify the run, and report the results of the mounts for this task."""
         assert work.drive.file_system
         mark = self._setting.places.mounted(work.task, work.mine)
-        # Of the first mount, by an agent that was killed since: the replay is then done, and what it said is
-        # not said again.
+        # An agent that was killed since may have done the first mount. Then the log is replayed already, and
+        # the kernel's messages about it do not appear again.
         known = dict(read_mark(mark) or {})
         opening = in_thread(partial(KernelLog, known.get("log")), discard=KernelLog.close)
         with closing(await opening) as log:
@@ -310,8 +312,8 @@ class DriveWork:
 
 
 def _check_names(mine: DriveTask) -> None:
-    """Raises DriveError where the file system of a target cannot show what an arm asks: `run` would refuse
-    it, cycle after cycle."""
+    """Raises DriveError if a target's file system has no journal, so that name workloads prove nothing. `run`
+    would refuse the arm in every cycle."""
     directory = Path(mine.drive.target).parent
     if mine.arm is not None and discovery.has_no_journal(directory):
         raise DriveError(
@@ -323,8 +325,8 @@ def _check_names(mine: DriveTask) -> None:
 
 
 def _not_begun(run: RunChild) -> Trouble:
-    """Why a run that has ended did not begin: the drive is not to blame for the server, nor for a machine
-    that is short of memory."""
+    """The kind of trouble if a run ended before it began: "agent" if the server did not accept it or the
+    machine could not start it, else "not-begun"."""
     return "agent" if run.has_said(NOT_ACCEPTED) or run.has_said(NOT_STARTED) else "not-begun"
 
 

@@ -1,7 +1,8 @@
-"""Finds the drives of a task, and refuses those that must not be tested.
+"""Finds the drives of a task, and refuses drives that must not be tested.
 
-A drive is known by its serial, wherever it is; by its path alone only where it has no serial. The refusals
-are of three kinds: another drive is at the place, the machine runs from the drive, somebody uses it.
+A drive is identified by its serial, wherever it is. Only a drive without a serial is identified by its path
+alone. There are three kinds of refusal: another drive is at the path, the machine runs from the drive, or the
+drive is in use.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from durability_client.system.path_walk import real_path
 from durability_client.target import discovery, safety_checks
 from durability_client.target.signatures import Signature
 
-# A kernel's name of a whole drive: after a return the drive may have another.
+# The kernel's name of a whole drive. A drive that comes back may get another name.
 _KERNEL_NAME = re.compile(r"/dev/(sd[a-z]+|vd[a-z]+|xvd[a-z]+|nvme\d+n\d+|mmcblk\d+)")
 _SYSTEM = (
     *("/", "/boot", "/boot/efi", "/efi", "/etc", "/gnu", "/home", "/nix", "/opt", "/root", "/srv"),
     *("/tmp", "/usr", "/usr/local", "/var", "/var/lib", "/var/log", "/var/tmp"),
 )
-# A live system's medium, and in a container files of the machine's own disk.
+# Mount points of a live system's medium, and in a container of files on the machine's own disk.
 _SYSTEM_MOUNTS = (
     "/boot/",
     "/cdrom",
@@ -46,7 +47,7 @@ _UDEV = Path("/run/udev/data")
 
 
 class DriveError(Exception):
-    """A drive's part of a task failed; `trouble` as in a status."""
+    """A drive's part of a task failed. For `trouble` see `DriveStatus`."""
 
     def __init__(self, trouble: Trouble, text: str) -> None:
         super().__init__(text)
@@ -55,45 +56,43 @@ class DriveError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundDrive:
-    """A drive that is there. `name`: the kernel's of its device, "" for a target in a file system of the
-    user's, which has none of its own. `leaves`: the kernel's names of what it lies on. `serial`: plain text,
-    "" for none. `diskseqs`: the numbers with which the leaves were enumerated."""
+    """A drive that is present."""
 
-    name: str
-    leaves: tuple[str, ...]
-    serial: str
-    diskseqs: tuple[int | None, ...]
+    name: str  # the kernel's name of its device; "" for a target in the user's file system, without a device
+    leaves: tuple[str, ...]  # the kernel's names of the drives below
+    serial: str  # plain text; "" if there is none
+    diskseqs: tuple[int | None, ...]  # the diskseq of each leaf
 
     @property
     def device(self) -> Path | None:
-        """The node of its device, None if it has none of its own."""
+        """The node of the device; None for a target in the user's file system."""
         return block_devices.node_of(self.name) if self.name else None
 
     @property
     def size_bytes(self) -> int:
-        """Of the drive; if there are several, of the device on them."""
+        """Size of the drive; for several drives, size of the device on them."""
         one = self.leaves[0] if len(self.leaves) == 1 else self.name
         return block_devices.size_of(one) if one else 0
 
     def has(self, serial: str) -> bool:
-        """Whether it has this serial, or those of several drives in any order; "" is that of any drive."""
+        """Whether the serial matches. Serials of several drives match in any order; "" matches any drive."""
         return not serial or in_one_order(self.serial) == in_one_order(serial)
 
     @property
     def diskseq(self) -> int | None:
-        """The number with which its only drive was enumerated; None if it has several."""
+        """The diskseq of its only drive; None if there are several drives."""
         return self.diskseqs[0] if len(self.diskseqs) == 1 else None
 
     @property
     def is_still_there(self) -> bool:
-        """Whether all its drives are there, and no other has come under the name of one. A kernel that does
-        not number drives shows the first alone."""
+        """Whether all drives are still present and no other drive has got one of their names. Without diskseq
+        numbers, only their presence is known."""
         present = bool(self.leaves) and all(map(block_devices.size_of, self.leaves))
         return present and _diskseqs(self.leaves) == self.diskseqs
 
 
 def find(drive: DriveUnderTest, serial: str) -> FoundDrive:
-    """The drive, with `serial` unless that is "". Raises DriveError: missing, wrong-drive."""
+    """Find the drive, with `serial` unless that is "". Raises DriveError: missing, wrong-drive."""
     found = _at_device(Path(drive.device)) if drive.device else _below_target(Path(drive.target))
     if found is not None and found.has(serial):
         return found
@@ -111,7 +110,7 @@ def find(drive: DriveUnderTest, serial: str) -> FoundDrive:
 
 
 def _lack_of(target: Path) -> str:
-    """Why no drive is known below a target, and what to do."""
+    """The reason why no drive is known below a target, and the remedy."""
     mount = mount_of(target.parent) if target.parent.is_dir() else None
     if mount is not None and mount.mount_point != "/":
         return (
@@ -124,18 +123,19 @@ def _lack_of(target: Path) -> str:
 def check_system_disk(found: FoundDrive) -> None:
     """Raises DriveError for a drive from which the machine runs."""
     system = set(system_drives())
-    twins = {block_devices.wwid_of(block_devices.whole_of(name)) for name in system} - {""}
-    nvme = _nvme_drives(map(block_devices.whole_of, system))
+    wholes = set(map(block_devices.whole_of, system))
+    nvme = _nvme_drives(wholes)
     for leaf in found.leaves:
-        if leaf in system or block_devices.wwid_of(leaf) in twins or _nvme_drives([leaf]) & nvme:
+        twins = any(block_devices.may_be_one_drive(leaf, one) for one in wholes)
+        if leaf in system or twins or _nvme_drives([leaf]) & nvme:
             raise DriveError(
                 "system-disk", f"this machine runs from {leaf}; name a drive that carries none of its parts"
             )
 
 
 def check_unused(found: FoundDrive) -> dict[str, tuple[Signature, ...]]:
-    """What is recognised on a device that may be overwritten, by partition; nothing for a target in a file
-    system. Raises DriveError: in-use."""
+    """The signatures on a device that may be overwritten, by partition; empty for a target in a file system.
+    Raises DriveError: in-use."""
     if found.device is None:
         return {}
     try:
@@ -148,8 +148,8 @@ def check_unused(found: FoundDrive) -> dict[str, tuple[Signature, ...]]:
 
 
 def check_target(path: Path) -> None:
-    """Refuse a target in a file system of the user's, as `run` does, and a link, which may lead elsewhere
-    later. Raises DriveError."""
+    """Refuse a target in the user's file system if `run` would refuse it, or if it is a symbolic link, which
+    may change later. Raises DriveError."""
     if path.is_symlink():
         raise DriveError("not-begun", f"{path} is a symbolic link: name the file that is meant")
     try:
@@ -161,13 +161,13 @@ def check_target(path: Path) -> None:
 
 
 def check_named_once(found: FoundDrive, others: Iterable[DriveTask]) -> None:
-    """Raises DriveError if one of the campaign's `others` lies on the same drive: they would write over each
-    other, each one's flush would cover the other's, and each cut would count twice."""
+    """Raises DriveError if one of the campaign's `others` is on the same drive. They would overwrite each
+    other, a flush of one would cover the other, and each cut would count twice."""
     for other in others:
         try:
             there = find(other.drive, other.serial)
         except DriveError:
-            continue  # its own part says so
+            continue  # the other drive's own part reports this
         nvme = _nvme_drives(there.leaves)
         shared = [leaf for leaf in found.leaves if leaf in there.leaves or _nvme_drives([leaf]) & nvme]
         if shared:
@@ -178,13 +178,14 @@ def check_named_once(found: FoundDrive, others: Iterable[DriveTask]) -> None:
 
 
 def _nvme_drives(leaves: Iterable[str]) -> set[str]:
-    """Not in a guest: clouds show each of their disks as a namespace of one controller."""
+    """The NVMe drives of the leaves. Empty in a virtual machine, because clouds show different disks as
+    namespaces of one controller."""
     found = {block_devices.nvme_drive_of(leaf) for leaf in leaves} - {""}
     return found if found and discovery.host_now().virtualisation in ("", "none") else set()
 
 
 def check_size(found: FoundDrive, drive: DriveUnderTest) -> None:
-    """Raises DriveError for a device that is smaller than the target or the file system needs."""
+    """Raises DriveError if a device is too small for the target or its file system."""
     if found.device is None:
         return
     has = block_devices.size_of(found.name)
@@ -206,7 +207,7 @@ def system_drives() -> frozenset[str]:
             continue
         found.add(name)
         loop = block_devices.loop_of(name)
-        if loop is not None:  # the image of a live system
+        if loop is not None:  # for example the image of a live system
             backing = _at_device(Path(loop.backing))
             below = backing.leaves if backing is not None else discovery.drives_below(Path(loop.backing))
             pending.extend(below)
@@ -214,7 +215,8 @@ def system_drives() -> frozenset[str]:
 
 
 def initialised_s(found: FoundDrive) -> float | None:
-    """When udev had the drive ready, in seconds from the start of the system; None if it does not say."""
+    """Time at which udev had initialised the drive, in seconds since the start of the system; None if
+    unknown."""
     times = []
     for leaf in found.leaves:
         try:

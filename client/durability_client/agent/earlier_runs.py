@@ -1,7 +1,7 @@
-"""Runs that have no verdict yet, where the next one would overwrite their evidence.
+"""Earlier runs without a verdict, whose evidence the next run would overwrite.
 
-Those of the campaign are verified. Refuses to go on without a verdict, and over a run of somebody else: such
-a run is for people to judge.
+Runs of this campaign are verified first. The next run is refused if that gives no verdict, or if the run is
+not of this campaign: then people must decide.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from durability_client.agent.run_child import BETWEEN_TRIES_S, TRIES, VERDICTS, 
 
 
 class EarlierRuns:
-    """Has them verified. `online` is set while the agent reaches its server."""
+    """Verifies earlier runs. `online` is set while the agent reaches its server."""
 
     def __init__(self, target: DriveTarget, verify_child: Verify, online: asyncio.Event) -> None:
         self._target = target
@@ -30,11 +30,14 @@ class EarlierRuns:
         self._online = online
 
     async def verify(self, work: TaskPart, found: FoundDrive) -> str:
-        """Have the campaign's last run on the drive verified if it has no verdict, since the next one would
-        overwrite its evidence. The server names that run; people may have verified it since, and erased the
-        drive. One of which it has not heard from this agent is looked for where all is to be made anew, on
-        the drive and at the server; else the server refuses another one over it. What was verified, in words,
-        "" for nothing. Raises DriveError without a verdict."""
+        """Verify the campaign's last run on the drive if it has no verdict, since the next run would
+        overwrite its evidence.
+
+        The server names that run in the task. People may have verified it since, and erased the drive. If the
+        target is to be made again (`fresh`), a run that the task does not name is looked for, too, on the
+        drive and at the server; otherwise the server itself refuses a new run over an unverified one. Returns
+        a text about the verified run, or "". Raises DriveError without a verdict.
+        """
         task, mine, device = work.task, work.mine, found.device
         named = mine.run if mine.run and await self._verify_child.is_due(work, mine.run) else ""
         if not (named or mine.fresh):
@@ -51,7 +54,7 @@ class EarlierRuns:
         return said
 
     async def _verify_earlier_mounted(self, work: TaskPart, found: FoundDrive, named: str) -> str:
-        """`verify` of a file system that this campaign made."""
+        """`verify` for a drive with a file system that this campaign made."""
         kind, run = work.drive.file_system, named
         assert kind
         try:
@@ -59,7 +62,7 @@ class EarlierRuns:
                 if not run:
                     try:
                         await self._target.mount(work, found)
-                    except NotMountedError:  # nothing on it tells of a run, but the server may
+                    except NotMountedError:  # the drive names no run, but the server may
                         target = self._target.path(work)
                         run = await self._verify_child.due_on(work, found, target, or_stopped=True)
                         if not run:
@@ -85,9 +88,9 @@ class EarlierRuns:
             await self._target.dismount(work)
 
     async def check_others(self, work: TaskPart, found: FoundDrive, contents: same_drive.Contents) -> None:
-        """Raises DriveError for a device that may carry the evidence of a run of another campaign, or of one
-        begun by hand. `contents`: what is recognised on it; a file system of this campaign has replaced what
-        was there before."""
+        """Raises DriveError if a device may carry the evidence of a run of another campaign, or of a run that
+        was begun by hand. `contents`: signatures on the device. A file system of this campaign has replaced
+        earlier contents, so such a device passes."""
         device = found.device
         if device is None or await in_thread(partial(same_drive.holds_own, work.task, work.mine, device)):
             return
@@ -111,18 +114,18 @@ class EarlierRuns:
         )
 
     async def verify_refused(self, work: TaskPart, found: FoundDrive) -> None:
-        """Have the run verified over which the server lets no other one begin: the machine restarted before
-        the server had heard of it from this agent. Raises DriveError without a verdict."""
+        """Verify the run because of which the server refuses a new one: the machine restarted before this
+        agent had reported that run to the server. Raises DriveError without a verdict."""
         try:
             work.say(text=await self._verify_last(work, found))
-        except (DriveError, ProgramError):  # a mount would keep a drive that is cut from coming back
+        except (DriveError, ProgramError):  # a mount would keep a cut drive from getting its name back
             await self._target.dismount(work)
             raise
 
     async def _verify_last(self, work: TaskPart, found: FoundDrive, named: str = "") -> str:
-        """Have the run `named` verified, which is due, or else that on the target if it is. One that somebody
-        began by hand is left to them, who may attest a cut. What was verified, in words. Raises DriveError
-        without a verdict."""
+        """Verify the run `named`, which is due, or else the run on the target, if that is due. Runs that
+        people began by hand are left to them, since they may attest a cut. Returns a text about the verified
+        run, or "". Raises DriveError without a verdict."""
         run = named or await self._target.last_run(work)
         if not run or not (named or await self._verify_child.is_due(work, run)):
             return ""
@@ -132,8 +135,8 @@ class EarlierRuns:
         return _verified_first(run, exit_code)
 
     async def _check_carries(self, work: TaskPart, found: FoundDrive, run: str) -> None:
-        """The owner may have erased the drive, or put it to use, and the server been away for hours. Raises
-        DriveError if it does not carry the run, or its file system."""
+        """Raises DriveError if the drive does not carry the run or its file system. The server may have been
+        away for hours, and the owner may have erased the drive or put it to use meanwhile."""
         if not work.drive.file_system:
             await self._target.check_writable(work, found)
             is_there = await self._target.last_run(work) == run
@@ -146,7 +149,8 @@ class EarlierRuns:
             raise await self._not_there(work, found, run)
 
     async def _not_there(self, work: TaskPart, found: FoundDrive, run: str) -> DriveError:
-        """What is for people to judge: the drive has lost the run, or they have erased it."""
+        """The error for a run that is not on the drive. People must decide whether the drive lost the run or
+        somebody erased it."""
         device, target = found.device, self._target.path(work)
         weaker = f" --require-cut {work.mine.cut_class}" if work.mine.cut_class != "power" else ""
         if device is None or not work.drive.file_system:
@@ -166,10 +170,11 @@ class EarlierRuns:
         )
 
     async def mount_or_judge(self, work: TaskPart, found: FoundDrive, run: str) -> float | None:
-        """How long the mount took; None if the file system does not mount and the run was judged without.
-        If verify can mount it, it is tried again. Raises DriveError."""
+        """Mount the file system and return the duration in seconds. None if it does not mount and the run was
+        judged with `verify --device`. If that gives no verdict, for example because `verify` could mount the
+        file system, the mount is tried again. Raises DriveError."""
         why, said = "", ""
-        # In the verify of its own cycle a drive that shows nothing has lost all.
+        # No check in the `verify` task of the run's own cycle: there an empty drive has lost all its data.
         check = partial(self._check_carries, work, found, run) if work.task.kind == "run" else None
         for _ in range(TRIES):
             try:
@@ -184,11 +189,11 @@ class EarlierRuns:
             if exit_code in VERDICTS:
                 work.say(trouble="unmountable")
                 return None
-            if not await self._verify_child.is_due(work, run):  # as of one that was never armed
+            if not await self._verify_child.is_due(work, run):  # for example, the run was never armed
                 raise DriveError("unmountable", f"{why}; no verdict on run {run} is due")
             await asyncio.sleep(BETWEEN_TRIES_S)
             await self._online.wait()
-        # Not "unmountable": that would have the file system made anew, and the run is not judged yet.
+        # Not "unmountable": then the file system would be made again before the run is judged.
         raise DriveError("not-verified", f"{why}; verify --device gave no verdict on run {run}: {said}")
 
 

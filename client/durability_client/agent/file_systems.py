@@ -1,8 +1,8 @@
-"""Makes, mounts and unmounts the file system of a drive, and hears what the kernel says of it.
+"""Makes, mounts and unmounts the file system of a drive, and reads the kernel's messages about it.
 
-A mount replays the file system's log: that is what is timed. Whether more than that had to be done is in the
-kernel's log and in the file system's own count of errors. Refuses nothing: what may be overwritten is decided
-before (`drives`).
+A mount replays the file system's log, and its duration is measured. The kernel's log and the file system's
+own error count show whether more repairs were needed. This module refuses nothing: `drives` decides before
+which devices may be overwritten.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from durability_client.agent.drives import DriveError
 from durability_client.system import block_devices
 from durability_client.system.mounts import mounts
 
-# Nothing is discarded, so that a cycle on a large drive does not begin with minutes of TRIM. On a small drive
-# mkfs.ext4 would choose blocks of 1 KiB, which many drives' physical blocks are larger than.
+# No discard, so that a cycle on a large drive does not begin with minutes of TRIM. On a small drive mkfs.ext4
+# would choose blocks of 1 KiB, which are smaller than the physical blocks of many drives.
 _MKFS = {
     "ext4": ("-q", "-F", "-b", "4096", "-E", "nodiscard"),
     "xfs": ("-q", "-f", "-K"),
     "btrfs": ("-q", "-f", "-K"),
 }
 _UUID = {"ext4": ("-U", "{}"), "xfs": ("-m", "uuid={}"), "btrfs": ("-U", "{}")}
-# The kernel would write the tables of a new ext4 during the runs, which pushes acknowledged data out of the
-# cache of a drive that lies.
+# Otherwise the kernel would write the inode tables of a new ext4 during the runs, which pushes acknowledged
+# data out of the cache of a lying drive.
 _MOUNT = {"ext4": "noinit_itable"}
 _MKFS_S = 1800.0
 _MOUNT_S = 1800.0  # a replay on a slow drive takes long; a drive that hangs has not lost its data
 _UNMOUNT_S = 120.0
-_BUSY_S = 10.0  # for a process that was just ended to let go
-_UNSTEADY_S = 10.0  # in which a drive that was just attached may still fail
-_MOUNTS_MAX = 16  # on one directory
+_BUSY_S = 10.0  # time for a process that was just ended to release the mount
+_UNSTEADY_S = 10.0  # for this time, reads of a drive that was just attached may fail
+_MOUNTS_MAX = 16  # mounts on one directory
 _RETRY_S = 0.5
-# Failures of mount that say nothing about the file system: what was there before has not let go.
+# Errors of mount that say nothing about the file system: an earlier mount is not released yet.
 _BUSY = re.compile(r"busy|already mounted|duplicate|File exists|filesystem with same UUID", re.IGNORECASE)
 _RECORD_BYTES = 16 << 10
 _SAYS_DAMAGE = re.compile(
@@ -46,7 +46,7 @@ _SAYS_DAMAGE = re.compile(
     r"|internal error|error recorded|fs error|EXT4-fs error|BTRFS (error|critical)",
     re.IGNORECASE,
 )
-# A drive that went away: no damage, and said of the mount of before as well.
+# Messages about a drive that went away: they are not damage, and may be about the previous mount.
 _SAYS_GONE = re.compile(
     r"I/O error|aborted journal|shut ?down|remounting|lost .*write|errs: wr|error -5\b|log error",
     re.IGNORECASE,
@@ -59,15 +59,16 @@ class NotMountedError(Exception):
 
 
 async def mark(children: Children, device: Path, text: bytes) -> None:
-    """Write `text` to the beginning of a device, so that a cut does not take it back. Raises DriveError."""
-    await _change(children, "wipefs", "--all", "--no-act", "--quiet", str(device))  # refuses one in use
+    """Write `text` durably to the start of a device. Raises DriveError."""
+    await _change(children, "wipefs", "--all", "--no-act", "--quiet", str(device))  # fails if it is in use
     options = ("iflag=fullblock", "count=1", "conv=notrunc,nocreat,fsync", "status=none")
     await _change(children, "dd", f"bs={len(text)}", *options, f"of={device}", given=text)
 
 
 async def erase(children: Children, device: Path) -> None:
     """Erase all signatures. Raises DriveError."""
-    # A table within a partition goes only by force, which erases a device in use too: refused before that.
+    # Only --force erases a partition table inside a partition, but it also erases a device in use. The call
+    # without --force fails for a device in use.
     for force in ((), ("--force",)):
         await _change(children, "wipefs", "--all", "--quiet", *force, str(device))
 
@@ -91,9 +92,11 @@ async def _change(children: Children, *command: str, given: bytes = b"") -> None
 async def mount(
     children: Children, kind: FileSystem, device: Path, directory: Path, *, options: str, within_s: float
 ) -> float:
-    """Mount the file system; how long that took, with its replay, in seconds. One that cannot be mounted is
-    tried again: for `within_s` while an earlier mount has not let go, else for some seconds, since a drive
-    that was just attached may fail to read. Raises NotMountedError and ProgramError."""
+    """Mount the file system. Returns the duration in seconds, including the replay of its log.
+
+    A failed mount is tried again: for `within_s` if an earlier mount is not released yet, else for some
+    seconds, since reads of a drive that was just attached may fail. Raises NotMountedError and ProgramError.
+    """
     loop = asyncio.get_running_loop()
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # noqa: ASYNC240 - in memory
     together = ",".join(filter(None, (_MOUNT.get(kind), options)))
@@ -113,14 +116,14 @@ async def mount(
 
 
 async def unmount(children: Children, directory: Path, *, gone: bool) -> None:
-    """Unmount whatever is mounted at `directory`. What stays in use, or whose device is `gone`, is taken out
-    of the tree, and ends with its last user. Raises DriveError."""
+    """Unmount all file systems at `directory`. If one stays in use, or if its device is `gone`, it is
+    detached (lazy unmount), and ends with its last user. Raises DriveError."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + _BUSY_S
     for _ in range(_MOUNTS_MAX):
         while is_mounted(directory):
             lazy = ("--lazy",) if gone or loop.time() > deadline_s else ()
-            with suppress(ProgramError):  # one that hangs is asked for lazily, and looked at again
+            with suppress(ProgramError):  # if umount hangs, a lazy one follows
                 command = ("umount", "--no-canonicalize", *lazy, str(directory))
                 done = await children.run(*command, timeout_s=_UNMOUNT_S)
                 if done.exit_code == 0:
@@ -128,17 +131,17 @@ async def unmount(children: Children, directory: Path, *, gone: bool) -> None:
             if lazy:
                 raise DriveError("in-use", f"{directory} cannot be unmounted")
             await asyncio.sleep(_RETRY_S)
-    with suppress(OSError):  # not empty, or never made
+    with suppress(OSError):  # the directory is not empty, or does not exist
         directory.rmdir()  # noqa: ASYNC240 - in memory
 
 
 def is_mounted(directory: Path) -> bool:
-    """Whether a file system is mounted there."""
+    """Whether a file system is mounted at `directory`."""
     return any(mount.mount_point == str(directory) for mount in mounts())
 
 
 def error_count(kind: FileSystem, name: str) -> int:
-    """The errors that the file system on the device `name` counted in its superblock; 0 if it counts none."""
+    """Number of errors that the file system on the device `name` has counted; 0 if it does not count them."""
     if kind != "ext4":
         return 0
     try:
@@ -148,13 +151,13 @@ def error_count(kind: FileSystem, name: str) -> int:
 
 
 async def first_damage(log: KernelLog, name: str) -> str:
-    """The first that `log` has of damage on the device `name` since the last call; "" for nothing."""
+    """The first message in `log` since the last call about damage on the device `name`; "" if none."""
     return next(iter(await in_thread(partial(log.damage, name))), "")
 
 
 class KernelLog:
-    """What the kernel says from the record `first` on, which numbers it since the boot; None: from now on.
-    Nothing where its log cannot be read."""
+    """The kernel's log from the record with number `first` on; None: from now on. Empty if the log cannot be
+    read."""
 
     def __init__(self, first: int | None = None) -> None:
         self._fd: int | None = None
@@ -166,7 +169,7 @@ class KernelLog:
         self.first = first
 
     def damage(self, name: str) -> list[str]:
-        """What file systems on the device `name` said since the last call that tells of damage."""
+        """Messages since the last call in which a file system on the device `name` reports damage."""
         device = str(block_devices.node_of(name).relative_to("/dev"))
         subject = re.compile(rf"^(EXT4-fs|XFS|BTRFS|JBD2)\b.*\b{re.escape(device)}\b")
         return [
@@ -180,7 +183,7 @@ class KernelLog:
         ]
 
     def close(self) -> None:
-        """Hear no more."""
+        """Stop reading the log."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
@@ -193,7 +196,7 @@ class KernelLog:
                 record = os.read(self._fd, _RECORD_BYTES)
             except BrokenPipeError:  # records were overwritten before they were read
                 continue
-            except OSError:  # no more, for now
+            except OSError:  # no more records at present
                 break
             head, _, text = record.decode(errors="replace").partition(";")
             priority, number = (*head.split(","), "")[:2]

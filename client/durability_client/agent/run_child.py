@@ -1,9 +1,8 @@
-"""A `durability run` that the agent has started: what it says of itself, and its end in order. And `verify`,
-which judges it later.
+"""Child processes of the agent: `durability run`, with its output and its end, and `verify`, which judges it
+later.
 
-The run outlives the task's own work: a task that changes lets it end as the next one needs it. It is stopped
-in order by SIGTERM, which lets it finish its groups and have the server confirm the end. Refuses to take for
-a verdict what the server has not stored.
+The run survives its task: the next task decides how it ends. SIGTERM stops it in order: it finishes its
+groups, and the server confirms the end. A verdict counts only if the server has stored it.
 """
 
 from __future__ import annotations
@@ -51,30 +50,30 @@ from durability_client.agent.same_drive import Contents, is_certain, is_on, may_
 from durability_client.system.processes import own_command
 
 VERDICTS = {EXIT_OK: "durable", EXIT_LOSS: "loss", EXIT_INCONCLUSIVE: "inconclusive"}
-# Of a run that the server did not accept, and of a verify that came to no verdict; the last after the agent
-# would miss its server as well.
+# Attempts of a run that the server does not accept, and of a verify that gives no verdict. Before the last
+# attempt, the agent itself would have noticed an unreachable server.
 TRIES = 5
 BETWEEN_TRIES_S = 3.0
-STORE_TRIES = 600  # of what the server does not store, since its disk is full for a while
-_BY_SIGNAL = 128  # the exit code of a program that a signal ended is greater
+STORE_TRIES = 600  # attempts if the server cannot store, because its disk may be full for a while
+_BY_SIGNAL = 128  # exit codes of programs that a signal ended are greater
 _SHOW_S = 30.0
-_LISTED_MAX = 1000  # of the newest runs, among which one of this machine's last boot is
+_LISTED_MAX = 1000  # newest runs to list; they include a run of this machine's last boot
 _VERIFY_S = 7 * 86_400.0
-_NO_SUCH_RUN = "knows of no run"  # in the server's words
+_NO_SUCH_RUN = "knows of no run"  # part of the server's answer
 _UNSTORED = (NOT_STORED, PERHAPS_NOT_STORED)
-_NO_VERDICT_LEFT = f"{NOT_STORED} (quota)"  # which no other try changes
-_STOP_S = 60.0  # for a run to end in order; then it is told again, and then killed
+_NO_VERDICT_LEFT = f"{NOT_STORED} (quota)"  # another attempt cannot help
+_STOP_S = 60.0  # time for a run to end in order; then it gets the signal again, and then it is killed
 _AGAIN_S = 15.0
 _LAST_WORDS_S = 2.0
 _LINES_KEPT = 12
 _WRITING = frozenset({"running", "waiting for credit", "reconnecting", "stopping", "stopped"})
-_OF_DATA = frozenset({"findings", "device-smaller"})  # the others only repeat an earlier loss
-Check: TypeAlias = Callable[[], Awaitable[None]]  # before each verify; raises DriveError
+_OF_DATA = frozenset({"findings", "device-smaller"})  # other reasons for a loss only repeat an earlier one
+Check: TypeAlias = Callable[[], Awaitable[None]]  # called before each verify; raises DriveError
 
 
 class RunChild:
-    """A run. `run`: its id, "" before it said so; `acked`: operations; `news` is set whenever any of this
-    changed."""
+    """A run as a child process. `run`: its id, "" while unknown. `acked`: acknowledged operations. `news` is
+    set when one of these, the state or `over` has changed."""
 
     def __init__(self, children: Children, process: asyncio.subprocess.Process) -> None:
         self._children = children
@@ -96,29 +95,30 @@ class RunChild:
 
     @property
     def exit_code(self) -> int | None:
-        """As a shell has it; None while it goes on."""
+        """Exit code as in a shell; None while the run goes on."""
         return shell_code(self._process.returncode) if self._process.returncode is not None else None
 
     @property
     def over(self) -> bool:
-        """Whether it has ended and all that it said was heard."""
+        """Whether the run has ended and its output was read, as far as it came in time."""
         return self._ended.done()
 
     @property
     def said(self) -> str:
-        """Why it ended, in its own words."""
+        """The run's own message about its end."""
         return last_words(self._said)
 
     def has_said(self, words: str) -> bool:
-        """Whether `words` are in what it said last for people."""
+        """Whether one of the run's last lines for people contains `words`."""
         return any(words in line for line in self._said)
 
     async def ended(self) -> None:
-        """Wait for its end."""
+        """Wait for the end of the run."""
         await asyncio.shield(self._ended)
 
     async def stop(self) -> None:
-        """End it in order, and wait for that; one that does not end is killed. May be called at any time."""
+        """Stop the run in order, and wait for its end. If it does not end, it is killed. Can be called at any
+        time."""
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._stop())
         await asyncio.shield(self._stopping)
@@ -136,7 +136,7 @@ class RunChild:
     async def _follow(self) -> None:
         hearing = asyncio.gather(self._hear_lines(), self._hear_people())
         await self._process.wait()
-        with suppress(TimeoutError):  # a writer that waits for the drive keeps them open
+        with suppress(TimeoutError):  # a writer that waits for the drive keeps the pipes open
             async with asyncio.timeout(_LAST_WORDS_S):
                 await hearing
 
@@ -162,8 +162,8 @@ class RunChild:
 
 
 def run_options(mine: DriveTask) -> list[str]:
-    """The options of `durability run` for this drive and arm. At idle only the control arm still writes: its
-    errors are how a run sees that its drive alone lost power."""
+    """The options of `durability run` for this drive and arm. The control arm stays enabled: at an idle
+    moment only it writes, and its errors show the run that its drive lost power."""
     arm, drive = mine.arm, mine.drive
     if arm is None:
         raise DriveError("not-begun", "the task names no arm")
@@ -182,18 +182,17 @@ def run_options(mine: DriveTask) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OthersRun:
-    """A run of another campaign, or one begun by hand, that has no verdict. `path`: of its target.
-    `mount_point`: of the file system of that, "" for a device."""
+    """A run without a verdict that is of another campaign, or was begun by hand."""
 
     run: str
     label: str
-    path: str
-    mount_point: str
+    path: str  # path of its target
+    mount_point: str  # mount point of the target's file system; "" for a device
 
 
 class Verify:
-    """Has the runs on one drive verified. `options`: those with which commands find the server. `online` is
-    set while the agent reaches it."""
+    """Verifies the runs on one drive. `options`: command-line options with which commands find the server.
+    `online` is set while the agent reaches the server."""
 
     def __init__(self, children: Children, options: Sequence[str], online: asyncio.Event) -> None:
         self._children = children
@@ -203,8 +202,8 @@ class Verify:
     async def judge(
         self, work: TaskPart, target: Path | None, run: str, *, check: Check | None = None
     ) -> int:
-        """Have the run verified; while the server cannot be reached, that is waited for. A verify that was
-        killed is tried again. Its exit code. Raises DriveError without a verdict."""
+        """Verify the run and return the exit code. Waits while the server cannot be reached. A `verify` that
+        was killed is repeated. Raises DriveError without a verdict."""
         assert target is not None
         for number in range(1, TRIES + 1):
             exit_code, said = await self.verdict(work, run, str(target), check=check)
@@ -212,7 +211,7 @@ class Verify:
                 work.say(exit_code=exit_code, text="")
                 return exit_code
             work.say(exit_code=exit_code, text=said)
-            killed = exit_code > _BY_SIGNAL  # by the kernel, where memory is short, or by people
+            killed = exit_code > _BY_SIGNAL  # by the kernel, if memory is short, or by people
             if not (exit_code == EXIT_ENVIRONMENT or killed) or number == TRIES:
                 break
             await self._wait()
@@ -221,9 +220,12 @@ class Verify:
     async def verdict(
         self, work: TaskPart, run: str, *words: str, check: Check | None = None
     ) -> tuple[int, str]:
-        """The exit code of `verify`, and what it said. A verdict that the server did not store counts
-        nowhere, so it is made again. To wait for the server may take hours: `check` is asked before each
-        verify, and in a task to verify the server for a verdict that people had made. Raises DriveError."""
+        """Run `verify`. Returns its exit code and message.
+
+        A verdict that the server did not store does not count, so `verify` is repeated. The wait for the
+        server may take hours. So `check` is called before each `verify`, and in a `verify` task the server is
+        asked first for a verdict that people have made meanwhile. Raises DriveError.
+        """
         options = ("--run", run, "--require-cut", work.mine.cut_class, "--json")
         command = own_command("verify", *words, *self._options, *options)
         for _ in range(STORE_TRIES):
@@ -243,21 +245,24 @@ class Verify:
         raise DriveError("not-verified", f"exit code {done.exit_code} of verify, but {unstored}")
 
     async def is_due(self, work: TaskPart, run: str) -> bool:
-        """Whether a run is of this campaign, by its label, was armed and has no verdict. Raises DriveError
-        if the server does not say."""
+        """Whether a run is of this campaign (by its label), was armed, and has no verdict. Raises DriveError
+        if the server does not answer."""
         case = await self._case(work, run)
-        # One that is not known is of another server; verify says that of one that is named.
+        # A run that the server does not know belongs to another server. For the task's run, `verify` says so.
         return _is_due(work, case) if case is not None else run == work.mine.run
 
     async def due_on(self, work: TaskPart, found: FoundDrive, target: Path, *, or_stopped: bool) -> str:
-        """The campaign's newest run on a drive, whose runs write to `target`, if that is due; "" if not: it
-        has overwritten those before it, also if it was never armed. On a raw drive only one that was armed
-        tells its drive. `or_stopped`: also one that was stopped in order, which no cut ended. Raises
-        DriveError if the server does not say."""
+        """The campaign's newest run on a drive whose runs write to `target`, if the run is due; else "".
+
+        Earlier runs do not count, because the newest run has overwritten them, even if it was never armed. On
+        a raw drive, only armed runs can be matched to the drive, so others are ignored. `or_stopped`: also
+        return a run that was stopped in order, without a cut. Raises DriveError if the server does not
+        answer.
+        """
         is_raw = work.drive.is_raw
         for row in await self._listed(work):
             run, path = str(row["run"]), str(row["path"])
-            # The kernel's name of a raw drive may be another one's by now.
+            # The kernel's name of a raw drive may belong to another drive by now.
             is_there = path.startswith("/dev/") if is_raw else path == str(target)
             if not (is_there and _is_ours(work, row["label"])):
                 continue
@@ -273,10 +278,13 @@ class Verify:
     async def of_others(
         self, work: TaskPart, found: FoundDrive, contents: Contents, *, named: str
     ) -> OthersRun | None:
-        """A run of somebody else that nobody stopped or verified, and whose evidence a device may carry.
-        `named`: the run of which its beginning tells, "" for none. Others may lie in `contents`, which are
-        recognised on it; not one whose place a later run took. Raises DriveError if the server does not
-        say."""
+        """A run that is not of this campaign, was neither stopped in order nor verified, and whose evidence a
+        device may carry; or None.
+
+        `named`: the run in the superblock at the start of the device, or "". Other runs may be in `contents`,
+        the signatures on the device, unless a later run has replaced them. Raises DriveError if the server
+        does not answer.
+        """
         if named and (case := await self._case(work, named)) is not None and _is_kept(work, case):
             return OthersRun(run=named, label=str(case["label"]), path=str(found.device), mount_point="")
         if not any(contents.values()):
@@ -296,9 +304,12 @@ class Verify:
         return None
 
     async def _known(self, work: TaskPart, run: str) -> tuple[int, str] | None:
-        """What `verdict` says without a verify: people have made one since the cut, and may have erased the
-        drive after that. None where there is none, or one that another verify may add to or withdraw. A
-        server that does not answer may have one."""
+        """The result of `verdict` if the run has a final verdict: people may have verified it since the cut,
+        and erased the drive after that.
+
+        None if there is no verdict, or one that another `verify` may strengthen or withdraw. If the server
+        does not answer, the exit code is EXIT_ENVIRONMENT, because the server may have a verdict.
+        """
         done = await self._ask("show", run)
         with suppress(ValueError, KeyError, DurabilityError):
             given = [from_value(PastVerdict, one) for one in json.loads(done.output)["case"]["verdicts"]]
@@ -309,7 +320,8 @@ class Verify:
         return None if _NO_SUCH_RUN in done.errors else (EXIT_ENVIRONMENT, done.said)
 
     async def _case(self, work: TaskPart, run: str) -> Mapping[str, Any] | None:
-        """What the server has of a run, None if it does not know it. Raises DriveError if it does not say."""
+        """The server's case of a run; None if it does not know the run. Raises DriveError if the server does
+        not answer."""
         for _ in range(TRIES):
             done = await self._ask("show", run)
             with suppress(ValueError, KeyError):
@@ -322,7 +334,7 @@ class Verify:
         raise DriveError("agent", f"the server does not say whether run {run} has a verdict: {done.said}")
 
     async def _ask(self, *words: str) -> Done:
-        """What the server answers to a command. One that is too slow has not answered."""
+        """Run a command that asks the server. A command that is too slow counts as a failed one."""
         try:
             command = own_command(*words, *self._options, "--json")
             return await self._children.run(*command, timeout_s=_SHOW_S)
@@ -330,7 +342,7 @@ class Verify:
             return Done(exit_code=EXIT_ENVIRONMENT, output="", errors=str(error))
 
     async def _listed(self, work: TaskPart, *options: str) -> list[Mapping[str, Any]]:
-        """The newest runs that the server lists, newest first. Raises DriveError if it does not say."""
+        """The newest runs on the server, newest first. Raises DriveError if the server does not answer."""
         for _ in range(TRIES):
             done = await self._ask("runs", "--all", "--limit", str(_LISTED_MAX), *options)
             with suppress(ValueError, KeyError):
@@ -349,7 +361,8 @@ def _is_due(work: TaskPart, case: Mapping[str, Any]) -> bool:
 
 
 def _is_kept(work: TaskPart, case: Mapping[str, Any]) -> bool:
-    """Whether the evidence of a run is for somebody else to judge."""
+    """Whether a run that is not of this campaign still needs its evidence: it lacks a verdict and was not
+    stopped in order."""
     is_others = not _is_ours(work, case["label"])
     return is_others and _lacks_verdict(case) and case["session_end"] != "stop"
 
@@ -359,8 +372,11 @@ def _lacks_verdict(case: Mapping[str, Any]) -> bool:
 
 
 def _is_final(work: TaskPart, stands: PastVerdict) -> bool:
-    """Whether no other verify is wanted beside the verdict that stands. One that reads everything may
-    withdraw a loss that I/O errors alone showed, and people may have asked for a weaker class of cut."""
+    """Whether the valid verdict `stands` needs no further `verify`.
+
+    A `verify` that reads everything may withdraw a loss that only I/O errors showed. People may have verified
+    with a weaker class of cut than the task requires.
+    """
     if stands.verdict == "loss":
         return "unreadable-only" not in stands.reasons and not _OF_DATA.isdisjoint(stands.reasons)
     enough = tuple(dropwhile(lambda one: one != work.mine.cut_class, CUT_CLASSES))
@@ -368,5 +384,5 @@ def _is_final(work: TaskPart, stands: PastVerdict) -> bool:
 
 
 def _is_ours(work: TaskPart, label: object) -> bool:
-    """Whether a run is of the task's campaign: its label is the campaign's name and the number of a cycle."""
+    """Whether a run is of the task's campaign, by its label: the campaign's name and a cycle number."""
     return str(label).rpartition(" ")[0] == work.mine.label.rpartition(" ")[0]

@@ -1,11 +1,14 @@
-"""Whether a drive is the one that was examined, before anything is mounted from it, written or removed.
+"""Checks that a drive is the one that was examined, before the agent mounts, writes or removes anything.
 
-A serial of its own or a world-wide name tells a drive wherever it is. Where there is none, or a volume lies
-on several drives, the place, model and size must be the same, and what it holds must be as examined or this
-campaign's own. Before a raw drive is erased of what it is known by, it gets a mark on itself, since the agent
-keeps nothing over a boot; the superblock of its first run takes the place of that. Nothing new may be on any
-drive: its owner may have put it to use since the check, or in a pause. What the campaign replaced by a file
-system of its own must not be back either. Refuses names that may mean another drive after a boot.
+A unique serial or a world-wide name identifies a drive wherever it is. Otherwise, or if a volume is on
+several drives, place, model and size must be the same, and the contents must be as examined or made by this
+campaign.
+Before the signatures of such a raw drive are erased, a mark is written to it, because the agent stores
+nothing across boots. The superblock of the first run later replaces the mark.
+
+No drive may carry new contents: its owner may have put it to use since the check, or during a pause. Contents
+that the campaign replaced by a file system must not be back either. Names that may mean another drive after a
+boot are refused.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ from durability_client.target import discovery, safety_checks
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.signatures import Signature, file_system_uuid
 
-# Names that the kernel gives in the order in which it finds drives.
+# Names that the kernel assigns in the order in which it finds drives.
 _BY_ORDER = re.compile(
     r"/dev/((sd|hd|vd|xvd)[a-z]+\d*|(nvme\d+n\d+|mmcblk\d+|nbd\d+|zd\d+|pmem\d+)(p\d+)?|dm-\d+)"
 )
@@ -46,14 +49,14 @@ _OF_A_BOOT = re.compile(r"/dev/(dm-\d+|block/.*|disk/by-diskseq/.*)")
 _OF_CONTENTS = re.compile(r"/dev/disk/by-(label|uuid)/.*")
 _LINKS = ("/dev/disk/by-id", "/dev/disk/by-path", "/dev/mapper")
 _PLACES = "/dev/disk/by-path/"
-_MARK = b"durability erase"  # at the beginning of a device; a digest of campaign and drive follows
-_SHORT_DIGITS = 6  # of a digest in the place of a word: 256 of them fit, of all partitions that Linux has
-_OWN_BYTES = 9  # of a UUID, by which a file system is known as this campaign's; the others are random
+_MARK = b"durability erase"  # at the start of a device; a digest of campaign and drive follows
+_SHORT_DIGITS = 6  # digits of a digest that replaces a word: 256 fit in a report, one per possible partition
+_OWN_BYTES = 9  # bytes of a UUID that identify a file system of this campaign; the others are random
 Contents: TypeAlias = Mapping[str, Sequence[Signature]]  # by partition; "" for the device itself
 
 
 def check_name(drive: DriveUnderTest, found: FoundDrive) -> None:
-    """Raises DriveError for a name in the campaign file that may mean another drive after a boot."""
+    """Raises DriveError if the drive's name in the campaign file may mean another drive after a boot."""
     if found.device is None:
         return
     name = os.path.normpath(drive.device)
@@ -64,7 +67,7 @@ def check_name(drive: DriveUnderTest, found: FoundDrive) -> None:
     elif _BY_ORDER.fullmatch(name) and is_nobodys(found.serial):
         has = f"whose serial {found.serial} others have too" if found.serial else "that has no serial"
         why = f"is the kernel's name of a drive {has}, so after a boot it may be another one"
-    elif _OF_PARTITIONS.fullmatch(name):  # no task has its offset, by which it could be found again
+    elif _OF_PARTITIONS.fullmatch(name):  # tasks do not store the offset that could identify it
         why = "is the kernel's name of a partition, which after a boot may be another drive's"
     elif not name.startswith(_PLACES) and (twins := _twins(found)):
         why = f"has the serial {found.serial}, and so has {', '.join(twins)}"
@@ -76,8 +79,11 @@ def check_name(drive: DriveUnderTest, found: FoundDrive) -> None:
 
 
 def check_condition(now: Condition, mine: DriveTask, *, certain: bool, writes: bool) -> None:
-    """Raises DriveError if the drive is not as it was examined first. A drive that is `certain` to be the
-    same may have changed: before a task that `writes` that is refused, else it is for the verdict."""
+    """Raises DriveError if the drive is not as at its first examination.
+
+    A drive that is `certain` to be the same may have another model or size. That is refused only before a
+    task that `writes`; otherwise the verdict decides.
+    """
     first = mine.examined
     if first is None:
         return
@@ -108,8 +114,8 @@ def check_condition(now: Condition, mine: DriveTask, *, certain: bool, writes: b
 def check_before_writing(
     task: Task, mine: DriveTask, found: FoundDrive, now: Condition, contents: Contents
 ) -> None:
-    """Raises DriveError for another drive than the one that was examined, and for one that somebody else has
-    put to use. `contents`: what is recognised on a device."""
+    """Raises DriveError if the drive is not the examined one, or if somebody else has put it to use.
+    `contents`: signatures on the device."""
     check_condition(now, mine, certain=is_certain(found), writes=True)
     if found.device is not None:
         check_contents(task, mine, found, contents)
@@ -118,13 +124,13 @@ def check_before_writing(
 
 
 def is_certain(found: FoundDrive) -> bool:
-    """Whether the drive's serial tells the device from all others: it is the whole drive, or a partition."""
+    """Whether the drive's serial is unique, and the device is the whole drive or a partition of it."""
     return not is_nobodys(found.serial) and found.leaves == (block_devices.whole_of(found.name),)
 
 
 def is_on(found: FoundDrive, facts: Facts) -> bool:
-    """Whether the facts of a run on a device are of this one: by its serial, if that is certain, else by the
-    name that it has on this machine."""
+    """Whether a run with these facts was on this device: by the serial, if that is certain, else by the
+    device's name on this machine."""
     assert found.device is not None
     if facts.kind != "device":
         return False
@@ -135,9 +141,11 @@ def is_on(found: FoundDrive, facts: Facts) -> bool:
 
 
 def may_lie_on(found: FoundDrive, contents: Contents, facts: Facts) -> bool:
-    """Whether a run with these facts may lie on a device beyond its beginning, which tells of a run on the
-    device itself. Its drive's serial tells, if that is certain, and the place on that; else the UUID of its
-    file system. `contents`: what is recognised on the device."""
+    """Whether a run with these facts may be inside a device, beyond its start.
+
+    A run on the device itself is identified by the superblock at its start. If the serial is certain, serial
+    and offset decide; otherwise the UUID of the run's file system. `contents`: signatures on the device.
+    """
     if not is_certain(found):
         known = facts.file_system.uuid if facts.file_system is not None else ""
         return bool(known) and any(one.uuid == known for each in contents.values() for one in each)
@@ -153,18 +161,20 @@ def may_lie_on(found: FoundDrive, contents: Contents, facts: Facts) -> bool:
 
 
 def contents_text(contents: Contents) -> str:
-    """What is recognised on a device, as `Condition.holds` has it: whole, or digests of its words, where the
-    server would keep only the beginning."""
+    """The signatures on a device as text for `Condition.holds`. If the text is too long for the server, each
+    word is replaced by a digest."""
     words = _words(contents)
     text = " ".join(words)
     return text if len(text.encode()) <= REPORTED_TEXT_BYTES_MAX else " ".join(map(_short, words))
 
 
 def check_contents(task: Task, mine: DriveTask, found: FoundDrive, contents: Contents) -> None:
-    """Raises DriveError for a device that carries something that was not there when it was examined, and that
-    this campaign did not make; once it has made a file system there, all that it did not make. One that is
-    certain to be the same may have lost what it carried; any other must carry what this campaign left there
-    or, before its first run, what it carried then."""
+    """Raises DriveError if a device carries new signatures that this campaign did not make.
+
+    New means: absent at the examination. Once the campaign has made a file system, all signatures that it did
+    not make are new. A device that is certain to be the same may have lost signatures. Any other device must
+    carry what this campaign left on it or, before the first run, the signatures of the examination.
+    """
     assert found.device is not None
     is_made = mine.again and mine.drive.file_system
     first = set(mine.examined.holds.split()) if mine.examined is not None and not is_made else set()
@@ -202,20 +212,20 @@ def check_contents(task: Task, mine: DriveTask, found: FoundDrive, contents: Con
 
 
 def needs_mark(found: FoundDrive) -> bool:
-    """Whether a raw device could not be told from others once its signatures are erased: it has no serial,
-    and a run's superblock, which stays, is not on it."""
+    """Whether a raw device could not be identified once its signatures are erased: its serial is not certain,
+    and it has no superblock of a run, which would stay."""
     assert found.device is not None
     return not is_certain(found) and not safety_checks.holds_run(found.device)
 
 
 def mark_of(task: Task, mine: DriveTask) -> bytes:
-    """What tells that a raw device is about to be erased, or is, for its first run in this campaign."""
+    """The mark of a raw device that is, or is about to be, erased for its first run in this campaign."""
     return _MARK + _digest(task, mine)
 
 
 def erased(mine: DriveTask, contents: Contents) -> DriveTask:
-    """The part for a drive that was erased, and then had these contents: of what it held when it was
-    examined, only what is left is still expected."""
+    """The drive's part of the task after an erasure that left `contents`. Signatures of the examination that
+    are gone are no longer expected."""
     first = mine.examined
     if first is None:
         return mine
@@ -225,8 +235,8 @@ def erased(mine: DriveTask, contents: Contents) -> DriveTask:
 
 
 def check_mountable(task: Task, mine: DriveTask, found: FoundDrive) -> None:
-    """Raises DriveError for a device that carries a file system that this campaign did not make. What is not
-    recognised is for the verdict."""
+    """Raises DriveError if a device carries a file system that this campaign did not make. If none is
+    recognised, the verdict decides."""
     assert found.device is not None
     known = file_system_uuid(found.device)
     if not known or _is_own(known, task, mine):
@@ -241,13 +251,13 @@ def check_mountable(task: Task, mine: DriveTask, found: FoundDrive) -> None:
 
 
 def holds_own(task: Task, mine: DriveTask, device: Path) -> bool:
-    """Whether a file system that this campaign made is recognised on a device."""
+    """Whether a device carries a file system that this campaign made."""
     return _is_own(file_system_uuid(device), task, mine)
 
 
 def _not_ours(task: Task, mine: DriveTask, device: Path, *, holds: str, left: str) -> DriveError:
-    """What to do is for people: a drive that is back at an earlier time shows the same as one on which
-    somebody has put this."""
+    """The error for contents that this campaign did not make. People must decide: a drive that went back to
+    an earlier state looks the same as a drive on which somebody put these contents."""
     if mine.run:
         lost, see = f"run {mine.run}, which has no verdict", f"durability show {mine.run}"
         remedy = "the evidence of that run is gone: begin another campaign"
@@ -262,19 +272,19 @@ def _not_ours(task: Task, mine: DriveTask, device: Path, *, holds: str, left: st
 
 
 def new_uuid(task: Task, mine: DriveTask) -> str:
-    """For a file system of the drive: each has another, and each is known as the campaign's."""
+    """A new UUID for a file system on the drive. Each is different, and identifies the campaign."""
     return str(uuid.UUID(bytes=_own(task, mine) + os.urandom(16 - _OWN_BYTES)))
 
 
 def file_system_at(path: Path) -> str:
-    """Type and UUID of the user's file system that holds `path`, "" where they are not known."""
+    """Type and UUID of the user's file system that holds `path`; "" if they are unknown."""
     found = discovery.file_system_of(path)
     return f"{found.type} {found.uuid}" if found is not None and found.uuid else ""
 
 
 def check_file_system(drive: DriveUnderTest, mine: DriveTask) -> None:
-    """Raises DriveError if another file system is at a target's place than when it was examined: as long as
-    that is not mounted, its empty directory is the system's."""
+    """Raises DriveError if the target is on another file system than at the examination. If the right one is
+    not mounted, its empty mount point belongs to the system's file system."""
     if not drive.target or mine.examined is None or not mine.examined.holds:
         return
     now = plain_text.as_line(file_system_at(Path(drive.target).parent))
@@ -286,7 +296,7 @@ def check_file_system(drive: DriveUnderTest, mine: DriveTask) -> None:
 
 
 def run_on(path: Path) -> str:
-    """The run that was begun on a target last, as far as its beginning tells; "" for none."""
+    """The last run that was begun on a target, from the superblock at its start; "" if there is none."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
@@ -301,8 +311,8 @@ def run_on(path: Path) -> str:
 
 
 def remove_target(path: Path, run: str) -> None:
-    """Remove the files of `run` at `path`. Nothing if there are none, or another run was begun there since:
-    its files are evidence. Raises TargetError for files of others."""
+    """Remove the files of `run` at `path`. Does nothing if there are none, or if another run was begun there
+    since, whose files are evidence. Raises TargetError for files of others."""
     storage = KernelStorage(path)
     if storage.kind == "device":
         raise TargetError(f"{path} is a device; expected the files of run {run}")
@@ -320,8 +330,8 @@ def remove_target(path: Path, run: str) -> None:
 
 
 def pin(found: FoundDrive) -> int:
-    """A descriptor of the device: while it is open, the kernel gives its name to no other drive. Raises
-    DriveError if the drive has gone already."""
+    """A descriptor of the device. While it is open, the kernel does not give the device's name to another
+    drive. Raises DriveError if the drive has already gone."""
     assert found.device is not None
     try:
         fd = os.open(found.device, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -339,13 +349,13 @@ def _words(contents: Contents) -> list[str]:
 
 
 def _word(part: str, one: Signature) -> str:
-    """As "ext4=UUID", in the first partition "1:ext4=UUID"; a partition table has no UUID."""
+    """A word such as "ext4=UUID", or "1:ext4=UUID" in the first partition. Without a UUID only the type."""
     place, known = f"{part}:" if part else "", f"={one.uuid}" if one.uuid else ""
     return plain_text.as_line(f"{place}{one.type}{known}")
 
 
 def _forms(word: str) -> set[str]:
-    """How a check may have told of it."""
+    """Both forms of `word` that an examination may have stored."""
     return {word, _short(word)}
 
 
@@ -361,15 +371,15 @@ def _is_own(known: str, task: Task, mine: DriveTask) -> bool:
 
 
 def _is_left(task: Task, mine: DriveTask, device: Path) -> bool:
-    """Whether a raw device carries a run, or the mark of this campaign's first one."""
+    """Whether a raw device carries a run, or this campaign's mark."""
     mark = mark_of(task, mine)
     with device.open("rb", buffering=0) as file:
         return file.read(len(mark)) == mark or safety_checks.holds_run(device)
 
 
 def _own(task: Task, mine: DriveTask) -> bytes:
-    """The beginning of the UUIDs of the campaign's file systems on a drive: that of version 8, which is for
-    uses of one's own."""
+    """The first bytes of the UUIDs of the campaign's file systems on a drive. They are UUIDs of version 8,
+    which is for custom use."""
     digest = bytearray(_digest(task, mine)[:_OWN_BYTES])
     digest[6] = digest[6] & 0x0F | 0x80
     digest[8] = digest[8] & 0x3F | 0x80
@@ -381,7 +391,7 @@ def _digest(task: Task, mine: DriveTask) -> bytes:
 
 
 def _twins(found: FoundDrive) -> list[str]:
-    """Other drives that say the same serial, and no world-wide name of their own."""
+    """Other drives that report the same serial, and that no different world-wide name distinguishes."""
     if not found.serial or len(found.leaves) != 1 or found.leaves[0].startswith("loop"):
         return []
     (leaf,) = found.leaves
@@ -397,6 +407,6 @@ def _twins(found: FoundDrive) -> list[str]:
 
 
 def _other_names(found: FoundDrive) -> list[str]:
-    """Links to the device that stay."""
+    """Links to the device that stay the same after a boot."""
     links = [link for directory in _LINKS for link in Path(directory).glob("*")]
     return [str(link) for link in sorted(links) if link.resolve() == found.device]

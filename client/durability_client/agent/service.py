@@ -1,9 +1,11 @@
 """`durability agent install` and `uninstall`: the systemd unit that starts the agent at every boot.
 
-The unit is written whole and synced with the link that enables it, because the machine's power will be cut.
-The Debian package has the unit without options; there that one is enabled, which upgrades renew.
-It has no mount namespace of its own, since what the agent mounts must be seen by all; so systemd's options
-that need one are not used. Refuses a machine without systemd, and says what to do there.
+The unit is replaced atomically, and synced with the link that enables it, because the machine's power will be
+cut. The Debian package contains the unit without options. With the package, `install` without options enables
+that unit, which upgrades renew.
+
+The unit has no mount namespace of its own, because other processes must see the agent's mounts. So systemd
+options that need one are not used. On a machine without systemd, the error says what to do.
 """
 
 from __future__ import annotations
@@ -26,13 +28,13 @@ from durability_client.system.processes import own_command
 from durability_client.system.programs import run_tool
 
 NAME = "durability-agent.service"
-ONE_FILE_VARIABLE = "DURABILITY_ONE_FILE"  # what unpacked this installation, and checks it after each boot
-_CACHE_VARIABLE = "XDG_CACHE_HOME"  # to where it unpacks, if the home directory is not to have it
+ONE_FILE_VARIABLE = "DURABILITY_ONE_FILE"  # the one file that unpacked, and checks, this installation
+_CACHE_VARIABLE = "XDG_CACHE_HOME"  # where the one file unpacks, if not in the home directory
 _UNITS = Path("/etc/systemd/system")
-# Where systemd looks for programs, in this order, unless its own settings say otherwise.
+# Directories in which systemd looks for programs, in this order, unless its settings differ.
 _SYSTEMD_PLACES = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_PACKAGE = Path("/usr/lib/durability")  # where the Debian package installs its environment
-# A package has its modules compiled, and synced. One that is compiled later would be torn by the next cut.
+_PACKAGE = Path("/usr/lib/durability")  # environment of the Debian package
+# A package has compiled and synced modules. A module that is compiled later might be torn by the next cut.
 _OF_PACKAGE = "Environment=PYTHONDONTWRITEBYTECODE=1\n"
 _WANTS = "multi-user.target.wants"
 _PLAIN = re.compile(r"[A-Za-z0-9@_=+./:,-]+")
@@ -80,15 +82,15 @@ WantedBy=multi-user.target
 
 
 def unit(options: Sequence[str], *, program: Sequence[str] = (), origin: str = _ORIGIN) -> str:
-    """The text of the unit; `options` of the agent's command line. `program`: by default this installation's
-    command; `origin`: a sentence on where the unit comes from."""
+    """The text of the unit. `options`: of the agent's command line. `program`: by default this installation's
+    command. `origin`: a sentence about the origin of the unit."""
     command = " ".join(_of_command(word) for word in (*(program or _program()), "agent", *options))
     environment = _OF_PACKAGE if program else _environment()
     return _UNIT.format(command=command, environment=environment, origin=origin)
 
 
 def install(options: Sequence[str], *, out: TextIO, err: TextIO, units: Path = _UNITS) -> None:
-    """Write the unit, have systemd start it now and at every boot. Raises SetupError."""
+    """Write the unit, and make systemd start it now and at every boot. Raises SetupError."""
     _require_systemd(
         "have its init start `durability agent` as root at every boot, and again if it ends;"
         " `durability agent install --print` prints a systemd unit as a model"
@@ -114,7 +116,7 @@ def install(options: Sequence[str], *, out: TextIO, err: TextIO, units: Path = _
 
 
 def uninstall(*, out: TextIO, units: Path = _UNITS) -> None:
-    """Stop the agent, and have systemd forget it. Raises SetupError."""
+    """Stop the agent, and remove its unit from systemd. Raises SetupError."""
     _require_systemd("stop what starts `durability agent` there")
     path = units / NAME
     if not (path.exists() or _of_package()):
@@ -140,7 +142,7 @@ def _of_package() -> bool:
 
 
 def _remove(path: Path) -> None:
-    """Remove a unit, or what enables it, if there is one."""
+    """Remove a unit, or the link that enables it, if it exists. Raises SetupError."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
@@ -148,7 +150,7 @@ def _remove(path: Path) -> None:
 
 
 def _program() -> tuple[str, ...]:
-    """The `durability` of this installation, or what starts its Python with it."""
+    """The command that starts this installation: its script or one file, with its Python if needed."""
     if one_file := os.environ.get(ONE_FILE_VARIABLE):
         python = _python_of_one_file()
         return (one_file,) if _is_program(Path(one_file)) and _is_default(python) else (python, one_file)
@@ -157,7 +159,7 @@ def _program() -> tuple[str, ...]:
 
 
 def _is_program(file: Path) -> bool:
-    """Whether systemd can start it: it has the right, and no `noexec` takes it away."""
+    """Whether systemd can execute it: it has the permission, and its mount is not `noexec`."""
     try:
         return os.access(file, os.X_OK) and not os.statvfs(file).f_flag & os.ST_NOEXEC
     except OSError:
@@ -165,13 +167,13 @@ def _is_program(file: Path) -> bool:
 
 
 def _python_of_one_file() -> str:
-    """The Python that somebody started the one file with: that of what it unpacked is a link to it."""
+    """The Python with which the one file was started: the unpacked installation has a link to it."""
     own = Path(sys.executable)
     return str(own.parent / own.readlink()) if own.is_symlink() else str(own)
 
 
 def _is_default(python: str) -> bool:
-    """Whether systemd starts this Python for a file that asks for `python3`."""
+    """Whether systemd would use this Python for a script that asks for `python3`."""
     found = shutil.which("python3", path=_SYSTEMD_PLACES)
     try:
         return found is not None and Path(found).samefile(python)
@@ -180,7 +182,7 @@ def _is_default(python: str) -> bool:
 
 
 def _environment() -> str:
-    """The line for what the one file needs to unpack to the same place after the next boot; "" if nothing."""
+    """The environment line with which the one file unpacks to the same place after a boot; "" if none."""
     cache = os.environ.get(_CACHE_VARIABLE, "")
     if ONE_FILE_VARIABLE not in os.environ or not cache.startswith("/"):
         return ""
@@ -188,7 +190,7 @@ def _environment() -> str:
 
 
 def _writable_by_others() -> list[Path]:
-    """What the agent runs as root and another user may change."""
+    """Files that the agent runs as root, but that other users may change."""
     found = []
     program = (Path(word) for word in _program() if word.startswith("/"))
     for path in dict.fromkeys((Path(sys.executable), *program, Path(durability.__file__).parent)):
@@ -203,12 +205,12 @@ def _writable_by_others() -> list[Path]:
 
 
 def _of_command(word: str) -> str:
-    """`word` as systemd reads it in ExecStart, where `$` is its own too."""
+    """`word` quoted for ExecStart, where `$` is special, too."""
     return _quoted(_escaped(word).replace("$", "$$"))
 
 
 def _escaped(word: str) -> str:
-    """`word` as systemd reads it within quotes: `%` is its own, quotes and backslashes are C's."""
+    """`word` escaped for systemd's quotes: `%` is special, and quotes and backslashes are as in C."""
     return word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
 
 

@@ -1,8 +1,8 @@
-"""The agent's task: all of its drives side by side, and what the agent says of itself.
+"""The agent's task, with all its drives in parallel, and the agent's status.
 
-A task with another number replaces the one before: whatever of that is under way is ended first, drive by
-drive. Asked twice for the same, it goes on. It keeps no state beyond this process, but for marks in memory
-(`agent_paths`).
+A task with another number replaces the one before, whose work is ended first, drive by drive. A repeated
+request for the same task changes nothing. Apart from marks in memory (`agent_paths`), no state survives this
+process.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from durability_client.agent.drive_work import DriveWork, Setting
 from durability_client.agent.drives import DriveError
 from durability_client.target import discovery
 
-_TOLD_S = 10.0  # for the server to hear that a shutdown is prepared
+_TOLD_S = 10.0  # time for the server to learn that a shutdown is prepared
 _Key = tuple[str, str]  # campaign and drive
 Say = Callable[[str], None]
 
 
 class TaskWork:
-    """What the agent does. `power_off` shuts the machine down; `changed` is set when the status changed."""
+    """The agent's work. `power_off` shuts the machine down. `changed` is set when the status has changed."""
 
     def __init__(
         self, setting: Setting, host: Host, *, power_off: Callable[[], Awaitable[None]], say: Say
@@ -42,13 +42,13 @@ class TaskWork:
         self._task: Task | None = None
         self._drives: dict[_Key, DriveWork] = {}
         self._statuses: dict[str, DriveStatus] = {}
-        self._works: list[asyncio.Task[None]] = []  # the newest last; those before are ending
+        self._works: list[asyncio.Task[None]] = []  # newest last; the others are ending
         self._last_status: Status | None = None
         self._heard = asyncio.Event()
         self.changed = asyncio.Event()
 
     def status(self) -> Status:
-        """What the agent does and has done."""
+        """The agent's current status."""
         return escaped(
             Status(
                 boot_id=self._host.boot_id,
@@ -63,17 +63,17 @@ class TaskWork:
         )
 
     def note_status(self, status: Status) -> None:
-        """The server has heard `status`."""
+        """Note that the server has received `status`."""
         self._setting.online.set()
         self._last_status = status
         self._heard.set()
 
     def lost(self) -> None:
-        """The server is not reached any more."""
+        """Note that the server cannot be reached any more."""
         self._setting.online.clear()
 
     def take(self, task: Task) -> None:
-        """Begin `task`, unless it is the one that is under way. Raises FormatError."""
+        """Begin `task`, unless it is the current task. Raises FormatError."""
         if self._task is not None and (self._task.campaign, self._task.number) == (
             task.campaign,
             task.number,
@@ -91,13 +91,13 @@ class TaskWork:
         self.changed.set()
 
     async def close(self) -> None:
-        """End everything in order: stop the runs, unmount."""
+        """End all work in order: stop the runs, unmount."""
         for work in self._works:
             work.cancel()
         await _over(self._works)
         await asyncio.gather(*(drive.retire() for drive in self._drives.values()))
         children = Children()
-        for directory in self._setting.places.mount_points.glob("*"):  # of an agent that was killed
+        for directory in self._setting.places.mount_points.glob("*"):  # mounts of an agent that was killed
             with suppress(DriveError):
                 await file_systems.unmount(children, directory, gone=False)
 
@@ -111,7 +111,7 @@ class TaskWork:
             for key, mine in keys.items():
                 drive = self._drives.setdefault(key, DriveWork(self._setting))
                 group.create_task(drive.do(task, mine, self._reporter(task, mine)))
-        if task.kind == "shutdown" and task.drives:  # a machine without any is not switched on again
+        if task.kind == "shutdown" and task.drives:  # without drives: nobody switches it on again
             await self._shut_down()
 
     async def _retire(self, key: _Key) -> None:
@@ -133,7 +133,7 @@ class TaskWork:
         return report
 
     async def _shut_down(self) -> None:
-        """Shut the machine down, once the server has heard that all is prepared, or does not answer."""
+        """Shut the machine down after the server has learned that all is prepared, or does not answer."""
         prepared = self.status()
         with suppress(TimeoutError):
             async with asyncio.timeout(_TOLD_S):

@@ -1,1 +1,1 @@
-"""The benchmark on the machine under test: runs cells on a target, and shows what they gave."""
+"""The benchmark on the machine under test: measures cells on a target, and shows the results."""

@@ -1,7 +1,7 @@
-"""The commands `bench` and `compare`: options in, what they print, an exit code out.
+"""The commands `bench` and `compare`: they check options, print results and return exit codes.
 
-Measures nothing and judges nothing itself. A result goes to its file before anything is printed, so that
-whoever closes the terminal still has it.
+Other modules measure and judge. A result is saved to its file before it is printed, so that it is not lost if
+the terminal is closed.
 """
 
 from __future__ import annotations
@@ -51,38 +51,37 @@ from durability_client.target.safety_checks import Consent
 
 SIZE_BYTES = 256 * MIB
 SIZE_ACCEPT_BYTES = 1024 * MIB
-WAIT_S = 30.0  # for a drive that others use: many such moments are shorter
+WAIT_S = 30.0  # wait for a drive that other programs use; many such disturbances are shorter
 _EXIT_INTERRUPTED = 128 + signal.SIGINT
-_TABLE_WIDTH = 160  # where neither a terminal nor COLUMNS tells
-_TABLE_WIDTH_MIN = 80  # a narrower terminal wraps lines itself, which cuts no name
+_TABLE_WIDTH = 160  # without a terminal and without COLUMNS
+_TABLE_WIDTH_MIN = 80  # on a narrower terminal, lines wrap instead of losing parts of names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchOptions:
-    """What the command line asks for. `accept_minutes` None: not asked for; `size_bytes` None: the mode's;
-    `seed` None: any; `keep_on`: the server that is to keep the result, None for none."""
+    """Options of `bench` from the command line."""
 
     target: Path
     output: Path | None = None
     quick: bool = False
-    accept_minutes: float | None = None
+    accept_minutes: float | None = None  # None: without --accept
     only: tuple[str, ...] = ()
     profile: str = ""
-    size_bytes: int | None = None
-    seed: int | None = None
+    size_bytes: int | None = None  # None: the mode's default
+    seed: int | None = None  # None: random
     destroy_data: bool = False
     force: bool = False
     wait_s: float = WAIT_S
     show_serials: bool = False
     engine: Engine = "durability"
     html: Path | None = None
-    keep_on: Endpoint | None = None
+    keep_on: Endpoint | None = None  # server that is to store the result
     full: bool = False
     json: bool = False
 
 
 def bench(options: BenchOptions, out: TextIO, err: TextIO) -> int:
-    """Measure, save, print; the exit code. Raises DurabilityError where nothing was measured."""
+    """Measure, save and print. Returns the exit code. Raises DurabilityError if nothing was measured."""
     wanted = _wanted(options)
     _check_outputs(options)
     workspace.check_size(wanted.cells, wanted.size_bytes)
@@ -103,17 +102,17 @@ def bench(options: BenchOptions, out: TextIO, err: TextIO) -> int:
     if outcome.ending is None:
         _print(outcome.result, out, full=options.full, json=options.json)
         return EXIT_OK if kept else EXIT_ENVIRONMENT
-    # The result's own words have hashes in the place of serials.
+    # The text in the result has hashes instead of serials.
     why = outcome.ending if isinstance(outcome.ending, DurabilityError) else outcome.result.stopped
     _say(f"durability: {why}; the result is partial", err)
-    with suppress(OSError):  # of a terminal that is closed, which is what has ended it
+    with suppress(OSError):  # the terminal may be closed, which may have ended the measurement
         _print(outcome.result, out, full=options.full, json=options.json)
     return _exit_code(outcome.ending)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowOptions:
-    """What is to be done with a saved result beside printing it."""
+    """Options for a saved result that is printed."""
 
     html: Path | None = None
     keep_on: Endpoint | None = None
@@ -122,7 +121,7 @@ class ShowOptions:
 
 
 def show(path: Path, options: ShowOptions, out: TextIO, err: TextIO) -> int:
-    """Print the result in a file, and make its page and have a server keep it if that is asked for; the exit
+    """Print the result in a file. If requested, also save its page and store it on a server. Returns the exit
     code. Raises SetupError, FormatError, UsageError, PeerError."""
     result = saved_results.load(path)
     if options.html is not None:
@@ -143,8 +142,8 @@ def show_kept(
     out: TextIO,
     err: TextIO,
 ) -> int:
-    """Print a result that the server keeps, or save its file as `output`; the exit code. Raises PeerError,
-    FormatError, SetupError."""
+    """Print a result stored on the server, or save its file as `output`. Returns the exit code. Raises
+    PeerError, FormatError, SetupError."""
     if output is not None:
         saved_results.check_result(output)
     fetched = asyncio.run(kept_results.fetch(endpoint, name))
@@ -158,23 +157,22 @@ def show_kept(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareOptions:
-    """What the command line asks for. `verdicts_of`: runs and campaigns whose clean cuts count, () for those
-    that the server has of the drives. `clients`: whose runs count, by id or name, () for those of machines
-    that campaigns cut, or if only one client has any. `endpoint`: the server, None if there is none."""
+    """Options of `compare` from the command line."""
 
     paths: tuple[Path, ...]
-    verdicts_of: tuple[str, ...] = ()
+    verdicts_of: tuple[str, ...] = ()  # runs and campaigns whose clean cuts count; (): all of these drives
+    # Clients, by id or name, whose runs count. (): those of machines that campaigns cut, or the only client.
     clients: tuple[str, ...] = ()
-    endpoint: Endpoint | None = None
+    endpoint: Endpoint | None = None  # the server, if there is one
     html: Path | None = None
     full: bool = False
     json: bool = False
 
 
 def compare_files(options: CompareOptions, out: TextIO, err: TextIO) -> int:
-    """Compare results with the first; the exit code, which is 2 where they cannot be compared. The page is
-    made in either case. Raises UsageError, SetupError, FormatError, and PeerError if a verdict was asked
-    for."""
+    """Compare results with the first. Returns the exit code, which is 2 if the results are not comparable.
+    The page is made in either case. Raises UsageError, SetupError, FormatError, and PeerError if verdicts
+    were requested."""
     paths = options.paths
     loaded = [saved_results.load(path) for path in paths]
     labelled = list(zip(_labels(paths), loaded, strict=True))
@@ -182,7 +180,7 @@ def compare_files(options: CompareOptions, out: TextIO, err: TextIO) -> int:
         raise UsageError("name two result files or more: `durability compare BEFORE.json AFTER.json`")
     proofs, notes = _proofs(options, labelled, err)
     comparison = compare(labelled, proofs)
-    # On a screen they stand above it, on stderr.
+    # Page and JSON contain the notes. For tables, `_proofs` has printed them on stderr.
     kept = replace(comparison, warnings=(*notes, *comparison.warnings))
     if options.html is not None:
         page = html_page.comparison_page(kept, loaded)
@@ -199,8 +197,8 @@ def compare_files(options: CompareOptions, out: TextIO, err: TextIO) -> int:
 def _proofs(
     options: CompareOptions, labelled: Sequence[tuple[str, Result]], err: TextIO
 ) -> tuple[tuple[Proof | None, ...], tuple[str, ...]]:
-    """What cuts said of the drive of each result, and what was left out, in sentences. A server that nobody
-    asked for may be silent."""
+    """The verdicts of cuts for the drive of each result, and notes about verdicts that were left out. If no
+    verdicts were requested, an unreachable server is not an error."""
     if options.endpoint is None:
         return (), ()
     loaded = [result for _, result in labelled]
@@ -219,15 +217,15 @@ def _proofs(
 
 
 def _told(found: FoundVerdicts, err: TextIO) -> tuple[tuple[Proof | None, ...], tuple[str, ...]]:
-    """What was found, once what was left out has been said."""
+    """Print the notes, and return proofs and notes."""
     for note in found.notes:
         _say(f"durability: {note}", err)
     return found.proofs, found.notes
 
 
 def _check_outputs(options: BenchOptions) -> None:
-    """Refuse, before a minute is spent, what cannot be kept, or would replace what is measured or one of the
-    two. Raises UsageError, SetupError, TargetError."""
+    """Before the measurement, refuse output files that cannot be written, that are the target, or that are
+    the same file. Raises UsageError, SetupError, TargetError."""
     if options.output and options.html and saved_results.same_file(options.html, options.output):
         raise UsageError("-o and --html name the same file; name two files")
     outputs = (
@@ -245,14 +243,15 @@ def _check_outputs(options: BenchOptions) -> None:
 
 
 def _check_target(target: Path, consent: Consent) -> None:
-    """Refuse or ask before a progress bar is drawn. Raises TargetError, UsageError."""
+    """Check the target, and ask the user if needed, before a progress bar is drawn. Raises TargetError,
+    UsageError."""
     path = KernelStorage(target).path
     workspace.check_target(path, consent)
     safety_checks.check_place(path, consent)
 
 
 def _exit_code(ending: BaseException) -> int:
-    """What a measurement that was ended so ends with."""
+    """The exit code of a measurement that `ending` ended."""
     if isinstance(ending, DurabilityError):
         return ending.exit_code
     if isinstance(ending, SystemExit) and isinstance(ending.code, int):
@@ -261,7 +260,7 @@ def _exit_code(ending: BaseException) -> int:
 
 
 def _wanted(options: BenchOptions) -> Options:
-    """What to measure. Raises UsageError for options that contradict each other."""
+    """The options of the measurement. Raises UsageError for options that contradict each other."""
     mode, cells = _cells(options)
     if options.only:
         cells = catalogue.select(cells, options.only)
@@ -287,7 +286,8 @@ def _wanted(options: BenchOptions) -> Options:
 
 
 def _for_engine(cells: tuple[Cell, ...], options: BenchOptions) -> tuple[Cell, ...]:
-    """Those of `cells` that the engines measure. Raises UsageError for none, or for a profile of fio's."""
+    """The cells that the chosen engines can measure. Raises UsageError if there are none, or if the profile
+    needs fio."""
     if options.engine == "fio":
         if not any(cell.fio for cell in cells):
             raise UsageError("--engine fio: fio can measure none of these cells; choose others with --only")
@@ -314,8 +314,8 @@ def _cells(options: BenchOptions) -> tuple[Mode, tuple[Cell, ...]]:
 
 
 def _save(result: Result, output: Path | None, err: TextIO) -> bool:
-    """Save where the user said, and if that fails or is nowhere, in the state directory: a measurement is
-    not thrown away. Whether it is where it was to be."""
+    """Save the result as `output`, or in the state directory if that fails or is None, so that it is not
+    lost. Returns whether it was saved where the user wanted it."""
     if output is not None:
         try:
             saved_results.save(result, output)
@@ -333,7 +333,7 @@ def _save(result: Result, output: Path | None, err: TextIO) -> bool:
 
 
 def _save_page(result: Result, options: BenchOptions, err: TextIO) -> bool:
-    """Make the page if it is asked for; whether it is where it was to be."""
+    """Save the page, if requested. Returns False if that failed."""
     html = options.html
     if html is None:
         return True
@@ -351,7 +351,7 @@ def _save_page(result: Result, options: BenchOptions, err: TextIO) -> bool:
 
 
 def _keep(result: Result, endpoint: Endpoint, err: TextIO) -> bool:
-    """Have the server keep a result that was just saved; whether it does. A partial one is not kept."""
+    """Store a saved result on the server. Returns whether it was stored. Partial results are not stored."""
     again = "`durability bench --show FILE --keep` stores it later"
     if not result.complete:
         _say(f"durability: a partial result is not stored on the server; {again}", err)
@@ -382,7 +382,7 @@ def _print(result: Result, out: TextIO, *, full: bool, json: bool) -> None:
 
 
 def _has_server() -> bool:
-    """Whether a run on this machine finds a server without being told of one."""
+    """Whether commands on this machine find a server without an option that names it."""
     server, credential = (os.environ.get(f"DURABILITY_{name}") for name in ("SERVER", "CREDENTIAL"))
     try:
         endpoint(server or None, Path(credential) if credential else None)
@@ -392,7 +392,7 @@ def _has_server() -> bool:
 
 
 def _console(out: TextIO) -> Terminal:
-    """Where tables go: no narrower than names and figures are."""
+    """The console for tables, wide enough for names and figures."""
     told = out.isatty() or "COLUMNS" in os.environ
     console = Terminal(file=out, width=None if told else _TABLE_WIDTH)
     console.width = max(console.width, _TABLE_WIDTH_MIN)
@@ -400,9 +400,9 @@ def _console(out: TextIO) -> Terminal:
 
 
 def _labels(paths: Sequence[Path]) -> tuple[str, ...]:
-    """A short name for each result, in their order: the file's without its ending, the file's, or the path,
-    the first of these that tells all of them apart."""
-    # One kind for all: a name without its ending may be another's with it.
+    """A short name for each result, in their order: the file name without its ending, the file name, or the
+    path. The first kind that distinguishes all results is used."""
+    # The same kind for all, because one file's name without its ending may be another's name with it.
     for names in (tuple(path.stem for path in paths), tuple(path.name for path in paths)):
         if len(set(names)) == len(names):
             return names

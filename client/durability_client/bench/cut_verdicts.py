@@ -1,10 +1,14 @@
-"""What the server knows of the drives that were measured: verdicts of its campaigns and runs, by serial.
+"""Finds the server's verdicts on the measured drives, from its campaigns and runs, by serial.
 
-Asks only; begins nothing and ends no run. Refuses a named run or campaign of other drives, runs of a client
-that nobody named where several have runs on the drive and none of its campaigns is of that client, to hide
-what is known against a drive behind what was named, to let a client that was named decide on a drive on which
-it has no run, and to call a drive proven of which a client whose runs do not count has a loss or a cut
-without an outcome, unless the user chose whose runs on it count.
+This module only asks the server; it begins and ends no run. These rules apply:
+
+- A run or campaign that the user named must be of the measured drives.
+- If several clients have runs on a drive, only runs of clients that the user named count, or of the machines
+  that campaigns cut.
+- Evidence against a drive counts in addition to the runs and campaigns that the user named.
+- A client that the user named decides only on drives on which it has runs.
+- A drive is not proven if a client whose runs do not count has a loss on it, or a cut without an outcome,
+  unless the user chose the clients whose runs on it count.
 """
 
 from __future__ import annotations
@@ -41,31 +45,31 @@ from durability_client.link.campaign_log import fetch_log
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.questions import Questions
 
-SEARCH_S = 10.0  # a comparison waits no longer for what nobody asked for
+SEARCH_S = 10.0  # longest wait for verdicts that the user did not request
 _CHOOSE = "choose with --client NAME"
 _Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundVerdicts:
-    """What the server knows of each drive, None for nothing. `notes`: what was left out, a sentence each:
-    campaigns that are older or cannot be read, and of a drive that several clients have runs on, whose."""
+    """The server's verdicts on the measured drives."""
 
-    proofs: tuple[Proof | None, ...]
+    proofs: tuple[Proof | None, ...]  # per drive; None without verdicts
+    # Sentences about verdicts that were left out: of older or unreadable campaigns, and of clients whose runs
+    # do not count.
     notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Searched:
-    """What a search found. `notes`: what was left out, in sentences; `disputed`: for drives, what those say
-    against them whose runs do not count, in words."""
+    """Result of a search."""
 
     known: list[KnownDrive]
-    notes: tuple[str, ...]
-    disputed: tuple[tuple[Facts, str], ...]
+    notes: tuple[str, ...]  # sentences about verdicts that were left out
+    disputed: tuple[tuple[Facts, str], ...]  # evidence against drives from runs that do not count, as text
 
     def against(self, result: Result) -> str:
-        """What is said against the drive of `result`, in words; "" for nothing."""
+        """Evidence against the drive of `result` from runs that do not count, as text, or ""."""
         mine = (text for facts, text in self.disputed if same_drives(facts, result.facts, named=False))
         return next(mine, "")
 
@@ -73,11 +77,11 @@ class _Searched:
 async def named_verdicts(
     endpoint: Endpoint, names: Sequence[str], measured: Sequence[Result], clients: Collection[str] = ()
 ) -> FoundVerdicts:
-    """What the runs and campaigns `names` say of the drives of `measured`, and what else the server knows
-    against these, of the newest campaigns and the runs of `clients`: losses, and cuts without an outcome.
+    """The verdicts of the runs and campaigns `names` on the drives of `measured`, plus other evidence against
+    these drives: losses, and cuts without an outcome, of the newest campaigns and the runs of `clients`.
 
-    Raises UsageError for a run or campaign without cuts, or of none of these drives, and for a client without
-    runs on any of them; RefusedError, PeerError.
+    Raises UsageError for a run or campaign without cuts or of other drives, and for a client without runs on
+    any of the drives. Raises RefusedError, PeerError.
     """
     found: list[KnownDrive] = []
     with closing(Questions(endpoint)) as questions:
@@ -109,7 +113,8 @@ async def named_verdicts(
 def _with(
     result: Result, named: Sequence[KnownDrive], more: Sequence[KnownDrive], disputed: str
 ) -> Proof | None:
-    """What is `named` beside `result`, and what `more` says against it unless it lost data already."""
+    """The proof of the `named` verdicts for `result`. Unless they already show lost data, evidence of `more`
+    and `disputed` is added."""
     proof = proof_beside(result, named, named=True)
     if proof is not None and proof.word == "lost data":
         return proof
@@ -117,8 +122,11 @@ def _with(
 
 
 def _as_campaigns_know(named: Sequence[KnownDrive], known: Sequence[KnownDrive]) -> list[KnownDrive]:
-    """What is `named`, without the cuts of its series of which a campaign knows why it left them out. They
-    stay if no cut of the series has an outcome, since then nothing else is known, and so does a named run."""
+    """`named`, without cuts that have no outcome and that a campaign left out for a known reason.
+
+    These cuts stay in a series with a loss, or without any cut that has an outcome, since nothing else is
+    known then. A run that was named itself also stays.
+    """
     told = _told_by_campaigns(known)
     found = []
     for one in named:
@@ -139,8 +147,8 @@ def _told_by_campaigns(known: Sequence[KnownDrive]) -> frozenset[str]:
 
 
 def _against(known: Sequence[KnownDrive]) -> list[KnownDrive]:
-    """What of `known` speaks against a drive: losses, and cuts without an outcome but those of which a
-    campaign knows why it left them out."""
+    """The part of `known` that is evidence against a drive: losses, and cuts without an outcome, except those
+    that a campaign left out for a known reason."""
     campaigns = [one for one in known if one.is_campaign]
     runs = (one for one in known if not one.is_campaign)
     every = [*campaigns, *beside_campaigns(runs, _told_by_campaigns(campaigns))]
@@ -150,10 +158,13 @@ def _against(known: Sequence[KnownDrive]) -> list[KnownDrive]:
 async def found_verdicts(
     endpoint: Endpoint, measured: Sequence[Result], clients: Collection[str] = ()
 ) -> FoundVerdicts:
-    """What the newest campaigns of the server, and the runs of `clients`, say of the drives of `measured`;
-    of a drive on which none of `clients` has any those of the machines that the campaigns cut, or of the only
-    client that has any. Raises UsageError for a client without runs on any of the drives, and PeerError, also
-    where that takes too long: a search that was broken off may have missed a loss."""
+    """The verdicts of the server's newest campaigns, and of the runs of `clients`, on the drives of
+    `measured`.
+
+    If none of `clients` has runs on a drive, runs of the machines that the campaigns cut count, or those of
+    the only client with runs. Raises UsageError for a client without runs on any of the drives. Raises
+    PeerError, also if the search takes too long, because an incomplete search may have missed a loss.
+    """
     try:
         async with asyncio.timeout(SEARCH_S):
             with closing(Questions(endpoint)) as questions:
@@ -173,8 +184,8 @@ async def _searched(
     clients: Collection[str],
     named: Sequence[KnownDrive] = (),
 ) -> _Searched:
-    """What the newest campaigns and the runs of `clients` say; of a drive on which these have none the runs
-    of the machines that these campaigns and the `named` ones cut."""
+    """The verdicts of the newest campaigns and of the runs of `clients`. If these clients have no runs on a
+    drive, runs of the machines that these campaigns and the `named` ones cut are used."""
     known: list[KnownDrive] = []
     notes = dict.fromkeys(await _look_at_campaigns(questions, measured, known))
     disputed, heard = [], frozenset[str]()
@@ -194,8 +205,8 @@ async def _searched(
 
 
 def _distinct(measured: Sequence[Result]) -> list[Facts]:
-    """The facts of each drive, once for each stack: what a run says that cannot be read, and which loss is
-    enough, depend on the stack that was measured."""
+    """The facts of each measured drive, once per stack. The stack matters for unreadable runs, and for which
+    loss is sufficient."""
     found: list[Facts] = []
     for one in measured:
         if not any(_are_alike(known, one.facts) for known in found):
@@ -204,7 +215,7 @@ def _distinct(measured: Sequence[Result]) -> list[Facts]:
 
 
 def _are_alike(one: Facts, other: Facts) -> bool:
-    """Whether both are of one drive in one stack."""
+    """Whether both facts are of the same drive in the same stack."""
     return same_drives(one, other, named=False) and not unlike(one, other) and not unlike(other, one)
 
 
@@ -220,8 +231,9 @@ async def _named(questions: Questions, name: str) -> list[KnownDrive]:
 async def _look_at_campaigns(
     questions: Questions, measured: Sequence[Result], known: list[KnownDrive]
 ) -> tuple[str, ...]:
-    """Add what the newest campaigns say of the drives of `measured`, nothing for a client, to which no
-    campaigns are shown. A sentence for each that cannot be read, and one if there are older ones."""
+    """Add to `known` the verdicts of the newest campaigns on the drives of `measured`. Adds none if this
+    client may not see campaigns. Returns a sentence for each unreadable campaign, and one if there are older
+    ones."""
     is_measured = is_of(measured)
     left_out: list[str] = []
     try:
@@ -242,16 +254,14 @@ async def _look_at_campaigns(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictsOfRuns:
-    """What single runs say of a drive. `left_out`: in a sentence which other clients' do not count, and
-    `against`: what one of those says against the drive, in words, "" for nothing, and where the user chose
-    whose count; `unread`: which cannot be read, a sentence each; `heard`: those of the clients that the user
-    named that have runs on it."""
+    """Verdicts of single runs on a drive."""
 
     known: list[KnownDrive]
-    left_out: tuple[str, ...]
-    unread: tuple[str, ...]
+    left_out: tuple[str, ...]  # a sentence about clients whose runs do not count
+    unread: tuple[str, ...]  # a sentence for each unreadable run
+    # Evidence against the drive from runs that do not count, as text. "" if none, or if the user chose.
     against: str = ""
-    heard: frozenset[str] = frozenset()
+    heard: frozenset[str] = frozenset()  # clients that the user named and that have runs on the drive
 
 
 async def verdicts_of_runs(
@@ -263,16 +273,19 @@ async def verdicts_of_runs(
     owners: Collection[str] = (),
     machines: Collection[Machine] = (),
 ) -> VerdictsOfRuns:
-    """A loss on the drives of `facts`, since one is enough if its stack sent flushes, and of each series and
-    class of cuts the newest run that lost nothing or has no outcome; of those of `clients`, which the user
-    named, that have runs on them. If none has, of `owners` and `machines`, as `choose` has them. `told`: runs
-    whose losses are known already. Nothing of drives that are `unsearchable`."""
+    """The verdicts of single runs on the drives of `facts`. Empty for drives that are `unsearchable`.
+
+    Finds one loss, since one is sufficient if its stack sent flushes. For each series and class of cuts, also
+    finds the newest run without a loss or without an outcome. Runs of `clients`, which the user named, count;
+    if none of them has runs on the drives, runs of `owners` and `machines` do, see `choose`. `told`: runs
+    whose losses are known already.
+    """
     if unsearchable(facts):
         return VerdictsOfRuns(known=[], left_out=(), unread=())
     marks = tuple(sorted(marks_of(facts)))
     rows = (await questions.request(ListClaims(drives=marks), Listing)).rows
     claims = [claim_from_row(row) for row in rows]
-    # On a drive of which they say nothing, clients that were named for another one must hide no loss.
+    # Clients that were named because of another drive must not hide a loss on this one.
     heard = named_among(clients, ((one.client, one.name) for one in claims))
     what = plain_text.as_line(_drives(facts))
     choice = choose(claims, heard or owners, what, () if heard else machines)
@@ -287,8 +300,8 @@ async def verdicts_of_runs(
 
 
 async def looked_up(questions: Questions, search: Search[_Found]) -> _Found:
-    """What a search finds, its cases asked of the server, which may lack some or be unable to read them.
-    Raises RefusedError, PeerError, and FormatError as the search does."""
+    """Run `search` and return its result. The cases that it requests are fetched from the server, which may
+    lack some or be unable to read them. Raises RefusedError, PeerError, and FormatError of the search."""
     try:
         run = next(search)
         while True:
@@ -304,14 +317,14 @@ async def looked_up(questions: Questions, search: Search[_Found]) -> _Found:
 
 
 async def _of_campaign(questions: Questions, name: str) -> list[KnownDrive]:
-    """Each drive of a campaign of which its cuts said something, in each of its stacks."""
+    """The drives of a campaign on which its cuts gave evidence, each once per stack."""
     state = (await fetch_log(questions, name)).state
     return await looked_up(questions, in_campaign(state, lambda _: True))
 
 
 async def _case_if_known(questions: Questions, run: int) -> Case | None:
-    """The case of a run, None if the server has that run no more. Raises FormatError if the server, or this
-    side, cannot read it, RefusedError, PeerError."""
+    """The case of a run; None if the server does not have the run any more. Raises FormatError if the server
+    or this side cannot read it. Raises RefusedError, PeerError."""
     try:
         return await _case(questions, run)
     except RefusedError as error:

@@ -1,7 +1,7 @@
-"""Results of the benchmark on the server: kept with `bench --keep`, listed and fetched with `results`.
+"""Results of the benchmark on the server: stored with `bench --keep`, listed and fetched with `results`.
 
-What is fetched is read again, so that a result that another release wrote, or that is not one, is refused
-with the reason. Refuses to list what the server does not show this client.
+A fetched result is decoded, so that a result of another release, or a file that is not a result, is refused
+with the reason. Only results that the server shows this client are listed.
 """
 
 from __future__ import annotations
@@ -38,16 +38,15 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenResults:
-    """Which kept results are listed, newest first. `drive`: a serial, or a part of a drive's model or serial;
-    `host`: a part of the machine's name; "" is any."""
+    """Filter of the stored results to list, newest first. "" matches all."""
 
     limit: int
-    drive: str = ""
-    host: str = ""
+    drive: str = ""  # a serial, or a part of a drive's model or serial
+    host: str = ""  # a part of the machine's name
 
     @property
     def request(self) -> ListResults:
-        """The question for them. Results hide serials, so a serial is asked for by its hash as well."""
+        """The request to the server. It also contains the serial's hash, because results hide serials."""
         return ListResults(
             limit=self.limit, drive=self.drive, identity=hashed(self.drive.strip()), host=self.host
         )
@@ -55,7 +54,7 @@ class ChosenResults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """A kept result: its row of the list, the file to the byte, and the result in that."""
+    """A stored result: its row in the list, the exact bytes of its file, and the decoded result."""
 
     row: Row
     data: bytes
@@ -63,27 +62,27 @@ class Fetched:
 
 
 async def require_server(endpoint: Endpoint) -> None:
-    """Find out before a minute is spent whether the server can be reached and lets this client keep results.
-    Raises PeerError."""
+    """Check before a measurement whether the server can be reached and lets this client store results. Raises
+    PeerError."""
     with closing(await connect(endpoint, "verify")):
         pass
 
 
 async def keep(endpoint: Endpoint, result: Result) -> str:
-    """Have the server keep a result; what the server calls it. Raises PeerError, UsageError."""
+    """Store a result on the server. Returns its name on the server. Raises PeerError, UsageError."""
     message = KeepResult(summary=to_value(summary_of(result)), body=pack_body(result))
     with closing(await connect(endpoint, "verify")) as connection:
         return (await connection.request(message, ResultKept)).result
 
 
 async def fetch(endpoint: Endpoint, result: str) -> Fetched:
-    """A kept result. Raises PeerError, FormatError."""
+    """Fetch a stored result. Raises PeerError, FormatError."""
     with closing(await connect(endpoint, "query")) as connection:
         return await fetch_over(connection, result)
 
 
 async def fetch_over(connection: Connection, result: str) -> Fetched:
-    """The same over a connection that is open."""
+    """Like `fetch`, over an open connection."""
     answer = await connection.request(FetchResult(result=result), KeptResult)
     try:
         digest = digest_of(answer.body)
@@ -96,12 +95,12 @@ async def fetch_over(connection: Connection, result: str) -> Fetched:
 
 
 async def listing(connection: Connection, chosen: ChosenResults) -> tuple[Row, ...]:
-    """Rows of the kept results, newest first, without the results themselves."""
+    """Rows of the stored results, newest first, without the results themselves."""
     return (await connection.request(chosen.request, Listing)).rows
 
 
 async def show_listing(endpoint: Endpoint, chosen: ChosenResults, *, json: bool, out: TextIO) -> None:
-    """Write the kept results to `out`. Raises PeerError."""
+    """Write the list of stored results to `out`. Raises PeerError."""
     with closing(await connect(endpoint, "query")) as connection:
         rows = await listing(connection, chosen)
     if json:
@@ -112,8 +111,8 @@ async def show_listing(endpoint: Endpoint, chosen: ChosenResults, *, json: bool,
 
 
 def listing_lines(rows: Sequence[Row], width: int | None) -> Iterator[str]:
-    """The rows as a table, and how to see more. `width`: of the terminal, None for none."""
-    # Few results have their rate of another cell than all others.
+    """The rows as a table, and a hint for details. `width`: width of the terminal, None without one."""
+    # Only few results take their rate from another cell than usual, so that column is usually left out.
     columns = (*_COLUMNS, "cell") if any(map(other_cell, rows)) else _COLUMNS
     yield from table(columns, list(map(_cells, rows)), width=width)
     yield (

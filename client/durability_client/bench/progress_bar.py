@@ -1,7 +1,7 @@
-"""What a person sees of a measurement while it lasts: a bar on a terminal, a line now and then elsewhere.
+"""Progress of a measurement: a bar on a terminal, otherwise occasional lines.
 
-The bar is drawn between rounds and twice a second in long ones, never by a thread of its own: what is drawn
-while jobs work is taken from their processors.
+The bar is drawn between rounds, and twice a second in long rounds, but not by a separate thread: drawing
+takes processor time from the jobs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from durability import plain_text
 from durability_client.system.processes import signals_blocked
 from durability_client.system.terminal import PLAIN_LINE_S
 
-_BAR_S = 0.1  # between drawings of the bar while files are written
+_BAR_S = 0.1  # interval between drawings of the bar while files are written
 
 
 class Bar:
@@ -50,7 +50,7 @@ class Bar:
             self._progress.stop()
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a permanent line."""
         text = plain_text.as_line(text)
         if self._terminal:
             with signals_blocked():
@@ -59,20 +59,20 @@ class Bar:
             print(text, file=self._err, flush=True)
 
     def preparing(self, done: int, total: int) -> None:
-        """A file is being written."""
+        """Show the progress of writing test files."""
         now_s = time.monotonic()
         if now_s >= self._next_bar_s:
             self._next_bar_s = now_s + _BAR_S
             self._show(f"writing test files: {done >> 20:,} of {total >> 20:,} MiB", done, total)
 
     def measuring(self, doing: str, done_s: float, left_s: float) -> None:
-        """A cell is being measured."""
+        """Show the progress of the measurement."""
         self._show(f"{_clock(left_s)} left  {doing}", done_s, done_s + left_s)
 
     def _show(self, text: str, done: float, total: float) -> None:
         text = plain_text.as_line(text)
         if self._terminal:
-            with signals_blocked():  # a drawing that is broken off keeps all later ones to itself
+            with signals_blocked():  # an interrupted drawing would keep later ones from being shown
                 self._progress.update(self._task, description=text, completed=done, total=total, refresh=True)
         elif time.monotonic() >= self._next_line_s:
             self._next_line_s = time.monotonic() + PLAIN_LINE_S

@@ -1,9 +1,9 @@
-"""Measures cells on a target, interleaved, and makes the result of it, whole or in part.
+"""Measures cells on a target, interleaved, and makes a complete or partial result.
 
-Rounds of all cells are shuffled among each other, pass by pass, so that what drifts (heat, garbage
-collection, neighbours) falls on all cells alike; the seed of the order is in the result. Nothing is judged
-here. What ends a measurement early - Ctrl-C, SIGTERM, an error of the target - leaves every round that was
-whole in a result marked as partial; the files of the measurement are removed in any case.
+In each pass, the rounds of all cells are shuffled, so that drift (heat, garbage collection, neighbours)
+affects all cells alike. The result contains the seed of the order. This module judges nothing. If a
+measurement ends early - by Ctrl-C, SIGTERM or an error of the target - all complete rounds are in a result
+that is marked as partial. The test files are removed in any case.
 """
 
 from __future__ import annotations
@@ -42,47 +42,45 @@ from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.safety_checks import Consent
 
 IDLE_S, IDLE_QUICK_S = 1.0, 0.3
-_LACKING = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS}  # calls that this target does not have
-_EXTRA_S, _EXTRA_FIO_S = 0.08, 0.5  # that a round takes beyond its seconds, to begin with
-_OVERDUE_S = 5.0  # beyond its time, until a round is said to wait
-_BELIEVED_S = 5.0  # of rounds, until what they took is believed rather than what was planned
+_LACKING = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS}  # the target does not support the call
+_EXTRA_S, _EXTRA_FIO_S = 0.08, 0.5  # first estimate of a round's overhead
+_OVERDUE_S = 5.0  # a round that is late by more is shown as one without an answer
+_BELIEVED_S = 5.0  # weight of planned durations, against measured ones, in the estimate of the time left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What to measure. `profile`: its name, for the result. `idle_s`: how long drives are left alone before
-    and after; `wait_s`: how long to wait for a drive that others use. `fio`: measure with fio as well what it
-    can."""
+    """Options of a measurement."""
 
     target: Path
     cells: tuple[Cell, ...]
     mode: Mode
-    profile: str
+    profile: str  # name of the profile, for the result
     size_bytes: int
     seed: int
     consent: Consent
     show_serials: bool
-    fio: bool
-    idle_s: float = IDLE_S
-    wait_s: float = 0.0
+    fio: bool  # also measure with fio the cells that it supports
+    idle_s: float = IDLE_S  # duration of the measurements of the idle machine before and after
+    wait_s: float = 0.0  # longest wait for a drive that other programs use
 
 
 class ProgressListener(Protocol):
-    """Hears how far a measurement is."""
+    """Gets the progress of a measurement."""
 
     def say(self, text: str) -> None:
-        """Something that a person should know."""
+        """Gets a message for people."""
 
     def preparing(self, done: int, total: int) -> None:
-        """Bytes of the files written, and in all."""
+        """Gets the bytes of test files that are written, and the total."""
 
     def measuring(self, doing: str, done_s: float, left_s: float) -> None:
-        """What is measured now, since when and for how much longer, as far as is known."""
+        """Gets the current cell, the seconds since the start, and the estimated seconds left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredResult:
-    """A result, and what ended the measurement before its time."""
+    """A result, and the exception that ended the measurement early, or None."""
 
     result: Result
     ending: BaseException | None
@@ -91,8 +89,8 @@ class MeasuredResult:
 def measure(
     options: Options, listener: ProgressListener, hold: Callable[[], None] = lambda: None
 ) -> MeasuredResult:
-    """Measure. `hold` is called when all rounds are made, or no more will be: what follows must not be
-    interrupted. Raises DurabilityError where nothing could be measured."""
+    """Measure. `hold` is called after the last round, because the following steps must not be interrupted.
+    Raises DurabilityError if nothing could be measured."""
     with ExitStack() as stack:
         measurement = _Measurement(options, listener, stack)
         measurement.prepare()
@@ -111,7 +109,7 @@ def measure(
 
 @dataclass(slots=True)
 class _Entry:
-    """A cell as one engine measures it, what it gave so far, and why it gives no more."""
+    """A cell measured by one engine, its rounds so far, and why there are no more rounds, or ""."""
 
     cell: Cell
     engine: Engine
@@ -120,10 +118,10 @@ class _Entry:
 
 
 class _Measurement:
-    """All that one measurement holds; what must be given back is on `stack`."""
+    """State of one measurement. Resources to be released are on `stack`."""
 
     def __init__(self, options: Options, listener: ProgressListener, stack: ExitStack) -> None:
-        self.order: list[int] = []  # index into entries of each round, in the order of time
+        self.order: list[int] = []  # for each round in time order, the index of its entry
         self._options = options
         self._listener = listener
         self._stack = stack
@@ -145,7 +143,7 @@ class _Measurement:
         self._first_ns = 0
 
     def prepare(self) -> None:
-        """Look at the machine at rest, then write what the cells overwrite."""
+        """Measure the idle machine, then write the test files."""
         cells = self._options.cells
         on_target = [cell for cell in cells if cell.place == "target"]
         in_memory = [cell for cell in cells if cell.place == "memory"]
@@ -172,7 +170,7 @@ class _Measurement:
         self._jobs.start(max((cell.jobs for cell in cells if not cell.only_fio), default=0))
 
     def run(self) -> None:
-        """All rounds. Raises whatever ends them early."""
+        """Measure all rounds. Raises the exception that ends them early."""
         for index, number in _rounds(self._entries, self._options.seed):
             entry = self._entries[index]
             if entry.note:
@@ -190,7 +188,7 @@ class _Measurement:
                 entry.note = _words(error.errno, str(error))
                 if error.errno not in _LACKING:
                     raise self._ended_by(entry) from error
-            except OSError as error:  # of files being made or removed, which no cell can do without
+            except OSError as error:  # test files cannot be made or removed, so no cell can be measured
                 entry.note = _words(error.errno or 0, error.strerror or str(error))
                 raise self._ended_by(entry) from error
             self._progress.end()
@@ -200,7 +198,8 @@ class _Measurement:
         self._idle += idle_of(self._meter.leave_alone(self._options.idle_s))
 
     def _drop(self, index: int, note: str) -> None:
-        """Leave an entry without rounds: those that were too short to show what `note` says are no better."""
+        """Remove all rounds of an entry: earlier rounds have the fault in `note`, too, but were too short to
+        show it."""
         entry = self._entries[index]
         entry.rounds.clear()
         entry.note = note
@@ -210,10 +209,10 @@ class _Measurement:
         return TargetError(f"{self._options.target}: {entry.cell.name}: {entry.note}")
 
     def result(self, ending: BaseException | None) -> Result:
-        """What was measured."""
+        """The result of the measurement."""
         options = self._options
         after = None
-        with suppress(OSError):  # of a target that is gone
+        with suppress(OSError):  # the target may be gone
             after = host.machine_load(self._room(), since=self._ticks)
         media = tuple(medium(drive) for drive in self._facts.drives)
         result = Result(
@@ -251,7 +250,7 @@ class _Measurement:
         return result if options.show_serials else hash_serials(result)
 
     def _keep(self, place: CellPlace) -> CellPlace:
-        """Have `place` closed at the end, whatever ends it."""
+        """Register `place` to be closed at the end of the measurement, and report its leftovers."""
 
         def close() -> None:
             if trouble := place.close():
@@ -272,7 +271,7 @@ class _Measurement:
         return None if place is None else self._keep(place)
 
     def _round(self, index: int, seed: int) -> None:
-        """One round of an entry, which has it even if what was made for it cannot be removed again.
+        """Measure one round of an entry. The round counts even if its files cannot be removed afterwards.
 
         Raises LackError, UnlikeError, JobError, OSError, DurabilityError.
         """
@@ -285,7 +284,7 @@ class _Measurement:
             measure = self._measure_fio if entry.engine == "fio" else self._measure
             measured = measure(entry.cell, tasks)
         except BaseException:
-            with suppress(OSError):  # what came first says more
+            with suppress(OSError):  # the first error is more informative
                 place.end(entry.cell)
             raise
         entry.rounds.append(measured)
@@ -322,7 +321,7 @@ class _Measurement:
         return (start_ns - self._first_ns) / 1e9
 
     def _room(self) -> Path | None:
-        """Where the target's file system can be asked how full it is."""
+        """A path on the target's file system, to read how full that is; None for a device."""
         return None if self._facts.kind == "device" else self._place.where
 
     def _version(self, engine: Engine) -> str:
@@ -333,7 +332,7 @@ class _Measurement:
 
 
 class _Progress:
-    """How long all rounds take, learnt from those that are over."""
+    """Estimate of the time left, from the duration of earlier rounds."""
 
     def __init__(self, entries: Sequence[_Entry]) -> None:
         self._doing = ""
@@ -365,12 +364,12 @@ class _Progress:
         self._left_s -= self._round_s
 
     def doing(self) -> str:
-        """What is measured now, and that it takes longer than it should."""
+        """The current cell and round, and a note if the round takes too long."""
         late_s = time.monotonic() - self._round_began_s - self._round_s
         return self._doing if late_s < _OVERDUE_S else f"{self._doing}: no answer for {late_s:.0f} s"
 
     def times(self) -> tuple[float, float]:
-        """Seconds since the beginning, and that are left."""
+        """Seconds since the start, and estimated seconds left."""
         now_s = time.monotonic()
         factor = (self._took_s + _BELIEVED_S) / (self._done_s + _BELIEVED_S)
         left_s = self._left_s * factor - (now_s - self._round_began_s)
@@ -378,10 +377,10 @@ class _Progress:
 
 
 def _rounds(entries: Sequence[_Entry], seed: int) -> Iterator[tuple[int, int]]:
-    """Index of entry and number of round, in the order of time.
+    """Index of the entry and number of the round, in time order.
 
-    Each pass has one round of each cell that still has one, shuffled; an engine's round stands beside the
-    other's of the same cell, first in every second pass. What is held for long comes after all others.
+    Each pass has one round of each cell with rounds left, shuffled. The rounds of both engines for a cell are
+    adjacent, and their order alternates from pass to pass. Sustained cells come after all others.
     """
     numbers = {id(cell): number for number, cell in enumerate(entry.cell for entry in entries)}
     for number in range(max(entry.cell.rounds for entry in entries)):
@@ -410,7 +409,7 @@ def _words(code: int, text: str) -> str:
         return f"the target does not support this call ({text})"
     if code in (errno.ENOSPC, errno.EDQUOT):
         return f"the target is full ({text}): free some space, or lower --size"
-    if code == 0:  # it says itself whose
+    if code == 0:  # the text names the cause
         return text
     return f"I/O error of the target: {text}"
 

@@ -1,7 +1,7 @@
-"""Result files: written whole or not at all, and read with a clear word on what is wrong with one.
+"""Result files: written completely or not at all, and read with clear errors.
 
-A result goes to the state directory unless another place is named, since a measurement that was not kept
-cannot be compared later. A result never replaces a file; a page replaces an earlier page.
+A result is saved in the state directory unless the user names a file, since an unsaved measurement cannot be
+compared later. A result never replaces a file. A page may replace an earlier page.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from durability.protocol.auth import APPLICATION
 from durability_client.system import output_files
 
 _RESULT, _PAGE = "a result", "a page"
-# What every page of this tool begins with: its template has it.
+# The start of every page of this tool, as in its template.
 _PAGE_HEAD = (
     b'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
     b'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -30,17 +30,17 @@ _PAGE_HEAD = (
 
 
 def check_result(path: Path) -> None:
-    """Refuse a path where no new result can be made. Raises SetupError."""
+    """Refuse a path at which no new result can be made. Raises SetupError."""
     output_files.check_new(path, _RESULT)
 
 
 def check_page(path: Path) -> None:
-    """Refuse a path where no page can be made, nor one replaced. Raises SetupError."""
+    """Refuse a path at which a page can be neither made nor replaced. Raises SetupError."""
     output_files.check_replaceable(path, _PAGE, _is_page)
 
 
 def check_default() -> None:
-    """Refuse a state directory that cannot keep a result; it is made. Raises SetupError."""
+    """Make the state directory if needed, and refuse one that is not writable. Raises SetupError."""
     if not os.access(_default_directory(), os.W_OK):
         raise SetupError(f"{_default_directory()}: no permission to write; name a file with -o")
 
@@ -55,10 +55,10 @@ def _default_directory() -> Path:
 
 
 def save_by_default(result: Result) -> Path:
-    """Write `result` to a file of its own in the state directory; which. Raises SetupError."""
+    """Write `result` to a new file in the state directory, and return its path. Raises SetupError."""
     while True:
         path = default_path(result)
-        with suppress(output_files.TakenError):  # by a measurement that ended at the same moment
+        with suppress(output_files.TakenError):  # another measurement ended at the same moment
             save(result, path)
             return path
 
@@ -76,26 +76,26 @@ def default_path(result: Result) -> Path:
 
 
 def save(result: Result, path: Path) -> None:
-    """Write `result` to a new file `path`, durably and at once. Raises SetupError; then what was there still
-    is."""
+    """Write `result` to a new file `path`, durably and atomically. Raises SetupError; an existing file is
+    then unchanged."""
     output_files.create(path, encode(result), _RESULT)
 
 
 def save_file(data: bytes, path: Path) -> None:
-    """Write the file of a result, to the byte. Raises SetupError; then what was there still is."""
+    """Write the exact bytes of a result's file. Raises SetupError; an existing file is then unchanged."""
     output_files.create(path, data, _RESULT)
 
 
 def save_page(page: str, path: Path, *, apart_from: Iterable[Path] = ()) -> None:
-    """Write an HTML page in the same way, in the place of an earlier page too. Raises SetupError, and
-    UsageError where `path` is one of the files that it is made of."""
+    """Write an HTML page in the same way, or replace an earlier page. Raises SetupError, and UsageError if
+    `path` is in `apart_from`, the files that the page shows."""
     if any(same_file(path, other) for other in apart_from):
         raise UsageError(f"--html {path} would replace the result that it shows; name another file")
     output_files.replace(path, page.encode(), _PAGE, _is_page)
 
 
 def page_file(page: str, path: Path) -> output_files.NewFile:
-    """An HTML page that is written together with another file."""
+    """An HTML page to be written together with another file."""
     return output_files.NewFile(path=path, data=page.encode(), what=_PAGE, is_ours=_is_page)
 
 
@@ -104,12 +104,12 @@ def _is_page(head: bytes) -> bool:
 
 
 def same_file(path: Path, other: Path) -> bool:
-    """Whether both name one file, which need not be there yet."""
+    """Whether both paths name the same file, which need not exist yet."""
     if os.path.realpath(path) == os.path.realpath(other):
         return True
     try:
         return path.samefile(other)
-    except OSError:  # one is not there, or may not be looked at
+    except OSError:  # one does not exist, or cannot be examined
         return False
 
 

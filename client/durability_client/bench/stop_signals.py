@@ -1,7 +1,7 @@
-"""What ends a measurement early: Ctrl-C, SIGTERM, a terminal that is closed.
+"""Signals that end a measurement early: from Ctrl-C, SIGTERM, or a closed terminal.
 
-The first one ends the rounds, and none of them what must follow: removing test files, and keeping what was
-measured.
+The first signal ends the rounds. No signal interrupts the steps that follow: removing test files, and saving
+the result.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from durability_client.system.processes import ENDING
 
 
 class StopSignals:
-    """Within the block, the first signal raises KeyboardInterrupt or SystemExit, and later ones do nothing.
+    """In the block, the first signal raises KeyboardInterrupt or SystemExit, and later ones are ignored.
 
-    What was ignored before (SIGHUP under nohup) stays so.
+    Signals that were ignored before (SIGHUP under nohup) stay ignored.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class StopSignals:
             signal.signal(number, handler)
 
     def hold(self) -> None:
-        """From here to the end of the block nothing is interrupted any more."""
+        """Ignore signals from now to the end of the block."""
         for number in self._before:
             signal.signal(number, signal.SIG_IGN)
 

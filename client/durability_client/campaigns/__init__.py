@@ -1,1 +1,1 @@
-"""Campaigns as an operator begins, steers and sees them."""
+"""The operator's commands for campaigns, and their output."""

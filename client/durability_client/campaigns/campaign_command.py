@@ -1,7 +1,8 @@
-"""`durability campaign`: checks, begins, steers and shows campaigns, and takes one away as a file.
+"""`durability campaign`: checks, begins, steers, shows and exports campaigns.
 
-The server keeps a campaign as a log; this side reads the log and folds it with the core, so both see the same
-campaign. Refuses to begin one before the operator has seen what it destroys and how long it takes.
+The server stores a campaign as a log. This side reads the log and computes the state with the core, so both
+sides have the same state. A campaign begins only after the operator has seen which data it destroys and how
+long it takes.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ STATUS_SCHEMA = "durability.campaigns/1"
 CAMPAIGN_SCHEMA = "durability.campaign/1"
 LOOK_S = 1.0
 _EXPORT = "an export of a campaign"
-_MISSING = frozenset({"run-unknown", "bad-request"})  # the second: a row that the server cannot read
+_MISSING = frozenset({"run-unknown", "bad-request"})  # "bad-request": the server cannot read the row
 _SECRET = "_file"
 _BY_OLD_AGENTS = (
     "Agents of release 0.1 made this check: they do not note which file systems the drives hold. So the"
@@ -56,8 +57,8 @@ _BY_OLD_AGENTS = (
 
 
 async def check(endpoint: Endpoint, path: Path, *, yes: bool, out: TextIO, err: TextIO) -> int:
-    """Check the campaign of the file `path`, with one cut, and tell what happens; the exit code. Raises
-    UsageError, SetupError, PeerError."""
+    """Check the campaign of the file `path`, with one cut, and print the events. Returns the exit code.
+    Raises UsageError, SetupError, PeerError."""
     settings = read_file(path)
     print(fitted(campaign_text.what_check_does(settings), err, indent=0), file=err)
     _require_yes(campaign_text.CHECK_QUESTION, yes=yes)
@@ -71,9 +72,12 @@ async def check(endpoint: Endpoint, path: Path, *, yes: bool, out: TextIO, err: 
 
 
 async def start(endpoint: Endpoint, path: Path, *, yes: bool, out: TextIO, err: TextIO) -> int:
-    """Begin the campaign of the file `path`, and wait for its check if it begins with that; the exit code. At
-    a terminal the check comes first, so that the operator sees which drives are meant. Raises as `check`
-    does."""
+    """Begin the campaign of the file `path`, and wait for its check if it begins with one. Returns the exit
+    code.
+
+    At a terminal the check is made first, so that the operator sees which drives will be used. Raises like
+    `check`.
+    """
     settings = read_file(path)
     before = await _state_before(endpoint, settings)
     is_checked = before.is_checked(settings, datetime.now(UTC).isoformat())
@@ -104,7 +108,7 @@ async def start(endpoint: Endpoint, path: Path, *, yes: bool, out: TextIO, err: 
 
 
 async def _state_before(endpoint: Endpoint, settings: Settings) -> CampaignState:
-    """What is known of the campaign before it begins. Raises RefusedError if it must not, PeerError."""
+    """State of the campaign before it begins. Raises RefusedError if it must not begin, PeerError."""
     with closing(await connect(endpoint, "query")) as connection:
         names = (await connection.request(ListCampaigns(), CampaignNames)).names
         if settings.name not in names:
@@ -122,8 +126,8 @@ async def steer(endpoint: Endpoint, name: str, action: str, *, out: TextIO) -> N
 
 
 async def status(endpoint: Endpoint, name: str | None, *, json: bool, out: TextIO) -> None:
-    """Write how far campaigns are to `out`: those that are not over and the newest one, or the one with that
-    name. Raises RefusedError, PeerError."""
+    """Write the progress of campaigns to `out`: of the campaign `name`, or without a name of all that have
+    not ended and of the newest one. Raises RefusedError, PeerError."""
     with closing(await connect(endpoint, "query")) as connection:
         names = (await connection.request(ListCampaigns(), CampaignNames)).names
         logs = [await _readable_log(connection, one) for one in ((name,) if name is not None else names)]
@@ -151,8 +155,8 @@ def _status_value(log: FetchedLog) -> dict[str, Any]:
 
 
 async def show(endpoint: Endpoint, name: str, *, log: bool, health: bool, json: bool, out: TextIO) -> None:
-    """Write all of a campaign to `out`; with `log` every entry, with `health` what each drive said after each
-    cycle. Raises RefusedError, PeerError."""
+    """Write a campaign to `out`. `log`: with all entries of its log. `health`: with the health of each drive
+    after each cycle. Raises RefusedError, PeerError."""
     with closing(await connect(endpoint, "query")) as connection:
         read = await fetch_log(connection, name)
     if json:
@@ -170,9 +174,12 @@ async def show(endpoint: Endpoint, name: str, *, log: bool, health: bool, json: 
 async def export(
     endpoint: Endpoint, name: str, *, output: Path | None, junit: Path | None, out: TextIO, err: TextIO
 ) -> None:
-    """Write a campaign with the cases and verdicts of all its runs to the file `output`, else to `out`, and a
-    JUnit report to `junit`. `err` is told of each run that the server lacks or cannot read: the export says
-    why. Raises as `show` does, and SetupError where a file cannot be written."""
+    """Write a campaign with the cases and verdicts of all its runs to the file `output`, or to `out`, and a
+    JUnit report to `junit`.
+
+    If the server lacks a run or cannot read it, the export contains the reason, and `err` gets a message.
+    Raises like `show`, and SetupError if a file cannot be written.
+    """
     if output is not None:
         output_files.check_new(output, _EXPORT)
     with closing(Questions(endpoint)) as questions:
@@ -196,8 +203,8 @@ async def export(
 
 
 def read_file(path: Path) -> Settings:
-    """The settings that the file `path` states. Files that it names are looked for beside it. Raises
-    UsageError, SetupError."""
+    """The settings in the file `path`. Relative paths in it are relative to its directory. Raises UsageError,
+    SetupError."""
     try:
         data = path.read_bytes()
         text = data.decode()
@@ -232,7 +239,8 @@ def _require_yes(question: str, *, yes: bool) -> None:
 
 
 async def _readable_log(connection: Connection, name: str) -> FetchedLog:
-    """A log as far as it can be read; others are shown all the same. Raises RefusedError, PeerError."""
+    """A log, as far as it can be read. An unreadable log gets a note, so that others are still shown. Raises
+    RefusedError, PeerError."""
     log = FetchedLog(name=name)
     try:
         await read_log(connection, log)
@@ -244,7 +252,7 @@ async def _readable_log(connection: Connection, name: str) -> FetchedLog:
 async def _follow(
     endpoint: Endpoint, name: str, err: TextIO, *, until: Callable[[CampaignState], bool] = lambda _: False
 ) -> FetchedLog:
-    """Tell what happens in a campaign until it is over or paused, or `until` holds."""
+    """Print the events of a campaign until it has ended or is paused, or until `until` returns True."""
     log = FetchedLog(name=name)
     told = 0
     with closing(await connect(endpoint, "query")) as connection:

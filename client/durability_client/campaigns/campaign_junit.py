@@ -1,6 +1,6 @@
 """A JUnit report of a campaign: a test suite for each drive, a test case for each cycle.
 
-A cycle that says nothing is skipped with its cause, never passed; a loss is a failure.
+A cycle without a result is skipped, with its cause, and never passed. A loss is a failure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SUITE = b'<testsuite name="durability campaign"'
 
 
 def write(state: CampaignState, path: Path) -> None:
-    """Write the report to `path`, in the place of an earlier one too. Raises SetupError."""
+    """Write the report to `path`, and replace an earlier one. Raises SetupError."""
     root = suites(state)
     ElementTree.indent(root)
     text = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)

@@ -1,6 +1,7 @@
-"""Campaigns as text: what one will do, how far it is, what it found.
+"""Texts about campaigns: the plan, the progress, and the results.
 
-A screen of 80 columns holds the status. Refuses to say more than the cuts show: "no loss seen in n cuts".
+The status fits on a screen of 80 columns. The texts claim no more than the cuts prove: "no loss seen in n
+cuts".
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _ARM_COLUMNS = ("drive", "arm", "moment", "cuts", "clean", "loss", "kept", "left
 
 
 def what_check_does(settings: Settings) -> str:
-    """What the check is about to do."""
+    """The steps of the check."""
     switches = ", ".join(power.name for power in settings.power)
     what = "machine " + ", ".join(settings.machines) if settings.subject == "machine" else "the drives"
     drives = ", ".join(drive.name for drive in settings.drives)
@@ -56,8 +57,8 @@ def what_check_does(settings: Settings) -> str:
 
 
 def what_start_does(settings: Settings, before: CampaignState) -> str:
-    """What a campaign destroys, and how long it takes. `before`: the campaign's log as it is, where a check
-    may have found the drives."""
+    """The data that a campaign destroys, and its duration. `before`: the campaign's current state; a check
+    may have found the drives already."""
     known = before.conditions if before.settings == settings else {}
     lines = []
     for drive in settings.drives:
@@ -70,7 +71,7 @@ def what_start_does(settings: Settings, before: CampaignState) -> str:
             lines.append(f"{where}: the files of the target are made and removed")
     length = expected_s(settings, cycles=settings.cuts)
     load = sum(arm_of(settings, cycle).moment == "load" for cycle in range(1, settings.cuts + 1))
-    some = load != settings.cuts  # the others have bounds of their own
+    some = load != settings.cuts  # cuts at other moments have separate bounds
     of_them = f", {load} of them under load" if some else ""
     what = f"{counted(settings.cuts, 'cut')} for each drive{of_them}, about {hours(length)};"
     lines.append(f"{what} seed {settings.seed}.{_would_show(load, some=some)}")
@@ -78,7 +79,8 @@ def what_start_does(settings: Settings, before: CampaignState) -> str:
 
 
 def _would_show(load: int, *, some: bool) -> str:
-    """What so many cuts under load, all of them or `some`, show without a loss, as a sentence."""
+    """A sentence about what `load` cuts under load prove if none loses data. `some`: the campaign also has
+    other cuts."""
     if not load:
         return ""
     return (
@@ -88,7 +90,7 @@ def _would_show(load: int, *, some: bool) -> str:
 
 
 def _known(condition: Condition | None) -> str:
-    """What the check found at a drive's place, in brackets."""
+    """The drive that the check found, in brackets; "" if unknown."""
     if condition is None:
         return ""
     serial = f"serial {condition.serial}" if condition.serial else "no serial"
@@ -99,7 +101,7 @@ def _known(condition: Condition | None) -> str:
 
 
 def checked(state: CampaignState, problems: Sequence[str]) -> Iterator[str]:
-    """The outcome of a check. One that was paused has none."""
+    """The outcome of a check. A paused check has no outcome yet."""
     if state.checked is None and state.state == "paused":
         name, machines = state.plan.name, ", ".join(state.plan.machines)
         yield f"Check paused: {state.reason or 'an operator asked for it'}."
@@ -119,7 +121,7 @@ def checked(state: CampaignState, problems: Sequence[str]) -> Iterator[str]:
 def status(
     state: CampaignState, silent_s: Mapping[str, float], *, took_s: Mapping[str, float] | None
 ) -> Iterator[str]:
-    """How far a campaign is, and what it says so far. `took_s`: as `progress.Pace` has it."""
+    """The progress of a campaign, and its results so far. For `took_s` see `progress.Pace`."""
     if state.settings is None:
         return
     yield f"campaign {state.plan.name}: {doing(state)}"
@@ -139,7 +141,7 @@ def status(
 
 
 def warnings(state: CampaignState) -> Iterator[str]:
-    """Trends in what the drives say of themselves; `page` has them beside the figures."""
+    """Warnings about trends in the drives' health. `page` shows them beside the figures."""
     for drive in state.plan.drives if state.settings is not None else ():
         for warning in health_warnings(health_rows(state, drive.name)):
             yield plain_text.as_line(f"{drive.name}: warning: {warning.text}")
@@ -153,8 +155,7 @@ def page(
     bars: str,
     health: bool,
 ) -> Iterator[str]:
-    """All of a campaign but its log. `bars`, `health`: characters and whether to write the whole table, as
-    `bars` and `whole` of `health_text`."""
+    """A campaign without its log. `bars` and `health`: the parameters `bars` and `whole` of `health_text`."""
     yield from status(state, silent_s, took_s=took_s)
     if state.settings is None:
         return
@@ -182,7 +183,7 @@ def page(
 
 
 def _rates(result: DriveResult) -> Iterator[str]:
-    """The rate of losses of each arm that has some, where there are several to tell apart."""
+    """The loss rate of each arm with losses, if the campaign has several arms."""
     for arm in result.arms if len(result.arms) > 1 else ():
         tally = arm.tally
         if tally.low is not None and tally.high is not None:
@@ -196,7 +197,7 @@ def _rates(result: DriveResult) -> Iterator[str]:
 def status_value(
     state: CampaignState, silent_s: Mapping[str, float], *, took_s: Mapping[str, float] | None
 ) -> dict[str, Any]:
-    """How far a campaign is, as plain values."""
+    """The progress of a campaign, as plain values."""
     if state.settings is None:
         return {}
     return {

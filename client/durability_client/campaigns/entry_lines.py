@@ -32,7 +32,7 @@ _S = 1_000_000_000
 
 
 def entry_line(entry: Entry) -> str:
-    """An entry on one line, which may hold what strangers said: it is not plain yet."""
+    """An entry as one line. It may contain text from other programs, so the caller must make it plain."""
     return f"{entry.wall}  {_text(entry.happening)}"
 
 
@@ -70,7 +70,7 @@ def _(due: CutDue) -> str:
 
 @_text.register
 def _(held: WritersHeld) -> str:
-    # In an older log nobody waited until their credit was used up, so they may still have written.
+    # Older releases did not wait until the credit was used up, so writers may still have written.
     return f"writers get no credit; cut in {held.in_s:.1f} s" if held.in_s else "writers get no more credit"
 
 

@@ -1,6 +1,6 @@
-"""The health of drives by cycle as text: a line of figures and bars for each value, the warnings, the table.
+"""The health of drives by cycle, as text: a line of figures and bars for each value, warnings, and a table.
 
-It fits into 80 columns. Refuses to judge: `durability.campaign.health` says what is a warning.
+The text fits into 80 columns. `durability.campaign.health` decides about warnings.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from durability.campaign.health import HealthRow, health_rows, health_warnings
 from durability.units import counted, duration, format_size
 from durability_client.text_tables import BARS, bar, table
 
-DIGITS = "12345678"  # in their place, if the terminal's encoding has no bars
+DIGITS = "12345678"  # used if the terminal's encoding has no bars
 BARS_MAX = 18
 _S = 1_000_000_000
 _COLUMNS = ("value", "least", "median", "most")
@@ -38,8 +38,8 @@ _ROW_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class _Figure:
-    """A value of the rows. `shown`: it as text. `rises`: the rise since the cycle before is shown, since the
-    counter itself rises in every cycle."""
+    """A value of the rows. `shown` formats the value. `rises`: show the rise since the previous cycle,
+    because the counter rises in every cycle."""
 
     name: str
     of: Callable[[HealthRow], float | None]
@@ -48,8 +48,8 @@ class _Figure:
 
 
 def health_text(state: CampaignState, *, bars: str, whole: bool) -> Iterator[str]:
-    """What is known of the health of each drive. `bars`: characters from 0 to the most, as `bars_for` says;
-    `whole`: also a table with a row for each cycle."""
+    """The known health of each drive. `bars`: characters for bars, from `bars_for`. `whole`: also a table
+    with a row for each cycle."""
     for drive in state.plan.drives:
         rows = health_rows(state, drive.name)
         if rows:
@@ -68,9 +68,11 @@ def bars_for(stream: TextIO) -> str:
 
 
 def bars_of(values: Sequence[float | None], bars: str) -> str:
-    """`values` as at most `BARS_MAX` bars from 0 to their most, so that noise is not made to look large. A
-    bar that stands for several cycles shows the value that is farthest from the median of all, so that none
-    that stands out is hidden; a blank stands for cycles without a value."""
+    """`values` as at most `BARS_MAX` bars. The scale starts at 0, so that noise does not look large.
+
+    If a bar stands for several cycles, it shows the value that is farthest from the median of all values, so
+    that no outlier is hidden. A blank stands for cycles without a value.
+    """
     known = _known(values)
     if not known:
         return ""
@@ -109,7 +111,7 @@ def _drive_text(drive: str, rows: Sequence[HealthRow], *, bars: str, whole: bool
 
 
 def _identity(rows: Sequence[HealthRow]) -> str:
-    """Serial and firmware that the drive named last, and how many cycles are shown."""
+    """The last reported serial and firmware, and the number of cycles."""
     serial = next((row.serial for row in reversed(rows) if row.serial), "")
     firmware = next((row.firmware for row in reversed(rows) if row.firmware), "")
     count = counted(sum(row.cycle > 0 for row in rows), "cycle")
@@ -118,7 +120,7 @@ def _identity(rows: Sequence[HealthRow]) -> str:
 
 
 def _values(rows: Sequence[HealthRow], figure: _Figure) -> list[float | None]:
-    """A figure by row; of one that rises, the rise since the last row that has it."""
+    """The value of a figure in each row; for a rising figure, the rise since the last row that has it."""
     values = [figure.of(row) for row in rows]
     return _rises(values) if figure.rises else values
 
@@ -161,7 +163,7 @@ def _row(row: HealthRow) -> dict[str, Any]:
 
 
 def _digits(value: float | None) -> str | None:
-    """A whole number, or one with three digits."""
+    """The value as a whole number, or with three significant digits."""
     if value is None:
         return None
     if isinstance(value, int) or value >= 100:

@@ -101,8 +101,7 @@ def load_credential(path: Path) -> Credential | None:
 
 
 def _check_identity(credential: Credential) -> None:
-    """Raises ValueError for a client id or secret that no server gives out and that may be too long to send.
-    """
+    """Raises ValueError for a client id or secret that no server gives out, and that may be too long."""
     found_bytes = len(bytes.fromhex(credential.secret))
     if found_bytes != SECRET_BYTES:
         raise ValueError(f"its secret has {found_bytes} bytes, expected {SECRET_BYTES}")
@@ -286,8 +285,7 @@ def remember_servers(path: Path, live: Sequence[str], *, client: str) -> None:
 
 
 def _lacking(path: Path, live: Sequence[str], *, client: str) -> Credential | None:
-    """The credential in the file `path`, if it belongs to `client` and lacks addresses of `live`; else None.
-    """
+    """The credential in `path`, if it belongs to `client` and lacks addresses of `live`; else None."""
     known = load_credential(path)
     if known is None or known.client != client or set(live) <= set(known.servers):
         return None

@@ -115,9 +115,7 @@ async def _connected(place: _Place, *, narrow: bool) -> socket.socket:
         connected.setblocking(False)
         if narrow:
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.RUN_WINDOW_BYTES)
-        connected.setsockopt(
-            socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
-        )  # send acks without delay
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # send acks without delay
         # Unsent data must wait in this process, where a newer frontier can replace an older one.
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         await asyncio.get_running_loop().sock_connect(connected, address)

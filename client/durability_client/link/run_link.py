@@ -119,8 +119,7 @@ class RunLink:
             self.ended.set()
 
     async def arm(self, facts: Mapping[str, Value]) -> None:
-        """Arm the run and wait until the server has stored that durably. Raises PeerError if the run is over.
-        """
+        """Arm the run and wait until the server has stored that durably. Raises PeerError after its end."""
         self._arm = ArmRun(facts=facts)
         self._say(self._arm)
         await self._until(self._armed)
@@ -226,8 +225,7 @@ class RunLink:
         self._endpoint = replace(self._endpoint, addresses=(*addresses[1:], *addresses[:1]))
 
     async def _resume(self) -> Connection:
-        """Make a new connection, resume the run on it and send unconfirmed messages again. Raises PeerError.
-        """
+        """Connect again, resume the run and send unconfirmed messages again. Raises PeerError."""
         assert self._endpoint is not None
         # A run must not write files while it runs: the disk may hang, and a sync may flush the tested drive.
         connection = await connect(self._endpoint, "run", remember=False)

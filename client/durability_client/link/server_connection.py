@@ -49,7 +49,7 @@ from durability_client.link.host_socket import LOOK, connected_socket, system_wo
 
 CONNECT_TIMEOUT_S = 10.0
 PATIENCE_S = 0.5  # wait for an answer before the next address is tried, too
-# Longest interval between two questions about later servers. The shortest is half of this: the random interval
+# Longest interval between two questions about later servers; the shortest is half of it. The random interval
 # spreads clients that started together. A question costs the server 2.4 ms; 900 clients use 2.4 % of a CPU.
 LOOK_S = 120.0
 _LOOK_AGAIN = "check that `durability serve` still runs there, and the network to it"

@@ -1,1 +1,1 @@
-"""The live image's own program: joins a server after each boot, and says on the consoles what happens."""
+"""The live image's program: joins a server after each boot, and shows the state on the consoles."""

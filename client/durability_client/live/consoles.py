@@ -1,8 +1,8 @@
-"""The consoles of a live machine: screens, which are drawn anew, and serial lines, which get what is new.
+"""The consoles of a live machine: screens, which are redrawn, and serial lines, which get only new lines.
 
-A console that does not take what is written, such as a serial line that nobody reads, delays nothing: what it
-does not take is dropped. One that hangs up is closed: the kernel would say for ever that it can be read. What
-is typed is edited here, so that drawing does not disturb it.
+A console that does not accept output, such as a serial line without a reader, causes no delay: its output is
+dropped. A console that hangs up is closed, since the kernel would report it as readable for ever. Input is
+edited by this module, so that drawing does not disturb it.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from durability_client.live.screen import View
 _ACTIVE = Path("/sys/class/tty/console/active")
 _SCREEN = re.compile(r"tty\d+")
 _FIRST_SCREEN = "tty1"
-_SIZE = (24, 80)  # of a serial line, which has none
+_SIZE = (24, 80)  # assumed size of a serial line, which reports none
 _DRAW = "\x1b[?25l\x1b[H\x1b[2J"
-_DRAWN_AGAIN_S = 30.0  # the kernel may have written over it
+_DRAWN_AGAIN_S = 30.0  # interval of redrawing, because the kernel may have overwritten the screen
 _TYPED_MAX = 200
 _INPUT_BYTES = 256
 
 
 def names(active: Path = _ACTIVE) -> list[str]:
-    """The consoles that the kernel's command line names; the foreground screen is the first."""
+    """The consoles on the kernel's command line. The foreground screen stands for the first screen."""
     try:
         found = active.read_text().split()
     except OSError:
@@ -44,8 +44,8 @@ def names(active: Path = _ACTIVE) -> list[str]:
 
 @dataclass
 class Console:
-    """One terminal at `descriptor`, not blocking; -1 once it has hung up. `typed` is called with each whole
-    line."""
+    """One terminal at the non-blocking `descriptor`, which is -1 after it has hung up. `typed` gets each
+    complete line of input."""
 
     descriptor: int
     is_screen: bool
@@ -60,11 +60,11 @@ class Console:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is still somebody to show something to."""
+        """Whether the console has not hung up."""
         return self.descriptor >= 0
 
     def show(self, view: View, said: int) -> None:
-        """Show what has changed. `said`: how many lines the agent said in all."""
+        """Show changes. `said`: the total number of lines from the agent."""
         if not self.is_open:
             return
         if self.is_screen:
@@ -73,12 +73,12 @@ class Console:
             self._add(view, said)
 
     def read(self) -> None:
-        """Take what was typed."""
+        """Read and handle input."""
         try:
             data = os.read(self.descriptor, _INPUT_BYTES)
         except BlockingIOError:
             return
-        except OSError:  # the other way to say that it has hung up
+        except OSError:  # also means that the console has hung up
             data = b""
         if not data:
             self._close()
@@ -147,12 +147,13 @@ class Console:
 
     def _write(self, text: str) -> None:
         data = text.encode("utf-8", "replace")
-        with suppress(OSError):  # nobody takes it
+        with suppress(OSError):  # the console accepts no output
             os.write(self.descriptor, data)
 
 
 def open_console(name: str, typed: Callable[[str], None], *, devices: Path = Path("/dev")) -> Console | None:
-    """The console `name`, whose lines go to `typed`; None if it cannot be opened. Raises nothing."""
+    """Open the console `name`, whose input lines go to `typed`. None if it cannot be opened; raises
+    nothing."""
     try:
         descriptor = os.open(devices / name, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -162,7 +163,7 @@ def open_console(name: str, typed: Callable[[str], None], *, devices: Path = Pat
         settings = termios.tcgetattr(descriptor)
         settings[3] &= ~termios.ECHO
         termios.tcsetattr(descriptor, termios.TCSANOW, settings)
-    except (OSError, termios.error):  # such as a serial line without a port
+    except (OSError, termios.error):  # for example, a serial line without a port
         os.close(descriptor)
         return None
     console = Console(descriptor, bool(_SCREEN.fullmatch(name)), typed)

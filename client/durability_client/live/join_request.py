@@ -1,14 +1,14 @@
-"""What somebody told a live machine: where its server is, by which code it joins, how it is called.
+"""Settings that people give a live machine: its server, the code to join, and its name.
 
-Said on the kernel's command line, in a file on a stick, or at a console:
+They are on the kernel's command line, in a file on a stick, or typed at a console:
 
     durability.join=HOST:PORT,CODE durability.name=NAME durability.machine=TEXT     the command line
     join = HOST:PORT CODE                                                           the file
     HOST:PORT CODE                                                                  typed
 
-In the file and at the console the whole line that `durability clients invite` prints will do as well. Refuses
-what it does not understand, with the line, and what another quote or a backslash was to keep together: a part
-left out of `machine` would make two machines one.
+The file and the console also accept the whole line that `durability clients invite` prints. Lines that cannot
+be parsed are refused, and named in the error. Other quotes and backslashes are refused, too: if a part of
+`machine` were lost, two machines would become one.
 """
 
 from __future__ import annotations
@@ -32,47 +32,45 @@ _ONLY_QUOTES = 'only two " keep a value with blanks together'
 _CARD = re.compile("[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}")
 _OF_KERNEL = "durability."
 _KERNEL_KEYS = ("join", "name", "machine")
-_WORD = re.compile(r'(?:[^\s"]|"[^"]*(?:"|\Z))+')  # as the kernel parts them; a quote may lack its end
-_MARK = re.compile("['`\u00b4\u00ab\u00bb\u2018-\u201f\u2039\u203a]")  # what people also quote with
-_PART_MAX = 4  # characters of a word that may be a part of the text before it, if no digit is in it
-# Other programs' words that are as short, or have a digit: some by their name, more by their form.
+_WORD = re.compile(r'(?:[^\s"]|"[^"]*(?:"|\Z))+')  # as the kernel splits words; the closing quote may be missing
+_MARK = re.compile("['`\u00b4\u00ab\u00bb\u2018-\u201f\u2039\u203a]")  # other characters that people use as quotes
+_PART_MAX = 4  # a word without digits, and with at most so many characters, may belong to the text before it
+# Other programs' words that are as short or have a digit. `_FLAG` matches further ones by their form.
 _FLAGS = frozenset({"S", "auto", "gpt", "hlt", "live", "mce", "rhgb", "ro", "rw", "s", "swap", "text"})
 _FLAG = re.compile(r"--+|-[a-z]|no\w+|[a-z]\w*_\w+|\w[\w-]*\.[A-Za-z_].*")
-_COMMENT = re.compile(r"(?:^|\s)#")  # where one begins
+_COMMENT = re.compile(r"(?:^|\s)#")  # start of a comment
 _DASH = "[-_\u2010-\u2015\u2212]"
-_BLANK = r"(?:\s|\\t|\\xa0|\\u2\d{3})"  # also as repr() writes it
+_BLANK = r"(?:\s|\\t|\\xa0|\\u2\d{3})"  # also in the form of repr()
 _CODES = re.compile(
     "(?<![0-9A-Za-z])(?:"
-    f"[0-9A-Za-z](?:{_DASH}*[0-9A-Za-z]){{32,47}}(?![0-9A-Za-z])"  # a few characters too few, or too many
-    f"|(?:[0-9A-Za-z]{{5}}{_DASH}){{3,}}[0-9A-Za-z]+"  # only its beginning: the first 16 are the secret
+    f"[0-9A-Za-z](?:{_DASH}*[0-9A-Za-z]){{32,47}}(?![0-9A-Za-z])"  # also with a few characters too few or too many
+    f"|(?:[0-9A-Za-z]{{5}}{_DASH}){{3,}}[0-9A-Za-z]+"  # also only its beginning: the first 16 are secret
     f"|[0-9A-Za-z]{{5}}(?:(?:{_DASH}|{_BLANK})+[0-9A-Za-z]{{5}}){{3,}}(?![0-9A-Za-z])"
     ")"
 )
-_MIXED = re.compile("[0-9][A-Za-z]|[A-Za-z][0-9]")  # in a code, and in few words and numbers of a sentence
+_MIXED = re.compile("[0-9][A-Za-z]|[A-Za-z][0-9]")  # codes contain this; words and numbers of a sentence rarely do
 _HIDDEN = "(code)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRequest:
-    """What was said; "" is nothing. `server`: HOST or HOST:PORT. `machine`: in the place of what tells this
-    machine from others. `address`, with its prefix, `gateway` and `dns` are for networks without DHCP; of the
-    card with the MAC address `card`, or of all wired cards. `mistake`: what is wrong with the kernel's
-    command line, the rest of which is here."""
+    """Settings from one source. "" means not given."""
 
-    server: str = ""
+    server: str = ""  # HOST or HOST:PORT
     code: str = ""
     name: str = ""
-    machine: str = ""
-    address: str = ""
+    machine: str = ""  # replaces the hardware's identification of this machine
+    # For networks without DHCP:
+    address: str = ""  # with its prefix length
     gateway: str = ""
     dns: str = ""
-    card: str = ""
-    mistake: str = ""
+    card: str = ""  # MAC address of the card; "": all wired cards
+    mistake: str = ""  # error in the kernel's command line, whose other words are in this object
 
 
 def from_kernel(command_line: str) -> JoinRequest:
-    """What the kernel's command line says, read as the kernel reads it: blanks between quotes are of the
-    value. Raises nothing: a mistake in one word is told, and the others count."""
+    """The settings on the kernel's command line, parsed like the kernel does: blanks between quotes belong to
+    the value. Raises nothing: a mistake in one word is recorded, and the other words count."""
     said: dict[str, str] = {}
     mistakes = []
     words = _WORD.findall(command_line)
@@ -97,15 +95,15 @@ def from_kernel(command_line: str) -> JoinRequest:
 
 
 def _may_be_part(word: str) -> bool:
-    """Whether a word behind a text without quotes may be a part of it, as in `shelf 3b`: it would be lost. In
-    doubt it is a word of another program."""
+    """Whether a word after an unquoted text may belong to that text, as in `shelf 3b`, and would be lost. If
+    in doubt, it counts as a word of another program."""
     if "=" in word or word in _FLAGS or _FLAG.fullmatch(word):
         return False
     return 0 < len(word) <= _PART_MAX or any(character.isdigit() for character in word)
 
 
 def _of_kernel(plain: str, word: str) -> tuple[str, str]:
-    """Key and value of a word of ours, which is `word` on the line. Raises UsageError."""
+    """Key and value of one of this tool's words. `word`: its form on the command line. Raises UsageError."""
     key, equals, value = plain.removeprefix(_OF_KERNEL).partition("=")
     if not equals or key not in _KERNEL_KEYS:
         expected = ", ".join(f"{_OF_KERNEL}{one}=" for one in _KERNEL_KEYS)
@@ -126,7 +124,7 @@ def _of_kernel(plain: str, word: str) -> tuple[str, str]:
 
 
 def from_file(text: str) -> JoinRequest:
-    """What the file says. Raises UsageError."""
+    """The settings in a file. Raises UsageError."""
     said: dict[str, str] = {}
     for number, line in enumerate(text.lstrip("\ufeff").splitlines(), start=1):
         comment = _COMMENT.search(line)
@@ -150,15 +148,15 @@ def from_file(text: str) -> JoinRequest:
 
 
 def _require_no_mark(where: str, key: str, line: str) -> None:
-    """Raises UsageError for a `#` that may be meant as a part of the text: shelf #3 and shelf #4 would be one
-    machine. Behind a name, which tells no machine from others, a comment may stand apart."""
+    """Raises UsageError for a `#` that may belong to the text: otherwise shelf #3 and shelf #4 would become
+    one machine. After a name, which does not identify a machine, a separate comment is allowed."""
     kept = line if key == "machine" else re.sub(r"\s#(?:\s.*)?$", "", line)
     if "#" in kept:
         raise UsageError(f"{where}: `#` cannot stand in or behind `{key}`: write another text, without it")
 
 
 def _unquoted(value: str, where: str) -> str:
-    """`value` without the quotes around it. Raises UsageError for others."""
+    """`value` without the quotes around it. Raises UsageError for other quotes in it."""
     if len(value) > 1 and value.startswith('"') and value.endswith('"'):
         value = value[1:-1]
     if '"' in value:
@@ -167,18 +165,18 @@ def _unquoted(value: str, where: str) -> str:
 
 
 def from_console(line: str) -> JoinRequest:
-    """What somebody typed. Raises UsageError."""
+    """The settings in a typed line. Raises UsageError."""
     server, code = _typed(line)
     return JoinRequest(server=server, code=code)
 
 
 def without_codes(text: str) -> str:
-    """`text`, which all can read, without what may be a code or the part of one that is secret."""
+    """`text` without strings that may be a code, or the secret part of one, because everyone can read it."""
     return _CODES.sub(lambda found: _HIDDEN if _MIXED.search(found[0]) else found[0], text)
 
 
 def _typed(text: str) -> tuple[str, str]:
-    words = text.replace(",", " ").replace("'", "").split()  # a shell needs quotes around an IPv6 address
+    words = text.replace(",", " ").replace("'", "").split()  # people quote IPv6 addresses for the shell
     if tuple(words[:2]) == _COMMAND:
         words = words[2:]
     server, code = (words[0] if words else ""), "".join(words[1:])

@@ -1,9 +1,11 @@
-"""`durability agent live`: what the live image runs from its start to the power cut.
+"""`durability agent live`: the program that the live image runs from its start to the power cut.
 
-It learns how to join (a console, the kernel's command line, sticks), joins, has systemd start the agent, and
-shows on the consoles what happens. All that it writes lies in memory. Refuses to work on any other system,
-because it gives the machine a number of its own; to join if nothing tells the machine from others; and to
-join by a stick another server than the kernel's command line names, or may name where it has a mistake.
+It gets settings from a console, the kernel's command line, or sticks. Then it joins the server, makes systemd
+start the agent, and shows the state on the consoles. It writes only to memory.
+
+It refuses to run on any other system, because it changes the machine id. It does not join if nothing
+identifies the machine. A stick cannot make it join another server than the kernel's command line names, or
+may name if that has a mistake.
 """
 
 from __future__ import annotations
@@ -43,16 +45,16 @@ _MACHINE_ID = Path("/etc/machine-id")
 _COMMAND_LINE = Path("/proc/cmdline")
 NETWORK = Path("/run/systemd/network/10-durability-join.network")
 _LOOK_S = 1.0
-_JOIN_S = 5.0  # between two attempts
-_JOIN_MAX_S = 60.0  # of one
-_CARDS_S = 60.0  # until the network cards are there
-_SETTLED_S = 5.0  # without another card
+_JOIN_S = 5.0  # interval between attempts to join
+_JOIN_MAX_S = 60.0  # longest attempt
+_CARDS_S = 60.0  # longest wait for the network cards
+_SETTLED_S = 5.0  # the cards are complete if no new one appears for this time
 _SAID_MAX = 200
 _HOST_NAME_MAX = 63
 _VERDICTS = 5
-_ROWS = DRIVES_MAX + _VERDICTS  # in a cycle each drive's newest run has no verdict yet
+_ROWS = DRIVES_MAX + _VERDICTS  # during a cycle, the newest run of each drive has no verdict yet
 _ASK_S = 10.0
-# Why another code may do better; "bad-request" is said of one that joins once.
+# Refusals after which another code may succeed. "bad-request": the code can be used only once.
 _OVER = frozenset({"code-expired", "code-used", "code-unknown", "machine-revoked", "bad-request"})
 _NO_KEY = (
     "nothing tells this machine from others: set `machine = TEXT` on a stick, or `durability.machine=TEXT` on"
@@ -61,27 +63,27 @@ _NO_KEY = (
 
 
 class Live:
-    """The state of one boot. `machine`: without a key until that is known, which `sys` tells."""
+    """The state of one boot. `machine` has no key until the key is known from `sys`."""
 
     def __init__(self, machine: ThisMachine, kernel: JoinRequest, *, sys: Path = SYS) -> None:
         self._machine = machine
         self._kernel = kernel
         self._sys = sys
-        self._has_waited = False  # for network cards
+        self._has_waited = False  # whether the wait for network cards is over
         self._typed: asyncio.Queue[str] = asyncio.Queue()
-        self._request: JoinRequest | None = None  # the last that was typed, unless its code is over
+        self._request: JoinRequest | None = None  # last typed request, unless its code was refused
         self._consoles: dict[str, Console] = {}
         self._said: deque[str] = deque(maxlen=_SAID_MAX)
         self._said_count = 0
         self._joined = ""
         self._trouble = ""
-        self._unread: list[str] = []  # why nothing comes of files on sticks
+        self._unread: list[str] = []  # errors of files on sticks
         self._over: set[str] = set()  # codes that the server refused
-        self._network = ""  # what systemd-networkd was told
+        self._network = ""  # last configuration for systemd-networkd
         self._verdicts: list[dict[str, str]] = []
 
     async def run(self) -> None:
-        """Until the power is cut."""
+        """Run until the power is cut."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._show())
             group.create_task(self._join())
@@ -106,7 +108,8 @@ class Live:
         self._trouble = ""
 
     async def _attempt(self) -> Credential | None:
-        """Join if somebody has said how; the credential, once it is there. Keeps why it is not."""
+        """Join, if there are settings for it. Returns the credential once it exists. Records why it does not
+        exist yet."""
         try:
             if (credential := load_credential(credential_path())) is not None:
                 return credential
@@ -122,8 +125,9 @@ class Live:
         return None
 
     async def _join_request(self) -> JoinRequest | None:
-        """How to join, by the console's last line if somebody typed one; None if nobody has said so yet. Name
-        and machine that it does not name may be named by the kernel's line, or else by a stick."""
+        """The settings to join: those typed last at a console, else those of the kernel's line or a stick;
+        None if there are none yet. A missing name or machine is taken from the kernel's line, or else from a
+        stick."""
         await self._identify()
         pause_s = _JOIN_S if self._trouble or self._unread else _LOOK_S
         said = [self._kernel, *await self._sticks()]
@@ -141,7 +145,7 @@ class Live:
         return replace(request, name=next((one.name for one in said if one.name), ""))
 
     async def _identify(self) -> None:
-        """Learn what tells this machine from others, if that is not known: a card may come after the wait."""
+        """Find the key of this machine, if it is unknown. A card may appear even after the wait."""
         if self._machine.key or (self._has_waited and not this_machine.cards(sys=self._sys)):
             return
         self._trouble = "waiting for network cards"
@@ -151,8 +155,9 @@ class Live:
         _write_id(self._machine)
 
     def _untried(self, said: Sequence[JoinRequest]) -> JoinRequest | None:
-        """The first that names a server, and whose code was not refused; after the last, the first again. If
-        the kernel's line names a server, only codes of that server count, and none if it has a mistake."""
+        """The first settings with a server whose code was not refused. After the last, starts again with the
+        first. If the kernel's line names a server, only codes of that server count. If the line has a
+        mistake, none count."""
         if self._kernel.mistake:
             return None
         naming = [one for one in said if one.server]
@@ -165,8 +170,8 @@ class Live:
         return next(iter(untried or naming), None)
 
     async def _sticks(self) -> list[JoinRequest]:
-        """What the files say; one that cannot be read hides no other. The first address that one names is
-        this machine's from now on."""
+        """The settings of all sticks. An unreadable file does not hide the others. The first address in a
+        file becomes this machine's address."""
         unread: list[str] = []
         found: list[JoinRequest] = []
         for device in await asyncio.to_thread(stick.find):
@@ -181,7 +186,7 @@ class Live:
         return found
 
     async def _try(self, request: JoinRequest) -> None:
-        """Join. Raises as `join` does, and SetupError."""
+        """Join. Raises the errors of `join`, and SetupError."""
         if not self._machine.key:
             raise SetupError(_NO_KEY)
         _write_id(self._machine)
@@ -203,7 +208,7 @@ class Live:
             raise
 
     def _set_network(self, request: JoinRequest) -> None:
-        """Have systemd-networkd give the address, unless it was told already. Raises TargetError and
+        """Configure the address in systemd-networkd, unless that was done already. Raises TargetError and
         OSError."""
         text = network_file(request)
         if text == self._network:
@@ -216,11 +221,11 @@ class Live:
             raise TargetError(f"networkctl reload: {done.stderr.strip() or done.returncode}")
         self._network = text
 
-    # What happens.
+    # State for the consoles.
 
     async def _listen(self) -> None:
-        """Keep the agent's words."""
-        # Its own words, not those of systemd about it; of all numbers that this machine had in this boot.
+        """Collect the agent's messages."""
+        # The agent's own messages, not systemd's about it, under all machine ids of this boot.
         whose = f"_SYSTEMD_UNIT={AGENT}"
         command = ("journalctl", whose, "--merge", "--follow", "--lines=50", "--output=cat", "--quiet")
         program = find_tool(command[0])
@@ -232,7 +237,7 @@ class Live:
             await asyncio.sleep(_LOOK_S)
 
     async def _follow(self, *command: str) -> None:
-        """Keep what a program prints until it ends. Raises OSError."""
+        """Collect the output of a program until it ends. Raises OSError."""
         process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
         )
@@ -240,7 +245,7 @@ class Live:
         while True:
             try:
                 line = await process.stdout.readline()
-            except ValueError:  # longer than any that the agent says: its beginning is left out
+            except ValueError:  # the line is too long; its beginning is dropped
                 continue
             if not line:
                 break
@@ -249,7 +254,7 @@ class Live:
         await process.wait()
 
     async def _ask(self) -> None:
-        """Keep the verdicts on this machine's runs, asked for whenever the agent has said something."""
+        """Fetch the verdicts on this machine's runs after each new message of the agent."""
         asked = -1
         while True:
             await asyncio.sleep(_ASK_S)
@@ -269,14 +274,14 @@ class Live:
     async def _show(self) -> None:
         while True:
             _require_descriptors()
-            with suppress(DurabilityError, OSError, ValueError):  # such as a drive that just went away
+            with suppress(DurabilityError, OSError, ValueError):  # for example, a drive just went away
                 view = await asyncio.to_thread(self._view)
                 for console in self._open():
                     console.show(view, self._said_count)
             await asyncio.sleep(_LOOK_S)
 
     def _open(self) -> Sequence[Console]:
-        """The consoles, those that were not there or have hung up as well if they can be opened now."""
+        """The consoles. Tries to open those that did not exist before or have hung up."""
         for name in names():
             if name in self._consoles and self._consoles[name].is_open:
                 continue
@@ -289,7 +294,7 @@ class Live:
         mistake = "" if self._joined else self._kernel.mistake
         if mistake:
             mistake = f"the kernel's command line has a mistake, so only a line typed here joins: {mistake}"
-        # A screen is photographed, and a console server stores what a serial line shows.
+        # No codes on consoles: screens may be photographed, and console servers store a serial line's output.
         troubles = map(without_codes, (*filter(None, (self._trouble, mistake)), *self._unread))
         return View(
             machine=self._machine,
@@ -303,13 +308,13 @@ class Live:
 
 
 async def live() -> None:
-    """Serve this boot. Raises SetupError."""
+    """Run the live image's program. Raises SetupError."""
     if not _MARK.exists() or os.geteuid() != 0:  # noqa: ASYNC240 - in memory
         raise SetupError(
             "`durability agent live` is the live image's own program; here type `durability agent`"
         )
     kernel = from_kernel(_COMMAND_LINE.read_text(errors="replace"))  # noqa: ASYNC240 - in memory
-    machine = replace(this_machine.this_machine(), key="", id="")  # the consoles do not wait for more
+    machine = replace(this_machine.this_machine(), key="", id="")  # show the consoles before the key is known
     try:
         await Live(machine, kernel).run()
     except ExceptionGroup as failed:
@@ -319,13 +324,13 @@ async def live() -> None:
 
 
 def _require_descriptors() -> None:
-    """Raises OSError once this process has no descriptor left, which what needs one here may not tell: what
-    tries again for ever would do so in vain, and systemd starts this program again."""
+    """Raises OSError if this process has no free descriptor. Code that needs one may hide that error and
+    retry in vain for ever. After this error, systemd starts this program again."""
     os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
 
 def _start_agent() -> str:
-    """Have systemd start the agent; why it does not, "" if it does."""
+    """Make systemd start the agent. Returns the reason if that failed, else ""."""
     try:
         done = run_tool("systemctl", "start", "--no-block", AGENT)
     except TargetError as error:
@@ -335,11 +340,13 @@ def _start_agent() -> str:
 
 
 async def identified(given_key: str, *, sys: Path = SYS) -> ThisMachine:
-    """This machine. If only its cards tell it from others, this waits until they are there: the lowest number
-    must not depend on whose driver is first. Cards have a minute; there is no event for the last one."""
+    """Identify this machine. If only its network cards identify it, wait for all of them, at most a minute.
+
+    The lowest address must not depend on which driver is first, and there is no event for the last card.
+    """
     end_s = time.monotonic() + _CARDS_S
     if not given_key and this_machine.is_known_by_cards(sys=sys):
-        await asyncio.to_thread(output_of, "udevadm", "settle")  # not for longer than any program may take
+        await asyncio.to_thread(output_of, "udevadm", "settle")  # has the deadline of all programs
         seen, since_s = this_machine.cards(sys=sys), time.monotonic()
         while (now_s := time.monotonic()) < end_s:
             if (found := this_machine.cards(sys=sys)) != seen:
@@ -351,12 +358,12 @@ async def identified(given_key: str, *, sys: Path = SYS) -> ThisMachine:
 
 
 def _write_id(machine: ThisMachine) -> None:
-    if machine.id:  # else that of this boot stays
+    if machine.id:  # otherwise the id of this boot stays
         _MACHINE_ID.write_text(f"{machine.id}\n", "ascii")
 
 
 def network_file(request: JoinRequest) -> str:
-    """What systemd-networkd is told."""
+    """The configuration file for systemd-networkd."""
     lines = ["[Match]", "Type=ether", "Kind=!*"]
     lines += [f"MACAddress={request.card}"] if request.card else []
     lines += ["", "[Network]", f"Address={request.address}"]
@@ -366,7 +373,7 @@ def network_file(request: JoinRequest) -> str:
 
 
 def addresses(text: str) -> list[str]:
-    """Cards that are up, with their addresses, from what `ip -brief address` prints."""
+    """Network cards with addresses, from the output of `ip -brief address`."""
     found = []
     for line in text.splitlines():
         name, _, rest = line.partition(" ")

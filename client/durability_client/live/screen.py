@@ -1,6 +1,6 @@
-"""What the consoles of a live machine show: which machine it is, its drives, what it does, its verdicts.
+"""The text on the consoles of a live machine: the machine, its drives, the agent's messages, and verdicts.
 
-Text only, and a function of its arguments. Whatever comes from hardware or a server is made plain.
+All functions depend only on their arguments. Text from hardware or a server is made plain.
 """
 
 from __future__ import annotations
@@ -19,25 +19,23 @@ from durability_client.text_tables import table
 HOW_TO_JOIN = "Type HOST:PORT CODE (server: `durability clients invite --machines 1`):"
 _DRIVE_COLUMNS = ("device", "model", "serial", "size", "writes")
 VERDICT_COLUMNS = ("verdict", "run", "registered", "path")
-_BELOW = " " * 9  # what is shown below "Server"
+_BELOW = " " * 9  # indent of lines below "Server"
 _TROUBLE_LINES_MAX = 5
-_LINES_MIN = 3  # of the agent
-_CUT = ".."  # a console in text mode has few characters
+_LINES_MIN = 3  # least number of lines for the agent's messages
+_CUT = ".."  # not an ellipsis, since consoles in text mode have few characters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """All that is shown. `troubles`: why the machine has not joined; `said`: lines of the agent, oldest
-    first; `verdicts`: rows of the server's listing, newest first; `joined`: as whom it is known and where, or
-    ""."""
+    """Everything that the consoles show."""
 
     machine: ThisMachine
     drives: Sequence[SeenDrive]
     network: str
-    joined: str
-    troubles: Sequence[str]
-    said: Sequence[str]
-    verdicts: Sequence[dict[str, str]]
+    joined: str  # this client's name and the server, or ""
+    troubles: Sequence[str]  # why the machine has not joined
+    said: Sequence[str]  # the agent's messages, oldest first
+    verdicts: Sequence[dict[str, str]]  # rows of the server's list, newest first
 
 
 def head(view: View, *, width: int) -> list[str]:
@@ -56,7 +54,7 @@ def head(view: View, *, width: int) -> list[str]:
 
 
 def _wrapped(trouble: str, width: int) -> list[str]:
-    """Its end may say what to do."""
+    """The text in lines of `width`. It is wrapped, not cut, because its end may contain the remedy."""
     return textwrap.wrap(
         plain_text.as_line(trouble),
         width,
@@ -69,19 +67,19 @@ def _wrapped(trouble: str, width: int) -> list[str]:
 
 
 def verdicts(view: View, *, width: int) -> list[str]:
-    """The verdicts that the server has of this machine's runs."""
+    """The server's verdicts on this machine's runs."""
     if not view.verdicts:
         return []
     return _fitted(table(VERDICT_COLUMNS, view.verdicts, width=width), width)
 
 
 def lines(said: Sequence[str], *, width: int) -> list[str]:
-    """Lines of the agent, as they fit."""
+    """The agent's messages, cut to `width`."""
     return _fitted(said, width)
 
 
 def page(view: View, *, width: int, height: int, typed: str | None) -> str:
-    """A whole screen. `typed`: what somebody has typed so far; None if nothing is asked."""
+    """A whole screen. `typed`: the input so far; None if there is no prompt."""
     shown = head(view, width=width)
     below = verdicts(view, width=width)
     asked = [] if typed is None else [*_fitted([HOW_TO_JOIN], width), _end_of(typed, width)]
@@ -97,7 +95,7 @@ def page(view: View, *, width: int, height: int, typed: str | None) -> str:
 
 
 def _end_of(typed: str, width: int) -> str:
-    """What is typed, or its end, which may have to be corrected."""
+    """The typed input; if it is too long, its end, which the user may have to correct."""
     line = f"> {plain_text.as_line(typed)}"
     return line if len(line) < width else f"> {_CUT}{line[len(_CUT) + 3 - width :]}"
 

@@ -1,7 +1,7 @@
-"""The file on a stick that says how to join.
+"""The file on a stick with the settings to join.
 
-It is on a FAT file system labelled DURABILITY of a stick or a card, and is read without a mount. Refuses any
-other drive: what somebody left on a drive under test must not say which server this machine obeys.
+The file is on a FAT file system with the label DURABILITY, on a USB stick or memory card, and is read without
+a mount. Other drives are ignored, because contents of a tested drive must not choose this machine's server.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WANTED = frozenset({f"E:ID_FS_LABEL={LABEL}", "E:ID_FS_TYPE=vfat"})
 
 
 def find(*, sys: Path = block_devices.SYS, udev: Path = _UDEV) -> list[Path]:
-    """The devices with such a file system, by name."""
+    """The devices with such a file system, sorted by name."""
     found = []
     for entry in udev.glob("b*:*"):
         try:
@@ -35,7 +35,7 @@ def find(*, sys: Path = block_devices.SYS, udev: Path = _UDEV) -> list[Path]:
 
 
 def read(device: Path) -> JoinRequest:
-    """What the file on the device says. Raises TargetError and UsageError, both with the place."""
+    """The settings in the file on the device. Raises TargetError and UsageError, both naming the device."""
     done = run_tool("mtype", "-i", str(device), f"::{NAME}")
     if done.returncode:
         raise TargetError(f"{NAME} on {device}: {done.stderr.strip() or 'cannot be read'}")

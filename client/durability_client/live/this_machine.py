@@ -1,9 +1,9 @@
-"""What a live machine is: what tells it from others in each boot, and what its consoles say of it.
+"""The identity of a live machine, which is the same in each boot, and its description on the consoles.
 
-Nothing of the machine lies on a disk, so its number comes from the hardware: the UUID that the firmware has,
-or if other boards may have the same one, the lowest number of a network card. Nobody can list all UUIDs that
-boards share. So a UUID counts if it is made as the standard says, or if there is a serial number beside it. A
-machine with none of these has no number, until somebody gives it one.
+The live image stores nothing on a disk, so the identity comes from the hardware. It is the firmware's UUID
+or, if other boards may have the same UUID, the lowest address of a network card. A list of all shared UUIDs
+is impossible. So a UUID counts if it has the standard's format, or if there is a serial number, too.
+Otherwise, and without network cards, the machine has no identity until somebody gives it one.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ _SHARED = re.compile(
     r"|123456781234567890abcddeefaabbcc",
     re.I,
 )
-# Version and variant of RFC 9562. Some boards have the two bytes with the version in the other order.
+# Version and variant of RFC 9562. On some boards, the two bytes with the version are swapped.
 _STANDARD = re.compile(r"[0-9a-f]{12}(?:[1-5]...|..[1-5].)[89ab][0-9a-f]{15}", re.I)
 _NO_SERIAL = re.compile(
     r"|(.)\1*|0?123456789?0?|none|n/?a|null|oem|empty|invalid|unknown|not (?:specified|applicable|available)"
     r"|default(?: string)?|to be filled by o\.?e\.?m\.?|((system|chassis|base board) )?serial( number)?",
     re.I,
 )
-# Not in a key. A machine that has joined is known by its key, so this list stays as it is.
+# Serials that are not used in keys. Keys identify machines that have joined, so this list must not change.
 _NOT_IN_KEY = frozenset(
     {"", "none", "not specified", "default string", "to be filled by o.e.m.", "0", "123456789"}
 )
-_RANDOM = "1"  # an address that the kernel made up, another one in each boot
+_RANDOM = "1"  # a random address of the kernel, which changes with each boot
 _NOT_DRIVES = re.compile(r"(?:loop|ram|zram|sr|fd|dm-|md)\d+")
 _DMI = "class/dmi/id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThisMachine:
-    """`key` tells it from others; `id` is of the form of /etc/machine-id; both are "" if nothing does.
-    `description` is for people."""
+    """Identity of this machine. `key` identifies it; `id` has the format of /etc/machine-id. Both are "" if
+    nothing identifies the machine. `description` is for people."""
 
     key: str
     id: str
@@ -61,7 +61,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenDrive:
-    """A drive, and how many writes it got in this boot; None: not counted."""
+    """A drive, and its number of writes in this boot (None: not counted)."""
 
     name: str
     model: str
@@ -71,7 +71,7 @@ class SeenDrive:
 
 
 def this_machine(*, given_key: str = "", sys: Path = block_devices.SYS) -> ThisMachine:
-    """This machine, as the tree `sys` shows it; `given_key`: a key that somebody gave it."""
+    """This machine, from the tree `sys`. `given_key`: a key that people gave it."""
     dmi = {
         name: block_devices.text_of(sys / _DMI / name)
         for name in ("sys_vendor", "product_name", "product_serial")
@@ -91,13 +91,13 @@ def this_machine(*, given_key: str = "", sys: Path = block_devices.SYS) -> ThisM
 
 
 def is_known_by_cards(*, sys: Path = block_devices.SYS) -> bool:
-    """Whether nothing but its network cards tells this machine from others."""
+    """Whether only its network cards identify this machine."""
     return not _firmware_key(sys)
 
 
 def cards(*, sys: Path = block_devices.SYS) -> list[Card]:
-    """The network cards that are there yet and have a number of their own: those on the board or a bus of it
-    first, since those on USB come and go, each by number."""
+    """The network cards that are present and have a permanent address, sorted by address. Cards on USB come
+    last, because they may be removed."""
     found = []
     for place in (sys / "class/net").glob("*"):
         device = place / "device"
@@ -109,7 +109,7 @@ def cards(*, sys: Path = block_devices.SYS) -> list[Card]:
 
 
 def drives(*, sys: Path = block_devices.SYS) -> list[SeenDrive]:
-    """The drives that could be tested, by name. Nothing is asked of them: the kernel knows this much."""
+    """The drives that could be tested, by name. Sends no command to them; the kernel has the values."""
     names = [name for name in block_devices.all_names(sys=sys) if not _NOT_DRIVES.fullmatch(name)]
     found = []
     for name in names:
@@ -128,7 +128,7 @@ def drives(*, sys: Path = block_devices.SYS) -> list[SeenDrive]:
 
 
 def _firmware_key(sys: Path) -> str:
-    """What the firmware says that no other board says; "" if others may say the same."""
+    """A key from the firmware's UUID and serial; "" if other boards may have the same."""
     uuid, serial = (block_devices.text_of(sys / _DMI / name) for name in ("product_uuid", "product_serial"))
     digits = uuid.replace("-", "")
     if not uuid or _SHARED.fullmatch(digits):
@@ -139,6 +139,7 @@ def _firmware_key(sys: Path) -> str:
 
 
 def _card_key(sys: Path) -> str:
-    """The card that comes first; "" without any: a word in its place would be many machines' key."""
+    """A key from the first network card; "" without one, since a constant would be the key of many
+    machines."""
     found = cards(sys=sys)
     return f"card {found[0].address}" if found else ""

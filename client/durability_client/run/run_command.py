@@ -116,6 +116,7 @@ async def run(options: RunOptions, storage: Storage, out: TextIO) -> RunSummary:
         sync_call(options.sync)  # refuses a method that this system does not have
         safety_checks.check_path(storage.path, consent)
         safety_checks.check_place(storage.path, consent)
+        await asyncio.to_thread(safety_checks.check_unlocked, storage.path, storage.kind, then="run")
     facts = await asyncio.to_thread(storage.facts)
     plan = make_plan(options, facts, storage.kind)
     misaligned = isinstance(storage, KernelStorage) and await asyncio.to_thread(

@@ -1,1 +1,1 @@
-"""This machine: processes, programs, block devices, mounts."""
+"""Functions about this machine: processes, programs, block devices, mounts."""

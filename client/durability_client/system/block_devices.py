@@ -1,8 +1,8 @@
 """Block devices as /sys shows them: the layers below a file system or device, down to the drives.
 
-Read-only and unprivileged; what the kernel does not say is None or "", never guessed. A loop device counts as
-a drive: what lies under its backing file is another machine's or another test's business, except for who asks
-`backing_file`. `sys` is the root of the sysfs tree, so that trees of other machines can be read as well.
+The module only reads, and needs no privileges. Unknown values are None or "", never guessed. A loop device
+counts as a drive; only `backing_file` leads to the layers below. `sys` is the root of the sysfs tree, so that
+trees of other machines can be read, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from durability.formats.facts import Drive
 from durability_client.system.smart import unsafe_shutdowns
 
 SYS = Path("/sys")
-_SYS_SECTOR_BYTES = 512  # sizes and starts in /sys are in these, whatever the drive's block size
+_SYS_SECTOR_BYTES = 512  # unit of sizes and starts in /sys, for any block size of the drive
 # Fields of /sys/block/*/stat, see Documentation/block/stat.rst
 _STAT_READS, _STAT_WRITES, _STAT_WRITE_SECTORS, _STAT_FLUSHES = 0, 4, 6, 15
 _EMULATED_NAME = re.compile(r"(vd|xvd)[a-z]+")
@@ -27,32 +27,30 @@ _EMULATED_MODEL = re.compile(
     r"|persistentdisk|nvme_card",
     re.I,
 )
-# Hyper-V and others name no vendor; with one it may be a RAID controller's volume, as "Dell VIRTUAL DISK".
+# Only without a vendor, as on Hyper-V. With one it may be a RAID controller's volume, as "Dell VIRTUAL DISK".
 _VIRTUAL = re.compile("virtual", re.I)
 _CRYPT_UUID = re.compile(r"CRYPT-[A-Z0-9]+-[0-9a-f]{32}(?=-|$)")
-# `integritysetup` names its devices so, and cryptsetup the lower one of LUKS2 with --integrity.
+# Prefixes of the UUIDs that `integritysetup` gives its devices, and cryptsetup the lower device of LUKS2 with
+# --integrity.
 _DM_INTEGRITY = ("CRYPT-INTEGRITY-", "CRYPT-SUBDEV-")
-# Links that nobody would type by choice: world-wide names and UUIDs.
+# Links that are hard to type: world-wide names and UUIDs.
 _LONG_LINK = re.compile(r"wwn-|nvme-(eui|nvme|uuid)\.|scsi-[0-9]|(lvm-pv|dm|md)-uuid-")
 
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """The layers from the top device down, as "name (what it is)", and the leaves' names, each once.
+    """The layers below a device, down to its leaves."""
 
-    `offset_bytes`: where the top device starts on its only drive, the first of `leaves`, None where layers
-    make that meaningless. `volume`: what names the top device then, "" where nothing does.
-    """
-
-    layers: tuple[str, ...]
-    leaves: tuple[str, ...]
+    layers: tuple[str, ...]  # from the top device down, each once, as "name (kind)"
+    leaves: tuple[str, ...]  # names of the leaves, each once
+    # Byte of its only drive, `leaves[0]`, at which the top device starts. None if layers make it meaningless.
     offset_bytes: int | None
-    volume: str
+    volume: str  # identifies the top device if `offset_bytes` is None; "" if unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskCounters:
-    """Requests that completed on a drive, or a difference of two such counts. `flushes` None: not counted."""
+    """Counts of completed requests of a drive, or a difference of two. `flushes` None: not counted."""
 
     reads: int
     writes: int
@@ -61,26 +59,26 @@ class DiskCounters:
 
 
 def name_of(device_number: tuple[int, int], *, sys: Path = SYS) -> str | None:
-    """The kernel's name of the block device with this major and minor number, None where there is none."""
+    """The kernel's name of the block device with this major and minor number; None if there is none."""
     link = sys / "dev" / "block" / f"{device_number[0]}:{device_number[1]}"
     return link.resolve().name if link.exists() else None
 
 
 def number_of(name: str, *, sys: Path = SYS) -> int | None:
-    """The number of the block device `name`, as in `st_rdev`; None where it is gone."""
+    """The number of the block device `name`, as in `st_rdev`; None if it is gone."""
     major, colon, minor = text_of(_class(name, sys) / "dev").partition(":")
     return os.makedev(int(major), int(minor)) if colon else None
 
 
 def node_of(name: str) -> Path:
-    """The node of the block device with this kernel's name, in which `!` stands for a `/`, as in etherd!e0.0
+    """The node of the block device with this kernel name. In the name, `!` stands for `/`, as in etherd!e0.0
     of ATA over Ethernet."""
     return Path("/dev", name.replace("!", "/"))
 
 
 def stack_of(names: tuple[str, ...], *, beside: tuple[str, ...] = (), sys: Path = SYS) -> Stack:
-    """What lies below the block devices `names`, which together hold one file system or target, and below
-    those `beside` them, which hold its log. Offset and volume are of `names` alone."""
+    """The stack below the block devices `names`, which together hold one file system or target, and below
+    the devices `beside` them, which hold its log. Offset and volume are those of `names`."""
     layers, leaves = _descend(names, sys)
     layers_beside, leaves_beside = _descend(beside, sys)
     offset = None
@@ -99,7 +97,7 @@ def stack_of(names: tuple[str, ...], *, beside: tuple[str, ...] = (), sys: Path 
 
 
 def _descend(names: tuple[str, ...], sys: Path) -> tuple[list[str], list[str]]:
-    """The layers from the devices `names` down, as "name (what it is)", and the leaves; each once."""
+    """The layers from the devices `names` down, as "name (kind)", and the leaves, each once."""
     layers: list[str] = []
     leaves: list[str] = []
     pending = list(names)
@@ -137,7 +135,7 @@ def drive(name: str, *, sys: Path = SYS) -> Drive:
         write_cache=text_of(block / "queue" / "write_cache") or None,
         fua=None if fua is None else bool(fua),
         diskseq=diskseq_of(name, sys=sys),
-        unsafe_shutdowns=None if emulated or name.startswith("loop") else unsafe_shutdowns(node_of(name)),
+        unsafe_shutdowns=None if emulated else unsafe_shutdowns_of(name, sys=sys),
         atomic_write_bytes=_number(block / "queue" / "atomic_write_max_bytes") or None,
         flushes=flushes_of(name, sys=sys),
         emulated=emulated,
@@ -145,30 +143,50 @@ def drive(name: str, *, sys: Path = SYS) -> Drive:
     )
 
 
+def unsafe_shutdowns_of(name: str, *, sys: Path = SYS) -> int | None:
+    """The drive's count of unsafe shutdowns; None if it cannot be read, or is no evidence of a power cut.
+
+    A drive on USB loses its supply at each clean power-off too, and Linux does not tell it to stop before.
+    """
+    if name.startswith("loop") or is_on_usb(name, sys=sys):
+        return None
+    return unsafe_shutdowns(node_of(name))
+
+
+def is_on_usb(name: str, *, sys: Path = SYS) -> bool:
+    """Whether the drive `name` is attached by USB."""
+    return any(part.startswith("usb") for part in _class(name, sys).resolve().parts)
+
+
 def model_of(name: str, *, sys: Path = SYS) -> str:
-    """The model of the drive `name`, with its vendor where that says something."""
+    """The model of the drive `name`, with its vendor if that is meaningful."""
     device = _class(name, sys) / "device"
     return f"{_vendor(device)} {_first_text(device / 'model', device / 'name')}".strip()
 
 
 def _vendor(device: Path) -> str:
-    """The vendor that a drive names, "" where it names only its interface or a number."""
+    """The vendor of a drive; "" if the field holds only its interface or a number."""
     vendor = text_of(device / "vendor")
     return "" if vendor == "ATA" or vendor.startswith("0x") else vendor
 
 
 def size_of(name: str, *, sys: Path = SYS) -> int:
-    """Bytes of the block device `name`, 0 where it is gone."""
+    """Bytes of the block device `name`, 0 if it is gone."""
     return (_number(_class(name, sys) / "size") or 0) * _SYS_SECTOR_BYTES
 
 
+def is_host_managed(name: str, *, sys: Path = SYS) -> bool:
+    """Whether the device `name` is of zones that take only sequential writes."""
+    return text_of(_class(whole_of(name, sys=sys), sys) / "queue" / "zoned") == "host-managed"
+
+
 def diskseq_of(name: str, *, sys: Path = SYS) -> int | None:
-    """The number that the kernel gave the disk `name` when it was enumerated; None where it gives none."""
+    """The number that the kernel gave the disk `name` at its enumeration; None if it gives none."""
     return _number(_class(name, sys) / "diskseq")
 
 
 def counters_of(name: str, *, sys: Path = SYS) -> DiskCounters | None:
-    """Requests that completed on the drive `name` since it was enumerated; None where none are counted.
+    """Completed requests of the drive `name` since its enumeration; None if they are not counted.
 
     Linux counts a write with FUA as a write, and a flush without data as a flush and a write.
     """
@@ -186,31 +204,31 @@ def counters_of(name: str, *, sys: Path = SYS) -> DiskCounters | None:
 
 
 def _counts_flushes(name: str, sys: Path) -> bool:
-    """Whether Linux counts the flushes of the drive `name`: not those of a path of dm-multipath, which that
-    counts for all of them, nor those of a drive of NVMe's own multipath."""
+    """Whether Linux counts the flushes of the drive `name`. It does not for a path of dm-multipath, which
+    counts them for all paths together, nor for a drive under NVMe's own multipath."""
     uuids = (text_of(_class(holder, sys) / "dm" / "uuid") for holder in holders_of(name, sys=sys))
     by_nvme = (_class(name, sys) / "device").resolve().name.startswith("nvme-subsys")
     return not by_nvme and not any(uuid.startswith("mpath-") for uuid in uuids)
 
 
 def flushes_of(name: str, *, sys: Path = SYS) -> int | None:
-    """Flush requests that completed on the drive `name` since it was enumerated; None where not counted."""
+    """Completed flush requests of the drive `name` since its enumeration; None if not counted."""
     counters = counters_of(name, sys=sys)
     return None if counters is None else counters.flushes
 
 
 def backing_file(name: str, *, sys: Path = SYS) -> Path | None:
-    """The file behind the loop device `name`; None for another device, or where the file has no name now."""
+    """The file behind the loop device `name`; None for other devices, or if the file has no name now."""
     backing = Path(text_of(_class(name, sys) / "loop" / "backing_file") or ".")
     try:
         return backing if backing.is_file() else None
-    except OSError:  # the file system of a process that has died
+    except OSError:  # a FUSE file system whose process has ended
         return None
 
 
 def device_at(serial: str, offset_bytes: int, *, sys: Path = SYS) -> Path | None:
-    """The device that starts at `offset_bytes` of the drive with `serial`, whatever its name is now; None if
-    there is none, or more than one."""
+    """The device that starts at `offset_bytes` of the drive with `serial`, whatever its current name; None if
+    none or several match."""
     found = []
     for entry in (sys / "class" / "block").glob("*"):
         stack = stack_of((entry.name,), sys=sys)
@@ -221,17 +239,17 @@ def device_at(serial: str, offset_bytes: int, *, sys: Path = SYS) -> Path | None
 
 
 def link_to(device: Path, *, links: Path = Path("/dev/disk/by-id")) -> Path | None:
-    """A link to `device` that leads to it after a restart too; None if there is none."""
+    """A link to `device` that stays the same after a restart; None if there is none."""
     found = [link for link in links.glob("*") if link.resolve() == device]
     return min(found, key=lambda link: (bool(_LONG_LINK.match(link.name)), link.name), default=None)
 
 
 def drop_backing_cache(name: str, *, sys: Path = SYS) -> None:
-    """Have the kernel forget what it cached of the file behind the loop device `name`, if it is one."""
+    """Drop the kernel's cached pages of the file behind `name`, if that is a loop device."""
     backing = backing_file(name, sys=sys)
     if backing is None:
         return
-    with suppress(OSError):  # then reads of it fail as well, or it is another's and stays cached
+    with suppress(OSError):  # reads of the file fail, too; or it is another user's and stays cached
         fd = os.open(backing, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -250,12 +268,12 @@ def partitions_of(name: str, *, sys: Path = SYS) -> list[str]:
 
 
 def holders_of(name: str, *, sys: Path = SYS) -> list[str]:
-    """The md, dm and like devices that are built on the device `name`."""
+    """The md, dm and similar devices that are built on the device `name`."""
     return sorted(entry.name for entry in _class(name, sys).glob("holders/*"))
 
 
 def mapped_to(name: str, *, sys: Path = SYS) -> list[str]:
-    """The devices on which device mapper has put the volume `name`: LVM, multipath, dm-crypt and the like."""
+    """The devices below the device-mapper volume `name` (LVM, multipath, dm-crypt); [] for other devices."""
     return _below(name, sys) if (_class(name, sys) / "dm").exists() else []
 
 
@@ -265,36 +283,45 @@ def whole_of(name: str, *, sys: Path = SYS) -> str:
 
 
 def start_of(name: str, *, sys: Path = SYS) -> int:
-    """The byte of its whole device at which the device `name` starts."""
+    """The byte at which the device `name` starts on its whole device."""
     return (_number(_class(name, sys) / "start") or 0) * _SYS_SECTOR_BYTES
 
 
 def is_misaligned(name: str, *, sys: Path = SYS) -> bool:
-    """Whether the device `name` is known to begin within a physical block of what lies below it."""
+    """Whether the device `name` is known to start inside a physical block of the device below."""
     physical = _number(_class(whole_of(name, sys=sys), sys) / "queue" / "physical_block_size")
     if physical is None or physical <= _SYS_SECTOR_BYTES:
-        return False  # every device begins at a sector
-    # To the first multiple of the blocks of all members; -1 if these do not line up.
+        return False  # every device starts at a sector
+    # Offset to the first multiple of all members' blocks; -1 if the members are not aligned to each other.
     offset = text_of(_class(name, sys) / "alignment_offset")
     return offset == "-1" or (offset.isdecimal() and int(offset) % physical > 0)
 
 
 def serial_of(name: str, *, sys: Path = SYS) -> str:
-    """The serial of the drive `name`; "" for one that has none."""
+    """The serial of the drive `name`; "" if it has none."""
     return _serial(_class(name, sys))
 
 
+def may_be_one_drive(name: str, other: str, *, sys: Path = SYS) -> bool:
+    """Whether two devices have one world-wide name, and no serials that differ: makers have given one name to
+    all drives of a model."""
+    wwid = wwid_of(name, sys=sys)
+    # The serial of a drive that gives none is its world-wide name.
+    serials = {serial_of(name, sys=sys), serial_of(other, sys=sys)} - {"", wwid}
+    return bool(wwid) and wwid == wwid_of(other, sys=sys) and len(serials) < 2
+
+
 def wwid_of(name: str, *, sys: Path = SYS) -> str:
-    """The world-wide name of the drive `name`; "" for none, and for one that its maker did not register, or
-    that others have too."""
+    """The world-wide name of the drive `name`; "" if it has none, or one that is not registered or not
+    unique."""
     wwid = _first_text(_class(name, sys) / "wwid", _class(name, sys) / "device" / "wwid")
     kind, _, number = wwid.partition(".")
     return wwid if kind in ("naa", "eui", "uuid") and not is_nobodys(number) else ""
 
 
 def nvme_drive_of(name: str, *, sys: Path = SYS) -> str:
-    """What the namespaces of one NVMe drive share, and no other drive has; "" for a drive of another kind, or
-    behind a network. Namespaces of one drive have one cache and one supply."""
+    """An identifier that only the namespaces of one NVMe drive share; "" for other drives, and for NVMe over
+    a network. Namespaces of one drive share its cache and its power supply."""
     device = _class(name, sys) / "device"
     ways = [text_of(place / "transport") for place in (device, *sorted(device.glob("nvme*")))]
     subsystem, serial = text_of(device / "subsysnqn"), text_of(device / "serial")
@@ -308,19 +335,16 @@ def all_names(*, sys: Path = SYS) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loop:
-    """A loop device that is set up. `backing`: path of its file or device, as the kernel tells it.
-
-    `end_bytes` None: up to its end.
-    """
+    """A loop device that is set up."""
 
     name: str
-    backing: str
+    backing: str  # path of its file or device, as the kernel reports it
     start_bytes: int
-    end_bytes: int | None
+    end_bytes: int | None  # None: the end of the file or device
 
 
 def loop_of(name: str, *, sys: Path = SYS) -> Loop | None:
-    """What the loop device `name` is set up over; None for another device."""
+    """The configuration of the loop device `name`; None for other devices."""
     directory = _class(name, sys) / "loop"
     backing = text_of(directory / "backing_file")
     if not backing:
@@ -338,7 +362,7 @@ def _is_partition(name: str, sys: Path) -> bool:
 
 
 def _below(name: str, sys: Path) -> list[str]:
-    """The devices right below `name`: a partition's whole device, a stacked device's members."""
+    """The devices directly below `name`: a partition's whole device, or a stacked device's members."""
     directory = _class(name, sys)
     if _is_partition(name, sys):
         return [directory.resolve().parent.name]
@@ -349,8 +373,8 @@ def _below(name: str, sys: Path) -> list[str]:
 
 
 def _volume(name: str, sys: Path) -> str:
-    """What device mapper or md calls the volume that `name` is, or is a partition of; "" where nothing tells
-    it from others."""
+    """The UUID of the device-mapper or md volume `name`, with a start for a partition of one; "" if it has no
+    unique one."""
     if _is_partition(name, sys):
         whole = _volume(whole_of(name, sys=sys), sys)
         return f"{whole} at {start_of(name, sys=sys)}" if whole else ""
@@ -358,7 +382,7 @@ def _volume(name: str, sys: Path) -> str:
     if array := text_of(directory / "md" / "uuid"):
         return f"md-{array}"
     mapped = text_of(directory / "dm" / "uuid")
-    if mapped.startswith("CRYPT-"):  # ends with the name that it is opened by today
+    if mapped.startswith("CRYPT-"):  # ends with the current name of the device
         known = _CRYPT_UUID.match(mapped)
         return known[0] if known else ""
     return mapped
@@ -381,9 +405,9 @@ def _what(name: str, sys: Path) -> str:
 
 
 def _serial(block: Path) -> str:
-    """Serial number or WWN of a drive; of a loop device its backing file, and where it begins in that if not
-    at its start. Namespaces of one NVMe drive share its serial, so each but the first has its number behind
-    it."""
+    """Serial number or WWN of a drive. For a loop device, its backing file, with its offset in the file if
+    that is not 0. Namespaces of one NVMe drive share its serial, so all but the first have their number
+    appended."""
     if backing := text_of(block / "loop" / "backing_file"):
         start = _number(block / "loop" / "offset")
         return f"loop:{backing}@{start}" if start else f"loop:{backing}"
@@ -404,7 +428,7 @@ def _vpd_serial(device: Path) -> str:
 
 
 def text_of(path: Path) -> str:
-    """A file of /sys without white space at its ends, "" if it cannot be read."""
+    """The text of a file in /sys without white space at its ends; "" if it cannot be read."""
     try:
         return path.read_text(errors="replace").strip("\0 \n\t")
     except OSError:

@@ -1,12 +1,13 @@
-"""What uses a block device or a file, so that nothing may overwrite it, whatever the user allows.
+"""Finds the users of a block device or a file. While it is in use, it must not be overwritten, whatever the
+user allows.
 
-A device is in use if it, one of its partitions, or another device with the same bytes is mounted in any
-mount namespace, is swap, is a part of an md, dm, LVM, multipath or btrfs device, backs a loop device, or is
-held by another program with O_EXCL. The same bytes have: a loop device and the device behind it, two loop
-devices over the same range of a file, and two paths to one drive.
+A device is in use if it, one of its partitions, or another device with the same bytes is mounted in any mount
+namespace, is swap, is a part of an md, dm, LVM, multipath or btrfs device, backs a loop device, or is held by
+another program with O_EXCL. Devices with the same bytes are: a loop device and the device behind it, loop
+devices over overlapping ranges of a file, and paths to the same drive.
 
-Looks only at what the kernel tells and writes nothing. A program that opened a device without O_EXCL does not
-count there: udev and smartd do that all the time. `writer_of` finds those that write.
+This module reads the kernel's information and writes nothing. A program that opened a device without O_EXCL
+does not count as a user, because udev and smartd do that often. `writer_of` finds programs that write.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _MAY_HANG = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """What uses the device `name`: "mounted at /mnt", and what to do about it."""
+    """A use of the device `name`, such as "mounted at /mnt", and its remedy."""
 
     name: str
     text: str
@@ -44,18 +45,18 @@ class Use:
 
 
 def use_of_device(name: str, *, sys: Path = SYS) -> Use | None:
-    """The first use that is found of the block device `name`, None for none."""
+    """The first use of the block device `name` that is found; None if there is none."""
     return next(_uses(name, (), sys), None)
 
 
 def writer_of(name: str, *, sys: Path = SYS) -> Use | None:
-    """A process that has the block device `name` open for writing, or another one with some of its bytes; as
-    far as this user may look. A virtual machine or a database may use a device so, and no holder shows it;
-    udev, smartd and their like do so for a moment only.
+    """A process that has the block device `name`, or another device with some of its bytes, open for writing.
 
-    Devices are compared by their numbers: a container may have a node of its own for the device, with any
-    name. The same bytes have the device's partitions, its whole device, other paths to it, and what lies
-    below a loop device or a volume. Another partition of its whole device has none of them.
+    Only processes that this user may examine are found. A virtual machine or a database may use a device like
+    this without a holder; udev and smartd do it only for a moment. Devices are compared by number, because a
+    container may have its own node for the device, with any name. The device's partitions, its whole device,
+    other paths to it, and the devices below a loop device or a volume share bytes with it. Another partition
+    of its whole device does not.
     """
     names = {
         number: one
@@ -66,7 +67,7 @@ def writer_of(name: str, *, sys: Path = SYS) -> Use | None:
     for process in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208 - names
         if int(process) == os.getpid():
             continue
-        with suppress(OSError):  # it ended, or it is another user's
+        with suppress(OSError):  # the process has ended, or is another user's
             for descriptor in os.listdir(f"/proc/{process}/fd"):  # noqa: PTH208 - names
                 number = _device_written(process, descriptor, hanging)
                 if number is not None and number in names:
@@ -77,7 +78,7 @@ def writer_of(name: str, *, sys: Path = SYS) -> Use | None:
 
 
 def _sharing(name: str, sys: Path) -> set[str]:
-    """The device `name`, and others that have some of its bytes."""
+    """The device `name`, and other devices that share bytes with it."""
     found: set[str] = set()
     pending, reached = [name], set[str]()
     while pending:
@@ -97,8 +98,9 @@ def _sharing(name: str, sys: Path) -> set[str]:
 
 
 def _device_written(process: str, descriptor: str, hanging: set[int]) -> int | None:
-    """The number of the block device that a process has open for writing as `descriptor`; None for another
-    file, one that it only reads, and one that it has closed. `hanging`: mounts on which no file is asked."""
+    """The number of the block device that a process has open for writing as `descriptor`. None for other
+    files, for files opened only for reading, and for closed ones. `hanging`: mounts whose files are not
+    examined, because that may hang."""
     with suppress(OSError):
         file = f"/proc/{process}/fd/{descriptor}"
         if not os.readlink(file).startswith("/"):  # noqa: PTH115 - a pipe, a socket and the like
@@ -114,20 +116,20 @@ def _device_written(process: str, descriptor: str, hanging: set[int]) -> int | N
 
 
 def _program(process: str) -> str:
-    """The name of a process's program, "" where it has ended."""
+    """The name of a process's program, "" if it has ended."""
     with suppress(OSError):
         return Path("/proc", process, "comm").read_text(errors="replace").strip()
     return ""
 
 
 def _all_mounts() -> Iterator[Mount]:
-    """Those of every mount namespace, as far as this user may look."""
+    """The mounts of all mount namespaces that this user may examine."""
     yield from mounts()
     yield from (mount for _, mount in foreign_mounts())
 
 
 def use_of_file(path: Path) -> Use | None:
-    """The loop device or swap that the file `path` backs, None for none."""
+    """The loop device or swap that the file `path` backs; None if there is none."""
     try:
         found = path.stat()
     except OSError:
@@ -144,8 +146,8 @@ def use_of_file(path: Path) -> Use | None:
 
 
 def _uses(name: str, seen: tuple[str, ...], sys: Path) -> Iterator[Use]:
-    """Uses of `name`, of what lies below a loop device, and of devices with the same bytes; apart from loop
-    devices in `seen`."""
+    """Uses of `name`, of devices below a loop device, and of devices with the same bytes. Devices in `seen`
+    are left out."""
     seen = (*seen, name, block_devices.whole_of(name, sys=sys))
     yield from _direct_uses(name, seen, sys)
     for same in _same_bytes(name, sys):
@@ -190,7 +192,7 @@ def _mounted(family: tuple[str, ...]) -> Iterator[Use]:
 
 
 def _same_bytes(name: str, sys: Path) -> Iterator[str]:
-    """Other devices, a part of whose bytes are those of `name`."""
+    """Other devices that share bytes with `name`: overlapping loop devices, and other paths to the drive."""
     loop = block_devices.loop_of(block_devices.whole_of(name, sys=sys), sys=sys)
     if loop is not None:
         yield from (other.name for other in _loops(sys) if other.name != loop.name and _overlap(loop, other))
@@ -198,12 +200,12 @@ def _same_bytes(name: str, sys: Path) -> Iterator[str]:
     wwid = block_devices.wwid_of(whole, sys=sys)
     for other in block_devices.all_names(sys=sys) if wwid else ():
         is_path = block_devices.whole_of(other, sys=sys) == other and other != whole
-        if is_path and block_devices.wwid_of(other, sys=sys) == wwid:
+        if is_path and block_devices.may_be_one_drive(whole, other, sys=sys):
             yield _partition_at(other, block_devices.start_of(name, sys=sys), sys) if name != whole else other
 
 
 def _partition_at(name: str, start_bytes: int, sys: Path) -> str:
-    """The partition of `name` that starts there, `name` itself where there is none."""
+    """The partition of `name` that starts at `start_bytes`; `name` itself if there is none."""
     parts = block_devices.partitions_of(name, sys=sys)
     return next((one for one in parts if block_devices.start_of(one, sys=sys) == start_bytes), name)
 
@@ -252,7 +254,7 @@ def swaps() -> list[str]:
 
 
 def _name_of_node(path: str) -> str | None:
-    """The kernel's name of the block device node `path`; None for what is none."""
+    """The kernel's name of the block device node `path`; None if `path` is not one."""
     found = _stat(path)
     if found is None or not stat.S_ISBLK(found.st_mode):
         return None
@@ -260,7 +262,7 @@ def _name_of_node(path: str) -> str | None:
 
 
 def _stat(path: str) -> os.stat_result | None:
-    """What `path` is; None where that is unknown, or the question might never be answered."""
+    """The status of `path`; None if it is unknown, or if the call might hang."""
     if not path.startswith("/"):
         return None
     if not path.startswith("/dev/") or path.startswith("/dev/shm/"):

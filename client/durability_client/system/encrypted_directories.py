@@ -1,8 +1,8 @@
-"""Whether a directory is encrypted (fscrypt, of ext4 and F2FS), and whether its names can be looked up: not
-where it is locked.
+"""Finds encrypted directories (fscrypt of ext4 and F2FS) and whether they are locked.
 
-As long as the kernel does not have its key, the directory lists other names, and of each true one the kernel
-says that there is no such file. So who misses a file asks here first. Kernels before 5.4 cannot be asked.
+While the kernel does not have the key, the directory lists other names, and lookups of the real names fail as
+if the files did not exist. So code that finds a file missing checks here first. Kernels before 5.4 do not
+report the key's status.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from pathlib import Path
 # linux/fscrypt.h
 _FS_IOC_GET_ENCRYPTION_POLICY_EX = 0xC0096616  # _IOWR('f', 22, 9 bytes)
 _FS_IOC_GET_ENCRYPTION_KEY_STATUS = 0xC080661A  # _IOWR('f', 26, 128 bytes)
-_POLICY = struct.Struct("=Q24s")  # the size of what follows, and a policy of either version
+_POLICY = struct.Struct("=Q24s")  # size of the policy, and the policy, of either version
 _POLICY_V1 = 0
 _BY_DESCRIPTOR, _BY_IDENTIFIER = 1, 2
-_STATUS = struct.Struct("=II32s24xI60x")  # how a key is named, its name, its status
+_STATUS = struct.Struct("=II32s24xI60x")  # kind of the key's name, the name, the key's status
 _PRESENT = 2
 
 
 def locked_above(path: Path) -> Path | None:
-    """The nearest directory above `path` that exists, if it is locked; else None, also where it cannot be
-    asked."""
+    """The nearest existing directory above `path`, if it is locked. None otherwise, or if opening it
+    fails."""
     for directory in path.parents:
         try:
             fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -52,7 +52,7 @@ def is_encrypted(path: Path) -> bool:
 
 
 def _policy_of(fd: int) -> bytes:
-    """The encryption policy of a directory; b"" where it is not encrypted, or cannot be asked."""
+    """The encryption policy of a directory; b"" if it is not encrypted, or if that is unknown."""
     answer = bytearray(_POLICY.pack(_POLICY.size - 8, b""))
     try:
         fcntl.ioctl(fd, _FS_IOC_GET_ENCRYPTION_POLICY_EX, answer)
@@ -63,8 +63,11 @@ def _policy_of(fd: int) -> bytes:
 
 
 def _is_locked(fd: int, path: Path) -> bool:
-    """Whether the directory is encrypted, and the kernel does not say that its file system has the key. A key
-    of the old policy may be in the session, of which it says nothing: then `path`, if found, shows it."""
+    """Whether the directory is encrypted and the kernel does not report the key as present.
+
+    A key of the old policy version may be in the session's keyring, which the kernel does not report. If
+    `path` is found, the directory is not locked.
+    """
     policy = _policy_of(fd)
     if not policy:
         return False

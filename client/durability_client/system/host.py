@@ -1,7 +1,7 @@
-"""The machine under a measurement: its processor, and how busy it and the file system were before and after.
+"""Facts of the measured machine: its processor, its load, and how full the file system is.
 
-A benchmark on a machine that does other work, or whose processor time is stolen by its host, measures that as
-well; these figures let a reader see it. None and "" where the system does not say.
+On a busy machine, or if the host steals processor time, a benchmark measures that, too. With these figures
+the reader can notice it. Unknown values are None or "".
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _USER, _NICE, _SYSTEM, _IDLE, _IOWAIT, _IRQ, _SOFTIRQ, _STEAL = range(8)  # fiel
 
 @dataclass(frozen=True, slots=True)
 class Ticks:
-    """Processor time of all processors since boot, in ticks: all of it, and what of it was busy or stolen."""
+    """Processor time of all processors since boot, in ticks: total, busy and stolen time."""
 
     total: int
     busy: int
@@ -27,7 +27,7 @@ class Ticks:
 
 
 def machine() -> Machine:
-    """What does not change while we measure."""
+    """Facts that do not change during a measurement."""
     found = re.search(r"^(?:model name|Model|cpu model)\s*:\s*(.+)$", _text("/proc/cpuinfo"), re.MULTILINE)
     governors = {
         _text(str(path)).strip()
@@ -42,7 +42,7 @@ def machine() -> Machine:
 
 
 def ticks() -> Ticks | None:
-    """The processors' time now."""
+    """Current processor time; None if unknown."""
     fields = _text("/proc/stat").partition("\n")[0].split()[1:]
     if len(fields) <= _STEAL:
         return None
@@ -52,7 +52,7 @@ def ticks() -> Ticks | None:
 
 
 def machine_load(place: Path | None, *, since: Ticks | None) -> MachineLoad:
-    """How busy the machine is, and was `since` then; how full the file system of `place` is, unless None."""
+    """Current load of the machine, processor use since `since`, and use of the file system of `place`."""
     now = ticks()
     busy_percent = steal_percent = None
     if since is not None and now is not None and now.total > since.total:

@@ -1,8 +1,7 @@
-"""Block devices that a mounted file system uses beside the one that it is mounted from: an external log, and
-the realtime device of XFS.
+"""Further block devices of a mounted file system: an external log, and the realtime device of XFS.
 
-What a sync makes durable may lie on them alone, so their drives are the target's as well. Refuses to guess:
-where the kernel shows that there is one, and not which, that is said.
+Synced data may be only on such a device, so its drives are drives of the target, too. If the kernel shows
+that there is such a device, but not which, the result says so.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from durability_client.system.mounts import Mount
 
 PROC = Path("/proc")
 _OF_XFS = ("logdev=", "rtdev=")
-_THREAD = "jbd2/"  # of the journal, by the name of its device; an internal one has its inode behind it
+_THREAD = "jbd2/"  # prefix of a journal thread; then follow its device and, if internal, its inode
 
 
 def beside(
     mount: Mount, names: tuple[str, ...], *, sys: Path = block_devices.SYS, proc: Path = PROC
 ) -> tuple[tuple[str, ...], bool]:
-    """The kernel's names of these devices, and whether all are known. `names`: what the file system is
-    mounted from."""
+    """The kernel's names of these devices, and whether all are known. `names`: the devices that the file
+    system is mounted from."""
     if mount.type == "xfs":
         paths = [one.partition("=")[2] for one in mount.options.split(",") if one.startswith(_OF_XFS)]
         found = [_name_of(Path(path), sys) for path in paths]
@@ -47,17 +46,17 @@ def _journal_of(name: str, sys: Path, proc: Path) -> list[str | None]:
         journals = sorted(entry.name for entry in (proc / "fs" / "jbd2").iterdir())
         task = (sys / "fs" / "ext4" / name / "journal_task").read_text().strip()
     except OSError:
-        return []  # a kernel that does not say; an external journal is the rare case
+        return []  # the kernel does not show it; external journals are rare
     internal = any(one.startswith(f"{name}-") and one[len(name) + 1 :].isdecimal() for one in journals)
-    if internal or not task.isdecimal():  # no thread: no journal
+    if internal or not task.isdecimal():  # without a thread there is no journal
         return []
     try:
         thread = (proc / task / "comm").read_text().strip()
     except OSError:
         return [None]
-    if not thread.startswith(_THREAD):  # of another PID namespace
+    if not thread.startswith(_THREAD):  # the number belongs to another PID namespace
         return [None]
-    named = thread.removeprefix(_THREAD)  # cut by older kernels
+    named = thread.removeprefix(_THREAD)  # older kernels truncate the name
     known = [named] if named in journals else [one for one in journals if one.startswith(named)]
     is_device = len(known) == 1 and (sys / "class" / "block" / known[0]).exists()
     return [known[0] if is_device else None]

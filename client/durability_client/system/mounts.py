@@ -1,5 +1,4 @@
-"""Mounted file systems, from /proc: those that this process sees, and those of other mount namespaces. Empty
-where there is no /proc."""
+"""Mounted file systems from /proc, in this process's mount namespace and in others. Empty without /proc."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One line of /proc/self/mountinfo; `root` is the directory of the file system that is mounted."""
+    """One line of /proc/self/mountinfo. `root`: the directory of the file system that is mounted."""
 
     id: int
     device_number: tuple[int, int]
@@ -25,7 +24,7 @@ class Mount:
 
 
 def mounts() -> list[Mount]:
-    """Every mount that this process sees, in the order in which they were made; empty without /proc."""
+    """All mounts that this process sees, in the order in which they were made; empty without /proc."""
     try:
         text = Path("/proc/self/mountinfo").read_bytes()
     except OSError:
@@ -34,11 +33,11 @@ def mounts() -> list[Mount]:
 
 
 def foreign_mounts() -> Iterator[tuple[int, Mount]]:
-    """Every mount of other mount namespaces, with a process that sees it; as far as this user may look."""
+    """The mounts of other mount namespaces that this user may examine, each with a process that sees it."""
     with suppress(OSError):
         seen = {_namespace("self")}
         for entry in sorted(filter(str.isdecimal, os.listdir("/proc")), key=int):  # noqa: PTH208 - names
-            with suppress(OSError):  # it ended, or it is another user's
+            with suppress(OSError):  # the process has ended, or is another user's
                 namespace = _namespace(entry)
                 if namespace in seen:
                     continue
@@ -52,16 +51,16 @@ def _namespace(process: str) -> str:
 
 
 def mount_of(path: Path) -> Mount | None:
-    """The mount that holds `path`, or its nearest parent that exists."""
+    """The mount that holds `path`, or its nearest existing parent."""
     existing = path
-    while not os.path.lexists(existing) and existing != existing.parent:  # Path's raise for damaged metadata
+    while not os.path.lexists(existing) and existing != existing.parent:  # Path's raise if damaged
         existing = existing.parent
     mount_id = _mount_id(existing)
     return next((mount for mount in mounts() if mount.id == mount_id), None)
 
 
 def _parse(text: bytes) -> list[Mount]:
-    # Of all characters at which Python ends a line, the kernel escapes only the line feed in a name.
+    # Not splitlines: in names, the kernel escapes only the line feed of all characters that end a line there.
     return [parse_mount(os.fsdecode(line)) for line in text.split(b"\n") if line]
 
 
@@ -87,8 +86,8 @@ def _unescape(field: str) -> str:
 
 
 def _mount_id(path: Path) -> int | None:
-    """The kernel's own answer to which mount a path is on; comparing prefixes errs where mounts hide
-    mounts."""
+    """The id of the mount that a path is on, from the kernel. A comparison of path prefixes would be wrong if
+    one mount hides another."""
     try:
         fd = os.open(path, getattr(os, "O_PATH", 0) | os.O_CLOEXEC)
     except OSError:

@@ -1,7 +1,7 @@
-"""Other programs on this machine, as /proc shows them: threads of the kernel by name, and who writes what.
+"""Other programs on this machine from /proc: names of kernel threads, and bytes written by each program.
 
-Read-only. The counts of other users' programs need root; what may not be read is left out, never guessed.
-`proc` is the root of the tree, so that a tree of another machine can be read as well.
+The module only reads. The counts of other users' programs need root; unreadable counts are left out, never
+guessed. `proc` is the root of the tree, so that a tree of another machine can be read, too.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ KTHREADD = 2  # the parent of all threads of the kernel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A process: its `pid`, its `name` as the kernel has it (at most 15 bytes), and the bytes that it has
-    caused to be written to any drive since it began."""
+    """A process: its `pid`, its `name` in the kernel (at most 15 bytes), and the bytes that it has caused to
+    be written to drives since its start."""
 
     pid: int
     name: str
@@ -26,12 +26,12 @@ class Program:
 
 
 def kernel_threads(*, proc: Path = PROC) -> frozenset[str]:
-    """Names of the kernel's threads; empty in a container, which does not see them."""
+    """Names of the kernel's threads; empty in a container, where they are not visible."""
     return frozenset(name for _, name, parent in _processes(proc) if parent == KTHREADD)
 
 
 def programs(*, proc: Path = PROC) -> Mapping[int, Program]:
-    """The programs whose counts may be read, by pid; without threads of the kernel."""
+    """The programs whose counts are readable, by pid, without kernel threads."""
     return {
         pid: Program(pid=pid, name=name, written_bytes=written)
         for pid, name, parent in _processes(proc)
@@ -42,7 +42,7 @@ def programs(*, proc: Path = PROC) -> Mapping[int, Program]:
 def busiest(before: Mapping[int, Program], after: Mapping[int, Program]) -> Program | None:
     """The program that wrote the most between two readings, with the bytes of that time; None if none wrote.
 
-    A program that began in between counts whole.
+    All bytes of a program that started in between count.
     """
     grown = [
         Program(pid=one.pid, name=one.name, written_bytes=one.written_bytes - _before(before, one))
@@ -60,9 +60,9 @@ def _before(before: Mapping[int, Program], one: Program) -> int:
 def _processes(proc: Path) -> Iterator[tuple[int, str, int]]:
     """Pid, name and parent of each process."""
     for directory in proc.glob("[0-9]*"):
-        with suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
+        with suppress(OSError, ValueError, IndexError):  # the process has ended meanwhile
             text = (directory / "stat").read_text(errors="replace")
-            name, _, rest = text.partition("(")[2].rpartition(")")  # a name may hold blanks and brackets
+            name, _, rest = text.partition("(")[2].rpartition(")")  # names may contain blanks and brackets
             yield int(directory.name), name, int(rest.split()[1])
 
 

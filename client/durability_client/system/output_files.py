@@ -1,9 +1,9 @@
-"""Files that a command makes for its user: written whole or not at all, and never in place of other data.
+"""Output files of commands. They are written completely or not at all, and never replace other data.
 
-`create` makes a new file and replaces nothing but an empty one. `replace` also replaces an earlier file of
-the same kind, which `is_ours` recognises, and `replace_together` several such files. All three write to a
-temporary file beside the new one, and make file and name durable. `to_append` opens a log. All refuse
-symbolic links that others made (see `path_walk`).
+`create` makes a new file, and replaces only an empty one. `replace` also replaces an earlier file of the same
+kind, which `is_ours` recognises; `replace_together` does so for several files. These three write to a
+temporary file beside the new one, and make file and name durable. `to_append` opens a log. All functions
+refuse symbolic links that others made (see `path_walk`).
 """
 
 from __future__ import annotations
@@ -46,22 +46,24 @@ def check_replaceable(path: Path, what: str, is_ours: IsOurs) -> None:
 
 
 def create(path: Path, data: bytes, what: str) -> None:
-    """Make the file `path`. Raises SetupError; then what was there still is."""
+    """Make the file `path`. Raises SetupError; an existing file is then unchanged."""
     with _place(path, what, follow_last=False) as place:
         _write(place, path, data, what, None)
 
 
 def replace(path: Path, data: bytes, what: str, is_ours: IsOurs, *, follow_last: bool = True) -> None:
-    """Make the file `path`, or replace one of the same kind, which keeps its mode. A symbolic link stays, and
-    the file that it names is replaced; without `follow_last` it is refused. Raises SetupError; then what was
-    there still is."""
+    """Make the file `path`, or replace a file of the same kind and keep its mode.
+
+    If `path` is a symbolic link, its target is replaced and the link stays; without `follow_last`, a link is
+    refused. Raises SetupError; an existing file is then unchanged.
+    """
     with _place(path, what, follow_last=follow_last) as place:
         _write(place, path, data, what, is_ours)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewFile:
-    """A file for `replace_together`; the fields are the parameters of `replace`."""
+    """A file for `replace_together`. The fields are parameters of `replace`."""
 
     path: Path
     data: bytes
@@ -70,8 +72,8 @@ class NewFile:
 
 
 def replace_together(files: Iterable[NewFile]) -> None:
-    """As `replace`, for files that belong together: none takes its place before all are written, so that a
-    full disk leaves all as they were. Raises SetupError."""
+    """Like `replace`, for files that belong together. No file is replaced before all are written, so that a
+    full disk changes none of them. Raises SetupError."""
     with ExitStack() as stack:
         written = []
         for one in files:
@@ -86,7 +88,7 @@ def replace_together(files: Iterable[NewFile]) -> None:
 
 
 def to_append(path: Path, what: str) -> IO[bytes]:
-    """The file `path`, made if it is not there, to read and to append to. Raises SetupError."""
+    """Open the file `path` to read and to append to it; make it if it does not exist. Raises SetupError."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with _place(path, what, follow_last=True) as place:
         try:
@@ -103,7 +105,7 @@ def to_append(path: Path, what: str) -> IO[bytes]:
 
 @contextmanager
 def _place(path: Path, what: str, *, follow_last: bool) -> Iterator[OpenName]:
-    """As `path_walk.place_of`, with sentences for what is not there."""
+    """Like `path_walk.place_of`, but raises SetupError with a sentence for people."""
     try:
         with place_of(path, follow_last=follow_last) as place:
             yield place
@@ -112,12 +114,12 @@ def _place(path: Path, what: str, *, follow_last: bool) -> Iterator[OpenName]:
         raise SetupError(
             f"{path}: {what} cannot be written there: the directory {parent} does not exist; create it first"
         ) from error
-    except OSError as error:  # a directory on the way may not be searched
+    except OSError as error:  # for example, no permission to search a directory on the way
         raise _cannot(path, what, error) from error
 
 
 def _check(place: OpenName, path: Path, what: str, is_ours: IsOurs | None) -> os.stat_result | None:
-    """What is replaced, None for nothing. Raises SetupError, OSError."""
+    """The status of the file to be replaced, None if there is none. Raises SetupError, OSError."""
     try:
         found = os.stat(place.name, dir_fd=place.fd, follow_symlinks=False)
     except FileNotFoundError:
@@ -144,7 +146,7 @@ def _check(place: OpenName, path: Path, what: str, is_ours: IsOurs | None) -> os
 
 
 def _try(place: OpenName, path: Path, what: str) -> None:
-    """Raises SetupError where no file can be made beside `path`: in /proc, permissions do not tell."""
+    """Raises SetupError if no file can be made beside `path`. In /proc, permissions do not show that."""
     try:
         temporary, fd = _temporary(place)
     except OSError as error:
@@ -154,7 +156,7 @@ def _try(place: OpenName, path: Path, what: str) -> None:
 
 
 def _temporary(place: OpenName) -> tuple[str, int]:
-    """Name and descriptor of a new file beside the one that is meant."""
+    """Name and descriptor of a new temporary file in the directory of `place`."""
     name = f".{place.name[:64]}.{secrets.token_hex(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     return name, os.open(name, flags, 0o666, dir_fd=place.fd)
@@ -180,7 +182,7 @@ def _write(place: OpenName, path: Path, data: bytes, what: str, is_ours: IsOurs 
 
 @contextmanager
 def _explained(path: Path, what: str) -> Iterator[None]:
-    """Raises SetupError in the place of OSError."""
+    """Raises SetupError instead of OSError."""
     try:
         yield
     except FileExistsError as error:
@@ -193,7 +195,7 @@ def _explained(path: Path, what: str) -> Iterator[None]:
 
 @contextmanager
 def _written(place: OpenName, data: bytes, replaced: os.stat_result | None) -> Iterator[str]:
-    """The name of a temporary file with `data`, durable, which is gone in the end."""
+    """The name of a temporary file with `data`. The file is durable, and removed after the block."""
     temporary, fd = _temporary(place)
     try:
         with open(fd, "wb") as file:  # noqa: PTH123 - a descriptor
@@ -209,7 +211,7 @@ def _written(place: OpenName, data: bytes, replaced: os.stat_result | None) -> I
 
 
 def _put(place: OpenName, temporary: str, replaced: os.stat_result | None) -> None:
-    """Put the temporary file in its place, durably. Raises FileExistsError, OSError."""
+    """Rename the temporary file to its final name, durably. Raises FileExistsError, OSError."""
     if replaced is None:
         give_name(temporary, place.name, dir_fd=place.fd)
     else:
@@ -218,7 +220,7 @@ def _put(place: OpenName, temporary: str, replaced: os.stat_result | None) -> No
 
 
 def give_name(temporary: str, name: str, *, dir_fd: int | None = None) -> None:
-    """Give a temporary file beside it the name `name`, if that is still free. Raises FileExistsError,
+    """Rename a temporary file to `name` in the same directory, if that name is free. Raises FileExistsError,
     OSError."""
     try:
         os.link(temporary, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd, follow_symlinks=False)
@@ -227,14 +229,14 @@ def give_name(temporary: str, name: str, *, dir_fd: int | None = None) -> None:
             raise
     else:
         return
-    # A file system without hard links, such as vfat: the name is taken first, and then replaced.
+    # On a file system without hard links, such as vfat: reserve the name with an empty file, then replace it.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     os.close(os.open(name, flags, 0o600, dir_fd=dir_fd))
     os.rename(temporary, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
 
 
 def sync_directory(path: Path | str, *, dir_fd: int | None = None) -> None:
-    """Make the names in a directory durable, as far as the file system can: some refuse to sync one. Raises
+    """Make the names in a directory durable, unless the file system cannot sync directories. Raises
     OSError."""
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd)
     try:

@@ -1,9 +1,9 @@
-"""Walks a path without trust in symbolic links that others made.
+"""Resolves a path without trusting symbolic links that others made.
 
-In a directory where others may write, such as /tmp, a name may be a link that somebody planted. So every part
-of a path is opened by itself. A link is followed only if it belongs to this user, to root or to the owner of
-the directory that it is in; any other is refused. What is done in the directory that was reached is done by
-its descriptor, so that no link that appears later leads elsewhere.
+In a directory where others may write, such as /tmp, a name may be a malicious link. So each part of a path is
+opened separately. A link is followed only if it belongs to this user, to root or to the owner of its
+directory; other links are refused. Callers use the descriptor of the resulting directory, so that links that
+are made later have no effect.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pathlib import Path
 
 from durability.errors import SetupError
 
-_LINKS_MAX = 40  # as Linux
+_LINKS_MAX = 40  # as in Linux
 _DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
 class OpenName:
-    """A name in a directory that is open. `directory`: its path without links; `fd`: of that directory."""
+    """A name in an open directory. `directory`: path of the directory without links; `fd`: its descriptor."""
 
     fd: int
     directory: Path
@@ -33,16 +33,16 @@ class OpenName:
 
     @property
     def path(self) -> Path:
-        """The path without links, but for one that `name` may be."""
+        """The path without links, except that `name` itself may be a link."""
         return self.directory / self.name
 
 
 @contextmanager
 def place_of(path: Path, *, follow_last: bool = False) -> Iterator[OpenName]:
-    """The place that `path` names, for the time of a block. With `follow_last`, a link that the last part is
-    is followed as well.
+    """The place that `path` names, open during the block. With `follow_last`, a link as the last part is
+    followed, too.
 
-    Raises SetupError for a link that is not followed, OSError where a directory on the way cannot be entered.
+    Raises SetupError for a refused link, and OSError if a directory on the way cannot be entered.
     """
     walk = _Walk(path)
     try:
@@ -54,10 +54,10 @@ def place_of(path: Path, *, follow_last: bool = False) -> Iterator[OpenName]:
 
 
 def real_path(path: str | Path) -> Path:
-    """`path` without symbolic links, as far as it exists. Raises SetupError for a link that is refused."""
+    """`path` without symbolic links, as far as the path exists. Raises SetupError for a refused link."""
     walk = _Walk(Path(path))
     try:
-        with suppress(OSError):  # what is not there, or may not be entered, has no links to follow
+        with suppress(OSError):  # the rest does not exist, or cannot be entered
             while walk.step(follow_last=True):
                 pass
         return Path(os.path.normpath(Path(walk.directory, walk.name, *walk.rest)))
@@ -66,7 +66,7 @@ def real_path(path: str | Path) -> Path:
 
 
 class _Walk:
-    """How far a path was followed: `rest` lies below `name`, which lies in `directory`."""
+    """State of the resolution: `rest` is below `name`, which is in `directory`."""
 
     def __init__(self, path: Path) -> None:
         self.fd = -1
@@ -84,7 +84,8 @@ class _Walk:
         self.directory = directory
 
     def step(self, *, follow_last: bool) -> bool:
-        """Go on by one part; False at the end. Raises as `place_of`; then `rest` begins after `name`."""
+        """Resolve one part. Returns False at the end. Raises like `place_of`; `rest` then begins after
+        `name`."""
         if not self.rest:
             return False
         self.name = self.rest.pop(0)
@@ -106,13 +107,13 @@ class _Walk:
         self.fd = entered
 
     def _follow_link(self) -> bool:
-        """Put what a link says in the place of its name; whether it is one."""
+        """If the name is a link, replace it by the link's target. Returns whether it was a link."""
         try:
             link = os.stat(self.name, dir_fd=self.fd, follow_symlinks=False)
         except FileNotFoundError:
             if self.rest:
                 raise
-            return False  # a name that is free
+            return False  # the last name does not exist yet
         if not stat.S_ISLNK(link.st_mode):
             return False
         said = os.readlink(self.name, dir_fd=self.fd)

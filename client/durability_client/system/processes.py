@@ -1,8 +1,8 @@
-"""Where processes of the client come from: a clean one that has numpy loaded, and hears no signal.
+"""Starts the client's processes, from a clean fork server, with signals blocked.
 
-It loads nothing from the working directory, which may be another user's. A terminal sends Ctrl-C to every
-process in front of it, but only one knows what must be kept, so those that it starts are started with such
-signals blocked.
+The fork server loads nothing from the working directory, which may belong to another user. A terminal sends
+Ctrl-C to all its foreground processes, but only the main process knows what must be saved. So child processes
+are started with the signals that end programs blocked.
 """
 
 from __future__ import annotations
@@ -19,25 +19,26 @@ from typing import Any, Final
 
 CONTEXT: Final = get_context("forkserver")  # children start from a clean process, not from this one
 _SAFE_PATH = "PYTHONSAFEPATH"
-ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # what ends programs, and can be heard
+ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # signals that end programs and can be caught
 
-JOIN_S = 2.0  # a killed process that is still there then waits for the drive
-CHECK_NS = 20_000_000  # between looks at whether the parent is still there
+JOIN_S = 2.0  # a killed process that has not ended after this time waits for the drive
+CHECK_NS = 20_000_000  # interval between checks whether the parent still runs
 
 
 class OrphanedError(Exception):
-    """The process that started this one is gone."""
+    """The process that started this one has ended."""
 
 
 class ParentWatch:
-    """What a child looks at its parent with, unless it is a thread: from `look_at_ns` on, and then again."""
+    """Checks in a child process whether its parent still runs; in a thread it checks nothing. The next check
+    is due at `look_at_ns`."""
 
     def __init__(self) -> None:
         self._parent = multiprocessing.parent_process()
         self.look_at_ns = 0
 
     def look(self, now_ns: int) -> None:
-        """Raises OrphanedError once the parent process is gone; looks at most every `CHECK_NS`."""
+        """Raises OrphanedError if the parent process has ended. Checks at most once every `CHECK_NS`."""
         if now_ns >= self.look_at_ns:
             self.look_at_ns = now_ns + CHECK_NS
             if self._parent is not None and not self._parent.is_alive():
@@ -45,28 +46,28 @@ class ParentWatch:
 
 
 def main_of(module: str, *words: str) -> tuple[str, ...]:
-    """The command that runs `main` of `module` with WORDS, in this very installation: its functions and
-    classes have the names that they have here, which `-m` would change."""
+    """The command that runs `main` of `module` with WORDS in this installation. Unlike with `-m`, functions
+    and classes of the module keep their qualified names."""
     return (sys.executable, "-P", "-c", f"from {module} import main; main()", *words)
 
 
 def own_command(*words: str) -> tuple[str, ...]:
-    """This product's command `durability WORDS`, of this very installation, whatever PATH has."""
+    """The command `durability WORDS` of this installation, independent of PATH."""
     return main_of("durability_cli.main", *words)
 
 
 @contextmanager
 def starting() -> Iterator[None]:
-    """Processes started within the block keep the signals that end programs blocked."""
+    """Processes started in the block keep the signals that end programs blocked."""
     with _safe_path():
-        resource_tracker.ensure_running()  # it unblocks such signals when it starts, so that must be before
+        resource_tracker.ensure_running()  # before the block, because its start unblocks such signals
         with signals_blocked():
             yield
 
 
 @contextmanager
 def _safe_path() -> Iterator[None]:
-    """Python processes started within the block do not look for modules in the working directory."""
+    """Python processes started in the block do not import modules from the working directory."""
     before = os.environ.get(_SAFE_PATH)
     os.environ[_SAFE_PATH] = "1"
     try:
@@ -80,7 +81,7 @@ def _safe_path() -> Iterator[None]:
 
 @contextmanager
 def signals_blocked() -> Iterator[None]:
-    """What ends programs does so after the block."""
+    """Signals that end programs take effect only after the block."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         yield
@@ -90,8 +91,11 @@ def signals_blocked() -> Iterator[None]:
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """What ends programs is heard after the block, whichever thread gets it: a mask is one thread's alone.
-    Other threads than the main one hear none anyway. What is started within hears them as ever."""
+    """Signals that end programs are handled after the block, whichever thread receives them.
+
+    A signal mask would affect only one thread. In threads other than the main one this does nothing, because
+    they handle no signals. Processes started in the block receive signals as usual.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

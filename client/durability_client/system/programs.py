@@ -1,8 +1,8 @@
-"""Small programs of the system that know what the kernel does not say: blkid, smartctl, zfs,
+"""Runs small programs of the system that provide facts beyond the kernel's: blkid, smartctl, zfs,
 systemd-detect-virt.
 
-All are optional. They are looked for where systems keep them, also when PATH leaves those places out; they
-run with a deadline, since a drive after a cut may not answer.
+All are optional. They are searched in the usual directories, even if PATH does not contain these. They run
+with a deadline, since a drive may not answer after a cut.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ _TIMEOUT_S = 30.0
 
 
 def find_tool(name: str) -> str | None:
-    """The program's path, None where it is not installed."""
+    """The program's path; None if it is not installed."""
     return shutil.which(name, path=PROGRAM_PLACES)
 
 
 def run_tool(*command: str, timeout_s: float = _TIMEOUT_S) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end. Raises TargetError where it is missing, cannot run or does not end in
-    time."""
+    """Run a program to its end. Raises TargetError if it is missing, cannot run or does not end in time."""
     program = find_tool(command[0])
     if program is None:
         raise TargetError(f"{command[0]} is not installed; install it (Debian: apt-get install util-linux)")
@@ -41,15 +40,15 @@ def run_tool(*command: str, timeout_s: float = _TIMEOUT_S) -> subprocess.Complet
     try:
         output, errors = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired as error:
-        process.kill()  # and not waited for: a process that a drive keeps in the kernel does not die
+        process.kill()  # not waited for: a process that waits for a drive in the kernel does not end
         raise TargetError(f"{' '.join(command)}: no answer within {timeout_s:.0f} s") from error
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 def output_of(*command: str) -> str:
-    """What the program prints, stripped; "" where it is missing, does not end, or says nothing.
+    """The program's output, stripped; "" if it is missing, does not end in time, or prints nothing.
 
-    The exit code is not looked at: systemd-detect-virt and smartctl use it to say other things.
+    The exit code is ignored, because systemd-detect-virt and smartctl use it for other information.
     """
     try:
         return run_tool(*command).stdout.strip()

@@ -1,14 +1,13 @@
-"""What a drive says of itself: its count of power losses without warning, and its health.
+"""Reads a drive's own counter of power losses, and its health.
 
-That count is the one thing on a machine that proves a power cut. It is read with smartctl where that is
-installed and permitted. Only counters that certainly mean this are taken, since any other would prove cuts
-that never were: the NVMe log's Unsafe Shutdowns, and of ATA attributes those that are in the place and under
-the name that makers of SSDs document so. Hard disks count retracts of the heads in 192
-(Power-Off_Retract_Count), also when a machine shuts down in good order; POR_Recovery_Count counts whatever
-its firmware calls a recovery. Anything doubtful is None: then the operator attests.
+Only this counter can prove a power cut on the machine itself. smartctl reads it, if installed and permitted.
+Only counters with a certain meaning are used, since others would prove cuts that never happened: Unsafe
+Shutdowns of the NVMe log, and ATA attributes with the number and name that makers of SSDs document for it.
+Attribute 192 of hard disks (Power-Off_Retract_Count) also counts orderly shutdowns. POR_Recovery_Count counts
+whatever the firmware calls a recovery. Doubtful counters are None; then the operator must attest the cut.
 
-Health (`report_of`) is shown and compared between cuts; no verdict depends on it. Of the log page C0h of the
-Open Compute Project, which `nvme ocp` reads, the health of the capacitors is taken.
+Health (`report_of`) is shown and compared between cuts, but no verdict depends on it. The health of the
+capacitors is from log page C0h of the Open Compute Project, which `nvme ocp` reads.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _ATA_ATTRIBUTES = frozenset(
     {(174, "Unexpect_Power_Loss_Ct"), (174, "Unsafe_Shutdown_Count"), (192, "Unsafe_Shutdown_Count")}
 )
 _BACKUP_FAILED = 0x10  # bit of the NVMe log's Critical Warning
-_NO_CAPACITORS = 0xFFFF  # of the C0h log: the drive has no power-loss protection
+_NO_CAPACITORS = 0xFFFF  # value in the C0h log: the drive has no power-loss protection
 _COUNT_MAX = 1 << 62
 _MEDIA_ERRORS = ((187, "Reported_Uncorrect"), (198, "Offline_Uncorrectable"))
 # Attributes whose normalised value falls from 100 as the drive is used up.
@@ -43,23 +42,20 @@ _CAPACITOR_TEST = (175, "Power_Loss_Cap_Test")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmartReport:
-    """Counters and health of a drive, None where it does not say. `spare_percent` and `used_percent` are as
-    NVMe has them: spare blocks left, and endurance used, which may exceed 100. `backup_failed`: whether
-    the drive says that its power-loss protection is broken, None also where nothing shows that it has one.
-    `capacitor_percent`: 100 is what left the factory, 0 that there are none."""
+    """Counters and health of a drive. Unknown values are None."""
 
     power_cycles: int | None = None
     unsafe_shutdowns: int | None = None
     media_errors: int | None = None
-    spare_percent: int | None = None
-    used_percent: int | None = None
+    spare_percent: int | None = None  # spare blocks left, as in NVMe
+    used_percent: int | None = None  # endurance used, as in NVMe; may exceed 100
+    # Whether the drive reports broken power-loss protection; None also if it may have no protection.
     backup_failed: bool | None = None
-    capacitor_percent: int | None = None
+    capacitor_percent: int | None = None  # 100: as when new; 0: no capacitors
 
 
 def report_of(device: Path) -> SmartReport:
-    """What the drive `device` says; each None where it cannot be asked. May take as long as a tool's
-    deadline."""
+    """The report of the drive `device`. Unknown values are None. May take as long as the tools' deadlines."""
     smart = _document("smartctl", "--json", "-a", str(device))
     ocp = (
         _document("nvme", "ocp", "smart-add-log", str(device), "-o", "json")
@@ -70,15 +66,15 @@ def report_of(device: Path) -> SmartReport:
 
 
 def report_in(smart: Any, ocp: Any) -> SmartReport:
-    """The report in a document of `smartctl --json -a`, and in one of `nvme ocp smart-add-log -o json`; None
-    for either that there is not."""
+    """The report from the documents of `smartctl --json -a` and `nvme ocp smart-add-log -o json`. Either may
+    be None."""
     smart = _mapping(smart)
     log = _mapping(smart.get("nvme_smart_health_information_log"))
     warning = _natural(log.get("critical_warning"))
     media_errors, used = _natural(log.get("media_errors")), _natural(log.get("percentage_used"))
     spare = _natural(log.get("available_spare"))
     capacitors = _capacitors(ocp)
-    # A warning that is not raised says nothing on a drive that has nothing to warn of.
+    # On a drive without power-loss protection, a missing warning means nothing.
     failed = True if (warning or 0) & _BACKUP_FAILED else None
     if failed is None and warning is not None and capacitors:
         failed = False
@@ -106,29 +102,29 @@ def report_in(smart: Any, ocp: Any) -> SmartReport:
 
 
 def unsafe_shutdowns(device: Path) -> int | None:
-    """The counter of the drive `device`, None where it cannot be read."""
+    """The power-loss counter of the drive `device`; None if it cannot be read."""
     return counter_in(_document("smartctl", "--json", "-A", str(device)))
 
 
 def counter_in(document: Any) -> int | None:
-    """The counter in a document of `smartctl --json -A`, of an NVMe or ATA drive; None where it has none."""
+    """The counter in a document of `smartctl --json -A` of an NVMe or ATA drive; None if it has none."""
     if not isinstance(document, dict):
         return None
     log = document.get("nvme_smart_health_information_log")
-    if isinstance(log, dict) and isinstance(log.get("unsafe_shutdowns"), int):
-        return int(log["unsafe_shutdowns"])
+    if isinstance(log, dict) and log.get("power_cycles") == 0:
+        return None  # a software target, such as Linux's nvmet, which counts nothing
+    if isinstance(log, dict) and "unsafe_shutdowns" in log:
+        return _natural(log["unsafe_shutdowns"])
     attributes = document.get("ata_smart_attributes")
     table = attributes.get("table") if isinstance(attributes, dict) else None
     for row in table if isinstance(table, list) else ():
         if isinstance(row, dict) and (row.get("id"), row.get("name")) in _ATA_ATTRIBUTES:
-            raw = row.get("raw")
-            if isinstance(raw, dict) and isinstance(raw.get("value"), int):
-                return int(raw["value"])
+            return _natural(_mapping(row.get("raw")).get("value"))
     return None
 
 
 def _capacitors(ocp: Any) -> int | None:
-    """Releases of nvme-cli name the field "Capacitor health" or "capacitor_health"."""
+    """Health of the capacitors; releases of nvme-cli call it "Capacitor health" or "capacitor_health"."""
     for key, value in _mapping(ocp).items():
         if re.sub(r"[^a-z]+", "_", key.lower()) == "capacitor_health":
             percent = _natural(value)

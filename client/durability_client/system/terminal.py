@@ -1,5 +1,5 @@
-"""Where tables and long lines go: rich's console, but for what it does when its reader leaves, and lines that
-are plain and that a terminal does not break within a word. And the only question that commands ask."""
+"""Output to the terminal: a variant of rich's console that reports a closed stdout, and plain lines broken
+between words. Also the only question that commands ask."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from rich.console import Console
 from durability import plain_text
 from durability.formats.documents import to_ascii_json, to_json
 
-SCREEN_WIDTH_MIN = 20  # of a terminal that says less, as a serial console may, nothing is known
+SCREEN_WIDTH_MIN = 20  # if a terminal reports less, as a serial console may, its width is unknown
 SCREEN_WIDTH_MAX = 120  # longer lines are harder to read
-SCREEN_HEIGHT_MAX = 22  # of a terminal of 24, with the line that names what was written and the prompt
-PLAIN_LINE_S = 10.0  # between lines of progress without a terminal
-_WAIT_S = 0.1  # for an answer, before signals are looked for again
+SCREEN_HEIGHT_MAX = 22  # a terminal of 24 lines also shows a line about the written file, and the prompt
+PLAIN_LINE_S = 10.0  # interval between lines of progress without a terminal
+_WAIT_S = 0.1  # longest wait for an answer before signals are handled
 
 
 def fitted(text: str, stream: TextIO, *, indent: int) -> str:
-    """`text` as plain text, its lines broken between words for the terminal that `stream` is, each continued
-    after `indent` blanks; elsewhere not broken, so that programs find whole lines."""
+    """`text` as plain text. If `stream` is a terminal, lines are broken between words to its width, and
+    continued after `indent` blanks. Otherwise they are not broken, so that programs get whole lines."""
     text = plain_text.as_text(text)
     if not stream.isatty():
         return text
@@ -42,7 +42,7 @@ def fitted(text: str, stream: TextIO, *, indent: int) -> str:
 
 
 def columns_of(stream: TextIO) -> int:
-    """How many columns to fill on `stream`: those of a terminal, or what COLUMNS says; else 80."""
+    """The number of columns to fill on `stream`: a terminal's width, or COLUMNS, else 80."""
     return _known(Console(file=stream).width)
 
 
@@ -62,33 +62,33 @@ def print_json(value: object, out: TextIO) -> None:
 
 
 def cut_to(text: str, width: int) -> str:
-    """The text on one line, cut where it takes more than `width` columns: some characters take two."""
+    """The text on one line, cut to `width` columns; some characters take two columns."""
     line = plain_text.as_line(text)
     return line if cell_len(line) <= width else f"{set_cell_size(line, width - 1)}…"
 
 
 def width_of(stream: TextIO) -> int | None:
-    """How many columns the terminal has that `stream` is; None elsewhere."""
+    """The number of columns of the terminal `stream`; None if it is not a terminal."""
     return columns_of(stream) if stream.isatty() else None
 
 
 def confirmed(question: str) -> bool:
-    """Whether a person answers `question` with yes; False without a terminal on both stdin and stderr.
+    """Ask `question`, and return whether the answer is yes. False unless stdin and stderr are terminals.
 
-    Ctrl-C raises KeyboardInterrupt, in an event loop too.
+    Ctrl-C raises KeyboardInterrupt, also in an event loop.
     """
     if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     main = threading.current_thread() is threading.main_thread()
-    # Before the question is seen: an event loop's own handler would only cancel a task that waits in here.
+    # Set before the question appears: an event loop's handler would only cancel a task, which waits here.
     before = signal.signal(signal.SIGINT, signal.default_int_handler) if main else None
     try:
         print(plain_text.as_text(question), end=" ", file=sys.stderr, flush=True)
-        # Short waits: a signal that comes just before one is heard at its end, and a read has no end.
+        # Short waits, because a signal just before a wait is handled only after it, and a read may never end.
         while not select.select([sys.stdin], [], [], _WAIT_S)[0]:
             pass
         return sys.stdin.readline().strip().lower() in {"y", "yes"}
-    except ValueError:  # what was typed is no text
+    except ValueError:  # the input is not valid text
         return False
     finally:
         if before is not None:
@@ -96,10 +96,10 @@ def confirmed(question: str) -> bool:
 
 
 class Terminal(Console):
-    """A console that reports to its caller when the reader closed stdout, has no colour elsewhere than on a
-    terminal, whatever FORCE_COLOR says, and at least `SCREEN_WIDTH_MIN` columns.
+    """A console that raises BrokenPipeError if the reader closed stdout. It uses colour only on a terminal,
+    whatever FORCE_COLOR says, and has at least `SCREEN_WIDTH_MIN` columns.
 
-    rich's own would end the program with 1, which is this tool's word for a defect.
+    rich's console would exit with code 1, which means a defect of this tool.
     """
 
     def __init__(self, *, file: TextIO, **options: Any) -> None:

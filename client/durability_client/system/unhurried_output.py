@@ -1,8 +1,9 @@
-"""Text for a terminal or another program, for which the writer does not wait.
+"""Text output to a terminal or another program, without waiting for it.
 
-A terminal that was stopped with Ctrl-S, or a program that does not read, lets a write wait for hours. So a
-thread of its own writes. What waits is bounded; more is left out. An output without a descriptor never waits,
-and is written at once. Never makes the output non-blocking: other programs may have the same terminal.
+If a terminal was stopped with Ctrl-S, or a program does not read, a write may wait for hours. So a separate
+thread writes. The queue is bounded, and further texts are dropped. An output without a descriptor is written
+at once, because it never waits. The output is never made non-blocking, since other programs may use the same
+terminal.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from contextlib import suppress
 from queue import Full, Queue
 from typing import TextIO
 
-WAITING_MAX = 1000  # texts
-END_S = 2.0  # for what waits, when others write next
+WAITING_MAX = 1000  # texts in the queue
+END_S = 2.0  # wait for queued texts before other code writes
 
 
 class UnhurriedOutput:
-    """Writes to `out`. `failure`: the last error of a write, None if there was none."""
+    """Output to `out`. `failure`: the last error of a write, None if there was none."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -36,7 +37,7 @@ class UnhurriedOutput:
         return not self._waiting.unfinished_tasks
 
     def write(self, text: str) -> None:
-        """Has `text` written when the output takes it."""
+        """Queue `text` for output. If the queue is full, `text` is dropped."""
         if self._descriptor is None:
             self._out.write(text)
             return
@@ -47,7 +48,7 @@ class UnhurriedOutput:
             self._waiting.put_nowait(text.encode(self._out.encoding, self._out.errors or "replace"))
 
     def flush(self, within_s: float = END_S) -> None:
-        """Returns once nothing waits any more, at the latest after `within_s`."""
+        """Wait until all texts are written, at most for `within_s`."""
         with self._waiting.all_tasks_done:
             self._waiting.all_tasks_done.wait_for(lambda: self.is_idle, within_s)
 
@@ -57,7 +58,7 @@ class UnhurriedOutput:
             try:
                 while rest:
                     rest = rest[_written(descriptor, rest) :]
-            except OSError as error:  # nobody reads any more, or the disk is full
+            except OSError as error:  # the reader has closed it, or the disk is full
                 self.failure = error
             self._waiting.task_done()
 
@@ -65,7 +66,7 @@ class UnhurriedOutput:
 def _written(descriptor: int, data: memoryview) -> int:
     try:
         return os.write(descriptor, data)
-    except BlockingIOError:  # another program has made it non-blocking
+    except BlockingIOError:  # another program has made the output non-blocking
         room = select.poll()
         room.register(descriptor, select.POLLOUT)
         room.poll()

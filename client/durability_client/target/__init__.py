@@ -1,1 +1,1 @@
-"""What is tested: files and block devices, and what must not be overwritten."""
+"""Targets of a test: files and block devices, with the checks that protect other data."""

@@ -1,14 +1,14 @@
-"""Whether a sync that returned success may be believed: asked of the file system after each sync that rests
-on its commits.
+"""Checks after a sync that returned success whether the file system still works, if that sync depends on the
+file system's commits.
 
-Once a commit has failed under anybody's sync, what was in it is thrown away, and the next sync finds nothing
-to do and returns 0. But a change is refused then. So the question is a change: of times, which nobody
-depends on.
+If a commit fails during the sync of any process, the file system discards the data in it. The next sync then
+finds nothing to write and returns 0. But the file system refuses changes from then on. So the check makes a
+change: to timestamps, which no program needs.
 
-What is changed must not be what the next sync has to write, or the drive gets more writes than the workload
-makes. So the directory is asked for a file that is overwritten in place: a sync of the file does not wait
-for its directory. A file that grows is asked itself, as each of its syncs writes its inode anyway. No file
-is made for the question, so none is left behind, and no name is followed.
+The change must not add to the data of the next sync, or the drive would get more writes than the workload
+makes. So for a file that is overwritten in place, the check changes its directory, which a sync of the file
+does not write. For a file that grows, the check changes the file, because each sync writes its inode in any
+case. The check makes no file, so it leaves none behind, and it follows no symbolic link.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from durability_client.target import discovery
 
 
 class CommitCheck:
-    """Called after a sync, it raises OSError if the file system has failed. It has a descriptor of its own,
-    or the file's, which stays the file's."""
+    """Call it after a sync: it raises OSError if the file system has failed. It uses its own descriptor, or
+    borrows that of the file."""
 
     __slots__ = ("_ask", "_asked_fd", "_own")
 
@@ -35,39 +35,40 @@ class CommitCheck:
         self._own = own
 
     def __call__(self) -> None:
-        """Raises OSError if the sync that just returned may have lied."""
+        """Raises OSError if the last sync may have returned success without writing the data."""
         self._ask(self._asked_fd)
 
     def close(self) -> None:
-        """Close the descriptor, if it is not the file's."""
+        """Close the descriptor, unless it belongs to the file."""
         if self._own:
             os.close(self._asked_fd)
 
 
 def require_alive(fd: int) -> None:
-    """Raises OSError if the file system takes no change any more; ext4 needs two to notice."""
+    """Raises OSError if the file system refuses changes. ext4 needs two changes to notice."""
     os.utime(fd)
     os.utime(fd)
 
 
 def require_writable(fd: int) -> None:
-    """Raises OSError if the file system has become read-only; changes nothing."""
+    """Raises OSError if the file system has become read-only. Makes no change."""
     if os.fstatvfs(fd).f_flag & os.ST_RDONLY:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
 
 def commit_check(plan: Plan, path: Path, fd: int) -> CommitCheck | None:
-    """What to ask after each sync of `fd`, the file at `path` that is written by `plan`; None: nothing."""
+    """The check to call after each sync of `fd`, the file at `path` that `plan` writes; None if no check is
+    needed."""
     contract = plan.contract
     if plan.target_kind != "file" or not contract.rests_on_commit(plan.sync, in_journal=True):
-        return None  # at once: names open a file for each operation
+        return None  # decided without system calls: name workloads open a file for each operation
     if not contract.rests_on_commit(plan.sync) and not discovery.has_data_in_journal(path, fd):
         return None
     if plan.contract.layout == "log":
         return CommitCheck(require_alive, fd, own=False)
     if discovery.has_no_journal(path):
-        # There is no commit that others could fail; and inodes share blocks, so that a change of any of them
-        # is one more write for the next fsync.
+        # There is no commit that could fail under another process's sync. Inodes share blocks, so a change to
+        # any inode would add a write to the next fsync.
         return CommitCheck(require_writable, fd, own=False)
     directory_fd = _changeable_directory(path, fd)
     if directory_fd is None:
@@ -76,8 +77,8 @@ def commit_check(plan: Plan, path: Path, fd: int) -> CommitCheck | None:
 
 
 def _changeable_directory(path: Path, fd: int) -> int | None:
-    """A descriptor of the directory that holds the file `fd`, on the same file system; None if this user may
-    not change it, or the file is mounted there from elsewhere."""
+    """A descriptor of the directory that holds the file `fd`. None if this user may not change the directory,
+    or if the file is mounted there from another file system."""
     with suppress(OSError):
         directory_fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:

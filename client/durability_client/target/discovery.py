@@ -1,8 +1,9 @@
-"""Gathers the facts of a target and its machine: what the verdict will be about, and how to know it again.
+"""Gathers the facts of a target and its machine. The facts are stored with the verdict and identify the
+target later.
 
-Reads /proc, /sys and, where they are installed, blkid, smartctl, zfs and systemd-detect-virt; writes nothing
-and refuses nothing. It works for a target that does not exist (yet, or any more): then the facts are those of
-the place where it would be.
+Reads /proc, /sys and, if installed, the output of blkid, smartctl, zfs and systemd-detect-virt. Writes
+nothing and refuses nothing. A target that does not exist, yet or any more, gets the facts of the place where
+it would be.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import struct
 import sys
 import time
 import uuid
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,16 +26,17 @@ from durability.formats.facts import Facts, FileSystem, Host
 from durability.formats.plan import TargetKind
 from durability_client.system import block_devices, log_devices
 from durability_client.system.block_devices import Stack
-from durability_client.system.mounts import Mount, mount_of
+from durability_client.system.mounts import Mount, mount_of, mounts
 from durability_client.system.programs import output_of
 from durability_client.target.storage import PresentDrive
-from durability_client.target.target_warnings import JOURNAL_LESS, NO_JOURNAL, target_warnings
+from durability_client.target.target_warnings import JOURNAL_LESS, NO_JOURNAL, host_warnings, target_warnings
 
 _PRODUCT_OF_HYPERVISOR = re.compile(
     r"qemu|kvm|vmware|virtualbox|xen|amazon ec2|google|openstack|virtual machine|vserver"
     r"|apple virtualization|parallels|bhyve",
     re.I,
 )
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _DEVICE_TREE = Path("/sys/firmware/devicetree/base")
 _MACHINES_OF_QEMU = ("linux,dummy-virt", "qemu,pseries")
 _REMOTE = re.compile(r"nfs4?|cifs|smb3|9p|virtiofs|ceph|lustre|afs|fuse.*")
@@ -41,22 +44,22 @@ _PAGE_BYTES = 4096
 _FS_IOC_GETFSUUID = 0x80111500  # _IOR(0x15, 0, struct fsuuid2), linux/fs.h
 _UUID_ANSWER_BYTES = 17
 _FS_IOC_GETVERSION = 0x80087601  # _IOR('v', 1, long), linux/fs.h: the inode's generation
-_FS_IOC_GETFLAGS = 0x80086601  # _IOR('f', 1, long), linux/fs.h: what chattr sets
+_FS_IOC_GETFLAGS = 0x80086601  # _IOR('f', 1, long), linux/fs.h: chattr's attributes
 _FS_JOURNAL_DATA_FL = 0x4000
 _WITH_GENERATION = frozenset({"ext2", "ext3", "ext4", "xfs", "f2fs"})
-# _IOWR(0x94, 18, 4096 bytes), linux/btrfs.h; in tree 0: the file's subvolume.
+# _IOWR(0x94, 18, 4096 bytes), linux/btrfs.h; tree 0 stands for the file's subvolume.
 _BTRFS_IOC_INO_LOOKUP = 0xD0009412
 _BTRFS_FIRST_FREE_OBJECTID = 256
 
 
 def collect(path: Path, kind: TargetKind, *, typed: Path | None = None) -> Facts:
-    """All facts of the target at `path` (absolute, symbolic links resolved) on this machine now. `typed`: the
-    path that was resolved.
+    """All current facts of the target at `path` (absolute, symbolic links resolved) and of this machine.
+    `typed`: the path before links were resolved.
 
-    Raises nothing for what is missing or unreadable: such facts are None or empty. Bytes of a name that are
-    no UTF-8 are escaped.
+    Facts that are missing or unreadable are None or empty, and raise nothing. Bytes of names that are not
+    UTF-8 are escaped.
     """
-    host = host_now()  # first: a drive may hold up the rest, and the judge counts from when this began
+    host = host_now()  # first: a drive may delay the rest, and the judge counts from the start of this call
     mount = None if kind == "device" else mount_of(path)
     names = _names_of_device(path) if mount is None else _names_below(mount)
     stack, is_whole = _stack_below(mount, names)
@@ -72,13 +75,16 @@ def collect(path: Path, kind: TargetKind, *, typed: Path | None = None) -> Facts
         file_system=file_system,
         layers=stack.layers,
         drives=drives,
-        warnings=target_warnings(
-            path=str(path),
-            file_system=file_system,
-            layers=stack.layers,
-            drives=drives,
-            virtualisation=host.virtualisation,
-            is_whole=is_whole,
+        warnings=(
+            *target_warnings(
+                path=str(path),
+                file_system=file_system,
+                layers=stack.layers,
+                drives=drives,
+                virtualisation=host.virtualisation,
+                is_whole=is_whole,
+            ),
+            *host_warnings(host, own_boot_id=has_own_boot_id(mounts())),
         ),
         volume=stack.volume,
         named=_named(path, kind, typed),
@@ -88,7 +94,8 @@ def collect(path: Path, kind: TargetKind, *, typed: Path | None = None) -> Facts
 
 
 def _file_id(path: Path, file_system: str) -> str:
-    """Inode and what tells it from an earlier one with its number, or from itself in a snapshot."""
+    """Inode number, with a generation that distinguishes it from an earlier inode with the same number, or
+    with a subvolume that distinguishes it from a snapshot. "" if unknown."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -112,8 +119,8 @@ def _file_id(path: Path, file_system: str) -> str:
 
 
 def _named(path: Path, kind: TargetKind, typed: Path | None) -> str:
-    """A path that leads to the target after a restart too, where `path` may not: a device has its name by the
-    order in which it is found."""
+    """A path that still leads to the target after a restart: `typed`, or a stable link to a device. A device
+    name may change, because it depends on the order of detection. "" if there is no such path."""
     if typed is not None and typed != path:
         return str(typed)
     link = block_devices.link_to(path) if kind == "device" else None
@@ -121,42 +128,41 @@ def _named(path: Path, kind: TargetKind, typed: Path | None) -> str:
 
 
 def file_system_of(path: Path) -> FileSystem | None:
-    """The file system that holds `path`, or its nearest parent that exists; None where that is unknown."""
+    """The file system that holds `path`, or its nearest existing parent; None if that is unknown."""
     mount = mount_of(path)
     return None if mount is None else escaped(_file_system(mount, _names_below(mount)))
 
 
 def is_on_root(path: Path) -> bool:
-    """Whether `path`, a directory, lies on the root file system, wherever that is mounted."""
+    """Whether the directory `path` is on the root file system, whatever its mount point."""
     mount, root = mount_of(path), mount_of(Path("/"))
-    if mount is None or root is None:  # no Linux, or a chroot, whose root is no mount
+    if mount is None or root is None:  # not Linux, or a chroot, whose root is not a mount point
         return path.stat().st_dev == Path("/").stat().st_dev
     return mount.device_number == root.device_number
 
 
 def drives_below(path: Path) -> tuple[str, ...]:
-    """The kernel's names of the drives under the file system that holds `path`; () where it has none."""
+    """The kernel's names of the drives below the file system that holds `path`; () if there are none."""
     mount = mount_of(path)
     return () if mount is None else _stack_below(mount, _names_below(mount))[0].leaves
 
 
 def drives_under_loop(name: str) -> tuple[str, ...]:
-    """The drives under the file of the loop device `name`; () for another device, and where none are
-    known."""
+    """The drives below the file of the loop device `name`; () for other devices, and if none are known."""
     file = block_devices.backing_file(name)
     return () if file is None else drives_below(file)
 
 
 def is_misaligned(path: Path, kind: TargetKind) -> bool:
-    """Whether a device that holds the target begins within a physical block of its drives. That is known
-    through layers too, though not at which offset."""
+    """Whether a device that holds the target begins inside a physical block of its drives. This is known
+    even for devices on layers whose offset is unknown."""
     mount = None if kind == "device" else mount_of(path)
     names = _names_of_device(path) if mount is None else _names_below(mount)
     return any(map(block_devices.is_misaligned, names))
 
 
 def drive_states(path: Path, kind: TargetKind) -> tuple[PresentDrive, ...]:
-    """Size and diskseq of the drives below the target, without asking any drive; () where there is none."""
+    """Size and diskseq of the drives below the target, () if there are none. Sends no command to a drive."""
     mount = None if kind == "device" else mount_of(path)
     names = _names_of_device(path) if mount is None else _names_below(mount)
     return tuple(
@@ -177,15 +183,14 @@ def _names_of_device(path: Path) -> tuple[str, ...]:
 
 
 def _stack_below(mount: Mount | None, names: tuple[str, ...]) -> tuple[Stack, bool]:
-    """What lies below the devices `names`, which hold the target or its file system, and below an external
-    log of that; and whether all of it is known."""
+    """The stack below the devices `names`, which hold the target or its file system, and below an external
+    log of that file system. Also returns whether all devices are known."""
     others, is_whole = log_devices.beside(mount, names) if mount is not None else ((), True)
     return block_devices.stack_of(names, beside=others), is_whole
 
 
 def _names_below(mount: Mount) -> tuple[str, ...]:
-    """The block devices that a mounted file system lies on: one, or several for btrfs; none for many
-    others."""
+    """The block devices of a mounted file system: one, or several for btrfs, or none for other types."""
     name = block_devices.name_of(mount.device_number)
     if name is not None:
         return (name,)
@@ -193,7 +198,7 @@ def _names_below(mount: Mount) -> tuple[str, ...]:
     try:
         if not (source.is_absolute() and source.is_block_device()):
             return ()
-    except OSError:  # a name that is longer than names may be: mergerfs joins all its branches
+    except OSError:  # the name is too long: mergerfs joins the names of all its branches
         return ()
     names = _names_of_device(source)
     for members in Path("/sys/fs/btrfs").glob("*/devices"):
@@ -230,38 +235,38 @@ def has_no_journal(path: Path) -> bool:
 
 
 def has_data_in_journal(path: Path, fd: int) -> bool:
-    """Whether the file system of `path` is known to put the data of the file `fd` into its journal, by an
-    option of the mount, a default of the file system, or an attribute of the file (chattr +j)."""
+    """Whether the file system of `path` is known to journal the data of the file `fd`: by a mount option, by
+    a default of the file system, or by an attribute of the file (chattr +j)."""
     mount = mount_of(path)
     if mount is None:
         return False
     if "data=journal" in mount.options.split(","):
         return True
-    if mount.type not in ("ext3", "ext4"):  # the driver of both is that of ext4
+    if mount.type not in ("ext3", "ext4"):  # ext4's driver serves both
         return False
     with suppress(OSError):
         flags = fcntl.ioctl(fd, _FS_IOC_GETFLAGS, bytes(struct.calcsize("l")))
         if int.from_bytes(flags[:4], sys.byteorder) & _FS_JOURNAL_DATA_FL:
             return True
-    # The options of a mount leave out what is a default of the file system (tune2fs -o journal_data).
+    # The mount options do not include defaults of the file system (tune2fs -o journal_data).
     options = (block_devices.text_of(Path("/proc/fs/ext4", name, "options")) for name in _names_below(mount))
     return any("data=journal" in text.splitlines() for text in options)
 
 
 def _is_ext4_without_journal(mount: Mount, names: tuple[str, ...]) -> bool:
-    """Whether it is one: only with a journal does its journal thread have a number."""
+    """Whether the mount is an ext4 without a journal: then /sys shows no number of a journal thread."""
     if mount.type != "ext4" or not names:
         return False
     try:
         task = (Path("/sys/fs/ext4") / names[0] / "journal_task").read_text()
     except OSError:
-        return False  # a kernel that does not say; without a journal is the rare case
+        return False  # the kernel does not show it; a file system without a journal is rare
     return not task.strip().isdecimal()
 
 
 def _block_bytes(mount: Mount) -> int:
-    """What the file system writes at least; the preferred size that remote ones report is none of their
-    blocks."""
+    """The file system's block size. A page for remote file systems, which report a preferred transfer size
+    instead, and if the size is unknown."""
     if _REMOTE.fullmatch(mount.type):
         return _PAGE_BYTES
     try:
@@ -284,7 +289,7 @@ def _uuid(mount: Mount, names: tuple[str, ...]) -> str:
 
 
 def _uuid_from_kernel(directory: str) -> str:
-    """What the ioctl FS_IOC_GETFSUUID says: a length, which is 16, and the UUID; "" where there is none."""
+    """The UUID from the ioctl FS_IOC_GETFSUUID, which returns a length (16) and the UUID; "" if unknown."""
     answer = bytearray(_UUID_ANSWER_BYTES)
     try:
         fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
@@ -301,7 +306,7 @@ def _uuid_from_kernel(directory: str) -> str:
 
 
 def _path_in(mount: Mount, path: Path) -> str:
-    """The path from the root of the file system, whatever part of it is mounted where."""
+    """The path relative to the root of the file system, also if only a part of it is mounted."""
     inside = os.path.relpath(path, mount.mount_point)
     return os.path.normpath(os.path.join(mount.root, inside)).lstrip("/")  # noqa: PTH118 - keeps ".." out
 
@@ -321,15 +326,15 @@ def _size(path: Path) -> int:
 
 
 def uptime_ns() -> int:
-    """Since the start of the system, sleep included."""
+    """Nanoseconds since the start of the system, including sleep."""
     return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def host_now() -> Host:
-    """This machine, and this boot of it."""
+    """Facts of this machine and its current boot."""
     return Host(
-        machine_id=_first_line("/etc/machine-id") or _first_line("/var/lib/dbus/machine-id"),
-        boot_id=_first_line("/proc/sys/kernel/random/boot_id"),
+        machine_id=_machine_id(),
+        boot_id=_first_line(_BOOT_ID) or output_of("sysctl", "-n", "kern.bootsessionuuid"),
         uptime_ns=uptime_ns(),
         kernel=f"{platform.system()} {platform.release()} {platform.machine()}",
         virtualisation=_virtualisation(),
@@ -337,8 +342,24 @@ def host_now() -> Host:
     )
 
 
+def has_own_boot_id(mounted: Iterable[Mount]) -> bool:
+    """Whether a container has a boot id that is not the kernel's, which LXC and systemd-nspawn mount over
+    it."""
+    return any(mount.mount_point == _BOOT_ID for mount in mounted)
+
+
+def _machine_id() -> str:
+    """The id of this system; on macOS that of its hardware; "" if it has none."""
+    named = _first_line("/etc/machine-id") or _first_line("/var/lib/dbus/machine-id")
+    if named or sys.platform != "darwin":
+        return named
+    said = output_of("ioreg", "-rd1", "-c", "IOPlatformExpertDevice")
+    found = re.search(r'"IOPlatformUUID" = "([^"]+)"', said)
+    return found[1] if found else ""
+
+
 def _virtualisation() -> str:
-    """The hypervisor's name; a container is not a machine and does not count."""
+    """The hypervisor's name, or "none". A container does not count as a virtual machine."""
     if named := output_of("systemd-detect-virt", "--vm"):
         return named
     product = f"{_first_line('/sys/class/dmi/id/sys_vendor')} {_first_line('/sys/class/dmi/id/product_name')}"
@@ -354,7 +375,7 @@ def _virtualisation() -> str:
 
 
 def hypervisor_of_device_tree(tree: Path = _DEVICE_TREE) -> str:
-    """What the device tree says, which many ARM machines have in place of DMI; "" for nothing."""
+    """The hypervisor named in the device tree, which many ARM machines have instead of DMI; or ""."""
     names = block_devices.text_of(tree / "hypervisor" / "compatible").split("\0")[:1]
     machine = block_devices.text_of(tree / "compatible").split("\0")
     names += ["qemu" for name in machine if name in _MACHINES_OF_QEMU]

@@ -1,14 +1,14 @@
-"""The process that reads drives after an I/O error of the target: it may wait for a drive for ever, and then
-its parent leaves it behind.
+"""The process that reads drives after an I/O error of the target. If it waits for a drive for ever, its
+parent abandons it.
 
-It imports the standard library alone, and is started while the drives are well, because it may not be able
-to load anything once they are gone. It reads and writes nothing before its parent says so.
+It imports only the standard library, and is started while the drives still work, because it may be unable to
+load code after they have gone. It neither reads nor writes before its parent sends the line on stdin.
 
-    stdin    one line: for how many seconds to read
-    stdout   a line for each drive when that is over, or at once when one has answered: NUMBER ERRNO
-             ERRNO 0: a read was answered; -1: a read found the end of the drive at its start
+    stdin    one line: the number of seconds to read
+    stdout   a line NUMBER ERRNO for each drive, as soon as the drive has answered, or after these seconds
+             ERRNO 0: a read returned data; -1: a read returned no data (end of the drive)
 
-A drive whose line does not come has a read that does not return.
+If the line of a drive is missing, a read of that drive has not returned.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ import time
 
 NO_DATA = -1
 RETRY_S = 0.1  # after a read that failed
-# The drive itself refused the read, so it has power: an unreadable sector, a command that it does not take, a
-# failed check of its data, a reservation. 0 is success.
+# The drive itself refused the read, so it has power: an unreadable sector, an unsupported command, a failed
+# integrity check, a reservation.
 REFUSED_BY_DRIVE = frozenset({errno.ENODATA, errno.EREMOTEIO, errno.EILSEQ, errno.EBADE})
-_SPREAD = 0.6180339887498949  # the golden ratio's fraction: places that never come together
+_SPREAD = 0.6180339887498949  # fraction of the golden ratio: multiples of it are spread evenly over the drive
 
 
 def main() -> None:
-    """Arguments: bytes to read at a time, then a descriptor of each drive, opened with O_DIRECT."""
+    """Command line: bytes per read, then a descriptor of each drive, opened with O_DIRECT."""
     block_bytes, *fds = map(int, sys.argv[1:])
     line = sys.stdin.readline()
     if not line:
-        return  # the parent has no question
+        return  # the parent ended without a request
     threads = [
         threading.Thread(target=_read, args=(number, fd, block_bytes, float(line)), daemon=True)
         for number, fd in enumerate(fds)
@@ -45,7 +45,8 @@ def main() -> None:
 
 
 def _read(number: int, fd: int, block_bytes: int, seconds: float) -> None:
-    """Read here and there, so that no bad place stands for the drive, until it answers or time is over."""
+    """Read at different places until the drive answers or the time is over, so that one bad place does not
+    count as a dead drive."""
     deadline_s = time.monotonic() + seconds
     buffer = mmap.mmap(-1, block_bytes)  # aligned to a page, as O_DIRECT needs it
     blocks = max(1, _size(fd) // block_bytes)

@@ -1,11 +1,11 @@
-"""Whether a run's drives still answer after an I/O error of its target (rules 12 and 13).
+"""Checks whether a run's drives still answer after an I/O error of its target (rules 12 and 13).
 
-A file system that has failed refuses reads while its drive lives, and a page cache answers for a drive that
-is gone. So the drives below the target are read, with O_DIRECT. Their descriptors are opened before the run
-is armed: one of a drive that was enumerated anew since leads nowhere, whatever has its name now. The reading
-is done by a process of its own (`drive_reader`), because a read may never return.
+A failed file system refuses reads although its drive works, and a page cache answers although the drive is
+gone. So the drives below the target are read directly, with O_DIRECT. Their descriptors are opened before the
+run is armed. If a drive is enumerated again later, its old descriptor fails, even if another drive has the
+same name by then. Another process (`drive_reader`) reads the drives, because a read may never return.
 
-Refuses to conclude more than was seen: of several drives one that answers is an answer; "dead" takes all.
+If one of several drives answers, the result is "answered". The result is "dead" only if all drives failed.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from durability_client.target.drive_reader import NO_DATA, REFUSED_BY_DRIVE
 from durability_client.target.storage import DriveLook
 
 _O_DIRECT: int | None = getattr(os, "O_DIRECT", None)
-LOOK_S = 3.0  # a drive that answers nothing for so long is dead
+LOOK_S = 3.0  # a drive whose reads all fail for this long is dead
 _GRACE_S = 1.0  # for the last reads to return
 _BLOCK_BYTES = 4096
-# The kernel says so of a drive that is gone, has no power or cannot be reached.
+# Errors of a drive that is gone, has no power or cannot be reached.
 _GONE = frozenset(
     {NO_DATA, errno.EIO, errno.ENXIO, errno.ENODEV, errno.ENOLINK, errno.ETIMEDOUT, errno.ENOMEDIUM}
 )
@@ -41,8 +41,8 @@ _GONE = frozenset(
 class KernelDriveWatch:
     """A `DriveWatch` of the drives in `armed`, the facts of the target at `path` at arming.
 
-    Of a device target whose drives cannot be opened the device itself is read. Beside a loop device the
-    drives under its file are read.
+    If the target is a device whose drives are unknown or cannot be opened, the device itself is read. For a
+    loop device, the drives below its file are read, too.
     """
 
     def __init__(self, path: Path, armed: Facts) -> None:
@@ -55,7 +55,7 @@ class KernelDriveWatch:
         if armed.kind == "device" and (self._refused or not armed.drives):
             self._refused.clear()
             self._open(str(path), path)
-        # A loop device reads through a file system, which may refuse while the drive under it lives.
+        # A loop device reads through a file system, which may refuse reads although the drive below works.
         pending = [drive.name for drive in armed.drives]
         seen = set(pending)
         while pending:
@@ -81,17 +81,17 @@ class KernelDriveWatch:
 
     @property
     def blind(self) -> str:
-        """Why not all drives can be looked at, or ""."""
+        """Why not all drives can be read, or ""."""
         return "; ".join(self._refused)
 
     def look(self, timeout_s: float) -> DriveLook:
-        """What the drives answer, within `timeout_s` and a grace; blocks for so long, and works once."""
+        """Read the drives, and wait at most `timeout_s` and a grace period. Can be called only once."""
         codes, ended = self._ask(timeout_s) if self._process is not None else ({}, False)
         refused = "the process that reads the drives ended" if ended else self.blind
         return conclude(self._names, codes, refused=refused, timeout_s=timeout_s)
 
     def close(self) -> None:
-        """End the reading process, or leave it to its drive."""
+        """Kill the process that reads. If it waits for its drive, it is abandoned."""
         for fd in self._fds:
             os.close(fd)
         self._fds.clear()
@@ -106,13 +106,13 @@ class KernelDriveWatch:
             self._process = None
 
     def _ask(self, timeout_s: float) -> tuple[dict[str, int], bool]:
-        """What the reads of each drive came to, of those that returned, by name; and whether the process
-        ended before it had all."""
+        """The result of the reads of each drive, by name, if they returned, and whether the process ended too
+        early."""
         process, codes = self._process, dict[str, int]()
         assert process is not None and process.stdin is not None and process.stdout is not None
         deadline_s = time.monotonic() + timeout_s + _GRACE_S
         out, told = process.stdout.fileno(), b""
-        with suppress(BrokenPipeError):  # it has ended, and so has its output
+        with suppress(BrokenPipeError):  # the process has ended: the read below finds the end of its output
             os.write(process.stdin.fileno(), f"{timeout_s}\n".encode())
         while len(codes) < len(self._names) and not any(map(_answered, codes.values())):
             left_s = deadline_s - time.monotonic()
@@ -129,8 +129,8 @@ class KernelDriveWatch:
 
 
 def conclude(names: Sequence[str], codes: Mapping[str, int], *, refused: str, timeout_s: float) -> DriveLook:
-    """What reads of the drives `names` show. `codes`: of those that returned, as `drive_reader` gives them;
-    `refused`: which drives could not be read at all, and why, or ""."""
+    """The conclusion from reads of the drives `names`. `codes`: results of `drive_reader` for the drives
+    whose reads returned. `refused`: the drives that could not be read, with the reason, or ""."""
     if alive := [name for name in names if _answered(codes.get(name))]:
         return DriveLook(drive="answered", text=f"{', '.join(alive)} still answers reads")
     if refused or not names:
@@ -158,5 +158,5 @@ def _reader(block_bytes: int, fds: Sequence[int]) -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        process_group=0,  # Ctrl-C is for the parent, which ends the child
+        process_group=0,  # Ctrl-C must reach only the parent, which ends the child
     )

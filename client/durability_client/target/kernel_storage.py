@@ -1,7 +1,7 @@
-"""The target on a real kernel: files and block devices, opened so that a sync means what the plan says.
+"""The target on a real kernel: files and block devices, opened so that syncs work as the plan requires.
 
-Refuses sync methods and O_DIRECT where the system has none, rather than fall back to something weaker; it
-never decides whether a target may be overwritten (`safety_checks` does) and never retries what failed.
+If the system lacks a sync method or O_DIRECT, opening fails instead of using a weaker method. This module
+does not decide whether a target may be overwritten (`safety_checks` does), and retries no failed operation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from durability.errors import TargetBusyError, TargetError, UnreadableTargetError, UsageError
 from durability.formats.facts import Drive, Facts
 from durability.formats.plan import CONTROL, MAIN, Plan, SyncMethod, TargetKind, parse_name
-from durability_client.system import block_devices, encrypted_directories, smart
+from durability_client.system import block_devices, encrypted_directories
 from durability_client.system.path_walk import real_path
 from durability_client.target import discovery as facts_module
 from durability_client.target.commit_check import CommitCheck, commit_check, require_alive
@@ -35,7 +35,7 @@ _MODE = 0o600
 
 
 class KernelFile:
-    """A `TargetFile` on a descriptor of the kernel, which it owns, as it does `check`."""
+    """A `TargetFile` on a kernel descriptor. It owns the descriptor and `check`."""
 
     __slots__ = ("_check", "_fd", "_sync", "direct")
 
@@ -53,25 +53,25 @@ class KernelFile:
         self._check = check
 
     def pwrite(self, buffer: Buffer, offset: int) -> None:
-        """Write all of `buffer` in one call; a short write is OSError with EIO."""
+        """Write all of `buffer` in one call. A short write raises OSError with EIO."""
         written = os.pwrite(self._fd, buffer, offset)
         if written != len(buffer):
             raise _short_write(written, buffer, offset)
 
     def sync(self) -> None:
-        """Call the sync method, or nothing where each write syncs itself; then `check`. Raises OSError."""
+        """Call the sync method, unless each write syncs itself, then `check`. Raises OSError."""
         if self._sync is not None:
             self._sync(self._fd)
         if self._check is not None:
             self._check()
 
     def pread_into(self, buffer: WritableBuffer, offset: int) -> int:
-        """One preadv(2); gives the number of bytes read, fewer only at the end. Raises OSError."""
+        """Read with one preadv(2). Returns the bytes read, fewer only at the end. Raises OSError."""
         return os.preadv(self._fd, [buffer], offset)
 
     def size(self) -> int:
         """Bytes from start to end, of a file or a block device."""
-        return os.lseek(self._fd, 0, os.SEEK_END)  # fstat says 0 for a block device
+        return os.lseek(self._fd, 0, os.SEEK_END)  # fstat returns size 0 for a block device
 
     def truncate(self, size_bytes: int) -> None:
         """One ftruncate(2) to `size_bytes`. Raises OSError."""
@@ -96,7 +96,7 @@ class _SyncedWriteFile(KernelFile):
 
 
 class KernelDirectory:
-    """A `TargetDirectory` on a descriptor of the kernel, which it owns."""
+    """A `TargetDirectory` on a kernel descriptor, which it owns."""
 
     __slots__ = ("_fd",)
 
@@ -126,7 +126,7 @@ def _full_fsync(fd: int) -> None:
 
 
 def sync_call(method: SyncMethod) -> Callable[[int], None] | None:
-    """What to call after a write for `method`, None where the write itself syncs. Raises UsageError."""
+    """The function to call after a write for `method`; None if the write itself syncs. Raises UsageError."""
     if method == "fullfsync":
         if _F_FULLFSYNC is None:
             raise UsageError(
@@ -143,11 +143,12 @@ def sync_call(method: SyncMethod) -> Callable[[int], None] | None:
 
 
 class KernelStorage:
-    """A `Storage` on the kernel's files and block devices. A process that is started with it shares its lock,
-    which lasts until the last of them is gone; otherwise pickling leaves the lock with the original.
+    """A `Storage` on the kernel's files and block devices.
 
-    Symbolic links are resolved once, here, and never followed to write. Raises SetupError for one that
-    another user made (see `path_walk`).
+    A child process that gets a storage at its start shares its lock, which lasts until the last of these
+    processes has ended. Other pickled copies have no lock. Symbolic links are resolved once, in the
+    constructor, and writes never follow them. Raises SetupError for a link that another user made (see
+    `path_walk`).
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -162,17 +163,17 @@ class KernelStorage:
 
     @property
     def kind(self) -> TargetKind:
-        """A device where the path is a block device now, else a file."""
+        """Device if the path is a block device now, else file."""
         try:
             return "device" if stat.S_ISBLK(self.path.stat().st_mode) else "file"
         except OSError:
             return "file"
 
     def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> KernelFile:
-        """Open for reading past the page cache, or with a plan by its sync method.
+        """Open for reads that bypass the page cache, or, with a plan, for writes by its sync method.
 
-        Raises OSError, UsageError for a method or `direct` that this system does not have, and TargetError if
-        a file to be read only seems to be missing.
+        Raises OSError, and UsageError if this system lacks the method or O_DIRECT. Raises TargetError if a
+        file to be read only seems to be missing, because its directory is encrypted and locked.
         """
         if plan is None:
             with _locked_is_not_missing(self.path), _damaged_is_missing():
@@ -186,18 +187,18 @@ class KernelStorage:
         return file_class(fd, sync=sync, direct=plan.direct, check=check)
 
     def open_bulk(self, suffix: str, *, create: bool = False, direct: bool = True) -> KernelFile:
-        """Open for prefill and control arm: O_DIRECT if wanted and possible, synced by a full fsync."""
+        """Open for prefill or control arm: with O_DIRECT if wanted and possible. `sync` is a full fsync."""
         flags = os.O_RDWR | (os.O_CREAT if create else 0)
         new = os.O_EXCL if create and suffix != MAIN else 0
         if direct and _O_DIRECT is not None:
             try:
                 return KernelFile(self._open(suffix, flags | new, direct=True), sync=_full_fsync, direct=True)
             except UsageError:
-                new = 0  # this file system has no O_DIRECT, and it was not required; yet the file was made
+                new = 0  # without O_DIRECT, which is optional here, the failed open has created the file
         return KernelFile(self._open(suffix, flags | new, direct=False), sync=_full_fsync, direct=False)
 
     def exists(self, suffix: str) -> bool:
-        """Whether the file is there; False for a damaged entry too."""
+        """Whether the file exists. False also for a damaged entry."""
         try:
             with _damaged_is_missing():
                 self.path_of(suffix).stat()
@@ -206,7 +207,7 @@ class KernelStorage:
         return True
 
     def suffixes(self) -> tuple[str, ...]:
-        """The suffixes of siblings that plans make, sorted. Raises OSError if the list has no end."""
+        """Sorted suffixes of siblings with names that plans make. Raises OSError for an incomplete list."""
         if self.kind == "device":
             return ()
         name = self.path.name
@@ -218,8 +219,8 @@ class KernelStorage:
         return tuple(sorted(suffix for suffix in found if suffix == CONTROL or parse_name(suffix)))
 
     def size(self, suffix: str) -> int:
-        """Bytes of the file or device. Raises FileNotFoundError where it is missing or damaged, TargetError
-        where it only seems to be missing."""
+        """Bytes of the file or device. Raises FileNotFoundError if it is missing or damaged, and TargetError
+        if it only seems to be missing."""
         with _locked_is_not_missing(self.path), _damaged_is_missing():
             fd = os.open(self.path_of(suffix), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
@@ -232,15 +233,16 @@ class KernelStorage:
         self.path_of(suffix).unlink()
 
     def rename(self, old_suffix: str, new_suffix: str) -> None:
-        """Give the file another name, in place of a file that has it. Raises OSError."""
+        """Rename the file, and replace a file that has the new name. Raises OSError."""
         self.path_of(old_suffix).rename(self.path_of(new_suffix))
 
     def open_directory(self) -> KernelDirectory:
-        """The directory of the target, with a descriptor of its own. Raises OSError."""
+        """Open the directory of the target with a new descriptor. Raises OSError."""
         return KernelDirectory(self.path.parent)
 
     def sync_directory(self, *, ancestors: bool = False) -> None:
-        """Fsync the directory, with `ancestors` all up to the mount point; a device has none."""
+        """Fsync the directory, and with `ancestors` all its parents up to the mount point. Does nothing for a
+        device."""
         if self.kind == "device":
             return
         directory = KernelDirectory(self.path.parent)
@@ -254,11 +256,10 @@ class KernelStorage:
             _sync_ancestor(path)
 
     def lock(self, *, create: bool = False) -> None:
-        """Hold the target: flock for a file, O_EXCL for a device. Raises TargetBusyError,
+        """Lock the target, with flock for a file and O_EXCL for a device. Raises TargetBusyError,
         UnreadableTargetError, and TargetError for other errors."""
         assert self._lock_fd is None
-        # O_EXCL on a block device claims it against mounts, md, dm and every other claimant, as flock does a
-        # file.
+        # O_EXCL on a block device excludes mounts, md, dm and all other users that claim the device.
         exclusive = os.O_EXCL if self.kind == "device" else (os.O_CREAT if create else 0)
         try:
             with _damaged_is_missing():
@@ -287,31 +288,32 @@ class KernelStorage:
             ) from error
 
     def unlock(self) -> None:
-        """Give the lock back; nothing where it is not held."""
+        """Release the lock, if it is held."""
         if self._lock_fd is not None:
             os.close(self._lock_fd)
             self._lock_fd = None
 
     def facts(self) -> Facts:
-        """What is known of target and machine now; see `discovery`."""
+        """Current facts of the target and the machine, see `discovery`."""
         return facts_module.collect(self.path, self.kind, typed=self._typed)
 
     def flushes(self, drive: str) -> int | None:
-        """What `Drive.flushes` of `drive` is now, from the kernel's counters."""
+        """The current value of `Drive.flushes` for `drive`, from the kernel's counters."""
         return block_devices.flushes_of(drive)
 
     def unsafe_shutdowns(self, drive: Drive) -> int | None:
-        """What `drive` counts now, None where it does not answer or may be another one."""
-        count = smart.unsafe_shutdowns(block_devices.node_of(drive.name))
+        """The current power-loss counter of `drive`. None if the drive does not answer, or if another drive
+        may have its name now."""
+        count = block_devices.unsafe_shutdowns_of(drive.name)
         is_same = drive.diskseq is not None and block_devices.diskseq_of(drive.name) == drive.diskseq
         return count if is_same else None
 
     def watch_drives(self, armed: Facts) -> KernelDriveWatch:
-        """Prepare to read the drives of `armed` past the page cache, in a process of its own."""
+        """Prepare to read the drives of `armed`, bypassing the page cache, in another process."""
         return KernelDriveWatch(self.path, armed)
 
     def drives(self) -> tuple[PresentDrive, ...]:
-        """The drives below the path as the kernel shows them now; () where it shows none."""
+        """The drives below the path as the kernel shows them now; () if it shows none."""
         return facts_module.drive_states(self.path, self.kind)
 
     def drop_caches_below(self) -> None:
@@ -355,8 +357,8 @@ class KernelStorage:
 
 @contextmanager
 def _damaged_is_missing() -> Iterator[None]:
-    """Raises FileNotFoundError for a file whose own metadata fail the file system's checks: it is as good as
-    gone. EIO is not among these errors: a drive that was pulled out answers so too."""
+    """Raises FileNotFoundError for a file whose metadata fail the file system's checks, because such a file
+    is lost. EIO does not count as damage: reads of a drive that was pulled out return it, too."""
     try:
         yield
     except OSError as error:
@@ -369,7 +371,8 @@ def _damaged_is_missing() -> Iterator[None]:
 
 @contextmanager
 def _locked_is_not_missing(target: Path) -> Iterator[None]:
-    """Raises TargetError for a file of `target` that only seems to be missing: its directory is locked."""
+    """Raises TargetError if a file of `target` only seems to be missing, because an encrypted directory above
+    it is locked."""
     try:
         yield
     except FileNotFoundError as error:
@@ -383,14 +386,15 @@ def _locked_is_not_missing(target: Path) -> Iterator[None]:
 
 
 def _flocked(fd: int, path: Path) -> int:
-    """An exclusively locked descriptor of the file that `fd` has open. Raises OSError, and closes `fd`."""
+    """An exclusively locked descriptor of the file of `fd`. On an error, closes `fd` and raises OSError."""
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno != errno.EBADF:
                 raise
-            # NFSv4 gives an exclusive lock only to who may write. Only there: an overlay would copy the file.
+            # NFSv4 needs a writable descriptor for an exclusive lock. Only NFS gets one: on an overlay file
+            # system, opening for writing would copy the file.
             writable = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
             os.close(fd)
             fd = writable
@@ -404,14 +408,14 @@ def _flocked(fd: int, path: Path) -> int:
 def _sync_ancestor(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        _full_fsync(fd)  # who may not write to it cannot make sure of more
+        _full_fsync(fd)  # without `require_alive`, because this user may not be allowed to change ancestors
     finally:
         os.close(fd)
 
 
 def _sharing_lock(path: Path, lock: Any) -> KernelStorage:
-    """A storage in a process that was just started. A writer that outlives the run's main process, for it
-    waits for the drive, must not write to what the next run or verify holds."""
+    """A storage with a shared lock, in a new process. A writer that waits for a drive may outlive the run's
+    main process. With the shared lock, no later run or `verify` can lock the target until it has ended."""
     storage = KernelStorage(path)
     storage._lock_fd = lock.detach()
     return storage

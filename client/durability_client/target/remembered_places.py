@@ -1,11 +1,11 @@
-"""Asks before a file target is written to the root file system, or to another file system than the last time.
+"""Asks before a file target is written to the root file system, or to another file system than last time.
 
-An unmounted mount point looks like any directory: what is written there goes to the file system above it. So
-this user's state directory remembers which file system each directory of a target was on. Another one, or the
-root file system, takes --force or a yes at the terminal. The root file system is never remembered: a mistake
-must not become the expected state.
+An unmounted mount point looks like any directory: files in it go to the file system above. So a file in this
+user's state directory stores the file system of each directory that held a target. To use another one, or the
+root file system, the user must give --force or answer yes at the terminal. The root file system is never
+stored, so that a mistake does not become the expected state.
 
-It refuses nothing because of the memory itself: one that cannot be read is empty.
+If the stored list cannot be read, it counts as empty and causes no refusal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BYTES_MAX = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What is remembered of a file system."""
+    """Stored description of a file system."""
 
     type: str
     uuid: str
@@ -44,12 +44,11 @@ class _Known:
 
 
 def check(path: Path, directory: Path, *, force: bool) -> None:
-    """Ask about the file system of `directory`, in which the target `path` lies or which it is; remember it.
-
-    Raises TargetError without consent.
+    """Check the file system of `directory`, which holds the target `path` or is the target; ask if needed.
+    Then store it, unless it is the root file system. Raises TargetError without consent.
     """
     file_system, is_root = discovery.file_system_of(directory), discovery.is_on_root(directory)
-    if file_system is None:  # no Linux, or no /proc
+    if file_system is None:  # not Linux, or no /proc
         if is_root and not force:
             _ask(f"{path} is on the root file system, expected {_MOUNTED}")
         return
@@ -66,7 +65,7 @@ def check(path: Path, directory: Path, *, force: bool) -> None:
 
 
 def _ask(found: str) -> None:
-    """Raises TargetError without a yes."""
+    """Raises TargetError unless the user answers yes."""
     if not confirmed(fitted(f"{found}. Write there? Type yes or no:", sys.stderr, indent=2)):
         raise TargetError(
             f"{found}; mount the right file system, or add --force to write there (a yes at a terminal does, "
@@ -79,7 +78,7 @@ def _known(file_system: FileSystem) -> _Known:
 
 
 def _is_same(last: _Known, now: _Known) -> bool:
-    """By UUID if both are known, since a device may have another name after a boot."""
+    """Compare UUIDs if both are known, since a device may have another name after a boot."""
     if last.uuid and now.uuid:
         return last.uuid == now.uuid
     return (last.type, last.source) == (now.type, now.source)
@@ -106,7 +105,7 @@ def _read() -> dict[str, _Known]:
 
 
 def _write(places: Mapping[str, _Known]) -> None:
-    """Remember `places`; of too many, the newest of directories that still exist."""
+    """Store `places`. If there are too many, store the newest whose directories still exist."""
     kept = list(places.items())
     if len(kept) > _PLACES_MAX:
         kept = [(directory, one) for directory, one in kept if Path(directory).is_dir()][-_PLACES_MAX:]
@@ -120,7 +119,7 @@ def _write(places: Mapping[str, _Known]) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(document, indent=1).encode()
-        # No person has named this file, and with sudo the directory may be another user's.
+        # The user did not name this file, and with sudo its directory may belong to another user.
         output_files.replace(file, text, "the list of places", _is_ours, follow_last=False)
     except (SetupError, OSError) as error:
         print(f"warning: the file system of the target is not remembered: {error}", file=sys.stderr)

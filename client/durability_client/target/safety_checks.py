@@ -1,9 +1,9 @@
-"""Refusals before anything is written: targets that hold other data, and plans that prove nothing.
+"""Checks before anything is written. They refuse targets that hold other data, and plans that prove nothing.
 
-Five checks: of the path (`check_path`), of its file system (`check_place`), of the plan against the facts
-(`check_plan`) and, under the lock, whether a device is still what it was (`check_held_device`), and of a
-file's contents (`check_contents`). They refuse everything that this tool did not create; `Consent` says what
-the user allowed.
+A run makes these checks: of the path (`check_path`), of its file system (`check_place`), of the plan
+(`check_plan`), and of free space (`check_space`). Under the lock it checks whether a device is unchanged
+(`check_held_device`), and the contents of a file (`check_contents`). Data that this tool did not create are
+refused, unless `Consent` allows to overwrite them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import re
 import shlex
 import stat
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +26,11 @@ from durability import limits
 from durability.errors import NotOursError, TargetBusyError, TargetError, UsageError
 from durability.formats.facts import Facts
 from durability.formats.mixing import U64
-from durability.formats.plan import CONTROL, MAIN, Plan, parse_name
+from durability.formats.plan import CONTROL, MAIN, Plan, TargetKind, parse_name
 from durability.formats.record import KIND_SUPERBLOCK, Sectors, parse
-from durability_client.system import block_devices, device_users
+from durability_client.system import block_devices, device_users, opal
 from durability_client.system.programs import find_tool
-from durability_client.target import remembered_places
+from durability_client.target import discovery, remembered_places
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.signatures import (
     Signature,
@@ -41,12 +42,13 @@ from durability_client.target.signatures import (
 from durability_client.target.storage import Storage, TargetFile
 from durability_client.target.target_warnings import lacks_journal
 
-Ends: TypeAlias = list[tuple[int, Sectors]]  # what lies at the two ends of a file, with its offset
+Ends: TypeAlias = list[tuple[int, Sectors]]  # sectors at the two ends of a file, with their offsets
 
-# They wrote all blocks of a changed page before Linux 6.6: iomap knew only of whole pages that they changed.
+# Before Linux 6.6 these file systems wrote all blocks of a changed page: iomap tracked only whole pages.
 _PAGES_WRITTEN_WHOLE = frozenset({"xfs", "gfs2", "zonefs"})
 _BLOCKS_WRITTEN_ALONE_SINCE = (6, 6)
-_NAME_BYTES = 1024  # for a file's inode and directory entry: xfs takes some 600, btrfs twice 400
+_LOOKS_FOR_WRITERS, _LOOK_AGAIN_S = 10, 0.2
+_NAME_BYTES = 1024  # for a file's inode and directory entry: xfs needs about 600, btrfs twice 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +61,11 @@ class Consent:
 
 
 def block_bytes(facts: Facts, *, direct: bool) -> int:
-    """What may be torn together on this target: the largest of physical and file-system blocks. The page
-    cache (not `direct`) writes a device in blocks of its own: at most a page, and a divisor of its size. Of a
-    file it writes whole pages on some file systems."""
+    """Size of the blocks that a cut may tear on this target: the largest physical or file-system block.
+
+    Without `direct` the page cache adds its own blocks. On a device they are at most a page, and a divisor of
+    the device's size. In a file they are whole pages on some file systems.
+    """
     sizes = [limits.SECTOR_BYTES, *(drive.physical_block_bytes for drive in facts.drives)]
     if facts.file_system is not None:
         sizes.append(facts.file_system.block_bytes)
@@ -73,7 +77,7 @@ def block_bytes(facts: Facts, *, direct: bool) -> int:
 
 
 def _writes_whole_pages(facts: Facts) -> bool:
-    """Whether a changed page of a file takes its unchanged blocks along; an unknown kernel counts as old."""
+    """Whether unchanged blocks of a changed page are written, too. An unknown kernel counts as an old one."""
     if facts.file_system is None or facts.file_system.type not in _PAGES_WRITTEN_WHOLE:
         return False
     release = re.match(r"(\d+)\.(\d+)", facts.host.release)
@@ -81,12 +85,12 @@ def _writes_whole_pages(facts: Facts) -> bool:
 
 
 def name_bytes(record_bytes: int, facts: Facts) -> int:
-    """What a file of one record takes on this target, with its inode and its directory entry."""
+    """Space for a file of one record on this target, including its inode and directory entry."""
     return _file_bytes(record_bytes, facts) + _NAME_BYTES
 
 
 def check_path(path: Path, consent: Consent) -> None:
-    """Refuse a path that cannot be a target, before its lock is taken. Raises TargetError, UsageError."""
+    """Refuse a path that cannot be a target. Called before the lock. Raises TargetError, UsageError."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -106,9 +110,12 @@ def check_path(path: Path, consent: Consent) -> None:
 
 
 def check_erasable(path: Path) -> dict[str, tuple[Signature, ...]]:
-    """Refuse a block device on which no file system may be made though its data may go: one in use, one that
-    is read-only, and a part of RAID, LVM, ZFS, btrfs or an encrypted device, also in a partition. Returns
-    what is recognised on it, as "", and in its partitions, by their numbers. Raises TargetError."""
+    """Refuse a block device that must not be formatted although its own data may be erased.
+
+    This is a device that is in use or read-only, or that is a part of RAID, LVM, ZFS, an encrypted device or
+    a btrfs on several devices, also in a partition. Returns the signatures on the device, with key "", and in
+    its partitions, with their numbers as keys. Raises TargetError.
+    """
     _check_device(path, Consent(destroy_data=True, force=True))
     number = path.stat().st_rdev
     name = block_devices.name_of((os.major(number), os.minor(number))) or path.name
@@ -125,19 +132,20 @@ def check_erasable(path: Path) -> dict[str, tuple[Signature, ...]]:
 
 
 def check_directory(directory: Path) -> None:
-    """Refuse a directory in which no file can be made. Raises TargetError."""
+    """Refuse a directory in which this user cannot make files. Raises TargetError."""
     _check_writable(directory, directory)
 
 
 def check_place(path: Path, consent: Consent) -> None:
-    """Refuse a file or directory on a file system that is probably not meant, unless a person at the terminal
-    says yes (see `remembered_places`); call it after the other checks of the path. Raises TargetError."""
+    """Refuse a file or directory on a file system that the user probably did not mean, unless the user
+    answers yes at the terminal (see `remembered_places`). Call it after the other checks of the path. Raises
+    TargetError."""
     if not path.is_block_device():
         remembered_places.check(path, path if path.is_dir() else path.parent, force=consent.force)
 
 
 def check_evidence(path: Path, consent: Consent) -> None:
-    """Refuse a device that a run of this tool wrote to, which may still be to verify. Raises TargetError."""
+    """Refuse a device that holds a run of this tool, perhaps unverified. Raises TargetError."""
     if not consent.force and holds_run(path):
         raise TargetError(
             f"{path} holds a run of this tool, which could no longer be verified; if it has been verified, "
@@ -146,20 +154,28 @@ def check_evidence(path: Path, consent: Consent) -> None:
 
 
 def holds_run(path: Path) -> bool:
-    """Whether a run of this tool wrote to the file or device. Raises TargetError where it cannot be read."""
+    """Whether a run of this tool wrote to the file or device. Raises TargetError if it cannot be read."""
     with mmap.mmap(-1, limits.SUPERBLOCK_BYTES) as buffer:
         return _is_ours(_ends(KernelStorage(path), MAIN, buffer))
 
 
 def check_subject(path: Path) -> None:
-    """Refuse to verify what cannot have been a target. A path that is gone passes. Raises TargetError."""
-    with suppress(OSError):  # what cannot be examined is for identity and scan to judge
+    """Refuse to verify a path that cannot have been a target. A missing path passes. Raises TargetError."""
+    with suppress(OSError):  # identity check and scan handle a path that cannot be examined
         _check_kind(path, path.stat().st_mode)
 
 
+def check_unlocked(path: Path, kind: TargetKind, *, then: str) -> None:
+    """Refuse a target on a self-encrypting drive that is locked: its data are there, but cannot be read.
+    `then`: the command to repeat. Raises TargetError."""
+    for drive in discovery.drive_states(path, kind):
+        if opal.is_locked(drive.name):
+            raise TargetError(f"the drive {drive.name} is locked (OPAL): unlock it first, then {then}")
+
+
 def check_shown(path: Path) -> None:
-    """Refuse to show what cannot be a target, or a name without a place: a typing error would show another
-    drive. Raises TargetError."""
+    """Refuse to show a path that cannot be a target, or a new name in a missing directory: a typing error
+    would show another drive. Raises TargetError."""
     try:
         _check_kind(path, path.stat().st_mode)
     except FileNotFoundError:
@@ -169,8 +185,8 @@ def check_shown(path: Path) -> None:
 
 
 def check_plan(facts: Facts, plan: Plan, consent: Consent, *, is_misaligned: bool = False) -> None:
-    """Refuse a plan whose verdict on this target would mean nothing. `is_misaligned`: see `discovery`. Raises
-    UsageError, TargetError."""
+    """Refuse a plan whose verdict on this target would be meaningless, or that needs a larger device.
+    `is_misaligned`: see `discovery`. Raises UsageError, TargetError."""
     if not consent.allow_shared_blocks:
         _check_blocks(facts, plan)
         _check_alignment(facts, is_misaligned=is_misaligned)
@@ -196,7 +212,7 @@ def check_plan(facts: Facts, plan: Plan, consent: Consent, *, is_misaligned: boo
 
 
 def check_space(storage: KernelStorage, facts: Facts, plan: Plan) -> None:
-    """Refuse a file target that its file system has no room for. Raises TargetError."""
+    """Refuse a file target if its file system has too few free bytes or inodes. Raises TargetError."""
     if storage.kind == "device":
         return
     file_system = os.statvfs(storage.path.parent)
@@ -209,7 +225,7 @@ def check_space(storage: KernelStorage, facts: Facts, plan: Plan) -> None:
             "free some space"
         )
     files_free = file_system.f_favail + files_held
-    if file_system.f_files and files_free < files_needed:  # btrfs has no such bound, and says 0
+    if file_system.f_files and files_free < files_needed:  # btrfs has no limit, and reports 0
         raise TargetError(
             f"{storage.path.parent}: inodes for {files_free} files free, {files_needed} needed; lower --size,"
             " or use a file system with more inodes"
@@ -217,14 +233,14 @@ def check_space(storage: KernelStorage, facts: Facts, plan: Plan) -> None:
 
 
 def check_held_device(path: Path, facts: Facts, consent: Consent) -> None:
-    """Refuse a device whose name another drive than that of `facts` has by now, or on which somebody has made
-    something since `check_path`: facts and a connection take time. Call it under the lock. Raises
-    TargetError."""
+    """Refuse a device if its name belongs to other drives than in `facts` by now, or if it carries a
+    signature. Collecting facts and connecting take time, so both may have changed since `check_path`. Call it
+    under the lock. Raises TargetError."""
     number = path.stat().st_rdev
     name = block_devices.name_of((os.major(number), os.minor(number)))
     leaves = block_devices.stack_of((name,)).leaves if name is not None else ()
     known = {drive.name: drive.diskseq for drive in facts.drives}
-    is_gone = bool(known) and not leaves  # where /sys does not show drives, none was known before either
+    is_gone = bool(known) and not leaves  # if /sys shows no drives at all, `known` is empty
     if is_gone or any(known.get(leaf, -1) != block_devices.diskseq_of(leaf) for leaf in leaves):
         raise TargetError(
             f"{path}: the drive was attached anew, or replaced, since it was examined; nothing was written."
@@ -235,16 +251,16 @@ def check_held_device(path: Path, facts: Facts, consent: Consent) -> None:
 
 
 def check_contents(storage: Storage) -> None:
-    """Refuse to overwrite, or remove, a file that this tool did not write, and the target of another run that
-    has the name of a sibling; call it under the lock.
+    """Refuse to overwrite or remove files that this tool did not write, and a sibling that is the target of
+    another run. Call it under the lock.
 
-    Empty files pass, siblings only beside a main file of ours; and so do devices: what they hold is
-    `check_held_device`'s to ask about. Raises NotOursError.
+    An empty main file passes. Empty siblings pass only beside a main file of this tool. Devices pass, because
+    `check_held_device` checks them. Raises NotOursError.
     """
     if storage.kind == "device":
         return
     with mmap.mmap(-1, limits.SUPERBLOCK_BYTES) as buffer:
-        made = False  # whether the main file is one that a run has made
+        made = False  # whether a run has made the main file
         for suffix in (MAIN, *storage.suffixes()):
             if not storage.exists(suffix):
                 continue
@@ -268,7 +284,7 @@ def check_contents(storage: Storage) -> None:
 
 
 def _room_needed(plan: Plan, facts: Facts) -> tuple[int, int]:
-    """Bytes, and files, that a run of `plan` takes at most on this target."""
+    """The most bytes and files that a run of `plan` uses on this target."""
     siblings = [extent for extent in plan.extents() if extent.suffix != MAIN]
     needed, files = plan.main_bytes + sum(extent.end_bytes for extent in siblings), 1 + len(siblings)
     bytes_each, files_each = plan.contract.room_needed(
@@ -279,14 +295,14 @@ def _room_needed(plan: Plan, facts: Facts) -> tuple[int, int]:
     )
     needed += plan.writers * bytes_each
     files += plan.writers * files_each
-    return needed + needed // 64, files  # what the file system itself needs to describe it
+    return needed + needed // 64, files  # 1/64 more for the file system's own metadata
 
 
 def _room_held(storage: KernelStorage) -> tuple[int, int]:
-    """Bytes and files that the target has already, and that a run overwrites or removes."""
+    """Bytes and files of the existing target, which a run overwrites or removes."""
     held = files = 0
     for suffix in (MAIN, *storage.suffixes()):
-        with suppress(OSError):  # gone, or damaged: then it gives nothing back
+        with suppress(OSError):  # gone or damaged: frees no space
             held += storage.path_of(suffix).stat().st_blocks * 512 + (_NAME_BYTES if suffix else 0)
             files += 1
     return held, files
@@ -311,7 +327,7 @@ def _check_new_name(path: Path) -> None:
         raise TargetError(
             f"{path}: the directory {path.parent} does not exist; create it, or mount its file system"
         )
-    # A mistyped device name must not become a file in memory that passes for a drive.
+    # A mistyped device name must not become a file in memory that is tested instead of a drive.
     if path.is_relative_to("/dev") and not path.is_relative_to("/dev/shm"):
         raise TargetError(f"{path}: no such device; `lsblk` lists the devices")
 
@@ -332,8 +348,14 @@ def _check_device(path: Path, consent: Consent) -> None:
             f"{path} is a block device, and a run overwrites data on it; add --destroy-data to allow this"
         )
     _check_unused(path, device_users.use_of_device(name))
+    _check_unused(path, _lasting_writer_of(name))
     if block_devices.is_read_only(name):
         raise TargetError(f"{path}: the device is read-only; make it writable (blockdev --setrw {path})")
+    if block_devices.is_host_managed(name):
+        raise TargetError(
+            f"{path}: a zoned drive (host-managed) takes only sequential writes; name a file on a file system"
+            " that supports zones"
+        )
     try:
         os.close(os.open(path, os.O_RDWR | os.O_EXCL | os.O_CLOEXEC))
     except OSError as error:
@@ -354,7 +376,8 @@ def _check_signature(device: Path) -> None:
 
 
 def _check_name(path: Path) -> None:
-    """Refuse the name of a file beside another target: `verify` of that would take it for one of its own."""
+    """Refuse a name that belongs to the files of another target: `verify` would judge the file as that
+    target's."""
     parts = path.name.split(".")
     for count in (1, 2, 3):  # TARGET.control, TARGET.W.N, TARGET.W.N.tmp
         suffix = "." + ".".join(parts[-count:])
@@ -373,7 +396,7 @@ def _check_name(path: Path) -> None:
 
 
 def _check_file(path: Path) -> None:
-    """Refuse a file that others use, or made something of since a run wrote it."""
+    """Refuse a file in use, and a file of this tool that now carries another program's signature."""
     _check_unused(path, device_users.use_of_file(path))
     with mmap.mmap(-1, limits.SUPERBLOCK_BYTES) as buffer:
         ours = _is_ours(_ends(KernelStorage(path), MAIN, buffer))
@@ -384,6 +407,16 @@ def _check_file(path: Path) -> None:
         )
 
 
+def _lasting_writer_of(name: str) -> device_users.Use | None:
+    """A process that has the device open for writing, such as a virtual machine. Programs such as udev do so
+    only for a moment."""
+    for _ in range(_LOOKS_FOR_WRITERS):
+        if (use := device_users.writer_of(name)) is None:
+            return None
+        time.sleep(_LOOK_AGAIN_S)
+    return use
+
+
 def _check_unused(path: Path, use: device_users.Use | None) -> None:
     if use is not None:
         subject = path if use.name in {path.name, str(path), path.resolve().name} else f"{path}: {use.name}"
@@ -391,9 +424,8 @@ def _check_unused(path: Path, use: device_users.Use | None) -> None:
 
 
 def _check_blocks(facts: Facts, plan: Plan) -> None:
-    """A record that shares a block with another puts acknowledged data at risk whenever the other is
-    written."""
-    # A file has the blocks of its file system, and the pages of the cache, for itself.
+    """Refuse records that share a block: writing one of them may damage the acknowledged data of another."""
+    # Different files never share a block of the file system or a page of the cache.
     by_name = plan.contract.by_name
     block = block_bytes(facts, direct=plan.direct or by_name)
     own = _file_bytes(plan.record_bytes, facts) if by_name else plan.record_bytes
@@ -408,7 +440,7 @@ def _check_blocks(facts: Facts, plan: Plan) -> None:
 
 
 def _check_alignment(facts: Facts, *, is_misaligned: bool) -> None:
-    """Records of whole blocks share physical blocks if they begin within one."""
+    """Refuse a misaligned target: records of whole blocks share physical blocks if they begin inside one."""
     physical = max((drive.physical_block_bytes for drive in facts.main_drives), default=limits.SECTOR_BYTES)
     if facts.offset_bytes is not None and facts.offset_bytes % physical:
         raise UsageError(
@@ -431,14 +463,13 @@ def _check_alignment(facts: Facts, *, is_misaligned: bool) -> None:
 
 
 def _is_ours(ends: Ends) -> bool:
-    """Whether any sector at the beginning or the end of a file is one of this tool's."""
+    """Whether this tool wrote any sector at the start or end of a file."""
     return any(sectors.header_ok.any() for _, sectors in ends)
 
 
 def _has_superblock(ends: Ends) -> bool:
-    """Whether a sector of a superblock is in its place at the beginning or the end of a file.
-
-    One is enough, since a cut may have lost the others.
+    """Whether any sector of a superblock is in its place at the start or end of a file. One sector is enough,
+    since a cut may have lost the others.
     """
     for offset, sectors in ends:
         places = np.arange(len(sectors.offset), dtype=U64) * U64(limits.SECTOR_BYTES) + U64(offset)
@@ -449,7 +480,7 @@ def _has_superblock(ends: Ends) -> bool:
 
 
 def _ends(storage: Storage, suffix: str, buffer: mmap.mmap) -> Ends:
-    """What lies at the beginning and at the end of the file, with its offset."""
+    """The sectors at the start and end of the file, with their offsets. Raises TargetError."""
     try:
         file = storage.open(suffix)
         try:

@@ -1,7 +1,9 @@
-"""What a device or file holds for others: file systems, partition tables, swap, RAID, LVM and ZFS members.
+"""Signatures of other programs on a device or file: file systems, partition tables, swap, members of RAID,
+LVM and ZFS.
 
-blkid is always asked; it looks at both ends. A header of a GPT counts too, at either end: blkid says nothing
-of one without its protective MBR, as when a run has overwritten the beginning of a disk.
+`signature_of` asks blkid, which examines both ends, and also looks for a GPT header at either end. blkid does
+not report a GPT without its protective MBR, as after a run has overwritten the start of a disk.
+`signatures_of` lists everything that wipefs finds.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ from durability_client.system.programs import run_tool
 _NOTHING_FOUND = 2  # exit code of blkid -p: no signature
 _GPT = b"EFI PART"
 _SECTORS_BYTES = (512, 4096)
-# Beside RAID, LVM and ZFS, whose names end with "_member": encrypted and stacked devices, logs of file
-# systems that are elsewhere, and what several machines use at a time without a sign of it here.
+# Further members, apart from RAID, LVM and ZFS, whose types end with "_member": encrypted and stacked
+# devices, logs of file systems on other devices, and file systems that other machines may have in use.
 _PARTS = frozenset(
     {
         *(
@@ -36,22 +38,22 @@ _PARTS = frozenset(
         *("gfs", "gfs2", "ocfs2", "VMFS", "oracleasm"),
     }
 )
-_BTRFS_DEVICES = struct.Struct("<Q")  # their number, in the first superblock
+_BTRFS_DEVICES = struct.Struct("<Q")  # number of devices, in the first superblock
 _BTRFS_DEVICES_AT = (64 << 10) + 0x88
-# What blkid says of the partition itself, which is no signature in it.
+# Tags of blkid about the partition entry, which are not signatures in the partition.
 _OF_THE_PARTITION = ("DEVNAME", "PART_ENTRY_")
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What is recognised in a device or file. `uuid`: "" where it has none."""
+    """A signature in a device or file. `uuid`: "" if it has none."""
 
     type: str
     uuid: str
 
 
 def signature_of(path: Path) -> str:
-    """What is recognised in the device or file, "" for nothing. Raises TargetError if blkid cannot tell."""
+    """Type of a signature in the device or file, "" for none. Raises TargetError if blkid cannot tell."""
     done = run_tool("blkid", "-p", "-o", "export", str(path))
     if done.returncode not in (0, _NOTHING_FOUND):
         why = done.stderr.strip() or f"exit code {done.returncode}"
@@ -66,8 +68,8 @@ def signature_of(path: Path) -> str:
 
 
 def signatures_of(path: Path) -> tuple[Signature, ...]:
-    """Everything that is recognised in the device or file, each once, though it be damaged, or several that
-    contradict each other. Raises TargetError if that cannot be told."""
+    """All signatures in the device or file, without duplicates. Includes damaged and contradictory ones.
+    Raises TargetError if wipefs fails."""
     done = run_tool("wipefs", "--no-act", "--noheadings", "--output", "TYPE,UUID", str(path))
     if done.returncode:
         raise TargetError(
@@ -79,20 +81,19 @@ def signatures_of(path: Path) -> tuple[Signature, ...]:
 
 
 def file_system_uuid(path: Path) -> str:
-    """The UUID of the file system on a device, "" where none is recognised or several contradict each
-    other."""
+    """The UUID of the file system on a device, "" if none or contradictory ones are found."""
     done = run_tool("blkid", "-p", "-s", "UUID", "-o", "value", str(path))
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def is_member(signature: str) -> bool:
-    """Whether a device with this signature is a part of something that does not show that it is in use: RAID,
-    LVM, ZFS, an encrypted or a cache device, a file system of several machines."""
+    """Whether a device with this signature may be in use without showing it: as a member of RAID, LVM or ZFS,
+    an encrypted or cache device, or a file system of several machines."""
     return signature.endswith("_member") or signature in _PARTS
 
 
 def spans_devices(path: Path) -> bool:
-    """Whether the btrfs on a device has others as well, whose data would go with it. Raises TargetError."""
+    """Whether the btrfs on a device spans other devices, whose data would be lost. Raises TargetError."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -105,7 +106,7 @@ def spans_devices(path: Path) -> bool:
 
 
 def _gpt(path: Path) -> str:
-    with suppress(OSError):  # blkid could read it, so nothing is hidden by an error here
+    with suppress(OSError):  # blkid could read the device, so an error here hides no signature
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             size_bytes = os.lseek(fd, 0, os.SEEK_END)

@@ -1,8 +1,8 @@
-"""What a writer, the prefill and a scan need of the thing under test, as two protocols.
+"""Protocols through which writers, the prefill and a scan use the target.
 
-They exist so that one client works on a real file, on a block device and on a simulated drive that loses
-power on command. They hide nothing that evidence depends on: an error of the kernel comes out as the OSError
-it is, a short write is an error, and nothing is ever retried. Neither protocol buffers, reorders or caches.
+With them, the same client works on a real file, on a block device and on a simulated drive that loses power
+on command. They hide nothing that evidence depends on: a kernel error is passed on as OSError, a short write
+is an error, and no operation is retried. Implementations do not buffer, reorder or cache.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from durability.formats.case import DriveState
 from durability.formats.facts import Drive, Facts
 from durability.formats.plan import Plan, TargetKind
 
-# One-dimensional and of single bytes, so that len() is its size; page-aligned wherever O_DIRECT may be in
-# use.
+# One-dimensional, with single bytes as items, so that len() is the size in bytes. Page-aligned if O_DIRECT
+# may be in use.
 Buffer: TypeAlias = "bytes | bytearray | memoryview | mmap.mmap"
 WritableBuffer: TypeAlias = "bytearray | memoryview | mmap.mmap"
 
-# EIO in its shades: ENODATA is "critical medium error", EILSEQ a failed protection check, EUCLEAN a file
-# system's.
+# EIO and its variants: ENODATA is "critical medium error", EILSEQ a failed protection check, EUCLEAN damage
+# found by a file system.
 MEDIUM_ERRORS = frozenset(
     getattr(errno, name)
     for name in ("EIO", "ENODATA", "EILSEQ", "EREMOTEIO", "EBADMSG", "EUCLEAN")
@@ -33,12 +33,12 @@ MEDIUM_ERRORS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PresentDrive:
-    """What shows that a drive went away and came back: the kernel enumerates it anew, perhaps with another
-    size. `diskseq` None: the kernel does not number it."""
+    """Attributes of a drive that show if it went away and came back: then the kernel has enumerated it again,
+    perhaps with another size."""
 
     name: str
     size_bytes: int
-    diskseq: int | None
+    diskseq: int | None  # None: the kernel does not number the drive
 
 
 class TargetFile(Protocol):
@@ -47,65 +47,65 @@ class TargetFile(Protocol):
 
     @property
     def direct(self) -> bool:
-        """Whether reads and writes bypass the page cache: then offset, length and address must be aligned."""
+        """Whether reads and writes bypass the page cache. Then offset, length and address must be aligned."""
 
     def pwrite(self, buffer: Buffer, offset: int) -> None:
-        """Write all of `buffer` at `offset`. Raises OSError; a short write is one, with EIO."""
+        """Write all of `buffer` at `offset`. Raises OSError, with EIO for a short write."""
 
     def sync(self) -> None:
-        """Make what was written durable by the plan's sync method; returns only after the drive said so.
+        """Make the written data durable by the plan's sync method. Returns after the drive's confirmation.
 
-        Does nothing where each write syncs itself (dsync, osync, rwf-dsync). Raises OSError.
+        Calls no sync if each write syncs itself (dsync, osync, rwf-dsync). Raises OSError.
         """
 
     def pread_into(self, buffer: WritableBuffer, offset: int) -> int:
         """Read up to `len(buffer)` bytes at `offset`; fewer only at the end of the file. Raises OSError."""
 
     def size(self) -> int:
-        """Length of the file, or of the device, now."""
+        """Current length of the file or device."""
 
     def truncate(self, size_bytes: int) -> None:
-        """Cut a file to `size_bytes`. Raises OSError; never called on a device."""
+        """Cut a file to `size_bytes`. Never called on a device. Raises OSError."""
 
     def close(self) -> None:
-        """Give the descriptor back; nothing is synced."""
+        """Close the descriptor without a sync."""
 
 
 class TargetDirectory(Protocol):
     """The directory of a target and its siblings, held open by one writer of names."""
 
     def sync(self) -> None:
-        """Make every name durable that was made, replaced or removed before.
+        """Make all names durable that were made, replaced or removed before.
 
-        Raises OSError, also where the file system has failed before this sync and does not say so.
+        Raises OSError, also if the file system failed before this sync, which then returned success.
         """
 
     def close(self) -> None:
-        """Give the descriptor back; nothing is synced."""
+        """Close the descriptor without a sync."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveLook:
-    """What was seen of a target's drives after an I/O error; `text` says it for people."""
+    """Observed state of a target's drives after an I/O error, with a `text` for people."""
 
     drive: DriveState
     text: str
 
 
 class DriveWatch(Protocol):
-    """Can say after an I/O error of a target whether its drives still answer. Needs nothing of them until
-    then."""
+    """Checks after an I/O error of a target whether its drives still answer. Does not access the drives
+    before `look`."""
 
     @property
     def blind(self) -> str:
-        """Why not all of the drives can be looked at, or ""."""
+        """Why not all of the drives can be read, or ""."""
 
     def look(self, timeout_s: float) -> DriveLook:
-        """Read the drives past every cache until one answers, or all have failed for `timeout_s`; blocks for
-        so long, whatever the drives do. Raises nothing."""
+        """Read the drives, bypassing all caches, until one answers or all have failed for `timeout_s`. Always
+        returns after about that time. Raises nothing."""
 
     def close(self) -> None:
-        """Stop watching; reads that do not return are left behind."""
+        """Stop watching. Reads that do not return are abandoned."""
 
 
 class Storage(Protocol):
@@ -117,72 +117,73 @@ class Storage(Protocol):
 
     @property
     def kind(self) -> TargetKind:
-        """A device where the path is a block device, else a file, whether it exists or not."""
+        """Device if the path is a block device, else file, even if the file does not exist."""
 
     def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> TargetFile:
         """Open a file for reading (no plan), or for writing by the plan's sync method and `direct`.
 
-        Reading asks the drive, not the page cache: O_DIRECT, or where there is none a file whose cached pages
-        were dropped. `create` makes the file and refuses one that exists (FileExistsError). Raises OSError,
-        and UsageError for a sync method or `direct` that this system does not have.
+        Reads go to the drive, not to the page cache: with O_DIRECT, or else after the file's cached pages
+        were dropped. `create` makes a new file, and raises FileExistsError if it exists. Raises OSError, and
+        UsageError if this system lacks the sync method or O_DIRECT.
         """
 
     def open_bulk(self, suffix: str, *, create: bool = False, direct: bool = True) -> TargetFile:
         """Open a file for writes that are never acknowledged: prefill and control arm.
 
-        Bypasses the page cache where `direct` asks for it and the file system can; `sync` is a full fsync.
-        `create` makes the file. A main file that exists is kept, any other is refused (FileExistsError).
+        Bypasses the page cache if `direct` is set and the file system can do it. `sync` is a full fsync.
+        `create` makes the file. An existing main file is kept; for other existing files, raises
+        FileExistsError.
         """
 
     def exists(self, suffix: str) -> bool:
-        """Whether the file is there."""
+        """Whether the file exists."""
 
     def suffixes(self) -> tuple[str, ...]:
-        """The suffixes of the target's siblings that exist, sorted: control arm, append generations, names
-        and their temporaries. Raises OSError where the directory cannot be listed to its end."""
+        """The sorted suffixes of the target's existing siblings: control arm, append generations, names and
+        their temporary files. Raises OSError if the directory cannot be listed completely."""
 
     def size(self, suffix: str) -> int:
-        """Length of the file or device. Raises OSError, FileNotFoundError where it does not exist."""
+        """Length of the file or device. Raises OSError, and FileNotFoundError if it does not exist."""
 
     def unlink(self, suffix: str) -> None:
         """Remove the file. Raises OSError."""
 
     def rename(self, old_suffix: str, new_suffix: str) -> None:
-        """Give the file another name, in place of a file that has it. Raises OSError."""
+        """Rename the file, and replace a file that has the new name. Raises OSError."""
 
     def open_directory(self) -> TargetDirectory:
-        """Open the directory, with a descriptor of the caller's own. Raises OSError."""
+        """Open the directory with a new descriptor. Raises OSError."""
 
     def sync_directory(self, *, ancestors: bool = False) -> None:
-        """Make names durable: fsync the directory, with `ancestors` all up to the mount point. Raises
-        OSError."""
+        """Make names durable: fsync the directory, and with `ancestors` all its parents up to the mount
+        point. Raises OSError."""
 
     def lock(self, *, create: bool = False) -> None:
-        """Hold the target until `unlock` or the end of the process, against other users of it.
+        """Lock the target against other processes, until `unlock` or the end of the process.
 
-        `create` makes an empty main file where there is none; without it a missing file has nothing to hold.
-        Raises TargetBusyError if another process holds it, UnreadableTargetError if an I/O error of the
-        medium keeps it from being opened.
+        `create` makes an empty main file if there is none. Without `create`, a missing file is not locked and
+        raises nothing. Raises TargetBusyError if another process holds the target, and UnreadableTargetError
+        if a medium error prevents opening it.
         """
 
     def unlock(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
 
     def facts(self) -> Facts:
-        """What is known of target and machine now."""
+        """Current facts of the target and the machine."""
 
     def flushes(self, drive: str) -> int | None:
-        """The present `Drive.flushes` of the drive of that name; cheap enough for every second."""
+        """The current `Drive.flushes` of the drive of that name. Fast enough for every second."""
 
     def unsafe_shutdowns(self, drive: Drive) -> int | None:
-        """The present `Drive.unsafe_shutdowns` of `drive`; None for one that was enumerated anew. Asks the
-        drive, which takes a while."""
+        """The current `Drive.unsafe_shutdowns` of `drive`; None if the drive was enumerated again. Slow,
+        because it asks the drive."""
 
     def watch_drives(self, armed: Facts) -> DriveWatch:
-        """Prepare to look at the drives of `armed`, the facts at arming, after an I/O error."""
+        """Prepare to read the drives of `armed`, the facts at arming, after an I/O error."""
 
     def drives(self) -> tuple[PresentDrive, ...]:
-        """The drives below the target as they are now; cheap, asks no drive, and raises nothing."""
+        """The current drives below the target. Fast, sends no command to a drive, and raises nothing."""
 
     def drop_caches_below(self) -> None:
-        """Have the layers below forget what they cached, as far as they can be told to."""
+        """Drop the caches of the layers below, if possible."""

@@ -1,9 +1,8 @@
-"""The files of a plan on a storage: superblocks, prefill and names made durable before a run is armed.
+"""The files of a plan on a storage: superblocks, prefill and names, made durable before a run is armed.
 
-A drive that syncs thousands of files one after the other takes minutes. So several threads sync names, and
-the files of a batch are all written before the first of them is synced: file systems then commit many at
-once.
-Refuses to decide what may be overwritten: `safety_checks` does.
+Syncing thousands of files one after the other takes minutes. So several threads sync names, and all files of
+a batch are written before the first is synced: file systems then commit many files at once. This module does
+not decide what may be overwritten; `safety_checks` does.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ PREFILL_CHUNK_BYTES = 8 << 20
 PrefillProgress: TypeAlias = Callable[[int, int], None]  # bytes done, bytes in all
 
 _THREADS = 8
-_FILES = 256  # open at once: enough for every thread, and less than any system lets a process have
+_FILES = 256  # files open at once: enough for every thread, and below the limit of any system
 _BATCH_BYTES = 8 << 20
 
 
 def prefill_names(storage: Storage, plan: Plan, done: Callable[[int], None]) -> None:
-    """Make and sync the names of every writer; `done` gets the bytes of each file that is synced.
+    """Make and sync the prefilled names of all writers. `done` gets the bytes of each synced file.
 
-    Raises OSError, FileExistsError for a name that is there already, and whatever `done` raises.
+    Raises OSError, FileExistsError for an existing name, and any exception of `done`.
     """
     count = max(1, min(_FILES, _BATCH_BYTES // plan.record_bytes))
     whole = memoryview(mmap.mmap(-1, count * plan.record_bytes))
@@ -67,22 +66,22 @@ def _sync(file: TargetFile) -> None:
 
 
 class TargetFiles:
-    """The files that one plan has on a storage: makes them, and opens each for its writer."""
+    """Makes the files of a plan on a storage, and opens them for the writers."""
 
     def __init__(self, storage: Storage, plan: Plan) -> None:
         self.storage = storage
         self.plan = plan
-        # A record that is not a multiple of a page cannot be prefilled past the page cache on every drive.
+        # On some drives, records that are not multiples of a page cannot be prefilled with O_DIRECT.
         self._direct = plan.record_bytes % mmap.PAGESIZE == 0
 
     def create(self, progress: PrefillProgress | None = None) -> None:
-        """Superblocks, prefill, names and empty append files, all durable with their directory and its
+        """Make superblocks, prefill, names and empty append files durable, with their directory and its
         ancestors.
 
-        The storage must be locked and its contents checked (`safety_checks.check_contents`); what an earlier
-        run of this tool left is overwritten in place. The superblocks go first, so that a half-made target
-        never looks like the earlier run with its data gone. `progress` gets bytes done and bytes in all.
-        Raises OSError.
+        The storage must be locked and its contents checked (`safety_checks.check_contents`). The main file of
+        an earlier run is overwritten in place, and its other files are removed. The superblocks are written
+        first, so that an incomplete target never looks like the earlier run with lost data. `progress` gets
+        bytes done and bytes in all. Raises OSError.
         """
         total = 2 * limits.SUPERBLOCK_BYTES
         total += sum(extent.slots * extent.record_bytes for extent in self.plan.extents())
@@ -93,7 +92,7 @@ class TargetFiles:
             self._write_superblocks(main, report)
             for suffix in self.storage.suffixes():
                 self.storage.unlink(suffix)
-                report.add(0)  # there may be very many
+                report.add(0)  # lets the callback end the prefill, because there may be very many files
             for extent in self.plan.extents():
                 if extent.suffix == MAIN:
                     self._prefill(main, extent, report)
@@ -105,10 +104,10 @@ class TargetFiles:
         self.storage.sync_directory(ancestors=True)
 
     def open_writer(self, writer: int, generation: int = 0, *, create: bool = False) -> TargetFile:
-        """The file that `writer` writes to, with a descriptor of its own; the control arm's is never synced.
+        """Open the file of `writer` with a new descriptor. The control arm's file is never synced.
 
-        `create` makes the file of an append writer's next generation; file and directory are for the caller
-        to sync.
+        `create` makes the file of an append writer's next generation. The caller must sync file and
+        directory.
         """
         suffix = self.plan.extent(writer, generation).suffix
         if writer == self.plan.control_writer:
@@ -116,9 +115,9 @@ class TargetFiles:
         return self.storage.open(suffix, plan=self.plan, create=create)
 
     def try_writer(self) -> None:
-        """Open and close a file as writers do. Raises UsageError if the sync method or O_DIRECT is missing
-        here, so that no writer fails for it."""
-        by_name = self.plan.contract.by_name  # and a name may not be there
+        """Open and close a file as writers do. Raises UsageError if this system lacks the sync method or
+        O_DIRECT, before a writer fails because of that."""
+        by_name = self.plan.contract.by_name  # then the file of a name may not exist: use the main file
         suffix = MAIN if by_name else self.plan.extent(0).suffix
         self.storage.open(suffix, plan=self.plan).close()
 
@@ -150,7 +149,7 @@ class TargetFiles:
                     empty.close()
 
     def _prefill(self, file: TargetFile, extent: Extent, report: _Counter) -> None:
-        """Write seq 0 to every slot: one thread writes a chunk while the next is stamped."""
+        """Write seq 0 to every slot. One thread writes a chunk while the next chunk is stamped."""
         stamper = Stamper(self.plan)
         per_chunk = max(1, PREFILL_CHUNK_BYTES // extent.record_bytes)
         buffers = [mmap.mmap(-1, per_chunk * extent.record_bytes) for _ in range(2)]

@@ -1,7 +1,7 @@
-"""Warnings about a target: what weakens a verdict on it, each with a code and a sentence.
+"""Warnings about properties of a target that weaken a verdict. Each has a code and a sentence.
 
-A pass on a stack that never flushes, or on another drive than the operator means, is the worst answer that a
-tester can give. No warning stops a run or changes a verdict; docs/reference/cli.md lists the codes.
+The worst error of a tester is a pass on a stack that never flushes, or on another drive than the operator
+means. No warning stops a run or changes a verdict. docs/reference/cli.md lists the codes.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from durability.evidence.identity import LOG_UNKNOWN, emptied_at_boot
-from durability.formats.facts import Drive, FileSystem, TargetWarning
+from durability.formats.facts import Drive, FileSystem, Host, TargetWarning
 
-# Also those whose driver writes no journal; behind fuseblk are NTFS and exFAT. A type that is not known here
-# may well have one.
+# Includes file systems whose Linux driver writes no journal; fuseblk stands for NTFS and exFAT. Types that
+# are not listed may have a journal.
 JOURNAL_LESS = frozenset(
     {"ext2", "vfat", "exfat", "msdos", "ntfs", "ntfs3", "fuseblk", "hfs", "hfsplus", "udf"}
     | {"adfs", "affs", "bfs", "hpfs", "minix", "omfs", "sysv", "ufs"}
 )
-NO_JOURNAL = "no-journal"  # our own word among the options of an ext4 made without a journal
+NO_JOURNAL = "no-journal"  # this tool adds it to the options of an ext4 without a journal
 _MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"})
 _NETWORK = re.compile(r"nfs4?|cifs|smb3|9p|virtiofs|ceph|lustre|afs|gfs2|ocfs2|vboxsf|vmhgfs")
 _NETWORK_DRIVE = re.compile(r"(nbd|rbd|drbd)\d+")
@@ -28,14 +28,14 @@ _MEMORY_DRIVE = re.compile(r"(zram|ram|brd|pmem)\d+")
 _RAID_CONTROLLER = re.compile(
     r"perc|megaraid|logical volume|smart array|servera?id|avago|adaptec|areca|hptiop", re.I
 )
-_VIRTUAL_DISK = re.compile(r"virtual.?disk", re.I)  # what Dell and others call a volume of theirs
-# Every spelling of "do not replay the log"; btrfs joins its rescue options by colons.
+_VIRTUAL_DISK = re.compile(r"virtual.?disk", re.I)  # model name that Dell and others give to a volume
+# All mount options that disable the replay of the log. btrfs joins its rescue options by colons.
 _NO_REPLAY = frozenset(
     {"norecovery", "noload", "nologreplay", "disable_roll_forward", "nochanges"}
     | {"rescue=nologreplay", "rescue=all"}
 )
-# ZFS replays nothing in a pool that was imported read-only, and only fsck.jfs replays the log of JFS, which
-# the kernel mounts read-only without.
+# File systems that do not replay their log if they are read-only. A ZFS pool that was imported read-only
+# replays nothing. The kernel mounts JFS read-only without a replay; only fsck.jfs replays the log.
 _NO_REPLAY_READ_ONLY = frozenset({"zfs", "jfs"})
 _NO_BARRIER = frozenset({"nobarrier", "barrier=0", "barrier=none", "fsync_mode=nobarrier"})
 
@@ -49,7 +49,7 @@ def target_warnings(
     virtualisation: str,
     is_whole: bool = True,
 ) -> tuple[TargetWarning, ...]:
-    """All warnings that these facts and this process's environment give rise to. `is_whole`: whether all
+    """All warnings that apply to these facts and to this process's environment. `is_whole`: whether all
     devices of the file system are known."""
     found: list[tuple[str, str]] = []
     if file_system is not None:
@@ -90,6 +90,31 @@ def target_warnings(
         )
     if _eatmydata_loaded():
         found.append(("eatmydata", "libeatmydata is loaded: this process ignores every sync"))
+    return tuple(TargetWarning(code=code, text=text) for code, text in found)
+
+
+def host_warnings(host: Host, *, own_boot_id: bool) -> tuple[TargetWarning, ...]:
+    """The warnings about the system of the target. `own_boot_id`: see `discovery.has_own_boot_id`."""
+    found: list[tuple[str, str]] = []
+    if not (host.machine_id and host.boot_id):
+        text = (
+            f"this system has no {'boot' if host.machine_id else 'machine'} id, so no restart can be shown,"
+            " and an attested cut is not believed"
+        )
+        if not host.machine_id:
+            text += (
+                "; create it (systemd-machine-id-setup), or give a container that of its host"
+                " (--volume /etc/machine-id:/etc/machine-id:ro)"
+            )
+        found.append(("no-machine-id", text))
+    if own_boot_id:
+        found.append(
+            (
+                "own-boot-id",
+                "this container has a boot id of its own (LXC, systemd-nspawn), so its restart looks like one"
+                " of the machine; run the test on the host",
+            )
+        )
     return tuple(TargetWarning(code=code, text=text) for code, text in found)
 
 
@@ -199,8 +224,8 @@ def _of_drive(drive: Drive) -> Iterator[tuple[str, str]]:
     elif drive.unsafe_shutdowns is None and not drive.name.startswith("loop"):
         yield (
             "no-shutdown-counter",
-            f"{name} reports no unsafe-shutdown counter, which takes root and smartmontools: attest the "
-            "power cut with --attest-cut",
+            f"{name} reports no unsafe-shutdown counter, which takes root and smartmontools, and proves "
+            "nothing of a drive on USB: attest the power cut with --attest-cut",
         )
 
 

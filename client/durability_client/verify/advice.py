@@ -201,7 +201,7 @@ def _cut_again(outcome: Outcome) -> Iterator[str]:
 
 
 def _place(outcome: Outcome) -> str:
-    """Arguments that name the target in a command: its path, or `--device` if its file system did not mount."""
+    """Arguments that name the target in a command: its path, or `--device` if it did not mount."""
     file_system = outcome.facts.file_system
     if file_system is not None and not file_system.mount_point:
         return f"--device {shlex.quote(file_system.source)}"

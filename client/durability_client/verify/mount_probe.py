@@ -27,10 +27,11 @@ from durability_client.system.programs import run_tool
 _DEADLINE_S = 120.0  # as for reads: a drive that hangs has not lost the data
 _NOTHING_FOUND, _AMBIVALENT = 2, 8  # blkid's exit codes: no signature; signatures of several file systems
 _MOUNT_FAILED, _LIST_FAILED = 32, 33  # exit codes of mount(8) and of `_mount`; others: mount was not tried
+# A file system whose superblock asks for a panic at an error must not end the system that probes it.
 _OPTIONS = {
-    "ext2": "ro",
-    "ext3": "ro",
-    "ext4": "ro",
+    "ext2": "ro,errors=remount-ro",
+    "ext3": "ro,errors=remount-ro",
+    "ext4": "ro,errors=remount-ro",
     "xfs": "ro,nouuid",
     "btrfs": "ro",
     "f2fs": "ro",

@@ -2,8 +2,8 @@
 
 The rules of evidence require this order: lock, facts, superblocks, case, identity, end of the run, scan.
 `verify` writes nothing to the target. With `--device` the kernel mounts the file system and may replay its
-log (see `mount_probe`). A wrong target, a missing mount, files that a campaign removed, a run that still
-writes and an unreachable server are errors with exit code 5, never a loss.
+log (see `mount_probe`). A wrong target, a missing mount, a locked drive, files that a campaign removed, a run
+that still writes and an unreachable server are errors with exit code 5, never a loss.
 """
 
 from __future__ import annotations
@@ -156,7 +156,10 @@ async def examine(
         if case is not None:  # the run is ended only after its target has been recognised
             _require_target_of(case, found, storage.path)
             found = replace(found, facts=_as_of(found.facts, later_ns=discovery.uptime_ns() - asked_ns))
+            superseded_by = case.superseded_by  # also by a run on the device of a file that cannot be mounted
             case = await case_source.end(plan.run, found, attestation)
+            if case is not None and superseded_by and not case.superseded_by:
+                case = replace(case, superseded_by=superseded_by)
         job = ScanJob(
             plan=plan,
             acked=case.frontiers if case is not None else None,
@@ -289,10 +292,12 @@ def _case_source(options: VerifyOptions, *, on_wait: Callable[[str], None]) -> C
 
 def _storage(options: VerifyOptions) -> Storage:
     if options.device is not None:
+        safety_checks.check_unlocked(options.device, "device", then="verify")
         return UnmountableStorage.on(options.device)
     assert options.target is not None
     storage = KernelStorage(options.target)
     safety_checks.check_subject(storage.path)
+    safety_checks.check_unlocked(storage.path, storage.kind, then="verify")
     return storage
 
 

@@ -2,8 +2,9 @@
 
 W is a direct write and C is the same write with its sync (see `plausibility`), so C - W is the cost of the
 flush. The difference between two values of C is split into write and flush. No cause is named if a control is
-missing or disturbed, if the rounds are few or overlap, if the difference is small, or if the rates do not
-show it. The flush of a drive that got no flush is not blamed. A property of both drives explains nothing.
+missing or disturbed, or if the rounds are few or overlap. Nor is it named if the difference is small, or if
+the rates do not show it. The flush of a drive that got no flush is not blamed. A property of both drives
+explains nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Claims: whose runs count as evidence on a drive if several clients of a server have runs on it.
 
 A client reports the serials of its drives itself, so it can report the serial of another client's drive. So
-runs count only if their client was named, kept the result, has the drive that a campaign cut, or is the only
-client with runs on the drive. Claims of clients are never added up. A client is not taken for the machine of
-a campaign only because it has that machine's name now. Every claim that is left out is named in a sentence.
+the runs of a client count only in four cases. The client was named, it stored the result, a campaign cut its
+drive, or no other client has runs on the drive. Claims of clients are never added up. A client is not taken
+for the machine of a campaign only because it has that machine's name now. Every claim that is left out is
+named in a sentence.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from durability.plain_text import OPERATOR_MACHINE, owner_label
 from durability.units import counted
 
 OPERATOR = "operator"  # names the runs of the operator on the server's own machine
-_NAMED_MAX = 5  # in a sentence
+_NAMED_MAX = 5  # clients named in a sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

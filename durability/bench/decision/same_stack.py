@@ -1,10 +1,10 @@
 """Whether cuts were made in the stack that was measured: drives, layers, file system, options of a commit.
 
-Cuts of a drive do not prove every stack on the same drive. Another firmware may handle flushes differently, a
-drive with its write cache off has nothing to lose, and a mount option such as `nobarrier` withholds flushes
-from a drive that would honour them. A firmware may honour flushes and ignore FUA, or the reverse. Properties
-that cannot weaken a commit are not compared: options for access, names and times, options that state the
-default, and the kernel's names of devices.
+Cuts of a drive do not prove every stack on the same drive. Another firmware may handle flushes differently. A
+drive with its write cache off has nothing to lose. A mount option such as `nobarrier` withholds flushes from
+a drive that would honour them. A firmware may honour flushes and ignore FUA, or the reverse. Properties that
+cannot weaken a commit are not compared: options for access, names and times, options that state the default,
+and the kernel's names of devices.
 """
 
 from __future__ import annotations

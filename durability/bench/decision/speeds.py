@@ -15,8 +15,8 @@ from durability.bench.intervals import Ratio
 from durability.units import few_digits, multiple, ratio_text
 
 # A lead decides only from this ratio of rates on. Two runs of one drive have differed by 14 % and by 34 % on
-# a machine that shares its host (docs/explanation/bench-on-drives.md), and no result says how much its
-# machine changes between two runs. So a smaller lead may be reversed in the next two runs.
+# a machine that shares its host (docs/explanation/bench-on-drives.md). No result says how much its machine
+# changes between two runs. So a smaller lead may be reversed in the next two runs.
 TIMES_MIN = 1.35
 
 _NOT_IN_BOTH = "no cell that commits was measured in both"

@@ -1,1 +1,1 @@
-"""What a campaign is to do: its file, its settings, and what they may hold."""
+"""Definition of a campaign: its file, its settings, and the rules for their values."""

@@ -1,7 +1,7 @@
-"""The campaign file: TOML to settings.
+"""The campaign file: reads settings from TOML.
 
-Every key is checked: one that is not known is refused with the nearest known one, one of a wrong type with
-what it should be. Refuses to read files: it takes text.
+Every key is checked. The error for an unknown key names the nearest known key, and the error for a wrong type
+names the expected type. This module takes text and reads no files.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from durability.formats.toml_tables import Table, read_tables
 from durability.formats.workloads.registry import DEFAULT
 from durability.limits import GROUP_MAX, WRITERS_MAX
 
-CUTS = 59  # without a loss they bound the probability of one at 5 %
+CUTS = 59  # 59 cuts without a loss bound the probability of a loss per cut at 5 %
 CUT_AFTER_S = (5.0, 90.0)
 OFF_S = (10.0, 40.0)
 BOOT_WITHIN_S = 900.0
@@ -41,8 +41,7 @@ _SWITCHES: tuple[PowerKind, ...] = ("fence", "tasmota", "shelly")
 
 
 def read_campaign(text: str, *, name: str, seed: int) -> Settings:
-    """The settings that a campaign file states. `name`, `seed`: those of a file that states none. Raises
-    UsageError."""
+    """The settings in a campaign file. `name`, `seed`: used if the file has none. Raises UsageError."""
     top = read_tables(text, "the campaign file")
     campaign, power, drives, arms = (
         top.table("campaign"),
@@ -79,7 +78,7 @@ def read_campaign(text: str, *, name: str, seed: int) -> Settings:
 
 
 def _agreed(tables: tuple[Table, ...], key: str, choices: tuple[str, ...], default: str) -> Any:
-    """A key of the switches that is one for all of them."""
+    """The value of a key that must be the same for all switches. Raises UsageError."""
     said = {table.choice(key, choices, "") for table in tables} - {""}
     if len(said) > 1:
         raise UsageError(f"[[power]] {key} differs: {', '.join(sorted(said))}; all switches cut together")
@@ -118,7 +117,7 @@ def _power(table: Table) -> Power:
 
 def _drive(table: Table, machines: tuple[str, ...], number: int) -> DriveUnderTest:
     device, target = table.text("device", ""), table.text("target", "")
-    # Names in /dev/disk/by-path have colons, which no name of a drive may have.
+    # Names in /dev/disk/by-path have colons, but the name of a drive must not have any.
     last = (device or target).rstrip("/").rpartition("/")[2]
     known = re.sub(r"[^A-Za-z0-9._-]", "-", last).lstrip("._-") or f"drive-{number}"
     drive = DriveUnderTest(

@@ -1,13 +1,13 @@
-"""What the fence agents switch: the power of a machine, a guest's, or none.
+"""Fence agents that switch guests, and fence agents that switch no power.
 
-A guest or a rented machine that is off may leave its drives their power, so its cuts prove less. An agent
-that is not named here switches a machine's own power, for all that is known of it. Refuses nothing itself:
-`settings` does.
+The drives of a guest or a rented machine may keep their power when it is off, so its cuts prove less. An
+agent that is not listed here is assumed to switch the power of a physical machine. `settings` refuses
+settings that contradict these lists.
 """
 
 from __future__ import annotations
 
-# A guest, a partition of a larger machine, or a machine of a cloud.
+# These agents switch a guest, a partition of a larger machine, or a machine in a cloud.
 GUEST_AGENTS = frozenset(
     {
         "fence_aliyun",
@@ -45,7 +45,7 @@ GUEST_AGENTS = frozenset(
     }
 )
 
-# They take storage or network away, ask people, or do nothing.
+# These agents take away storage or network, ask people, or do nothing.
 POWERLESS_AGENTS = frozenset(
     {
         "fence_ack_manual",

@@ -1,7 +1,7 @@
-"""Finds secrets that stand in plain text where a campaign file only names them.
+"""Finds secrets in plain text in a campaign file, which should only name the files of its secrets.
 
-Settings are stored, exported and shown, so a secret in one is known to all who read those. Refuses to repeat
-what it finds: it says where the secret stands and what to write there instead.
+Settings are stored, exported and shown, so everybody who reads them would learn a secret in them. The
+functions only tell whether there is a secret, so that no message repeats one.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _HEADER = re.compile(
     re.IGNORECASE,
 )
 _JSON = re.compile(rf'"(?:[A-Za-z0-9]+[-_])*{_SECRET}"\s*:\s*"(?![$@])[^"]', re.IGNORECASE)
-_ELSEWHERE = re.compile(r"[$/@<.~]|env:|file:|%env")  # how a value begins that says where the secret is
-_DEPTH_MAX = 4  # a shell's words within words
+_ELSEWHERE = re.compile(r"[$/@<.~]|env:|file:|%env")  # beginnings of values that only tell where a secret is
+_DEPTH_MAX = 4  # levels of command lines within words of command lines
 
-# Flags whose value is a secret, by program; "user:password" for those of `_WITH_USER`.
+# Flags whose value is a secret, by program. In `_WITH_USER` the value is "user:password".
 _FLAGS = {
     "ipmitool": ("-P", "-k", "-y"),
     "mosquitto_pub": ("-P",),
@@ -43,17 +43,18 @@ _TAKES_SECRETS = _FLAGS.keys() | _WITH_USER.keys()
 
 
 def is_secret_option(name: str) -> bool:
-    """Whether the value of a switch's option is a secret, by its name; `NAME_file` holds a path."""
+    """Whether an option of a switch is a secret, by its name. `NAME_file` is not: it holds a path."""
     return _OPTION.fullmatch(name) is not None
 
 
 def has_secret_in_url(text: str) -> bool:
-    """Whether a text has a user with a password before the host: `http://USER:PASSWORD@HOST`."""
+    """Whether a text contains a user and password before a host, as in `http://USER:PASSWORD@HOST`."""
     return _WITHIN_URL.search(text) is not None
 
 
 def has_secret(command: str) -> bool:
-    """Whether a command line has a word that is, or has, a secret; a shell's script is looked through too."""
+    """Whether a word of a command line is or contains a secret. Scripts of a shell within it are searched
+    too."""
     programs: set[str] = set()
     before = ""
     for word in _words(command, _DEPTH_MAX):
@@ -65,7 +66,7 @@ def has_secret(command: str) -> bool:
 
 
 def _is_secret(programs: Set[str], before: str, word: str) -> bool:
-    """Whether `word` gives a secret away. `programs`: all words before it, `before`: the last of them."""
+    """Whether `word` contains a secret. `programs`: all words before it, `before`: the last of them."""
     if has_secret_in_url(word) or _HEADER.match(word) or _JSON.search(word):
         return True
     if (named := _NAMED.search(word)) is not None and not _ELSEWHERE.match(named[1]):
@@ -78,7 +79,8 @@ def _is_secret(programs: Set[str], before: str, word: str) -> bool:
 
 
 def _is_flagged(program: str, flag: str, word: str) -> bool:
-    """Whether `word` is the secret that a flag of a known program takes, before it or within it."""
+    """Whether `word` is a secret that follows a flag of a known program, or contains both flag and
+    secret."""
     for single in _FLAGS.get(program, ()):
         within = word.startswith(single) and word != single
         if (flag == single or within) and not _ELSEWHERE.match(word.removeprefix(single)):
@@ -93,7 +95,7 @@ def _is_flagged(program: str, flag: str, word: str) -> bool:
 
 
 def _words(command: str, depth: int) -> Iterator[str]:
-    """The words of a command line, and those of its words that are command lines themselves."""
+    """The words of a command line, and the words of each word that is itself a command line."""
     try:
         words = shlex.split(command)
     except ValueError:

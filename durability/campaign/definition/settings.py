@@ -1,8 +1,8 @@
-"""The settings of a campaign: what is cut, how, how often, and what runs meanwhile.
+"""Settings of a campaign: what is cut, how, how often, and the runs meanwhile.
 
-They are what a campaign file says, complete: each default is filled in, so that two campaigns with equal
-settings do the same. Refuses what contradicts itself with a sentence that names the table and the key. Knows
-nothing of files: `campaign_file` reads them. Secrets are never in settings, only the names of their files.
+Settings are a complete campaign file: all defaults are filled in, so two campaigns with equal settings do the
+same. `check` refuses contradictions with a sentence that names the table and the key. `campaign_file` reads
+the file. Settings never contain secrets, only the names of their files.
 """
 
 from __future__ import annotations
@@ -34,11 +34,13 @@ PowerKind: TypeAlias = Literal["fence", "tasmota", "shelly", "commands"]
 CutSubject: TypeAlias = Literal["machine", "drive"]
 StopAt: TypeAlias = Literal["loss", "end"]
 FileSystem: TypeAlias = Literal["", "ext4", "xfs", "btrfs"]
-# On sectors of 4096 bytes. What xfs and btrfs are made on at least; ext4 below this has no journal.
+# Least size of a device for each file system, with sectors of 4096 bytes. xfs and btrfs cannot be made on
+# less; ext4 would have no journal.
 LEAST_BYTES: Final[dict[FileSystem, int]] = {"": 0, "ext4": 8 << 20, "xfs": 300 << 20, "btrfs": 109 << 20}
 
-# When the power goes: under load; after all writers have been held for `idle_s`; while the target is
-# prefilled, before anything is acknowledged; after the machine has stopped the run and shut down in order.
+# When the power is cut. "load": under load. "idle": after all writers have been held for `idle_s`. "prefill":
+# while the target is prefilled, before anything is acknowledged. "shutdown": after the machine has stopped
+# the run and shut down cleanly.
 CutMoment: TypeAlias = Literal["load", "idle", "prefill", "shutdown"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -46,29 +48,29 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Power:
-    """One switch. `agent`: the fence agent, or the address (URL or host) of a Tasmota or Shelly switch, ""
-    for commands. `options`: the other keys of its table, as text; the value of a key `NAME_file` is the file
-    that holds the secret NAME. `timeout_s` bounds one request. `machine`: those that it switches, by
-    name, with a space between, "" for all of the campaign; servers keep this key since release 0.1.0."""
+    """One power switch."""
 
     kind: PowerKind
-    agent: str
+    agent: str  # fence agent, or address (URL or host) of a Tasmota or Shelly switch; "" for commands
+    # Other keys of the table, as text. A key `NAME_file` names the file that holds the secret NAME.
     options: Mapping[str, str]
-    timeout_s: float
+    timeout_s: float  # longest time for one request
+    # Names of the machines that it switches, separated by spaces; "" for all machines of the campaign. Stored
+    # under this key since release 0.1.0.
     machine: str
 
     @property
     def machines(self) -> tuple[str, ...]:
-        """The machines that it switches, () for all."""
+        """The machines that the switch feeds, () for all."""
         return tuple(self.machine.split())
 
     def has(self, machine: str) -> bool:
-        """Whether it switches that machine."""
+        """Whether the switch feeds that machine."""
         return not self.machines or machine in self.machines
 
     @property
     def name(self) -> str:
-        """What people call it: agent and address, or the first words of its command."""
+        """The name for people: agent, address and plug, or the command that switches off."""
         where = self.options.get("ip") or self.options.get("ipaddr") or ""
         plug = self.options.get("plug") or self.options.get("port") or ""
         parts = {
@@ -82,17 +84,15 @@ class Power:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveUnderTest:
-    """A drive under test on `machine`. Its runs lie on `device`, in the file system that the agent makes
-    there ("": on the device itself), or else on the path `target`, in a file system that is there. `size`: of
-    the target, as `run --size`; "" leaves it to `run`."""
+    """A drive under test. Either `device` or `target` is set."""
 
     name: str
     machine: str
-    device: str
-    file_system: FileSystem
+    device: str  # device on which the agent makes the file system, "" if `target` is set
+    file_system: FileSystem  # file system to make on the device, "" if runs write to the device itself
     mount_options: str
-    target: str
-    size: str
+    target: str  # path in an existing file system, "" if `device` is set
+    size: str  # size of the target, as in `run --size`; "" for the default of `run`
 
     @property
     def is_raw(self) -> bool:
@@ -102,10 +102,8 @@ class DriveUnderTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """One kind of cycle: what runs, and how the power goes. The options of the run are those of `durability
-    run`. Times are intervals in seconds, of which each cycle draws one value. `off_s`, `cut_after_s`: as in
-    `Settings`, for this arm. `again_after_s`: after the power is back on, it goes off again so much later,
-    while the machine boots; None: it does not."""
+    """One kind of cycle: the run and the cut. The options of the run are those of `durability run`. A time
+    with two values is an interval in seconds; each cycle draws one value from it."""
 
     name: str
     workload: str
@@ -116,31 +114,30 @@ class Arm:
     record_size: str
     pattern: Pattern
     moment: CutMoment
-    cut_after_s: tuple[float, float]
-    off_s: tuple[float, float]
+    cut_after_s: tuple[float, float]  # as in `Settings`, for this arm
+    off_s: tuple[float, float]  # as in `Settings`, for this arm
+    # Time from power on to a second off, while the machine boots. None: no second off.
     again_after_s: tuple[float, float] | None
-    idle_s: float
+    idle_s: float  # seconds for which writers are held before the cut, if `moment` is "idle"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """A whole campaign. `cuts`: planned per drive. `cut_after_s`: from the moment at which all runs are armed
-    to the cut, `off_s`: from confirmed off to on; of each interval every cycle draws a value from `seed`.
-    `boot_within_s`: by when a machine must ask for its task after the power is on. `ready_within_s`: by when
-    a drive must be there after that. `notify`: a command that gets each news as its last argument, or ""."""
+    """All settings of a campaign. A time with two values is an interval in seconds; each cycle draws one
+    value from it, with `seed`."""
 
     name: str
     machines: tuple[str, ...]
-    cuts: int
+    cuts: int  # planned cuts per drive
     stop_at: StopAt
     seed: int
-    cut_after_s: tuple[float, float]
-    off_s: tuple[float, float]
-    boot_within_s: float
-    ready_within_s: float
+    cut_after_s: tuple[float, float]  # time from the moment at which all runs are armed to the cut
+    off_s: tuple[float, float]  # time from the confirmed off to the request to go on
+    boot_within_s: float  # seconds in which a machine must ask for its task after the power is on
+    ready_within_s: float  # seconds in which a drive must be there after that
     subject: CutSubject
     cut_class: CutClass
-    notify: str
+    notify: str  # command that gets each message as its last argument, "" for none
     power: tuple[Power, ...]
     drives: tuple[DriveUnderTest, ...]
     arms: tuple[Arm, ...]
@@ -151,8 +148,8 @@ class Settings:
 
 
 def default_arms(pattern: Arm, *, names_too: bool) -> tuple[Arm, ...]:
-    """The set for a campaign file without any: one writer, four writers, one that writes past the caches with
-    O_DSYNC and, if `names_too`, append and rename. `pattern` has what they share."""
+    """The arms for a campaign file without arms: one writer, four writers, one writer with O_DIRECT and
+    O_DSYNC and, if `names_too`, append and rename. `pattern` has the values that they share."""
     slots = (
         replace(pattern, name="one-writer"),
         replace(pattern, name="four-writers", writers=4),
@@ -166,7 +163,7 @@ def default_arms(pattern: Arm, *, names_too: bool) -> tuple[Arm, ...]:
 
 
 def check(settings: Settings) -> Settings:
-    """`settings`, if they make sense. Raises UsageError, which says what does not."""
+    """Check `settings` and return them. Raises UsageError, which names the first contradiction."""
     _require(
         bool(_NAME.fullmatch(settings.name)), f"the name {settings.name!r} has other than A-Z a-z 0-9 . _ -"
     )
@@ -258,7 +255,7 @@ def _check_power(settings: Settings, switch: Power) -> None:
 
 
 def _check_secrets(switch: Power) -> None:
-    """What is stored and shown has no secret; no message repeats one."""
+    """Refuse secrets in the settings of a switch, which are stored and shown. No message repeats a secret."""
     for key, value in switch.options.items():
         if switch.kind == "commands":
             _require(
@@ -302,7 +299,8 @@ def _check_drive(settings: Settings, drive: DriveUnderTest) -> None:
 
 
 def _check_places(settings: Settings) -> None:
-    """Whether each drive has a path of its own; other paths of one drive only its machine can know."""
+    """Require a different path for each drive. Only the machine can know whether two paths lead to one
+    drive."""
     known: dict[tuple[str, str], str] = {}
     for drive in settings.drives:
         path = "/".join(part for part in (drive.device or drive.target).split("/") if part not in ("", "."))

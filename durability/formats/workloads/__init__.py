@@ -1,1 +1,1 @@
-"""What a run does to its slots: each workload as one object, in a module of its own."""
+"""The operations of a run on its slots: each workload as one object, in a module of its own."""

@@ -1,7 +1,7 @@
-"""`append`: each writer's file grows by a record per operation, and full files give way to new ones.
+"""`append`: each operation adds a record to the writer's file, and new files replace full ones.
 
-Promised: the file is as long as what was acknowledged, and all of that is in it. A full file is removed once
-the one after the next exists.
+Promise: the file has at least the length of the acknowledged records and contains all of them. A full file is
+removed after the second file following it exists.
 """
 
 from __future__ import annotations

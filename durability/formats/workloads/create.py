@@ -1,7 +1,8 @@
-"""`create`: each operation makes a file under a new name, and removes the one that it has no more room for.
+"""`create`: each operation makes a file under a new name, and removes the oldest name beyond the writer's
+limit.
 
-Promised: an acknowledged name is there, with its record; one whose removal was acknowledged is not. While the
-operation is under way the name is absent, or holds anything.
+Promise: an acknowledged name exists, with its record. A name whose removal was acknowledged does not exist.
+While the operation is in flight, the name is absent or holds anything.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from durability.formats.workloads.workload import NEVER, EndlessWorkload
 
 
 class _Create(EndlessWorkload):
-    """With S slots a writer keeps S names: operation k makes that of slot k-1, and removes that of k-1-S."""
+    """With S slots a writer keeps S names. Operation k makes the name of slot k-1 and removes that of slot
+    k-1-S."""
 
     __slots__ = ()
 

@@ -1,6 +1,6 @@
 """`overwrite`: each pass writes every slot of a region once, in place.
 
-Promised: the newest acknowledged version of a slot, or one issued after it, or a mix of those by sector.
+Promise: a slot holds its newest acknowledged version, or one issued after it, or a mix of these by sector.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The workloads that there are, by the name that plans and the command line call them by.
+"""All workloads, by the name in plans and on the command line.
 
-A new one is a module with its object, and a line here. Refuses names that are not here (`PlanError`).
+To add a workload, add a module with its object, and a line here. Other names raise `PlanError`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DEFAULT = OVERWRITE.name
 
 
 def workload(name: str) -> Workload:
-    """The workload of that name. Raises PlanError."""
+    """The workload with this name. Raises PlanError."""
     try:
         return WORKLOADS[name]
     except KeyError:

@@ -1,7 +1,7 @@
-"""`rename`: each operation writes a temporary file and puts it in the place of the one that has the name.
+"""`rename`: each operation writes a temporary file and renames it over the file with the name.
 
-Promised: the name always holds one whole version, the newest acknowledged one or one issued after it, even
-while an operation on it is under way.
+Promise: the name always holds one whole version, the newest acknowledged one or one issued after it, even
+while an operation on it is in flight.
 """
 
 from __future__ import annotations

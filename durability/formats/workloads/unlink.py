@@ -1,7 +1,7 @@
-"""`unlink`: one pass removes every name, the next one makes it anew.
+"""`unlink`: one pass removes every name, the next one makes every name anew.
 
-Promised: a name whose removal was acknowledged is absent, one that was made anew is there with its record.
-While a removal is under way the name is whole or absent.
+Promise: a name whose removal was acknowledged is absent. A name whose making was acknowledged exists, with
+its record. While a removal is in flight, the name is whole or absent.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from durability.formats.workloads.workload import NEVER, Workload
 
 
 class _Unlink(Workload):
-    """The 1st, 3rd, ... pass takes names away, the others put them."""
+    """The 1st, 3rd, ... pass removes names; the others put them."""
 
     __slots__ = ()
 

@@ -1,1 +1,1 @@
-"""Whole campaigns: with played parts in virtual time, and with real parts on rigs b and c."""
+"""Whole campaigns: with simulated parts in virtual time, and with real parts on rigs B and C."""

@@ -49,9 +49,9 @@ ABOUT: Mapping[str, str] = {
     "flush-skipped": "skips one flush in 12",
 }
 COLUMNS = 80
-SYNC_US = 1000.0  # as a consumer's SSD with a volatile cache
-SLOTS = 512  # a quarter is a credit, which must last for longer than it takes to know that it arrived
-SWITCH_S = (0.02, 0.12)  # that the switch takes for a request
+SYNC_US = 1000.0  # like a consumer SSD with a volatile cache
+SLOTS = 512  # credit is a quarter of the slots, and must last longer than its grant takes to arrive
+SWITCH_S = (0.02, 0.12)  # duration of a request to the switch: least and most
 FILE = """
 [campaign]
 name = "demo"
@@ -73,7 +73,7 @@ writers = 1
 
 @dataclass(slots=True, kw_only=True)
 class DemoRun:
-    """A run of a drive. Times are of the agenda, in ns, 0 for not yet."""
+    """A run of a drive. Times are those of the agenda, in ns; 0 means not yet."""
 
     drive: str
     scenario: Scenario
@@ -83,13 +83,13 @@ class DemoRun:
 
 
 class DemoDrives:
-    """The simulated drives. `orders`: the cuts whose verdicts are needed before time goes on."""
+    """The simulated drives of the demo."""
 
     def __init__(self, agenda: Agenda, seed: int) -> None:
         self.server: MemoryServer | None = None
-        self.orders: dict[str, CutOrder] = {}
-        self.verdicts: dict[str, CutVerdict] = {}
-        self.ended: set[str] = set()  # whose verdict the server has
+        self.orders: dict[str, CutOrder] = {}  # by run: cuts whose verdicts are needed before time goes on
+        self.verdicts: dict[str, CutVerdict] = {}  # by run
+        self.ended: set[str] = set()  # runs whose verdict the server has
         self.cuts = 0
         self._agenda = agenda
         self._seed = seed
@@ -97,7 +97,7 @@ class DemoDrives:
         self._going: dict[str, str] = {}
 
     def condition(self, drive: str) -> Condition:
-        """What a drive says of itself: it counts each cut."""
+        """The condition that a drive reports; its counters count each cut."""
         return Condition(
             model=f"Simulated {drive}",
             serial=f"SIM-{drive}",
@@ -116,7 +116,7 @@ class DemoDrives:
         )
 
     def begin(self, part: DriveTask) -> str:
-        """A run of what the task's arm says."""
+        """Begin a run with the load of the task's arm; returns the run's id."""
         assert part.arm is not None
         drive = part.drive.name
         scenario = _scenario(MODELS[drive], part.arm)
@@ -127,20 +127,20 @@ class DemoDrives:
         return run
 
     def armed(self, drive: str) -> None:
-        """The run is armed."""
+        """Note that the drive's run is armed."""
         self._runs[self._going[drive]].armed_ns = self._agenda.now_ns
 
     def lose_power(self, drive: str) -> None:
-        """The power goes; the drives share one supply."""
+        """Note that the drive's run is cut; all drives share one power supply."""
         run = self._going.pop(drive, "")
         if run:
             self._runs[run].lost_power_ns = self._agenda.now_ns
 
     def stop(self, drive: str) -> None:
-        """Nothing to do: the demo ends no run but by a cut."""
+        """Does nothing: in the demo, only cuts end runs."""
 
     def verify(self, part: DriveTask) -> None:
-        """Order the cut: all that it depends on is known by now."""
+        """Order the cut: by now, all values that it depends on are known."""
         assert self.server is not None
         run = self._runs[part.run]
         off = self.server.power_offs[part.run][0]
@@ -154,7 +154,7 @@ class DemoDrives:
         self.orders[part.run] = CutOrder(scenario=scenario, seed=run.seed, switched_off=said)
 
     def verified(self, part: DriveTask) -> int:
-        """The verdict is with the server."""
+        """Note that the server has the verdict; returns the exit code."""
         self.ended.add(part.run)
         return self.verdicts[part.run].exit_code
 
@@ -228,7 +228,10 @@ def _switch(machine: PlayedMachine, drives: DemoDrives, *, on: bool) -> None:
 
 
 def _conclude(state: CampaignState, drives: DemoDrives, out: TextIO) -> int:
-    """Compare with what the drives' own logs say, and tell what a single cut would have shown."""
+    """Print whether the verdicts agree with the drives' own logs, and how many cuts came before a loss.
+
+    Returns the exit code.
+    """
     defects = [text for said in drives.verdicts.values() for text in said.defects]
     if state.reason != "complete" or defects:
         print("", file=out)
@@ -253,7 +256,7 @@ def _settings(seed: int, cuts: int) -> Settings:
 
 
 def _scenario(model: str, arm: Arm) -> Scenario:
-    """The load of an arm on a drive of rig A."""
+    """The load of an arm, as a scenario of rig A."""
     return Scenario(
         model=model,
         workload=arm.workload,

@@ -1,7 +1,7 @@
 """Simulated cuts for the campaign of the demo, made by worker processes, so that all processors are used.
 
-What an order says is all that a cut depends on, so it does not matter who makes it. Refuses to judge: the
-verdict is that of the product's judge, and whether it is right is the word of the drive's own log.
+A cut depends only on its order, so any worker can make it. The verdict is that of the product's judge. The
+drive's own log shows whether the verdict is right.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from durability_lab.support.worker_processes import last_words, start
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutOrder:
-    """A cut to be made: its scenario as text, its seed, and what the power controller's log says of it."""
+    """A cut to be made: its scenario as text, its seed, and the power controller's log of it."""
 
     scenario: str
     seed: int
@@ -34,7 +34,7 @@ class CutOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutVerdict:
-    """What `verify` said of the cut, and in `defects` where the drive's own log contradicts it."""
+    """The answer of `verify` for the cut. `defects`: contradictions between it and the drive's own log."""
 
     run: str
     exit_code: int
@@ -46,7 +46,7 @@ class CutVerdict:
 
 
 def make_cut(order: CutOrder) -> CutVerdict:
-    """Make a cut here."""
+    """Make a cut in this process."""
     made = simulate(Scenario.parse(order.scenario), seed=order.seed, switched_off=order.switched_off)
     document: Mapping[str, Any] = made.document
     return CutVerdict(
@@ -61,7 +61,7 @@ def make_cut(order: CutOrder) -> CutVerdict:
 
 
 class CutMakers:
-    """Worker processes, each with the file that its stderr goes to."""
+    """Worker processes, each with the file for its stderr."""
 
     def __init__(self, workers: Sequence[tuple[asyncio.subprocess.Process, IO[bytes]]]) -> None:
         self._free = asyncio.Queue[tuple[asyncio.subprocess.Process, IO[bytes]]]()
@@ -69,7 +69,7 @@ class CutMakers:
             self._free.put_nowait(worker)
 
     async def make(self, orders: Sequence[CutOrder]) -> list[CutVerdict]:
-        """Make all cuts, as many at a time as there are workers. Raises SetupError."""
+        """Make all cuts, one per worker at a time. Raises SetupError if a worker ends."""
         return await asyncio.gather(*map(self._make, orders))
 
     async def _make(self, order: CutOrder) -> CutVerdict:
@@ -85,7 +85,7 @@ class CutMakers:
 
 @asynccontextmanager
 async def cut_makers(count: int) -> AsyncIterator[CutMakers]:
-    """So many worker processes for the time of a block."""
+    """`count` worker processes for the duration of a block."""
     processes: list[asyncio.subprocess.Process] = []
     with contextlib.ExitStack() as files:
         try:
@@ -103,9 +103,9 @@ async def cut_makers(count: int) -> AsyncIterator[CutMakers]:
 
 
 def main() -> None:
-    """The process: one cut for each line, until there are no more."""
+    """Entry point of the worker process: make one cut per line, until the end of stdin."""
     answers = sys.stdout.fileno()
-    sys.stdout = sys.stderr  # whatever else is printed is not an answer
+    sys.stdout = sys.stderr  # keep other output out of the answers
     with contextlib.suppress(BrokenPipeError):
         for line in sys.stdin:
             made = make_cut(from_value(CutOrder, from_json(line)))

@@ -1,10 +1,10 @@
-"""`durability lab campaign`: a campaign of real parts, so that anyone can see one without hardware.
+"""`durability lab campaign`: a campaign with real parts that needs no hardware.
 
-On rig b, the drives of this machine's kernel lose their power; on rig c, a virtual machine with all its
-drives, behind a BMC. stderr has a line for each cycle when it is over. stdout has what `durability campaign
-show` says at the end, and what `durability show` says of the first loss of each drive. The exit code says
-whether each drive got its expected verdict. A drive that lies now and then may keep its word in a few cuts:
-that is why campaigns are long.
+On rig B, block devices of this machine lose their power. On rig C, a virtual machine behind a BMC loses its
+power with all its drives. stderr has a line for each finished cycle. stdout has the final output of
+`durability campaign show`, and that of `durability show` for the first loss of each drive. The exit code says
+whether each drive got its expected verdict. A drive that lies only sometimes may keep its promises in a few
+cuts: campaigns are therefore long.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from durability_lab.vm_rig.live_machine import LiveImage
 CampaignRig: TypeAlias = Literal["b", "c"]
 TIMES: Final = "cut_after_s = [0.3, 1]\noff_s = [0.1, 0.5]\nboot_within_s = 300\nready_within_s = 60"
 GUEST_TIMES: Final = "cut_after_s = [2, 4]\noff_s = [0.2, 1]\nboot_within_s = 900\nready_within_s = 120"
-_GUEST_DRIVES_MAX = 6  # ports for SATA
+_GUEST_DRIVES_MAX = 6  # number of SATA ports
 _TOLD = frozenset({"checked", "cycle-ended", "drive-left", "not-back", "paused", "ended"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignOptions:
-    """What the command line says; `cuts` of each drive; `live`: what the machine of rig c boots."""
+    """The options of the command line."""
 
     models: tuple[str, ...] = ("honest", "flush-ignored")
-    cuts: int = 3
+    cuts: int = 3  # per drive
     file_system: FileSystemName | None = None
     seed: int = 0
     json: bool = False
     rig: CampaignRig = "b"
-    live: LiveImage | None = None
+    live: LiveImage | None = None  # rig C boots this image
 
 
 async def campaign(options: CampaignOptions, *, out: TextIO, err: TextIO) -> int:
-    """Make the campaign and return the exit code. Raises UsageError, and SetupError where this machine lacks
-    something."""
+    """Make the campaign and return the exit code. Raises UsageError, and SetupError if this machine lacks a
+    requirement."""
     _check(options)
     tell = partial(print, file=err, flush=True)
     cuts, drives = counted(options.cuts, "cut"), counted(len(options.models), "drive")
@@ -77,15 +77,15 @@ async def campaign(options: CampaignOptions, *, out: TextIO, err: TextIO) -> int
         shown = await real.do("show", real.name, *(["--json"] if options.json else []))
         out.write(shown.out)
         losses = [result.first_loss for result in results(state) if result.first_loss is not None]
-        for _, run in losses if not options.json else ():  # the store goes with the block
+        for _, run in losses if not options.json else ():  # printed now: the store is removed with the block
             out.write(f"\n{(await real.durability('show', run)).out}")
         return EXIT_OK if _as_expected(real, state, err=err) else EXIT_INTERNAL
 
 
 class BootTimes:
-    """How long a machine needs from power on until its agent is heard, and until its runs are armed.
+    """The times from power on until the agent is heard, and until the runs are armed.
 
-    Entry by entry of one campaign's log: both ends of each time are the server's clock.
+    They are computed entry by entry from one campaign's log, so all times are those of the server's clock.
     """
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class BootTimes:
         self._seen_s = 0.0
 
     def line(self, entry: Entry) -> str:
-        """What the entry says of a time, as a line; "" if it says none."""
+        """A line with both times once the entry completes them; otherwise ""."""
         match entry.happening:
             case PowerCameBack():
                 self._on_ns = entry.at_ns
@@ -127,7 +127,7 @@ def _rig(options: CampaignOptions) -> AbstractAsyncContextManager[OperatedCampai
 
 
 def _as_expected(real: OperatedCampaign, state: CampaignState, *, err: TextIO) -> bool:
-    """Whether each drive got its expected verdict; says which did not."""
+    """Whether each drive got its expected verdict; prints those that did not on `err`."""
     right = True
     for drive, result in zip(real.tested, results(state), strict=True):
         found, expected = found_of(result, cuts=state.plan.cuts), expected_of(drive.model)
@@ -138,7 +138,7 @@ def _as_expected(real: OperatedCampaign, state: CampaignState, *, err: TextIO) -
 
 
 def found_of(result: DriveResult, *, cuts: int) -> VerdictWord:
-    """What a campaign of `cuts` says of a drive, as one word."""
+    """The verdict of a campaign with `cuts` cuts on a drive, as one word."""
     if result.tally.losses:
         return "loss"
     return "durable" if result.tally.cuts == cuts and result.tally.bound is not None else "inconclusive"

@@ -1,9 +1,9 @@
 """The server's part of a campaign, in memory and in virtual time.
 
-Settings, log, state, next steps, tasks of agents and results are the product's own. What the server does
-around them is done here as it does it: an entry is added before its step is taken; a step that is an entry is
-only added if no other came meanwhile; one request to a switch at a time; what a server that died had asked is
-forgotten. Refuses to hold anything that the log does not say, but for what a server holds in memory.
+Settings, log, state, next steps, tasks of agents and results are the product's own. The rest of the server is
+imitated here. An entry is added before its step is taken. A step that is an entry is added only if no other
+entry came meanwhile. Each switch has one request at a time. Requests of a dead server are forgotten. All
+state is in the log, except the state that a real server has in memory.
 """
 
 from __future__ import annotations
@@ -45,20 +45,19 @@ Reply = Callable[[SwitchOutcome, str], None]
 
 
 class ServerDiedError(Exception):
-    """The server was killed in the middle of what it did."""
+    """The server was killed in the middle of its work."""
 
 
 class PowerControl(Protocol):
-    """What asks the switches."""
+    """The controller that asks the switches."""
 
     def ask(self, switch: int, operation: Operation, reply: Reply) -> None:
-        """Ask a switch; `reply` gets outcome and text, later or never."""
+        """Ask a switch; `reply` is called with outcome and text, later or never."""
 
 
 class MemoryServer:
-    """The server of one campaign. `log`: the store, which outlives it. `look_up` gives the verdict on a run.
-    `added` is called after each entry and may raise `ServerDiedError`. `power_offs`: by run, what was
-    attested."""
+    """The server of one campaign. `look_up` gives the verdict on a run of a drive. `added` is called after
+    each entry and may raise `ServerDiedError`."""
 
     def __init__(
         self,
@@ -67,11 +66,11 @@ class MemoryServer:
         look_up: Callable[[str, str], Judged],
         added: Callable[[Entry], None] = lambda _: None,
     ) -> None:
-        self.log: list[dict[str, Value]] = []
-        self.power_offs: dict[str, list[PowerOff]] = {}
+        self.log: list[dict[str, Value]] = []  # the store, which survives the server
+        self.power_offs: dict[str, list[PowerOff]] = {}  # by run: the attested power-offs
         self.state = CampaignState()
         self.up = False
-        self.steps = 0  # rounds of steps, since the server was started first
+        self.steps = 0  # rounds of steps since the first start of the server
         self.boot_id = "server-1"
         self._agenda = agenda
         self._controller = controller
@@ -83,10 +82,10 @@ class MemoryServer:
         self._began_ns = 0
         self._woken: set[int] = set()
 
-    # Its life.
+    # Start and end.
 
     def start(self, *, boot_id: str = "") -> None:
-        """Start the server, on its log; with `boot_id` in another boot of its machine."""
+        """Start the server with its log; with `boot_id`, in another boot of its machine."""
         self.boot_id = boot_id or self.boot_id
         self.state = CampaignState()
         for value in self.log:
@@ -96,7 +95,7 @@ class MemoryServer:
         self._wake()
 
     def kill(self) -> None:
-        """Kill the server, and with it the controller's answers."""
+        """Kill the server; answers of the controller are lost."""
         self.up = False
         self._life += 1
 
@@ -107,18 +106,18 @@ class MemoryServer:
         self.add([Began(settings=settings, check_only=check_only)])
 
     def pause(self, *, stop: bool = False) -> None:
-        """What an operator's `pause` or `stop` does."""
+        """Handle an operator's `pause` or `stop`."""
         if self.up and self.state.state != "ended" and (stop or self.state.state == "running"):
             self.add([PauseAsked(stop=stop)])
 
     def resume(self) -> None:
-        """What an operator's `resume` does."""
+        """Handle an operator's `resume`."""
         if self.up and self.state.state == "paused":
             self.add([Resumed()])
 
     def hear(self, machine: str, status: Status, *, answered: int = 0) -> Task | None:
-        """The answer to the status of an agent, None if the server is not there. `answered`: as `Speaker` has
-        it."""
+        """The answer to an agent's status, None if the server is down or dies meanwhile. `answered`: as in
+        `Speaker`."""
         if not self.up:
             return None
         if self.state.settings is None:
@@ -134,7 +133,7 @@ class MemoryServer:
     # Steps.
 
     def add(self, happenings: Iterable[Happening]) -> bool:
-        """Add entries; whether the server lives after that."""
+        """Add entries. Returns whether the server is still alive."""
         try:
             for happening in happenings:
                 self._add(happening)
@@ -182,7 +181,7 @@ class MemoryServer:
         moment = ServerTime(now_ns=now_ns, boot_id=self.boot_id, silent_s=silent_s, began_ns=self._began_ns)
         for step in next_steps(self.state, moment):
             match step:
-                case Note(happening=happening) | WhenStill(happening=happening):  # its runs have no credit
+                case Note(happening=happening) | WhenStill(happening=happening):  # runs have no credit here
                     self.add([happening])
                     return
                 case LookUp(drive=drive, run=run):
@@ -195,7 +194,7 @@ class MemoryServer:
                     self._wake(math.ceil(seconds * S) or 1)
 
     def _ask(self, switch: int, operation: Operation) -> bool:
-        """Ask a switch, unless a request is under way; whether the server lives after that."""
+        """Ask a switch, unless a request is under way. Returns whether the server is still alive."""
         if switch in self._asking:
             return True
         self._asking.add(switch)

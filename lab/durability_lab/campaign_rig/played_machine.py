@@ -1,7 +1,7 @@
-"""A machine under test in virtual time: it boots, its agent asks for tasks and does them, its power goes.
+"""A machine under test in virtual time: it boots, its agent asks for tasks and does them, its power is cut.
 
-The agent has no state but what a boot leaves in memory: it begins a run at most once per number and boot.
-What its drives are and do is passed in. Refuses to know of switches and verdicts.
+The agent has state only in memory, for one boot: it begins a run at most once per task number and boot. The
+caller passes in the drives. This module does not depend on switches or verdicts.
 """
 
 from __future__ import annotations
@@ -16,47 +16,46 @@ from durability_lab.campaign_rig.memory_server import MemoryServer
 from durability_lab.simulated_rig.virtual_time import Action, Agenda, S
 
 TICK_S = 1.0
-CALM_TICKS, CALM_S = 30, 8.0  # after so long without news a status comes less often, to save time
+CALM_TICKS, CALM_S = 30, 8.0  # after 30 ticks without a new task, a status comes every 8 s, to save time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Durations:
-    """How long things take, in seconds."""
+    """Durations of the machine's work, in seconds."""
 
     boot_s: float = 20.0
     prepare_s: float = 2.0
     verify_s: float = 3.0
-    mount_s: float | None = None  # a part of the verify
+    mount_s: float | None = None  # part of `verify_s`
 
 
 class Drives(Protocol):
     """The drives of a machine, as its agent finds them."""
 
     def condition(self, drive: str) -> Condition | None:
-        """What a drive says of itself, None if it is not there."""
+        """The condition that a drive reports, None if it is not there."""
 
     def begin(self, part: DriveTask) -> str:
-        """A run begins, which writes to the drive; its id."""
+        """Begin a run, which writes to the drive; returns the run's id."""
 
     def armed(self, drive: str) -> None:
-        """The drive's run is armed."""
+        """Called when the drive's run is armed."""
 
     def lose_power(self, drive: str) -> None:
-        """The power of the drive goes, and with it its run."""
+        """Called when the drive loses its power, which ends its run."""
 
     def stop(self, drive: str) -> None:
-        """The drive's run is ended in order, if there is one."""
+        """End the drive's run in order, if there is one."""
 
     def verify(self, part: DriveTask) -> None:
-        """The verify of a run begins; its verdict will be known before it is done."""
+        """Begin the verify of a run; the verdict must be known before the verify ends."""
 
     def verified(self, part: DriveTask) -> int:
-        """The verify is done, and the server has its verdict; its exit code."""
+        """Called when the verify has ended and the server has its verdict; returns its exit code."""
 
 
 class PlayedMachine:
-    """A machine called `name`. It has power from the beginning. `boots` counts them. `tasks`: as they came,
-    each once; `said`: its last statuses, each with the number of the newest entry at the answer before it."""
+    """A machine called `name`, which has power from the beginning. Call `boot` to start it."""
 
     def __init__(
         self,
@@ -70,22 +69,23 @@ class PlayedMachine:
     ) -> None:
         self.name = name
         self.power = True
-        self.boots = 0
-        self.hangs = False  # it does not boot until it is switched off and on once more
-        self.cut_off = False  # from the network
-        self.answered_ns = 0  # when the server answered it last
-        self.tasks: list[Task] = []
+        self.boots = 0  # number of boots
+        self.hangs = False  # the machine does not boot until it is switched off and on once more
+        self.cut_off = False  # the machine has no network
+        self.answered_ns = 0  # when the server last answered
+        self.tasks: list[Task] = []  # tasks in order of arrival, each once
         self._agenda = agenda
         self._server = server
         self._drives = drives
         self._names = tuple(names)
         self._pace = pace
-        self._life = 0  # of the agent
+        self._life = 0  # number of the agent's life; a change drops pending actions
         self._alive = False
         self._booted_ns = 0
-        self._begun: set[tuple[str, int]] = set()  # in this boot
+        self._begun: set[tuple[str, int]] = set()  # drive and task number of the runs of this boot
         self._task: Task | None = None
         self._statuses: dict[str, DriveStatus] = {}
+        # The last statuses, each with the number of the newest entry at the answer before it.
         self.said: list[tuple[Status, int]] = []
         self._said_to = ""
         self._answered = 0  # see `Speaker`
@@ -93,17 +93,17 @@ class PlayedMachine:
 
     @property
     def is_up(self) -> bool:
-        """Whether its system runs."""
+        """Whether the system runs."""
         return self.power and self._booted_ns > 0
 
     def switch_on(self) -> None:
-        """Its power comes back."""
+        """Restore the power, and boot."""
         if not self.power:
             self.power = True
             self.boot()
 
     def switch_off(self) -> None:
-        """Its power goes."""
+        """Cut the power of the machine and its drives."""
         if self.power:
             self.power = self.hangs = False
             self._die()
@@ -116,23 +116,23 @@ class PlayedMachine:
             self._after(self._pace.boot_s, self._boot)
 
     def crash(self) -> None:
-        """The system dies and boots again; the drives keep their power."""
+        """Let the system die and boot again; the drives keep their power."""
         if self.is_up:
             self.reset()
 
     def reset(self) -> None:
-        """Somebody presses its button: it boots, whatever it did."""
+        """Press the reset button: the machine boots in any case."""
         self._die()
         for drive in self._names:
             self._drives.stop(drive)
         self.boot()
 
     def shut_down(self) -> None:
-        """The system shuts down in order, and stays down."""
+        """Shut the system down in order; it stays down."""
         self._die()
 
     def kill_agent(self) -> None:
-        """The agent is killed with its children, and started again by the system."""
+        """Kill the agent with its children; the system starts it again."""
         if self._alive:
             self._end_agent()
             for drive in self._names:
@@ -140,15 +140,17 @@ class PlayedMachine:
             self._after(TICK_S, self._start_agent)
 
     def say_again(self, back: int) -> None:
-        """One of its last statuses arrives once more, or late; its answer goes nowhere. None outlives the
-        boot of the server that its connection led to."""
+        """Deliver one of the last statuses once more, or late; the answer is dropped.
+
+        A status is not repeated in a later boot of the server, since its connection ended with the old boot.
+        """
         self._forget_said()
         if self.said:
             status, answered = self.said[-1 - back % len(self.said)]
             self._server.hear(self.name, status, answered=answered)
 
     def tell(self) -> None:
-        """Say how things are, and do what is answered."""
+        """Send a status, and do the task in the answer."""
         if not self._alive or self.cut_off:
             return
         status = self._status()
@@ -168,7 +170,7 @@ class PlayedMachine:
     # The system.
 
     def _after(self, delay_s: float, action: Action) -> None:
-        """`action` happens, if agent and system are the same then."""
+        """Run `action` in `delay_s`, if agent and system have not changed by then."""
         self._agenda.after(int(delay_s * S), partial(self._if_same, self._life, action))
 
     def _if_same(self, life: int, action: Action) -> None:
@@ -255,7 +257,7 @@ class PlayedMachine:
         self.tell()
 
     def _arm(self, drive: str, run: str) -> None:
-        if self._statuses[drive].state != "working":  # the drive went meanwhile, and the run with it
+        if self._statuses[drive].state != "working":  # meanwhile the drive was lost, and the run with it
             return
         condition = self._drives.condition(drive)
         if condition is None:
@@ -278,7 +280,7 @@ class PlayedMachine:
         self.tell()
 
     def drive_lost(self, drive: str) -> None:
-        """The drive went while the machine lives on: a run on it ends."""
+        """Note that the drive is gone while the machine lives: a run on it ends."""
         status = self._statuses.get(drive)
         if self._task is not None and self._task.kind == "run" and status is not None:
             ended: WorkState = "ended" if status.state == "armed" else "failed"

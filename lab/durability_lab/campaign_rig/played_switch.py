@@ -1,6 +1,6 @@
-"""Switches in virtual time: they obey, fail, hang, are late, or say what is not so.
+"""Switches in virtual time: they obey, fail, hang, are late, or give false answers.
 
-Refuses to know what hangs on them: that is passed in.
+The caller passes in the effect of switching.
 """
 
 from __future__ import annotations
@@ -14,27 +14,30 @@ from durability.campaign.log_entries import Operation, SwitchOutcome
 from durability_lab.campaign_rig.memory_server import Reply
 from durability_lab.simulated_rig.virtual_time import Agenda, S
 
-# obeys · fails at once · answers that it took too long, and does nothing · does as it is told, and says that
-# it failed · says "done", and does nothing · says "done" and that it is so, and does nothing
+# obeys:  does as asked and answers "done"
+# fails:  does nothing and answers "failed" after the usual time
+# hangs:  does nothing and answers "failed" after its timeout
+# denies: does as asked and answers "failed"
+# idles:  does nothing and answers "done"; `status` tells the truth
+# lies:   does nothing and answers "done"; `status` confirms it falsely
 Manner: TypeAlias = Literal["obeys", "fails", "hangs", "denies", "idles", "lies"]
 
 
 @dataclass(slots=True, kw_only=True)
 class PlayedSwitch:
-    """One switch. `go`: what hangs on it, called with whether the power is on. `answer_s`: how long a request
-    takes; `timeout_s`: after which one that hangs is given up. `asked`: all requests that reached it, with
-    the manner in which it took them."""
+    """One switch."""
 
-    go: Callable[[bool], None]
-    answer_s: Callable[[], float] = lambda: 1.0
-    timeout_s: float = 60.0
+    go: Callable[[bool], None]  # the effect of switching, called with whether the power is on
+    answer_s: Callable[[], float] = lambda: 1.0  # duration of a request
+    timeout_s: float = 60.0  # a hanging request is given up after this time
     manner: Manner = "obeys"
     on: bool = True
-    claimed: bool = True  # what a switch that lies says
+    claimed: bool = True  # the state that a lying switch reports
+    # All requests that reached the switch, each with the manner of the switch at that time.
     asked: list[tuple[Operation, Manner]] = field(default_factory=list)
 
     def take(self, operation: Operation) -> tuple[SwitchOutcome, str]:
-        """Do what is asked, and say what came of it."""
+        """Handle a request; returns outcome and text of the answer."""
         self.asked.append((operation, self.manner))
         if self.manner in ("fails", "hangs"):
             return "failed", "it does not answer"
@@ -49,14 +52,14 @@ class PlayedSwitch:
 
 
 class PlayedController:
-    """The controller of several switches, one request at a time for each."""
+    """The controller of several switches."""
 
     def __init__(self, agenda: Agenda, switches: Sequence[PlayedSwitch]) -> None:
         self._agenda = agenda
         self._switches = switches
 
     def ask(self, switch: int, operation: Operation, reply: Reply) -> None:
-        """Ask a switch; it does what it does in the middle of the time that it takes."""
+        """Ask a switch. The switch acts after half of the request's duration, and answers at the end."""
         played = self._switches[switch]
         takes_s = played.timeout_s if played.manner == "hangs" else played.answer_s()
         self._agenda.after(int(takes_s * S / 2), partial(self._do, played, operation, reply, takes_s / 2))

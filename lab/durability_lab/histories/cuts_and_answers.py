@@ -24,7 +24,7 @@ class PlayedCut:
     at_ns: int
     what: str  # "machine", "drive" or "guest" (the operating system alone)
     promised_ns: dict[int, int]  # by run: when the drive had last promised an operation
-    heard: bool = False  # at that time the server ran and the network worked
+    heard: bool = False  # at that time the server ran and the network worked; not set on rig B
     in_guest: bool = False  # the machine is a guest, whose host kept its power
 
     def is_of(self, cut_class: str) -> bool:

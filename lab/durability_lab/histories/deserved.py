@@ -1,4 +1,4 @@
-"""Grades verdicts by the truth about a history: the drive's promises, the real cuts, and changes to the target.
+"""Grades verdicts by the truth about a history: the drive's promises, the cuts, and changes to the target.
 
 No rule of evidence is shared with the judge; `reference_judge` names what it takes from the formats. A
 second reading by `reference_judge` confirms findings and damage. The rules:
@@ -12,8 +12,8 @@ second reading by `reference_judge` confirms findings and damage. The rules:
               counter reports the cut, a verdict is due: durable if the drive kept its promises (for a guest,
               at most class os), loss if the second reading finds a broken one.
 
-In the second boot after a run no verdict is due. In all other cases the answer may be inconclusive or missing.
-If the facts allowed more, the verdict counts as missed.
+In the second boot after a run no verdict is due. In all other cases the answer may be inconclusive or
+missing. If the facts allowed more, the verdict counts as missed.
 """
 
 from __future__ import annotations

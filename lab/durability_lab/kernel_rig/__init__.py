@@ -1,1 +1,1 @@
-"""Rig b: a drive model under a real kernel and file system."""
+"""Rig B: a drive model under a real kernel and file system."""

@@ -3,30 +3,28 @@
     media (a file) <- nbdkit: the drive <- nbdfuse: a file <- loop: a block device <- file system, or nothing
 
 A flush of the file system reaches the drive as an NBD flush. SIGKILL of nbdkit is the cut: everything above
-sees I/O errors, as it does when a drive drops off its bus, and what the drive held in its cache is gone.
-`power_on` then puts everything together again, on the same paths, with a loop device that the kernel
-enumerated anew.
+sees I/O errors, as when a drive drops off its bus, and the content of the drive's cache is gone. `power_on`
+then sets everything up again, on the same paths, with a newly enumerated loop device.
 
-The drives: each model of `faults`, and the two that nbdkit's own cache filter makes, which share no code with
-the models: `filter-honest`, and `filter-amnesiac`, which loses all data written since it was
-powered on.
+The drives are the models of `faults`, and two drives made by nbdkit's own cache filter, which shares no code
+with the models: `filter-honest`, and `filter-amnesiac`, which loses all data written since power-on.
 
-A loop device says of itself that it has a volatile cache, whatever lies below. For a drive without one the
-rig sets `queue/write_cache` to `write through`, and the kernel sends no flush, as it does with a real such
-drive. Loop devices know no FUA: the kernel sends a write and a flush in its place, so a drive that ignores
-only FUA cannot be distinguished here.
+A loop device always reports a volatile cache. For a drive without one, the rig sets `queue/write_cache` to
+`write through`, and the kernel sends no flush, as with a real drive of this kind. Loop devices do not know
+FUA: the kernel sends a write and a flush in its place. A drive that ignores only FUA cannot be distinguished
+here.
 
-A rig made with `disturbed` has two more parts in front of the drive: `failing` has every write fail with EIO
-for the time of a block, and `stop_answering` keeps every request waiting until the cut, or until `answer`.
-The drive behind them goes on with what it has accepted. Its `events` can make it fail, or lose its power, at
-one request.
+A rig made with `disturbed` has two more parts in front of the drive. `failing` makes every write fail with
+EIO for the duration of a block. `stop_answering` holds every request until the cut, or until `answer`. The
+drive behind them goes on with the requests that it has accepted. Its `events` can make it fail, or lose its
+power, at one request.
 
-`detach` takes the block device and all above it from a drive that keeps its power, as the end of an operating
-system does, and `attach` gives it back.
+`detach` removes the block device and everything above it while the drive keeps its power, like the end of an
+operating system. `attach` attaches it again.
 
-Refuses to guess: a missing tool or privilege is a SetupError that names it. Nothing of a rig outlives its
-`with` block: not after an exception, and not while a client still holds the device, which then finds it dead;
-nor, because of `cleanup`, the process that set it up.
+A missing tool or privilege is a SetupError that names it. Nothing of a rig is left after its `with` block,
+even after an exception. A client that still holds the device then finds it dead. `cleanup` removes the rig if
+the process that set it up is killed.
 """
 
 from __future__ import annotations
@@ -57,10 +55,10 @@ from durability_lab.truth.expected_verdict import FILTERS
 
 SIZE_BYTES = 384 << 20  # enough for each file system; the media file is sparse
 
-_DEADLINE_S = 120.0  # a busy machine takes its time; a mount that is given up goes on and keeps its device
-_MOUNT_DEADLINE_S = 250.0  # a busy machine replays the journal of a slow drive for more than a minute
+_DEADLINE_S = 120.0  # long, for busy machines: an abandoned mount goes on and keeps its device
+_MOUNT_DEADLINE_S = 250.0  # on a busy machine, replaying a slow drive's journal takes more than a minute
 _POLL_S = 0.002
-_NO_ROOM_BYTES = 1 << 20  # with less left for the media, a failure is put down to that
+_NO_ROOM_BYTES = 1 << 20  # with less space left for the media, a failure is reported as lack of space
 _MKFS: dict[FileSystemName, tuple[str, ...]] = {
     "ext4": ("-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"),
     "xfs": ("-q", "-f"),
@@ -82,18 +80,20 @@ _PACKAGES = "nbdkit nbdkit-plugin-python libnbd-bin fuse3 e2fsprogs xfsprogs btr
 
 
 class MountError(SetupError):
-    """The file system on the drive cannot be mounted, which after a cut may be the loss itself."""
+    """The file system on the drive cannot be mounted; after a cut, this may be the loss itself."""
 
 
 def without_loop_mounts(*, but: Path | None = None) -> tuple[str, ...]:
-    """What goes before a command that must not see mounted loop devices, or keep them, but for the one at
-    `but`. mkfs of btrfs looks at what backs each, and gives up at a dead one. A program in a mount namespace
-    of its own keeps the drives of others busy, until it ends."""
+    """The words before a command that unmount all loop devices for it, except the one at `but`.
+
+    mkfs.btrfs examines the file behind each mounted loop device and fails at a dead one. A program in its own
+    mount namespace would also keep the drives of others busy until it ends.
+    """
     return ("unshare", "--mount", "sh", "-c", _WITHOUT_LOOP_MOUNTS, "sh", str(but or ""))
 
 
 def missing(file_system: FileSystemName | None = None) -> str:
-    """What this machine lacks for a rig, as a sentence; "" where nothing is missing."""
+    """What this machine lacks for a rig, as a sentence; "" if nothing is missing."""
     problem = privileges.missing(
         "a drive under a real file system",
         capabilities=("CAP_SYS_ADMIN",),
@@ -118,9 +118,9 @@ class BlockRig:
     """One drive with its block device, and the file system on it if `file_system` names one.
 
     Use it in a `with` statement, which powers the drive on, makes the file system and mounts it. `target` is
-    where a client belongs: a file of the mounted file system, or the block device. The drive's sectors are
-    4096 bytes under a file system, because file systems rely on a block of theirs not being torn, and 512 on
-    the raw device.
+    the client's target: a file of the mounted file system, or the block device. The drive's sectors have 4096
+    bytes under a file system, because file systems rely on blocks that are not torn. On the raw device, they
+    have 512 bytes.
     """
 
     def __init__(
@@ -160,8 +160,8 @@ class BlockRig:
         self.close()
 
     def open(self) -> None:
-        """Power the drive on for the first time, make the file system and mount it; `close` undoes it. Raises
-        SetupError, and then leaves nothing behind."""
+        """Power the drive on for the first time, make the file system and mount it; `close` undoes this.
+        Raises SetupError, and then leaves nothing behind."""
         self._directory = Path(tempfile.mkdtemp(prefix="durability-rig-", dir=self._parent or in_memory()))
         self._cleanup = Cleanup(self._directory)
         self._media = self._directory / "media"
@@ -190,7 +190,7 @@ class BlockRig:
 
     @property
     def target(self) -> Path:
-        """The path to give to `durability run` and `verify`; a raw device's may change with `power_on`."""
+        """The target path for `durability run` and `verify`; a raw device's path may change at `power_on`."""
         return self.mount_point / "target" if self.file_system else Path(self.loop)
 
     @property
@@ -199,8 +199,8 @@ class BlockRig:
         return Path(self.loop)
 
     def power_on(self) -> None:
-        """Start the drive and attach its block device, anew after a cut. Does not mount. Raises SetupError
-        where a part does not start, or if a process still holds the previous device."""
+        """Start the drive and attach its block device, also after a cut. Does not mount. Raises SetupError if
+        a part does not start, or if a process still holds the previous device."""
         if self.power_ons:
             self._detach()
             self.events.happen(failing=NOT, reads=0)
@@ -217,7 +217,8 @@ class BlockRig:
         self.attach()
 
     def attach(self) -> None:
-        """Attach the block device of a drive that has power, after `detach`. Raises as `power_on`."""
+        """Attach the block device of a drive that has power, after `detach`. Raises SetupError as `power_on`
+        does."""
         if self.loop:
             self._await_release()
         listener = self._listener
@@ -227,28 +228,31 @@ class BlockRig:
         )
         assert self._nbdkit is not None, "no drive to attach: power_on first"
         self._nbdfuse.end_with(self._nbdkit)
-        # Direct, or a page cache below the block device would answer reads after the cut.
+        # Direct I/O: otherwise a page cache below the block device would answer reads after the cut.
         options = ("--direct-io=on", f"--sector-size={self.sector_bytes}")
         self.loop = _run("losetup", "--find", "--show", *options, str(self._device_file)).strip()
         self._attached = True
         self._diskseq = _diskseq(self.loop)
-        # Said in either case: the setting is the loop device's own and outlives what was attached to it.
+        # Set in both cases: the setting belongs to the loop device and survives its attached file.
         _set_write_cache(self.loop, "write through" if self._write_through else "write back")
 
     @property
     def events(self) -> DriveEvents:
-        """What happens to the drive, of a rig that is open."""
+        """The events file of the drive; the rig must be open."""
         assert self._events is not None, "no drive yet: open first"
         return self._events
 
     @property
     def powered(self) -> bool:
-        """Whether the drive has power; one with `events` may have lost it by itself, and is `cut` then."""
+        """Whether the drive has power. With `events`, a drive may lose power by itself; call `cut` then."""
         return self._nbdkit is not None and self._nbdkit.runs
 
     def detach(self, *, in_order: bool) -> None:
-        """Take away the file system and the block device; the drive keeps its power. `in_order`: all that was
-        written goes to the drive first; or else nothing more does. Whoever holds a file must have ended."""
+        """Remove the file system and the block device; the drive keeps its power.
+
+        `in_order`: all written data go to the drive first; otherwise no more data do. Processes that hold a
+        file must have ended.
+        """
         if not in_order and self._nbdfuse is not None:
             self._nbdfuse.kill()
         self._detach_device()
@@ -264,12 +268,12 @@ class BlockRig:
             command = ("mount", "-t", self.file_system, self.loop, str(self.mount_point))
             _run(*command, deadline_s=_MOUNT_DEADLINE_S)
         except _OverdueError:
-            raise  # which says nothing about the file system
+            raise  # an overdue mount shows nothing about the file system
         except SetupError as error:
             raise MountError(str(error)) from error
 
     def cut(self) -> None:
-        """Take the power away, now. Everything above sees I/O errors from here on."""
+        """Cut the power now. Everything above sees I/O errors from then on."""
         assert self._nbdkit is not None, "no drive to cut: power_on first"
         self._nbdkit.kill()
         self._nbdkit = None
@@ -278,7 +282,7 @@ class BlockRig:
 
     @contextmanager
     def failing(self) -> Iterator[None]:
-        """Every write fails with EIO for the time of the block; reads and flushes go on."""
+        """Make every write fail with EIO for the duration of the block; reads and flushes work."""
         assert self._disturbed
         self._failing.touch()
         try:
@@ -287,7 +291,7 @@ class BlockRig:
             self._failing.unlink()
 
     def stop_answering(self) -> None:
-        """Keep every request waiting until the next cut; returns when none is under way in the drive."""
+        """Hold every request until the next cut or `answer`; returns when no request is in the drive."""
         self._control_pause(b"p")
 
     def answer(self) -> None:
@@ -295,8 +299,10 @@ class BlockRig:
         self._control_pause(b"r")
 
     def has_drained(self) -> bool:
-        """Whether all that the drive has promised is on its media, so that a cut now would lose none of it.
-        Of a drive that has power, whose media are a plain image."""
+        """Whether all promised data are on the media, so that a cut now would lose none of them.
+
+        Only for drives whose media are a plain image; works with the power on.
+        """
         with self._media.open("rb") as media:
 
             def read(offset: int, length: int) -> bytes:
@@ -305,7 +311,7 @@ class BlockRig:
             return not DriveLog(str(self._drive_log)).broken(read, self._size_bytes)
 
     def drive_check(self) -> DriveCheck | None:
-        """Which promises the drive kept; None for a drive of nbdkit's own. Call it after `cut`, before
+        """The check of the drive's promises; None for nbdkit's own filters. Call it after `cut` and before
         `power_on`."""
         assert self._nbdkit is None, "the drive has power: cut it first"
         if self.drive in FILTERS:
@@ -320,7 +326,7 @@ class BlockRig:
         )
 
     def close(self) -> None:
-        """Take everything apart and remove it, in whatever state it is."""
+        """Remove the whole rig, in any state."""
         try:
             self._detach()
         finally:
@@ -370,8 +376,8 @@ class BlockRig:
                 raise SetupError(f"nbdkit's pause filter does not obey {order!r}")
 
     def _detach(self) -> None:
-        """Undo it all, each step whatever became of the one before. The drive goes first: one that hangs
-        would keep everything above it waiting."""
+        """Undo all steps, even if an earlier step fails. The drive goes first: a hanging drive would block
+        everything above it."""
         if self._nbdkit is not None:
             self.cut()
         self._detach_device()
@@ -381,7 +387,7 @@ class BlockRig:
         if self._attached:
             self._attached = False
             with suppress(SetupError, OSError):
-                _set_write_cache(self.loop, "write back")  # or its next user would send no flush
+                _set_write_cache(self.loop, "write back")  # otherwise its next user would send no flush
             with suppress(SetupError):
                 _run("losetup", "--detach", self.loop)
         _unmount(self._device_file)
@@ -390,7 +396,7 @@ class BlockRig:
             self._nbdfuse = None
 
     def _await_release(self) -> None:
-        """Wait until nobody holds the loop device of before. Raises SetupError, with who does."""
+        """Wait until no process holds the previous loop device. Raises SetupError, which names a holder."""
         try:
             _wait_for(self._released, f"every user of {self.loop} to let go of it")
         except SetupError as error:
@@ -399,12 +405,12 @@ class BlockRig:
             raise SetupError(f"{error}: {use.text if use else 'none is found'}") from error
 
     def _released(self) -> bool:
-        """Whether the kernel has let go of the loop device of before, which it does after its last user."""
+        """Whether the kernel has released the previous loop device, which happens after its last user."""
         return _diskseq(self.loop) != self._diskseq
 
 
 class _Program:
-    """A program of the rig that runs; its process id is in a file, for the cleanup process."""
+    """A running program of the rig; its process id is in a file, for the cleanup process."""
 
     def __init__(self, directory: Path, name: str, *arguments: str) -> None:
         self._name = name
@@ -431,12 +437,15 @@ class _Program:
 
     @property
     def runs(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the program has not ended."""
         return self._process.poll() is None
 
     def end_with(self, drive: Self) -> None:
-        """End it once `drive` has ended, also by itself. nbdfuse mostly dies of that; one that lives fails
-        requests with EINVAL, where a kernel answers EIO for a drive without power."""
+        """Kill the program once `drive` has ended, even if `drive` ended by itself.
+
+        nbdfuse usually dies then anyway. If it lives, it fails requests with EINVAL, but a kernel gives EIO
+        for a drive without power.
+        """
 
         def end() -> None:
             drive._process.wait()
@@ -445,10 +454,10 @@ class _Program:
         threading.Thread(target=end, daemon=True).start()
 
     def kill(self) -> None:
-        """End it as a power cut does, and wait until it is gone."""
+        """Kill the program, as a power cut does, and wait until it is gone."""
         self._process.kill()
         self._process.wait()
-        self._pid_file.unlink(missing_ok=True)  # there is none yet if it had just been started
+        self._pid_file.unlink(missing_ok=True)  # a program that was just started has no file yet
 
 
 def _free_bytes(directory: Path) -> int:
@@ -457,20 +466,22 @@ def _free_bytes(directory: Path) -> int:
 
 
 class _OverdueError(SetupError):
-    """A tool did not end in its time."""
+    """A tool did not end before its deadline."""
 
 
 def _run(*command: str, before: tuple[str, ...] = (), deadline_s: float = _DEADLINE_S) -> str:
-    """Run a tool to its end, started by what goes `before`, and return its output. Raises SetupError with the
-    first line that it said: some have their usage below that."""
-    # Not `subprocess.run`, which after its deadline would wait for a tool that waits for its drive.
+    """Run a tool to its end, with the words `before` in front, and return its output.
+
+    Raises SetupError with the first line of the tool's message; some tools print their usage below it.
+    """
+    # `subprocess.run` would wait after its deadline for a tool that waits for its drive.
     process = subprocess.Popen(
         (*before, *command),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        errors="replace",  # a tool may complain of a mount point whose name is no text
+        errors="replace",  # a tool's message may name a mount point that is not valid text
     )
     try:
         out, err = process.communicate(timeout=deadline_s)
@@ -488,7 +499,7 @@ def _diskseq(loop: str) -> int:
 
 
 def _set_write_cache(loop: str, value: str) -> None:
-    """Have the kernel take the device for one with a volatile cache, which gets flushes, or without."""
+    """Set whether the kernel treats the device as one with a volatile cache, which gets flushes."""
     setting = Path("/sys/block", Path(loop).name, "queue/write_cache")
     setting.write_text(value)
     if setting.read_text().strip() != value:
@@ -496,7 +507,7 @@ def _set_write_cache(loop: str, value: str) -> None:
 
 
 def _unmount(where: Path) -> None:
-    """Unmount `where`, lazily if it is in use; nothing if nothing is mounted there."""
+    """Unmount `where`, lazily if it is in use; does nothing if nothing is mounted there."""
     for options in ((), ("--lazy",)):
         with suppress(SetupError):
             _run("umount", *options, str(where))
@@ -504,7 +515,7 @@ def _unmount(where: Path) -> None:
 
 
 def _wait_for(condition: Callable[[], bool], what: str) -> None:
-    """Wait until `condition` holds. Raises SetupError past the deadline."""
+    """Wait until `condition` holds. Raises SetupError after the deadline."""
     deadline = time.monotonic() + _DEADLINE_S
     while not condition():
         if time.monotonic() > deadline:

@@ -1,11 +1,11 @@
 """Whole cycles on a block rig: run, cut under load, power on, verify.
 
-Server, client and verify are the product's own, client and verify as the commands that people type. The cut
-comes after a number of acknowledged operations that a seed draws, never after a time; what the drive loses at
-that moment is the kernel's scheduling as well, so no two cycles are quite alike.
+Server, client and verify are the product's own; client and verify run as commands. The cut comes after a
+number of acknowledged operations that a seed draws, never after a time. What the drive loses also depends on
+the kernel's scheduling, so no two cycles are exactly alike.
 
-Refuses to judge: a cycle returns what `verify` answered. `CycleResult.as_expected` compares that with what
-the drive is.
+A cycle returns the answer of `verify`. `CycleResult.as_expected` compares it with the expected verdict for
+the drive.
 """
 
 from __future__ import annotations
@@ -41,47 +41,45 @@ from durability_lab.truth.expected_verdict import UNREAD, is_honest
 from durability_lab.truth.reference_judge import ReferenceJudge
 
 ATTESTATION = "the lab killed the drive's process with SIGKILL and attached the drive anew"
-CUT_AFTER = range(600, 3000)  # operations; even a slow file system gets there in seconds
-NAMES_CUT_AFTER = range(200, 1000)  # each takes two syncs or three
-# Of all writers, except of names: a run overwrites all of it more than once, and appends beyond it.
+CUT_AFTER = range(600, 3000)  # operations; even a slow file system completes them in seconds
+NAMES_CUT_AFTER = range(200, 1000)  # fewer, because each operation on names takes two or three syncs
+# Target size for all writers, except for workloads on names. A run overwrites it more than once, or appends
+# beyond it.
 TARGET_MIB = 8
 _TIMEOUT_S = 120.0
-_VERIFY_TIMEOUT_S = 300.0  # it waits two minutes for a drive that hangs
+_VERIFY_TIMEOUT_S = 300.0  # `verify` waits two minutes for a drive that hangs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandAnswer:
-    """What a command answered: its exit code, its JSON document ({} if none), and what it told people."""
+    """The answer of a command."""
 
     exit_code: int
-    document: dict[str, Any]
-    said: str
+    document: dict[str, Any]  # the JSON document, {} if there is none
+    said: str  # stderr
 
     def __repr__(self) -> str:
-        """What a failed test shows of it, within the length that pytest leaves whole."""
+        """A text for failed tests, short enough that pytest does not cut it."""
         codes = [reason["code"] for reason in self.document.get("reasons", ())]
         return f"<exit {self.exit_code}, {self.document.get('verdict')}, {codes}, said {self.said!r}>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleResult:
-    """One cycle: a cut after `cut_after` acknowledged operations, and what `verify` answered.
-
-    `mounted`: the file system could be mounted after the cut; on the raw device there is none to mount.
-    `truth`: the answer compared with what the drive promised and broke; None for a drive of nbdkit's, or
-    without an answer.
-    """
+    """The result of one cycle."""
 
     drive: str
     load: Load
-    cut_after: int
-    mounted: bool
-    answer: CommandAnswer
+    cut_after: int  # the cut came after this number of acknowledged operations
+    mounted: bool  # the file system could be mounted after the cut; False on a raw device
+    answer: CommandAnswer  # of `verify`
+    # The answer compared with the drive's promises; None for nbdkit's own filters, or without an answer.
     truth: Truth | None
 
     @property
     def as_expected(self) -> bool:
-        """Honest drives: durable, at class power, with records at risk. The others: loss."""
+        """Whether the verdict is expected. Honest drives: durable, class power, with records at risk. Other
+        drives: loss."""
         document = self.answer.document
         if is_honest(self.drive):
             return (
@@ -94,8 +92,8 @@ class CycleResult:
 
 
 class StartedRun:
-    """A `durability run` that has been started. `run` is the run's id, as `--run` takes it, once it is armed;
-    `said` is its output, once it has ended."""
+    """A `durability run` that has been started. `run`: id of the run, as `--run` takes it, once it is armed.
+    `said`: task with the output, done once the command has ended."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -103,7 +101,7 @@ class StartedRun:
         self.said = asyncio.create_task(process.communicate())
 
     async def end(self) -> CommandAnswer:
-        """Its end, and what it said."""
+        """Wait for the end of the command; returns exit code and stderr."""
         async with asyncio.timeout(_TIMEOUT_S):
             _, said = await asyncio.shield(self.said)
         assert self.process.returncode is not None
@@ -112,7 +110,7 @@ class StartedRun:
 
 @asynccontextmanager
 async def powered(rig: BlockRig) -> AsyncIterator[BlockRig]:
-    """The rig for the time of a block, set up and taken down without keeping the server from its clients."""
+    """The rig for the duration of a block. Set-up and removal run in threads, so the server can work on."""
     await asyncio.to_thread(rig.open)
     try:
         yield rig
@@ -122,8 +120,8 @@ async def powered(rig: BlockRig) -> AsyncIterator[BlockRig]:
 
 @asynccontextmanager
 async def running(lab: LocalServer, target: Path, load: Load, *, acked: int) -> AsyncIterator[StartedRun]:
-    """A client on `target` that has had `acked` operations acknowledged; killed at the end if it still runs.
-    Raises SetupError where it ends before."""
+    """A client on `target` with `acked` acknowledged operations; killed at the end of the block if it still
+    runs. Raises SetupError if it ends before that."""
     client = StartedRun(await _start(lab, "run", str(target), *run_options(load, mib=TARGET_MIB)))
     try:
         if not await lab.until_acked(target, acked, client.said):
@@ -139,7 +137,7 @@ async def running(lab: LocalServer, target: Path, load: Load, *, acked: int) -> 
 
 
 async def verify(lab: LocalServer, target: Path, *options: str) -> CommandAnswer:
-    """What `durability verify --json` says of `target`."""
+    """The answer of `durability verify --json` for `target`."""
     process = await _start(lab, "verify", str(target), "--json", *options)
     try:
         async with asyncio.timeout(_VERIFY_TIMEOUT_S):
@@ -154,7 +152,7 @@ async def verify(lab: LocalServer, target: Path, *options: str) -> CommandAnswer
 
 
 async def export(lab: LocalServer, run: str, path: Path) -> None:
-    """Save what the server knows of `run` now in the file `path`, as `durability export` does."""
+    """Save the server's present case of `run` in the file `path`, as `durability export` does."""
     known = lab.endpoint
     await queries.export(known, parse_run(run), output=path, out=sys.stdout)
 
@@ -162,8 +160,8 @@ async def export(lab: LocalServer, run: str, path: Path) -> None:
 async def cycle(
     lab: LocalServer, drive: str, load: Load, *, seed: int, moments: range | None = None
 ) -> CycleResult:
-    """Run, cut, power on, verify, on a new rig; `seed` draws the drive's chances and the moment of the cut:
-    one of `moments`, in operations. Raises SetupError where the run does not get as far as the cut."""
+    """Run, cut, power on and verify, on a new rig. `seed` draws the drive's chances and the time of the cut,
+    one of `moments`, in operations. Raises SetupError if the run ends before the cut."""
     usual = NAMES_CUT_AFTER if load.contract.by_name else CUT_AFTER
     cut_after = random.Random(seed).choice(moments or usual)
     async with powered(BlockRig(drive, load.file_system, seed=seed)) as rig:
@@ -187,7 +185,7 @@ async def cycle(
 
 
 async def _case(lab: LocalServer, run: str, rig: BlockRig) -> Case:
-    """What the server knows of a run."""
+    """The server's case of a run."""
     case_source = ServerCaseSource(lab.endpoint)
     case = await case_source.open(parse_run(run), KernelStorage(rig.device).facts())
     assert case is not None, f"the server has lost run {run}"
@@ -197,10 +195,10 @@ async def _case(lab: LocalServer, run: str, rig: BlockRig) -> Case:
 async def _truth(
     case: Case, target: KernelStorage | None, answer: CommandAnswer, drive_check: DriveCheck
 ) -> Truth:
-    """Compare what `verify` answered with the drive log; `target` None: it cannot be read.
+    """Compare the answer of `verify` with the drive log; `target` is None if it cannot be read.
 
-    If it can be read, each place is compared: the product's own scan is repeated here, where it reports every
-    place, and its result must equal that of `verify`.
+    If it can be read, each place is compared. The product's own scan is repeated here, where it reports every
+    place. Its result must equal that of `verify`.
     """
     plan = Plan.decode(bytes.fromhex(case.plan))
     told = Claims.of_document(answer.document)
@@ -217,7 +215,7 @@ async def _truth(
 
 
 def _scan(case: Case, plan: Plan, target: KernelStorage) -> Claims:
-    """What the tester's scan finds, place by place."""
+    """The findings of the tester's scan, place by place."""
     findings: list[Judgement] = []
     job = ScanJob(
         plan=plan,
@@ -232,7 +230,7 @@ def _scan(case: Case, plan: Plan, target: KernelStorage) -> Claims:
 
 
 async def power_on(rig: BlockRig) -> bool:
-    """Give the power back and mount; whether there is a file system that could be mounted."""
+    """Restore the power and mount. Returns whether there is a file system and it could be mounted."""
     await asyncio.to_thread(rig.power_on)
     if rig.file_system is None:
         return False

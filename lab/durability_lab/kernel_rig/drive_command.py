@@ -31,7 +31,7 @@ from durability_lab.support.loads import FileSystemName
 from durability_lab.truth.expected_verdict import FILTERS
 
 WORDS = "cut, on, status, quit"
-_SIZE_BYTES_MAX = 1 << 43  # the media are a file, and file systems have their bounds
+_SIZE_BYTES_MAX = 1 << 43  # the media are a file, whose size is limited by its file system
 _FILTER_LINES = {
     "filter-honest": "nbdkit's own cache filter: a volatile cache whose flush is honoured.",
     "filter-amnesiac": "nbdkit's own cache filter: a cut loses everything written since power-on.",
@@ -40,17 +40,17 @@ _FILTER_LINES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveOptions:
-    """What the command line says. `directory` is where media and mount point are made, None: in memory."""
+    """The options of the command line."""
 
     model: str
     size_bytes: int
     file_system: FileSystemName | None
     seed: int
-    directory: Path | None
+    directory: Path | None  # place of media and mount point; None: in memory
 
 
 def list_models(out: TextIO) -> None:
-    """Print each drive, with its parameters and their defaults, and what it is in a line."""
+    """Print each drive with its parameters, their defaults, and a line of description."""
     for name, model in faults.CATALOGUE.items():
         settings = ",".join(f"{field.name}={field.default}" for field in fields(model) if field.init)
         print(f"{name}:{settings}" if settings else name, file=out)
@@ -61,7 +61,7 @@ def list_models(out: TextIO) -> None:
 
 
 def check(options: DriveOptions) -> None:
-    """Raises UsageError where the options name no drive that can be."""
+    """Raises UsageError if a drive with these options is impossible."""
     check_model(options.model)
     if options.size_bytes <= 0 or options.size_bytes % 4096:
         raise UsageError(f"--size is {options.size_bytes} bytes, expected a multiple of 4096")
@@ -78,7 +78,7 @@ def check(options: DriveOptions) -> None:
 
 
 def check_model(spec: str) -> None:
-    """Raises UsageError for what is neither a model's spec nor one of nbdkit's filters."""
+    """Raises UsageError if `spec` is neither a model's spec nor one of nbdkit's filters."""
     name, parameters, _ = spec.partition(":")
     if name not in {*faults.CATALOGUE, *FILTERS}:
         raise UsageError(f"unknown drive model {name!r}: `durability lab drive --list` lists the models")
@@ -93,7 +93,7 @@ def check_model(spec: str) -> None:
 
 
 def drive(options: DriveOptions, *, commands: TextIO | None, out: TextIO, err: TextIO) -> None:
-    """Stand the drive up and do what `commands` say until they end. Raises UsageError and SetupError."""
+    """Set the drive up and obey `commands` until they end. Raises UsageError and SetupError."""
     check(options)
     if commands is None:
         raise UsageError("stdin is closed, but the commands for the drive come from there")
@@ -121,14 +121,14 @@ def drive(options: DriveOptions, *, commands: TextIO | None, out: TextIO, err: T
 
 
 def _words(commands: TextIO) -> Iterable[str]:
-    """The lines that say something; not read ahead, so that each is obeyed when it comes."""
+    """The lines that are not blank. They are not read ahead, so each is obeyed when it arrives."""
     for line in iter(commands.readline, ""):
         if line.strip():
             yield line.strip()
 
 
 class _Console:
-    """What the words do to a rig, and what is answered."""
+    """Carries out the commands on a rig, and prints the answers."""
 
     def __init__(self, rig: BlockRig, out: TextIO, err: TextIO) -> None:
         self._rig = rig
@@ -138,7 +138,8 @@ class _Console:
         self._mounted = rig.file_system is not None
 
     def obey(self, word: str) -> None:
-        """Do one thing and answer. Raises UsageError for what cannot be done now, SetupError if it fails."""
+        """Carry out one command and answer. Raises UsageError if the command is unknown or impossible now,
+        and SetupError if it fails."""
         if word == "cut":
             self._cut()
         elif word == "on":
@@ -148,7 +149,7 @@ class _Console:
         self.status()
 
     def status(self) -> None:
-        """One line: whether it has power, and where it is."""
+        """Print one line: whether the drive has power, and its paths."""
         places = [str(self._rig.device)] if self._powered else []
         places += [str(self._rig.mount_point)] if self._powered and self._mounted else []
         print("on" if self._powered else "off", *places, file=self._out, flush=True)
@@ -168,7 +169,7 @@ class _Console:
             self._mount()
 
     def _mount(self) -> None:
-        """Mount again, or say on `err` that it cannot be: the device is there all the same."""
+        """Mount again; if that fails, report it on `err`. The device exists anyway."""
         try:
             self._rig.mount()
             self._mounted = True

@@ -1,10 +1,10 @@
-"""A command that switches the drives of a rig: what `[power]` of a campaign on them names.
+"""A command that switches the drives of a rig, for `[power]` of a campaign on these drives.
 
     python drive_switch.py SOCKET on|off|status
 
-Its exit codes are those of such commands: 0 done or on, 2 off, else failed, with the reason on stderr. It
-asks the process that has the drives (`switched_drives`) through its socket. It is a program of its own with
-the standard library only, so that it takes a campaign no longer than a real switch.
+The exit codes are those of power commands: 0 done or on, 2 off, otherwise failed, with the reason on stderr.
+The command asks the process that has the drives (`switched_drives`) through its socket. It uses only the
+standard library, so that it is as fast as a real switch.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """A campaign of real parts on one machine: server, agent, commands, and drives that lose their power.
 
-`durability serve`, its power controller, `durability agent` and what it starts are processes of their own, as
-on two machines. The operator's commands are processes as well. The power is `[power]` with three commands,
-which switch the drives of the kernel rig (`switched_drives`). So every process can be killed, and started
-again, at whatever moment.
+`durability serve`, its power controller, `durability agent` and its children are separate processes, as on
+two machines. The operator's commands are processes too. `[power]` has three commands, which switch the drives
+of the kernel rig (`switched_drives`). Every process can therefore be killed and started again at any time.
 
-All that is kept lies in one directory in memory, which goes with the block, or with this process. Refuses to
-judge a campaign: it reads its log, as operators do.
+All files lie in one directory in memory, which is removed with the block, or with this process. This module
+reads the campaign's log, as operators do, and does not judge.
 """
 
 from __future__ import annotations
@@ -21,13 +20,16 @@ from durability_lab.kernel_rig.switched_drives import SwitchedDrive, SwitchedDri
 from durability_lab.support.cleanup import in_memory, watched_directory
 from durability_lab.support.operated_campaign import CampaignProcess, ModelDrive, OperatedCampaign
 
-DRIVE_BYTES = 384 << 20  # enough for each file system; sparse
+DRIVE_BYTES = 384 << 20  # enough for each file system; the media are sparse
 TARGET_SIZE = "8MiB"
 
 
 class RealCampaign(OperatedCampaign):
-    """Server, agents and drives; make it with `real_campaign`. `machines`: the drives of each; `address`: of
-    the server; `namespace`: of the agents' network, "" for that of this process."""
+    """Server, agents and drives; make it with `real_campaign`.
+
+    `machines`: the drives of each machine under test. `address`: where the server listens. `namespace`: the
+    agents' network namespace, "" for that of this process.
+    """
 
     def __init__(
         self,
@@ -72,7 +74,7 @@ class RealCampaign(OperatedCampaign):
             agent.start("agent", *words, "--directory", str(self.directory / f"agent-{machine}"))
 
     def power(self) -> str:
-        """Three commands, and what they switch."""
+        """The lines of `[power]`: three commands, and what they switch."""
         commands = [f"{one} = '''{self.drives.command(one)}'''" for one in ("on", "off", "status")]
         return "\n".join([*commands, 'cut_class = "power"', 'cuts = "drive"'])
 
@@ -88,10 +90,12 @@ async def real_campaign(
     namespace: str = "",
     web: bool = False,
 ) -> AsyncIterator[RealCampaign]:
-    """Server, agents and a drive of each model, `drive-1` and so on, for the time of the block. Each of the
-    `machines` has as many of the drives. `store`: URL of the server's, "" for a file in memory; `address`: on
-    which it listens; `web`: whether it has a live page; `namespace`: the network namespace of the agents, ""
-    for that of this process. Raises SetupError."""
+    """Server, agents and a drive of each model, `drive-1` and so on, for the duration of the block.
+
+    The drives are divided equally among the `machines`. `store`: URL of the server's store, "" for a file in
+    memory. `address`: where the server listens. `web`: whether it has a live page. `namespace`: the agents'
+    network namespace, "" for that of this process. Raises SetupError.
+    """
     with watched_directory("durability-lab-", within=in_memory() or Path("/dev")) as directory:
         drives = [
             SwitchedDrive(model, directory / f"drive-{number}", seed=seed + number, size_bytes=DRIVE_BYTES)

@@ -1,8 +1,8 @@
-"""Drives of the kernel rig behind one switch, which cuts and restores all of them as commands ask.
+"""Drives of the kernel rig behind one switch, which cuts and restores the power of all at command.
 
-Each drive has a name below /dev that stays, as a real drive has by its serial; the kernel's own name of its
-loop device may change with every cut. A drive can be kept from coming back. Refuses to cut what has no power
-twice: `off` and `on` change nothing where all is as asked.
+Each drive has a stable path, like a real drive's path by serial. The kernel's name of its loop device may
+change with every cut. A drive can be kept from coming back. `off` and `on` change nothing if the state is
+already as asked.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from durability.errors import SetupError
 from durability_lab.kernel_rig import drive_switch
 from durability_lab.kernel_rig.block_rig import BlockRig
 
-DRIVE_SECTOR_BYTES = 4096  # what file systems rely on
+DRIVE_SECTOR_BYTES = 4096  # file systems rely on sectors of this size
 
 
 class SwitchedDrive:
-    """A drive, and its name `path`. `returns`: whether it comes back when the power is on again."""
+    """A drive with the stable path `path`. `returns`: whether it comes back when the power is on again."""
 
     def __init__(self, model: str, path: Path, *, seed: int, size_bytes: int) -> None:
         self.model = model
@@ -33,23 +33,23 @@ class SwitchedDrive:
         self.returns = True
 
     def open(self) -> None:
-        """Power it on for the first time. Raises SetupError."""
+        """Power the drive on for the first time. Raises SetupError."""
         self.rig.open()
         self._there()
 
     def close(self) -> None:
-        """Remove all of it."""
+        """Remove the drive and its path."""
         self.path.unlink(missing_ok=True)
         self.rig.close()
 
     def switch_on(self) -> None:
-        """Give it its power. Raises SetupError."""
+        """Restore the drive's power, if it has none and `returns` is set. Raises SetupError."""
         if not self.has_power and self.returns:
             self.rig.power_on()
             self._there()
 
     def switch_off(self) -> None:
-        """Take its power, with all that it had in its cache; its name is gone as well."""
+        """Cut the drive's power, and remove its path; the content of its cache is gone."""
         if self.has_power:
             self.rig.cut()
             self.path.unlink(missing_ok=True)
@@ -64,17 +64,17 @@ class SwitchedDrive:
 
 
 class SwitchedDrives:
-    """All drives behind the switch, which is the socket `path`. `cuts`: how often it took their power.
-    `is_welded`: it says that it is off or on as asked, and does nothing. While `answers` is not set, it does
-    nothing and does not answer; what nobody waits for any more is not done later. `at_cut`: what happens by
-    itself, once, when the cut of that number is asked for and before it is made; 1 is the first."""
+    """All drives behind one switch, which listens at the socket `path`."""
 
     def __init__(self, drives: Sequence[SwitchedDrive], path: Path) -> None:
         self.drives = tuple(drives)
-        self.cuts = 0
-        self.is_welded = False
+        self.cuts = 0  # how often the switch cut the power
+        self.is_welded = False  # if set, the switch reports the state that was asked for, but cuts nothing
+        # While this is not set, the switch waits with every request. If the asking process has ended by then,
+        # the request is dropped.
         self.answers = asyncio.Event()
         self.answers.set()
+        # By number of the cut, from 1: called once, when that cut is requested and before it is made.
         self.at_cut: dict[int, Callable[[], None]] = {}
         self._path = path
         self._is_on = True
@@ -86,12 +86,12 @@ class SwitchedDrives:
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
-        """The drives have power and the switch can be asked for the time of the block. Raises SetupError."""
+        """For the duration of the block, the drives exist and the switch listens. Raises SetupError."""
         async with AsyncExitStack() as stack:
             for drive in self.drives:
                 await asyncio.to_thread(drive.open)
                 stack.push_async_callback(asyncio.to_thread, drive.close)
-            stack.push_async_callback(self._one_at_a_time.acquire)  # what is under way ends first
+            stack.push_async_callback(self._one_at_a_time.acquire)  # the present request ends first
             server = await asyncio.start_unix_server(self._serve, self._path)
             stack.callback(server.close)
             yield
@@ -101,7 +101,7 @@ class SwitchedDrives:
         if operation == "off" and self._is_on and (happen := self.at_cut.pop(self.cuts + 1, None)):
             happen()
         await self.answers.wait()
-        if reader.at_eof():  # who asked has given up
+        if reader.at_eof():  # the asking process has given up
             writer.close()
             return
         async with self._one_at_a_time:
@@ -109,7 +109,7 @@ class SwitchedDrives:
                 answer = await asyncio.to_thread(self._obey, operation)
             except SetupError as error:
                 answer = str(error).partition("\n")[0]
-        with suppress(OSError):  # who asked was killed
+        with suppress(OSError):  # the asking process was killed
             writer.write(f"{answer}\n".encode())
             await writer.drain()
         writer.close()

@@ -1,1 +1,1 @@
-"""`lab matrix`: every drive, cut again and again, each verdict graded."""
+"""`lab matrix`: cuts every drive many times and grades each verdict."""

@@ -1,13 +1,13 @@
-"""The results of a matrix's cuts, kept as they come, so that a matrix that was stopped goes on where it was.
+"""The results of a matrix's cuts, saved one by one, so that a stopped matrix can continue.
 
-A text file of JSON, one document a line: first the header, then a line for each cut that is done.
+The file is text with one JSON document per line: first the header, then one line per finished cut.
 
     {"schema":"durability.lab.cuts/1","seed":7,"options":"--quick","cells":"5f0c…"}
     {"cell":"a honest raw overwrite x1 fdatasync","number":1,…}
 
-A line that a kill left torn at the end is cut off; any other line that does not fit is an error. A file that
-another matrix made, with other options, another seed or other cells, is refused: its cuts cannot be counted
-together with these. What is refused stays as it is. Without a file the results are kept in memory only.
+An incomplete last line, left by a kill, is removed; any other invalid line is an error. The file of a matrix
+with other options, another seed or other cells is refused: its cuts cannot be counted together with these. A
+refused file is not changed. Without a file, the results are kept in memory only.
 """
 
 from __future__ import annotations
@@ -29,18 +29,17 @@ _BEGINNING = b'{"schema":"durability.lab.cuts/'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What the cuts of a file have in common. `options`: those of the command that choose the cells; `cells`:
-    a digest of the cells and their numbers of cuts."""
+    """The values that all cuts of a file share."""
 
     schema: Literal["durability.lab.cuts/1"] = "durability.lab.cuts/1"
     seed: int
-    options: str
-    cells: str
+    options: str  # the options of the command that choose the cells
+    cells: str  # a digest of the cells and their numbers of cuts
 
 
 class CutLog:
-    """The graded cuts of one matrix: those that are done, and those to come. Use it in a `with` statement.
-    `graded_cuts` has them in the order in which they were finished."""
+    """The finished cuts of one matrix, old and new. Use it in a `with` statement. `graded_cuts` has them in
+    the order in which they were finished."""
 
     def __init__(self, header: Header, path: Path | None) -> None:
         self.header = header
@@ -49,8 +48,11 @@ class CutLog:
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
-        """Raises UsageError for a file of another matrix, or a path that cannot be a log; FormatError for a
-        file that is not a log; SetupError for one that cannot be written."""
+        """Open the file and read its cuts.
+
+        Raises UsageError if the file belongs to another matrix or the path cannot be a log, FormatError if
+        the file is not a log, and SetupError if it cannot be written.
+        """
         if self._path is not None:
             self._file = _open(self._path)
             try:
@@ -65,7 +67,7 @@ class CutLog:
             self._file.close()
 
     def add(self, graded_cut: GradedCut) -> None:
-        """Keep a graded cut: from now on a kill of this process does not lose it. Raises SetupError."""
+        """Save a graded cut; a kill of this process after that does not lose it. Raises SetupError."""
         self.graded_cuts.append(graded_cut)
         if self._file is not None:
             self._write(self._file, graded_cut)
@@ -107,7 +109,7 @@ class CutLog:
             file.write(to_json(to_value(document)).encode() + b"\n")
             file.flush()
         except OSError as error:
-            with suppress(OSError):  # or leaving the block would try to write it again
+            with suppress(OSError):  # otherwise leaving the block would try to write the line again
                 file.close()
             raise SetupError(f"--state {self._path} cannot be written: {error.strerror}") from error
 
@@ -121,8 +123,8 @@ def _open(path: Path) -> IO[bytes]:
 
 
 def seed_of(path: Path | None) -> int | None:
-    """The seed of the matrix that wrote `path`, None where no file is there yet. Raises FormatError, and
-    SetupError for a file that cannot be read."""
+    """The seed of the matrix that wrote `path`; None if there is no file or no complete header yet. Raises
+    FormatError for an invalid header, and SetupError if the file cannot be read."""
     if path is None or not path.is_file():
         return None
     try:

@@ -1,9 +1,8 @@
-"""Processes that make cuts: a matrix uses every processor, and survives what a cut may do to a process.
+"""Worker processes that make cuts: a matrix uses every processor and survives the death of a worker.
 
-A worker reads requests from its stdin and answers each on its stdout, both as lines of JSON; at the end of
-its input it ends. So it ends by itself when the matrix was killed, after the cut that it is at, and what that
-cut had set up is taken down as always. A worker that dies is a failure of the cut it was at, and another
-takes its place.
+A worker reads requests from its stdin and answers each on its stdout, both as lines of JSON. It ends at the
+end of its input. If the matrix is killed, a worker therefore finishes its present cut, removes that cut's
+resources as usual, and ends. If a worker dies, its present cut has failed, and a new worker replaces it.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from durability_lab.matrix.graded_cut import GradedCut, failed
 from durability_lab.matrix.matrix_cells import MatrixCell
 from durability_lab.support.worker_processes import last_words, start
 
-DEADLINE_S = 600.0  # for one cut: many times what the slowest takes
-_GRACE_S = 30.0  # to take down what a cut has set up
+DEADLINE_S = 600.0  # for one cut: many times the duration of the slowest
+_GRACE_S = 30.0  # time to remove the resources of a cut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutRequest:
-    """Cut `number` of `cell`, in the matrix of `seed`."""
+    """A request for cut `number` of `cell` in the matrix with `seed`."""
 
     cell: MatrixCell
     number: int
@@ -41,15 +40,15 @@ class CutRequest:
 
 
 class Worker:
-    """One such process, seen from the matrix. It is started when it is first needed. Its stderr goes to the
-    file `said`; if it dies, only the last line is reported."""
+    """A worker process, seen from the matrix. It is started at first use. Its stderr goes to the file `said`;
+    if the process dies, only the last line is reported."""
 
     def __init__(self, said: IO[bytes]) -> None:
         self.process: asyncio.subprocess.Process | None = None
         self._said = said
 
     async def make(self, request: CutRequest, *, deadline_s: float = DEADLINE_S) -> GradedCut:
-        """Have the process make the cut; the graded cut says what went wrong, also that it took too long."""
+        """Let the process make the cut. A failure, or a cut that takes too long, is a graded cut too."""
         began_s = time.monotonic()
         process = self.process or await self._start()
         assert process.stdin is not None and process.stdout is not None
@@ -61,7 +60,7 @@ class Worker:
                 answer = await process.stdout.readline()
         except TimeoutError:
             late = f" after {deadline_s:g} s without an answer"
-            process.kill()  # its cleanup processes remove what it had set up
+            process.kill()  # the worker's cleanup processes remove its resources
         except (BrokenPipeError, ConnectionResetError):
             pass
         if answer.endswith(b"\n"):
@@ -77,7 +76,7 @@ class Worker:
         )
 
     async def end(self) -> None:
-        """End the process, and wait until it has taken down what it had set up."""
+        """End the process, and wait up to 30 s until it has removed its resources; then kill it."""
         process, self.process = self.process, None
         if process is None or process.returncode is not None:
             return
@@ -99,7 +98,7 @@ class Worker:
 
 @asynccontextmanager
 async def workers(count: int) -> AsyncIterator[list[Worker]]:
-    """So many workers for the time of a block."""
+    """`count` workers for the duration of a block."""
     with contextlib.ExitStack() as files:
         every = [Worker(files.enter_context(tempfile.TemporaryFile())) for _ in range(count)]
         try:
@@ -109,7 +108,7 @@ async def workers(count: int) -> AsyncIterator[list[Worker]]:
 
 
 def main() -> None:
-    """The process: one cut for each line, until there are no more, or the matrix is gone."""
+    """Entry point of the worker process: make one cut per line, until the matrix closes stdin."""
     with contextlib.suppress(asyncio.CancelledError, BrokenPipeError):
         asyncio.run(_serve())
 
@@ -119,7 +118,7 @@ async def _serve() -> None:
     assert task is not None
     loop.add_signal_handler(signal.SIGTERM, task.cancel)
     answers = sys.stdout.fileno()
-    sys.stdout = sys.stderr  # whatever else is printed is not an answer
+    sys.stdout = sys.stderr  # keep other output out of the answers
     async with Cutter() as cutter:
         while line := await asyncio.to_thread(sys.stdin.readline):
             request = from_value(CutRequest, from_json(line))
@@ -128,14 +127,14 @@ async def _serve() -> None:
 
 
 async def _make(cutter: Cutter, request: CutRequest) -> GradedCut:
-    """Make and grade the cut; one that fails, for whatever reason, is graded as well."""
+    """Make and grade the cut; a cut that fails for any reason is graded as failed."""
     began_s = time.monotonic()
     seed = request.cell.seed(request.seed, request.number)
     try:
         return await cutter.make(request.cell, request.number, seed)
     except (DurabilityError, OSError, TimeoutError) as error:
         why = str(error) or type(error).__name__
-    except Exception as error:  # the matrix goes on, and reports it as what it is
+    except Exception as error:  # the matrix goes on and reports the defect
         why = f"a defect of this tool: {type(error).__name__}: {error}"
     duration_s = time.monotonic() - began_s
     return failed(request.cell, request.number, seed=seed, why=why, duration_s=duration_s)

@@ -1,7 +1,7 @@
-"""Makes one cut of a cell, on whichever rig it is, and has it judged.
+"""Makes one cut of a cell on the cell's rig, and grades it.
 
-What a cut needs and the next one can use again (a server, the virtual machine's network and image) is made
-when it is first needed and kept. Refuses to choose: which cuts are made, and when, is the matrix's to say.
+Resources that later cuts can use again (a server, the virtual machine's network and image) are made at first
+use and kept. The matrix decides which cuts are made, and when.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Result: TypeAlias = tuple[dict[str, Any], Truth | None]  # the document of `veri
 
 
 class Cutter:
-    """Makes cuts, one at a time; use it in an `async with` statement, at whose end nothing is left."""
+    """Makes cuts, one at a time. Use it in an `async with` statement, whose end removes all resources."""
 
     def __init__(self) -> None:
         self._kept = AsyncExitStack()
@@ -40,7 +40,7 @@ class Cutter:
         await self._kept.aclose()
 
     async def make(self, cell: MatrixCell, number: int, seed: int) -> GradedCut:
-        """Cut `number` of `cell`, by `seed`. Raises SetupError if there is no verdict."""
+        """Make cut `number` of `cell` with `seed`, and grade it. Raises SetupError if there is no verdict."""
         began_s = time.monotonic()
         rigs = {"a": self._simulate, "b": self._block_device, "c": self._machine}
         document, truth = await rigs[cell.rig](cell, seed)
@@ -71,8 +71,8 @@ class Cutter:
 
 
 def vm_result(cut: vm_cycle.VmCut) -> Result:
-    """The document and the truth of a cut of rig C; whatever is not as expected of it is a defect. The drive
-    is inside the guest, so what lies on it is not judged a second time."""
+    """The document and the truth of a cut on rig C. Each shortcoming of the cut is a defect. The drive is
+    inside the guest, so the reference judge cannot read it."""
     log = LogAlone(plan=cut.plan, acked=cut.acked)
     claims = Claims.of_document(cut.document)
     truth = compare(claims, log, cut.plan, cut.drive_check.broken, promised=cut.drive_check.promised)

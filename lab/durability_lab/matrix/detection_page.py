@@ -1,7 +1,7 @@
 """docs/explanation/detection.md: the results of a long matrix, with the command that made it.
 
-Pure except for the date. It is complete: every cut counts in one of the tables, and every cut that was not
-caught is listed with its reason. It gives figures; docs/explanation/limits.md explains them.
+This module is pure except for the date. The page is complete: every cut counts in one of the tables, and
+every cut that was not caught is listed with its reason. docs/explanation/limits.md explains the figures.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _EXAMPLES = 3
 
 
 def is_page(head: bytes) -> bool:
-    """Whether a file that begins so is such a page."""
+    """Whether a file that begins with `head` is a page of this kind."""
     return head.startswith(_TITLE.encode())
 
 
 def markdown(
     cells: Sequence[MatrixCell], graded_cuts: Sequence[GradedCut], *, seed: int, options: str, again: str
 ) -> str:
-    """The page. `options`: those that chose the cells; `again`: those that find a cell called CELL among
-    them."""
+    """The page as Markdown. `options`: the options that chose the cells. `again`: the options that choose one
+    of these cells, called CELL."""
     sections = [
         _head(graded_cuts, seed=seed, options=options, again=again),
         _honest(cells, graded_cuts),
@@ -142,7 +142,7 @@ def _of(part: int, whole: int) -> str:
 
 
 def _loads(cells: Sequence[MatrixCell], graded_cuts: Iterable[GradedCut]) -> list[str]:
-    """What became of each workload on each file system, on the rigs that have these."""
+    """The results of each workload on each file system, on the rigs with a kernel."""
     places = {
         cell.name: (cell.rig.upper(), cell.load.file_system or "raw device", cell.load.workload)
         for cell in cells
@@ -273,7 +273,7 @@ def _load_of(writers: int, rate: float) -> str:
 def _points(
     cells: Sequence[MatrixCell], graded_cuts: Iterable[GradedCut], curve: Curve
 ) -> dict[tuple[str, int, float], list[GradedCut]]:
-    """The graded cuts of a curve's points, by drive, writers and rate; points without one are left out."""
+    """The graded cuts of a curve, by drive, writers and rate; points without cuts are left out."""
     of_curve = {cell.name: cell for cell in cells if cell.curve == curve}
     points: dict[tuple[str, int, float], list[GradedCut]] = defaultdict(list)
     for graded_cut in graded_cuts:
@@ -369,7 +369,7 @@ def _paragraph(text: str) -> str:
 
 
 def _table(headings: str, lines: Iterable[Sequence[str]]) -> Iterator[str]:
-    """A table under `headings`, which are separated as in the page."""
+    """The lines of a Markdown table; `headings` are separated by ` | `."""
     yield f"| {headings} |"
     yield f"|{'---|' * len(headings.split(' | '))}"
     for line in lines:

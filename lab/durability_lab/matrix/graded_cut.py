@@ -1,18 +1,17 @@
-"""One cut of a cell and what came of it: the verdict, compared with what the drive is and with the truth.
+"""One cut of a cell and its grade: the verdict compared with the expected verdict and with the truth.
 
 Grades:
 
-    right         the verdict that the drive deserves
-    false alarm   loss, and the drive is honest
-    missed        not what a drive deserves that does not keep its word
-    undecided     inconclusive, and the drive is honest
-    failed        there is no verdict: the cut could not be made, or the tester gave up
+    right         the expected verdict for the drive
+    false alarm   loss, although the drive is honest
+    missed        not the expected verdict, for a lying drive
+    undecided     inconclusive, although the drive is honest
+    failed        no verdict: the cut could not be made, or the tester gave up
 
-A grade other than `right` has its reason. Only a miss can be explained, by the truth: what the drive promised
-and broke, and that no tester could have seen it. Refuses to explain a miss of what was seen: where something
-was found that made no loss, or where the scan did not get to its end, though every read of the drive returns.
-Where findings and truth do not agree, place by place or as far as they can be compared, that is a defect
-whatever the grade.
+Every grade except `right` has a reason. Only a miss can be explained: the truth shows which promises the
+drive broke, and that no tester could have found it out. A miss is not explained if there were findings that
+did not become a loss, or if the scan did not reach its end although every read of the drive returns. A
+difference between findings and truth, as far as they can be compared, is a defect for any grade.
 """
 
 from __future__ import annotations
@@ -42,13 +41,12 @@ _UNCLAIMED: Mapping[Reason, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """Findings of one class against the truth: in both, only found (`false`), only true (`missed`).
-    `unjudged` were found and could not be compared place by place: they count in neither share."""
+    """Findings of one class compared with the truth, as numbers of places."""
 
-    agreed: int = 0
-    false: int = 0
-    missed: int = 0
-    unjudged: int = 0
+    agreed: int = 0  # found and true
+    false: int = 0  # found, but not true
+    missed: int = 0  # true, but not found
+    unjudged: int = 0  # found, but not compared place by place; counts in neither share
 
     def __add__(self, other: Agreement) -> Agreement:
         names = [one.name for one in fields(self)]
@@ -56,59 +54,54 @@ class Agreement:
 
     @property
     def compared(self) -> int:
-        """Places that were compared one by one: the base of both shares."""
+        """Number of places that were compared one by one: the base of both shares."""
         return self.agreed + self.false + self.missed
 
     @property
     def precision(self) -> float | None:
-        """The share of findings that are true, None where nothing was found."""
+        """The share of findings that are true; None without findings."""
         found = self.agreed + self.false
         return self.agreed / found if found else None
 
     @property
     def recall(self) -> float | None:
-        """The share of what is true that was found, None where nothing is."""
+        """The share of true places that were found; None without true places."""
         true = self.agreed + self.missed
         return self.agreed / true if true else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradedCut:
-    """Cut `number` (from 1) of the cell of that name, and its grade.
+    """One cut and its grade."""
 
-    `promised`: sectors that the drive had said are durable; `broken`: those of them that were not there;
-    None where no log of the drive was kept. `lost`: findings; the oldest of them had been acknowledged at
-    least `window_ms` before the cut and `window_operations` ago. `defects`: where findings and truth do not
-    agree, and whatever else must not be about this cut.
-    """
-
-    cell: str
-    number: int
+    cell: str  # name of the cell
+    number: int  # number of the cut in its cell, from 1
     seed: int
     honest: bool
     expected: VerdictWord
     verdict: VerdictWord | None
     grade: Grade
     reason: str = ""
-    promised: int | None = None
-    broken: int | None = None
-    lost: int = 0
-    window_ms: float | None = None
-    window_operations: int | None = None
+    promised: int | None = None  # sectors that the drive had promised; None without a log of the drive
+    broken: int | None = None  # promised sectors that were not there; None without a log of the drive
+    lost: int = 0  # number of findings
+    window_ms: float | None = None  # the oldest loss was acknowledged at least this long before the cut
+    window_operations: int | None = None  # operations acknowledged since the oldest loss
     classes: dict[str, Agreement] = field(default_factory=dict)
-    defects: tuple[str, ...] = ()
+    defects: tuple[str, ...] = ()  # differences between findings and truth, and other errors of the cut
     duration_s: float
 
     @property
     def wrong(self) -> bool:
-        """Whether this must not be: anything but a right verdict or an explained miss, that agrees with the
-        truth."""
+        """Whether the cut shows an error: a defect, or neither a right verdict nor an explained miss."""
         return bool(self.defects) or not (self.grade == "right" or self._unseen)
 
     @property
     def _unseen(self) -> bool:
-        """Whether it is a miss of what the tester did not find, on a drive with a log: `defects` says
-        whether it had to. A cut with findings, or a verdict of loss, has no such excuse."""
+        """Whether this is a miss without findings and without a loss verdict, on a drive with a log.
+
+        `defects` tells whether the tester should have found the loss.
+        """
         seen = self.lost > 0 or self.verdict == "loss"
         return self.grade == "missed" and self.broken is not None and not seen
 
@@ -152,7 +145,7 @@ def judged(
 
 
 def failed(cell: MatrixCell, number: int, *, seed: int, why: str, duration_s: float) -> GradedCut:
-    """Grade a cut that came to no verdict."""
+    """Grade a cut without a verdict."""
     return GradedCut(
         cell=cell.name,
         number=number,
@@ -167,7 +160,7 @@ def failed(cell: MatrixCell, number: int, *, seed: int, why: str, duration_s: fl
 
 
 def _reason(grade: Grade, document: Mapping[str, Any], truth: Truth | None) -> str:
-    """Why the verdict is not the expected one: in the words of the verdict, or by the truth."""
+    """Why the verdict is not the expected one: by the verdict's own reasons, or by the truth."""
     verdict = document["verdict"]
     said = ", ".join(reason["code"] for reason in document["reasons"])
     verdict = f"{verdict}: {said}" if said else verdict
@@ -186,7 +179,7 @@ def _unseen(truth: Truth) -> str:
 
 
 def _defects(grade: Grade, expected: VerdictWord, truth: Truth) -> tuple[str, ...]:
-    """Those of the comparison; and a drive whose reads all return is read to its end."""
+    """The defects of the comparison, and an unfinished scan of a drive whose reads all return."""
     if grade == "missed" and expected != "inconclusive" and "unread" in truth.unclaimed:
         return (*truth.defects, "the scan did not finish, but no read of this drive hangs")
     return truth.defects

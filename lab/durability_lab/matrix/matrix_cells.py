@@ -1,7 +1,7 @@
-"""What a matrix consists of: cells, each a drive on a rig under a load, with its number of cuts. Data only.
+"""The cells of a matrix: each is a drive on a rig under a load, with a number of cuts. Data only.
 
-A cell's name says all of it, and with the matrix's seed and a cut's number the name gives that cut's seed: so
-one cut can be made again alone. Two cells of a matrix never have the same name.
+A cell's name names its rig, drive and load. The name, the matrix's seed and a cut's number determine the
+cut's seed, so a single cut can be repeated. Two cells of a matrix never have the same name.
 """
 
 from __future__ import annotations
@@ -23,23 +23,22 @@ Curve: TypeAlias = Literal["early-ack", "flush-skipped"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixCell:
-    """`cuts` cuts of `drive` (a model's spec, or a filter of nbdkit) on `rig` under `load`. On rig A the load
-    is a scenario, whose own drive does not count. `curve`: the curve that it is a point of, if any."""
+    """One cell of a matrix."""
 
     rig: Rig
-    drive: str
-    load: Load | Scenario
+    drive: str  # a model's spec, or a cache filter of nbdkit (`FILTERS`)
+    load: Load | Scenario  # on rig A a scenario, whose own `model` is ignored
     cuts: int
-    curve: Curve | None = None
+    curve: Curve | None = None  # the detection curve that this cell belongs to, if any
 
     @property
     def name(self) -> str:
-        """The cell in words, as `--only` finds it."""
+        """The name of the cell, as `--only` finds it."""
         return f"{self.rig} {self.drive} {self.load_name}"
 
     @property
     def load_name(self) -> str:
-        """The load in words."""
+        """The name of the load."""
         words = [word for word in str(self.load).split() if not word.startswith("model=")]
         return " ".join(words) or "plain"
 
@@ -50,7 +49,7 @@ class MatrixCell:
 
 
 def digest(cells: Iterable[MatrixCell]) -> str:
-    """A name for a list of cells and their numbers of cuts."""
+    """A digest of a list of cells and their numbers of cuts."""
     text = "\n".join(f"{cell.name} {cell.cuts}" for cell in cells)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
@@ -76,9 +75,9 @@ _LIARS = (
     "empty",
     "dead",
 )
-_NOT_ON_RIG_B = ("fua-ignored", *UNREAD)  # or only under the loads that say so
+_NOT_ON_RIG_B = ("fua-ignored", *UNREAD)  # not under `_LIAR_LOADS`; `long_cells` names their loads
 
-# Rig A. The pace is such that no writer waits for credit: one that does has nothing at risk at the cut.
+# Rig A. The pace is slow enough that no writer waits for credit: a waiting writer has no record at risk.
 _PLAIN = Scenario(slots=512, rate=1000.0)
 _GROUPS = Scenario(writers=2, group=8, slots=512, rate=100.0)
 _DSYNC = Scenario(sync="dsync", slots=512, rate=1000.0)
@@ -89,7 +88,7 @@ _LIAR_SCENARIOS = (
     _DSYNC,
     Scenario(slots=512, rate=50.0),
 )
-_FUA_SCENARIOS = (  # only here is FUA really sent: a loop device does not know it, and QEMU's drive drops it
+_FUA_SCENARIOS = (  # only rig A really sends FUA: a loop device does not know FUA, QEMU's drive drops it
     replace(_DSYNC, rate=50.0),
     replace(_DSYNC, survives=True),
     replace(_DSYNC, pattern="sequential", record_bytes=16384, slots=128, rate=200.0),
@@ -105,7 +104,7 @@ _HONEST_SCENARIOS = (
     replace(_PLAIN, survives=True),
 )
 
-# Rig B. Every workload that a device or a file system can carry.
+# Rig B. Every workload that is possible on a device or a file system.
 _IN_FILES = tuple(one.name for one in WORKLOADS.values() if not one.by_name)
 _RAW = Load()
 _EXT4 = Load(file_system="ext4")
@@ -140,7 +139,7 @@ _LIAR_LOADS = (
 )
 _RAW_DSYNC = Load(sync="dsync", direct=True)
 
-# Rig C. Drive and load; minutes, not seconds, for each.
+# Rig C. Drives and loads; each cut takes minutes, not seconds.
 _MACHINES: tuple[tuple[str, Load], ...] = (
     ("honest", _EXT4),
     ("honest", _RAW_DSYNC),
@@ -166,7 +165,7 @@ def long_cells() -> list[MatrixCell]:
         *_points("flush-skipped", detection_curves.flush_skipped_scenarios(), cuts=60),
         *_cells("b", ("honest",), _HONEST_LOADS, cuts=1),
         *_cells("b", ("write-through", "filter-honest"), _SIMPLE, cuts=1),
-        *_cells("b", ("filter-amnesiac",), _SIMPLE, cuts=13),  # nbdkit's own: it is on no other rig
+        *_cells("b", ("filter-amnesiac",), _SIMPLE, cuts=13),  # a filter of nbdkit, which only rig B has
         *_cells("b", [drive for drive in _LIARS if drive not in _NOT_ON_RIG_B], _LIAR_LOADS, cuts=1),
         *_cells("b", ("fua-ignored",), (_RAW_DSYNC,), cuts=2),
         *_cells("b", ("hanging",), (_RAW,), cuts=1),

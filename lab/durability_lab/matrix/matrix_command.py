@@ -1,10 +1,10 @@
 """`durability lab matrix`: cuts every drive on every rig many times, and grades the verdicts.
 
 `matrix_cells` names the cells, `cutting` makes a cut in a process of `cut_workers`, `cut_log` saves its
-result, and `matrix_report` and `detection_page` print the results. This module only keeps the order. Cuts
-are interleaved, one of each cell and then the next of each, so a matrix that is stopped has results of every
-cell. Simulations use all processors but one; each other rig has one worker, because two kernels with drives
-would only wait for each other.
+result, and `matrix_report` and `detection_page` print the results. This module only controls the order. Cuts
+are interleaved: the first of each cell, then the second of each. A stopped matrix therefore has results of
+every cell. Each rig with a kernel has one worker, because two such rigs' drives would only wait for each
+other. Simulations use the other processors.
 
 It never skips a requested rig silently: if this machine lacks something for it, that is an error.
 """
@@ -35,19 +35,18 @@ from durability_lab.support.loads import Load
 from durability_lab.vm_rig import guest_machine
 
 _PAGE = "a page of results"
-_PLAIN_COLUMNS = 144  # if no terminal says how many there are
+_PLAIN_COLUMNS = 144  # width if stdout is not a terminal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixOptions:
-    """What the command line says. `cuts` None: as many of each cell as it has; `cut` None: all of them, else
-    only that one, to see it again."""
+    """The options of the command line."""
 
     quick: bool = False
     rigs: tuple[Rig, ...] = ()
     only: str = ""
-    cuts: int | None = None
-    cut: int | None = None
+    cuts: int | None = None  # cuts per cell; None: each cell's own number
+    cut: int | None = None  # repeat only this cut; None: make all cuts
     seed: int | None = None
     state: Path | None = None
     markdown: Path | None = None
@@ -55,7 +54,7 @@ class MatrixOptions:
     verbose: bool = False
 
     def __str__(self) -> str:
-        """Those that choose the cells, as they are typed."""
+        """The options that choose the cells, as they are typed."""
         words = ["--quick"] if self.quick else []
         words += [f"--rig {rig}" for rig in self.rigs]
         words += [f"--only '{self.only}'"] if self.only else []
@@ -65,8 +64,8 @@ class MatrixOptions:
 
 
 async def matrix(options: MatrixOptions, *, out: TextIO, err: TextIO) -> int:
-    """Make the cuts that are not made yet and tell what all of them came to; the exit code. Raises
-    UsageError, SetupError and FormatError if no matrix can be run."""
+    """Make the missing cuts and print the results of all cuts; returns the exit code. Raises UsageError,
+    SetupError or FormatError if no matrix can be run."""
     cells = choose(options)
     _probe(options)
     require(cells)
@@ -81,7 +80,7 @@ async def matrix(options: MatrixOptions, *, out: TextIO, err: TextIO) -> int:
 
 
 def choose(options: MatrixOptions) -> list[MatrixCell]:
-    """The cells that the options ask for. Raises UsageError if there are none, or options contradict each
+    """The cells that the options choose. Raises UsageError if there are none, or if options contradict each
     other."""
     if options.cut is not None and (options.seed is None or options.state is not None):
         raise UsageError("--cut repeats a cut of an earlier matrix: give its --seed, and remove --state")
@@ -107,10 +106,10 @@ def choose(options: MatrixOptions) -> list[MatrixCell]:
 
 
 def _probe(options: MatrixOptions) -> None:
-    """Find out now, and not after the last cut, that the page cannot be written.
+    """Check before the first cut that the page can be written.
 
-    Raises UsageError for a path that can be no page, SetupError for one that this machine does not let us
-    write to. What is there stays as it is.
+    Raises UsageError if the path cannot be that of a page, and SetupError if this machine does not permit
+    writing there. An existing file is not changed.
     """
     page = options.markdown
     if page is None:
@@ -125,7 +124,7 @@ def _probe(options: MatrixOptions) -> None:
 
 
 def _check(log: CutLog, cells: Iterable[MatrixCell]) -> None:
-    """Raises FormatError for a log with a cut of no cell, or with a cut twice."""
+    """Raises FormatError if a cut in the log belongs to no cell, or is there twice."""
     wanted = {
         (cell.name, number, cell.seed(log.header.seed, number))
         for cell in cells
@@ -142,7 +141,7 @@ def _check(log: CutLog, cells: Iterable[MatrixCell]) -> None:
 
 
 def require(cells: Iterable[MatrixCell]) -> None:
-    """Raises SetupError for what this machine lacks for the rigs of `cells`."""
+    """Raises SetupError if this machine lacks a requirement of the cells' rigs."""
     rigs = {cell.rig for cell in cells}
     problems = []
     if "b" in rigs:
@@ -156,7 +155,7 @@ def require(cells: Iterable[MatrixCell]) -> None:
 
 
 def pending(cells: Sequence[MatrixCell], log: CutLog, options: MatrixOptions) -> list[CutRequest]:
-    """The cuts that are to be made: the first of each cell, the second of each, and so on."""
+    """The cuts still to be made: the first of each cell, the second of each, and so on."""
     done = {(graded_cut.cell, graded_cut.number) for graded_cut in log.graded_cuts}
     by_cell = (
         [
@@ -170,7 +169,7 @@ def pending(cells: Sequence[MatrixCell], log: CutLog, options: MatrixOptions) ->
 
 
 async def _make(cells: Sequence[MatrixCell], log: CutLog, options: MatrixOptions, err: TextIO) -> None:
-    """Make what is pending, each rig in a lane of its own."""
+    """Make the pending cuts, those of each rig in a lane of their own."""
     requests = pending(cells, log, options)
     workers_by_rig = _workers_by_rig(requests)
     lanes = {rig: iter([one for one in requests if one.cell.rig == rig]) for rig in workers_by_rig}
@@ -179,15 +178,15 @@ async def _make(cells: Sequence[MatrixCell], log: CutLog, options: MatrixOptions
 
 
 def _workers_by_rig(requests: Sequence[CutRequest]) -> dict[Rig, int]:
-    """How many workers each rig gets. Simulations take the processors that the others leave; of these each is
-    one, since two kernels' worth of drives would only wait for each other."""
+    """Number of workers per rig. Each rig with a kernel gets one: two kernels' drives would only wait for
+    each other. Simulations get the remaining processors, at least one."""
     rigs = {request.cell.rig for request in requests}
     spare = max(1, (os.cpu_count() or 1) - len(rigs - {"a"}))
     return {rig: spare if rig == "a" else 1 for rig in sorted(rigs)}
 
 
 async def _work(lane: Iterator[CutRequest], count: int, log: CutLog, progress: MatrixProgress) -> None:
-    """Have `count` workers make the cuts of a lane."""
+    """Let `count` workers make the cuts of a lane."""
 
     async def work(worker: Worker) -> None:
         for request in lane:
@@ -219,7 +218,7 @@ def _tell(cells: Sequence[MatrixCell], log: CutLog, options: MatrixOptions, out:
 
 
 async def _all(tasks: Iterable[Coroutine[None, None, None]]) -> None:
-    """Do all of them; the first error ends the others, and is raised as it is."""
+    """Run all tasks; the first error cancels the others and is raised unwrapped."""
     try:
         async with asyncio.TaskGroup() as group:
             for task in tasks:

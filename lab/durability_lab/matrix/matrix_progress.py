@@ -1,7 +1,7 @@
-"""How far a matrix is, and how long its rest takes; wrong cuts are reported at once.
+"""Progress of a matrix: finished cuts and time left; wrong cuts are reported at once.
 
-The time left is that of the slowest lane: its cuts still to be made, each as long as those of its rig have
-taken so far.
+The time left is that of the slowest rig: the number of its remaining cuts times the mean duration of its
+finished cuts, divided by its workers.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from durability_lab.matrix.graded_cut import GradedCut
 from durability_lab.matrix.matrix_cells import Rig
 from durability_lab.support.progress_line import ProgressLine
 
-_USUAL_S: Mapping[Rig, float] = {"a": 0.1, "b": 4.0, "c": 25.0}  # of a cut, until some are done
+_USUAL_S: Mapping[Rig, float] = {"a": 0.1, "b": 4.0, "c": 25.0}  # assumed duration of the first cut
 
 
 class MatrixProgress:
-    """Shows on `err` how far the cuts of `requests` are; `workers_by_rig`: cuts made at a time."""
+    """Shows the progress of the cuts of `requests` on `err`. `workers_by_rig`: cuts made at a time."""
 
     def __init__(
         self, requests: Iterable[CutRequest], workers_by_rig: Mapping[Rig, int], err: TextIO
@@ -40,7 +40,7 @@ class MatrixProgress:
 
     @property
     def left_s(self) -> float:
-        """About how long the rest takes."""
+        """Estimated time left, in s."""
         return max(
             (
                 count * sum(self._took_s[rig]) / len(self._took_s[rig]) / self._workers_by_rig[rig]
@@ -50,11 +50,11 @@ class MatrixProgress:
         )
 
     def begin(self, request: CutRequest) -> None:
-        """This cut is being made."""
+        """Note that this cut is being made."""
         self._line.describe(f"{request.cell.name} #{request.number}")
 
     def done(self, request: CutRequest, graded_cut: GradedCut) -> None:
-        """It is made."""
+        """Note that this cut is finished."""
         rig = request.cell.rig
         if self._took_s[rig] == [_USUAL_S[rig]]:
             self._took_s[rig].clear()

@@ -1,8 +1,8 @@
 """The report of a matrix's graded cuts: rows, the page for people, the JSON document, the exit code.
 
-Pure: graded cuts in, values out. It does not grade; `graded_cut` says what each grade means. A row is of one
-cell, or of all cells of a drive on a rig. The points of curves are scenarios made to be hard: they are
-counted, and `detection_page` shows them, but they are in no drive's row.
+All functions are pure. This module does not grade; `graded_cut` defines the grades. A row covers one cell, or
+all cells of a drive on a rig. The points of curves are hard scenarios on purpose. They are counted and shown
+by `detection_page`, but they are not in a drive's row.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from durability_lab.matrix.graded_cut import Agreement, Grade, GradedCut
 from durability_lab.matrix.matrix_cells import MatrixCell
 
 SCHEMA = "durability.lab.matrix/1"
-_MISSES_SHOWN = 5  # of each reason, where not all are asked for
+_MISSES_SHOWN = 5  # misses shown per reason, without -v
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixRow:
-    """Graded cuts that belong together. `load`: of their cell, "" where they are of several."""
+    """Graded cuts that belong together. `load`: load of their cell, "" if the row covers several cells."""
 
     rig: str
     drive: str
@@ -43,34 +43,34 @@ class MatrixRow:
         return self.graded_cuts[0].honest
 
     def graded(self, grade: Grade) -> int:
-        """How many graded cuts have this grade."""
+        """Number of graded cuts with this grade."""
         return graded(self.graded_cuts, grade)
 
     @property
     def broke(self) -> int | None:
-        """In how many cuts the drive broke a promise, None without a drive log."""
+        """Number of cuts in which the drive broke a promise; None without a drive log."""
         known = [graded_cut.broken for graded_cut in self.graded_cuts if graded_cut.broken is not None]
         return sum(map(bool, known)) if known else None
 
     @property
     def caught_of_broke(self) -> int:
-        """In how many of these the verdict was the one that the drive deserves."""
+        """Number of cuts with a broken promise and the expected verdict."""
         return sum(graded_cut.grade == "right" for graded_cut in self.graded_cuts if graded_cut.broken)
 
     @property
     def smallest_loss(self) -> int | None:
-        """The fewest findings of a cut that was caught."""
+        """The smallest number of findings of a cut with a loss verdict."""
         return min((one.lost for one in self._losses), default=None)
 
     @property
     def fewest_operations(self) -> int | None:
-        """The fewest operations that a loss reached back."""
+        """The smallest number of operations that a loss reached back."""
         windows = (one.window_operations for one in self._losses)
         return min((count for count in windows if count is not None), default=None)
 
     @property
     def shortest_ms(self) -> float | None:
-        """The shortest time that a loss reached back; often not in the cut of `fewest_operations`."""
+        """The shortest time that a loss reached back; often of another cut than `fewest_operations`."""
         windows = (one.window_ms for one in self._losses)
         return min((ms for ms in windows if ms is not None), default=None)
 
@@ -80,17 +80,17 @@ class MatrixRow:
 
     @property
     def agreement(self) -> Agreement:
-        """Findings of all classes against the truth."""
+        """Findings of all classes together, compared with the truth."""
         return sum(classes(self.graded_cuts).values(), Agreement())
 
 
 def graded(graded_cuts: Iterable[GradedCut], grade: Grade) -> int:
-    """How many of them have this grade."""
+    """Number of graded cuts with this grade."""
     return sum(graded_cut.grade == grade for graded_cut in graded_cuts)
 
 
 def rows(cells: Sequence[MatrixCell], graded_cuts: Iterable[GradedCut], *, by_cell: bool) -> list[MatrixRow]:
-    """One row for each cell, or for each drive on a rig without curves; in the order of `cells`."""
+    """One row per cell, or, without the cells of curves, per drive and rig; in the order of `cells`."""
     keys = {
         cell.name: (cell.rig, cell.drive, cell.load_name if by_cell else "")
         for cell in cells
@@ -108,7 +108,7 @@ def rows(cells: Sequence[MatrixCell], graded_cuts: Iterable[GradedCut], *, by_ce
 
 
 def classes(graded_cuts: Iterable[GradedCut]) -> dict[str, Agreement]:
-    """Findings against the truth, by class."""
+    """Findings compared with the truth, by class."""
     sums: dict[str, Agreement] = defaultdict(Agreement)
     for graded_cut in graded_cuts:
         for name, agreement in graded_cut.classes.items():
@@ -122,7 +122,7 @@ def wrong(graded_cuts: Iterable[GradedCut]) -> list[GradedCut]:
 
 
 def reasons(graded_cuts: Iterable[GradedCut]) -> dict[str, list[GradedCut]]:
-    """The explained misses, by their reason; the most frequent first."""
+    """The explained misses by reason, the most frequent reason first."""
     grouped: dict[str, list[GradedCut]] = defaultdict(list)
     for graded_cut in graded_cuts:
         if graded_cut.grade == "missed" and not graded_cut.wrong:
@@ -131,7 +131,7 @@ def reasons(graded_cuts: Iterable[GradedCut]) -> dict[str, list[GradedCut]]:
 
 
 def exit_code(graded_cuts: Iterable[GradedCut]) -> int:
-    """0 where nothing is wrong, else 1: a defect of this tool."""
+    """0 if no cut is wrong, otherwise 1: a defect of this tool."""
     return EXIT_INTERNAL if wrong(graded_cuts) else EXIT_OK
 
 
@@ -156,7 +156,7 @@ def totals(graded_cuts: Sequence[GradedCut]) -> dict[str, int]:
 def document(
     cells: Sequence[MatrixCell], graded_cuts: Sequence[GradedCut], *, seed: int, options: str
 ) -> dict[str, Value]:
-    """What `--json` prints."""
+    """The document that `--json` prints."""
     return {
         "schema": SCHEMA,
         "seed": seed,
@@ -207,7 +207,7 @@ HEADINGS = (
 
 
 def texts(row: MatrixRow) -> tuple[str, ...]:
-    """The cells of a table's line for a row, under HEADINGS."""
+    """The cells of a table line for a row, in the order of HEADINGS."""
     cuts = len(row.graded_cuts)
     return (
         row.rig,
@@ -224,7 +224,7 @@ def texts(row: MatrixRow) -> tuple[str, ...]:
 
 
 def smallest(row: MatrixRow) -> str:
-    """The least that the row's losses came to, in words; each number by itself, often of another cut."""
+    """The smallest figures of the row's losses, as text; each minimum may come from another cut."""
     parts = []
     if row.smallest_loss is not None:
         parts.append(counted(row.smallest_loss, "place"))
@@ -236,14 +236,14 @@ def smallest(row: MatrixRow) -> str:
 
 
 def share(value: float | None) -> str:
-    """A share as a percentage that never rounds up to all."""
+    """A share as a percentage, rounded down, so that a smaller share never shows as 100 %."""
     return "" if value is None else f"{math.floor(round(value * 1000, 6)) / 10:g} %"
 
 
 def page(
     cells: Sequence[MatrixCell], graded_cuts: Sequence[GradedCut], *, seed: int, by_cell: bool
 ) -> RenderableType:
-    """What people are shown: a line for each row, the classes, the misses and their reasons."""
+    """The report for people: a line per row, the classes, the misses and their reasons."""
     table = Table(*(Column(name, no_wrap=name != "drive") for name in HEADINGS), box=SIMPLE_HEAD)
     for row in rows(cells, graded_cuts, by_cell=by_cell):
         table.add_row(*texts(row))
@@ -277,5 +277,5 @@ def _closing(graded_cuts: Sequence[GradedCut], shown: int) -> Iterator[str]:
 
 
 def name(graded_cut: GradedCut) -> str:
-    """The cut in words: its cell, and its number there."""
+    """The name of a cut: its cell, and its number in the cell."""
     return f"{graded_cut.cell} #{graded_cut.number}"

@@ -1,1 +1,1 @@
-"""Rig a: client, server and drive in virtual time."""
+"""Rig A: client, server and drive in virtual time."""

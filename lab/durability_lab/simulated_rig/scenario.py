@@ -1,4 +1,4 @@
-"""One kind of simulated cut, as text and back: drive, load, delays, and when the power goes. Data only."""
+"""One kind of simulated cut and its text form: drive, load, delays, and time of the cut. Data only."""
 
 from __future__ import annotations
 
@@ -12,39 +12,31 @@ from durability_lab.simulated_rig.virtual_time import MS, US, S, ServiceTimes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One kind of cut; `str` of it and `parse` are inverse to each other.
+    """One kind of cut. `parse` reads the text that `str` writes."""
 
-    `model`: the drive's spec. `workload`: one whose slots lie in a region. `slots`: per writer. `credit` 0:
-    as much as a run of this size takes. `rate`: commits that each writer begins per second, 0 for flat out.
-    `write_us`, `sync_us`: what the drive takes, on average. `lag_p50_ms`, `lag_p99_ms`: from a sync's return
-    to the server's receipt. The cut comes when a number of operations within `operations` was acknowledged,
-    and then at any moment of the next commit; or after a time within `seconds`, where that is not (0, 0). For
-    so long before it the writers rest (`idle_ms`), the network is dead (`partition_ms`), or the drive has
-    failed one request (`error_ms`). `survives`: the drive alone loses its power; else the client's machine
-    dies with it.
-    """
-
-    model: str = "honest"
-    workload: str = registry.DEFAULT
+    model: str = "honest"  # the drive's spec
+    workload: str = registry.DEFAULT  # a workload whose slots lie in a region
     writers: int = 1
     pattern: Pattern = "random"
     record_bytes: int = 4096
-    slots: int = 128
-    credit: int = 0
+    slots: int = 128  # per writer
+    credit: int = 0  # 0: the largest credit for a run of this size
     group: int = 1
     sync: SyncMethod = "fdatasync"
-    rate: float = 0.0
-    write_us: float = 15.0
-    sync_us: float = 85.0
-    lag_p50_ms: float = 0.12
-    lag_p99_ms: float = 0.6
+    rate: float = 0.0  # commits that each writer begins per second; 0: unpaced
+    write_us: float = 15.0  # mean duration of a write on the drive
+    sync_us: float = 85.0  # mean duration of a sync on the drive
+    lag_p50_ms: float = 0.12  # from a sync's return to the server's receipt, median
+    lag_p99_ms: float = 0.6  # the same, 99th percentile
+    # The cut comes after the syncs of a number of operations in this range have returned, at a random time of
+    # the next commit.
     operations: tuple[int, int] = (50, 400)
-    seconds: tuple[float, float] = (0.0, 0.0)
-    idle_ms: float = 0.0
-    partition_ms: float = 0.0
+    seconds: tuple[float, float] = (0.0, 0.0)  # unless (0, 0): the cut comes after a time in this range
+    idle_ms: float = 0.0  # the writers rest for this time before the cut
+    partition_ms: float = 0.0  # the network is dead for this time before the cut
     control: bool = True
-    survives: bool = False
-    error_ms: float = 0.0
+    survives: bool = False  # only the drive loses its power; otherwise the client's machine dies too
+    error_ms: float = 0.0  # the drive fails one request this time before the cut
 
     def __str__(self) -> str:
         plain = Scenario()
@@ -54,7 +46,7 @@ class Scenario:
 
     @classmethod
     def parse(cls, text: str) -> Scenario:
-        """The scenario that `text` says: NAME=VALUE, separated by blanks. Raises ValueError."""
+        """Parse a scenario: NAME=VALUE pairs, separated by blanks. Raises ValueError."""
         plain = {one.name: getattr(cls(), one.name) for one in fields(cls)}
         values: dict[str, Any] = {}
         for word in text.split():
@@ -66,12 +58,12 @@ class Scenario:
 
     @property
     def commit_ns(self) -> int:
-        """From one commit of a writer to its next, on average."""
+        """Mean time from one commit of a writer to its next."""
         return int(S / self.rate) if self.rate else int((self.group * self.write_us + self.sync_us) * US)
 
     @property
     def pace(self) -> ServiceTimes:
-        """The same times in nanoseconds, as the writers of the simulation take them."""
+        """The durations in nanoseconds, as the simulation uses them."""
         return ServiceTimes(
             write_ns=int(self.write_us * US),
             sync_ns=int(self.sync_us * US),
@@ -93,7 +85,7 @@ def _text(value: object) -> str:
 
 
 def _value(plain: object, text: str) -> object:
-    """`text` as a value of the kind that `plain` is."""
+    """Parse `text` as a value of the type of `plain`."""
     match plain:
         case bool():
             if text not in ("true", "false"):

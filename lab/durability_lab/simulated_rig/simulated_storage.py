@@ -1,8 +1,8 @@
 """A simulated drive as the target of the real client: a block device that is cut on command.
 
-No kernel lies between the client and the drive model: no page cache, no file system, no privileges. So the
-target is a device, never a file, and only the workloads that a device can carry run on it. What the client
-asks for beyond that (names beside the target, growing files) is refused.
+No kernel lies between the client and the drive model: no page cache, no file system, no privileges. The
+target is always a device, so only the workloads for devices run on it. Requests for files (names beside the
+target, growing files) are refused.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ SIZE_BYTES = 64 << 20
 
 
 class SimulatedFile:
-    """A `TargetFile` of a simulated drive; `fua` makes every write sync itself, and a sync takes `sync_s`.
+    """A `TargetFile` of a simulated drive. With `fua` every write syncs itself. A sync takes `sync_s`.
 
-    A drive that gets its power back is another one to the kernel. So a file that was open before fails then,
-    and what was under way too: what the drive lost is not acknowledged by its next flush."""
+    To a kernel, a drive that gets its power back is a new device. A file that was open before therefore
+    fails, and so do requests under way. The next flush thus does not acknowledge data that the drive lost.
+    """
 
     direct = True
 
@@ -52,7 +53,7 @@ class SimulatedFile:
         self._sync_s = sync_s
 
     def pwrite(self, buffer: Buffer, offset: int) -> None:
-        """Write at once; with a sync method on each write it takes `sync_s` and is a FUA write."""
+        """Write at once; with `fua` the write takes `sync_s` and is a FUA write."""
         self._require_same_drive()
         if self._fua:
             self._take_time()
@@ -60,7 +61,7 @@ class SimulatedFile:
         self._require_same_drive()
 
     def sync(self) -> None:
-        """Flush the drive in `sync_s`; nothing where each write was FUA."""
+        """Flush the drive in `sync_s`; does nothing with `fua`."""
         self._require_same_drive()
         if not self._fua:
             self._take_time()
@@ -68,10 +69,10 @@ class SimulatedFile:
         self._require_same_drive()
 
     def pread_into(self, buffer: WritableBuffer, offset: int) -> int:
-        """Read from cache or media; gives the bytes read, fewer at the end. Raises OSError."""
+        """Read from cache or media; returns the number of bytes, fewer at the end. Raises OSError."""
         self._require_same_drive()
         length = max(0, min(len(buffer), self._drive.size_bytes - offset))
-        if length:  # beyond the end there is nothing to read, and no error
+        if length:  # beyond the end, 0 bytes are read without an error
             memoryview(buffer)[:length] = self._drive.read(offset, length)
         return length
 
@@ -84,14 +85,14 @@ class SimulatedFile:
         raise AssertionError("a device cannot be truncated")
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: no resource is held."""
 
     def _require_same_drive(self) -> None:
         if self._drive.generation != self._generation:
             raise OSError(errno.EIO, "the drive was enumerated anew")
 
     def _take_time(self) -> None:
-        if self._sync_s:  # even a sleep of nothing takes 50 us and more
+        if self._sync_s:  # even a sleep of 0 s takes 50 us and more
             time.sleep(self._sync_s)
 
 
@@ -99,8 +100,8 @@ _NAME = "the simulated drive"
 
 
 class SimulatedDriveWatch:
-    """A `DriveWatch` of a simulated drive. What it does it does at once, and without power it stays until its
-    owner gives it back; so one read shows what many would."""
+    """A `DriveWatch` of a simulated drive. The drive answers at once, and its power does not return by
+    itself. One read therefore shows as much as many."""
 
     blind = ""
 
@@ -109,7 +110,7 @@ class SimulatedDriveWatch:
         self._generation = drive.generation
 
     def look(self, timeout_s: float) -> DriveLook:
-        """Read the first sector, without waiting. A drive that was powered on since is another one."""
+        """Read the first sector, without waiting. A drive that was powered on since is a new device."""
         codes = {}
         try:
             self._drive.peek(0, self._drive.sector_bytes)
@@ -122,15 +123,15 @@ class SimulatedDriveWatch:
         return conclude([_NAME], codes, refused="", timeout_s=timeout_s)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: no resource is held."""
 
 
 class SimulatedStorage:
-    """A `Storage` over a drive, made of its model and a seed: the same ones are the same drive.
+    """A `Storage` over a drive with the given model and seed: the same model and seed give the same drive.
 
-    `sync_s` is what a sync takes: of memory alone, a drive outruns its server, and its writers then wait for
-    credit where they should meet a cut. `clock`, `drive_log` and `hang` as `Drive` has them; `make_drive`
-    takes what `Drive` does.
+    `sync_s`: duration of a sync. Without it, a drive in memory is faster than its server, and at the cut the
+    writers would wait for credit. `clock`, `drive_log` and `hang` are those of `Drive`; `make_drive` takes
+    the arguments of `Drive`.
     """
 
     kind: TargetKind = "device"
@@ -155,30 +156,30 @@ class SimulatedStorage:
         self._lock = threading.Lock()
 
     def cut(self) -> None:
-        """Take the power away: every later read, write and sync raises EIO until `power_on`."""
+        """Cut the power: every later read, write and sync raises EIO until `power_on`."""
         self._drive.cut()
 
     def fail_once(self) -> None:
-        """The next write or sync raises EIO; the drive goes on."""
+        """Make the next write or sync raise EIO; the drive keeps its power."""
         self._drive.fail_once()
 
     def power_on(self) -> None:
-        """Give the power back, as an operator does before `verify`."""
+        """Restore the power, as an operator does before `verify`."""
         self._drive.power_on()
 
     def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> SimulatedFile:
-        """The drive; a plan with FUA as its sync method has writes use FUA."""
+        """Open the drive. If the plan's sync method acts on each write, writes use FUA."""
         self._refuse_names(suffix)
         fua = plan is not None and plan.sync in WRITE_THROUGH_METHODS
         return SimulatedFile(self._drive, fua=fua, sync_s=self._sync_s)
 
     def open_bulk(self, suffix: str, *, create: bool = False, direct: bool = True) -> SimulatedFile:
-        """The drive, with flushes that take no time."""
+        """Open the drive, with flushes that take no time."""
         self._refuse_names(suffix)
         return SimulatedFile(self._drive, fua=False, sync_s=0.0)
 
     def exists(self, suffix: str) -> bool:
-        """True of the device alone: it has no siblings."""
+        """True only for the device itself, which has no siblings."""
         return suffix == MAIN
 
     def suffixes(self) -> tuple[str, ...]:
@@ -186,8 +187,8 @@ class SimulatedStorage:
         return ()
 
     def size(self, suffix: str) -> int:
-        """The drive's capacity in bytes, which the kernel shows as 0 while the drive has no power. Raises
-        FileNotFoundError for a sibling."""
+        """The drive's capacity in bytes, 0 while the drive has no power. Raises FileNotFoundError for a
+        sibling."""
         self._refuse_names(suffix)
         return self._drive.shown_bytes
 
@@ -204,24 +205,24 @@ class SimulatedStorage:
         raise FileNotFoundError(f"{self.path}: a device has no directory")
 
     def sync_directory(self, *, ancestors: bool = False) -> None:
-        """A device has no directory."""
+        """Does nothing: a device has no directory."""
 
     def lock(self, *, create: bool = False) -> None:
-        """Hold the drive within this process. Raises TargetBusyError."""
+        """Lock the drive within this process. Raises TargetBusyError if it is locked."""
         if not self._lock.acquire(blocking=False):
             raise TargetBusyError(f"{self.path}: another run or verify holds it; wait for it, or end it")
 
     def unlock(self) -> None:
-        """Give the drive back; nothing where it is not held."""
+        """Unlock the drive; does nothing if it is not locked."""
         if self._lock.locked():
             self._lock.release()
 
     def host(self) -> facts.Host:
-        """The machine that the drive is in."""
+        """The machine that has the drive."""
         return collect(Path(tempfile.gettempdir()), "file").host
 
     def facts(self) -> facts.Facts:
-        """A machine and a target made up of the drive's parameters."""
+        """This machine, and a target with the parameters of the simulated drive."""
         drive, model = self._drive, self._drive.model
         leaf = facts.Drive(
             name=self.path.name,
@@ -258,20 +259,20 @@ class SimulatedStorage:
         return self._drive.flushes
 
     def unsafe_shutdowns(self, drive: FoundDrive) -> int | None:
-        """None: no simulated drive is asked during a run, whatever `drive` names."""
+        """Always None: a simulated drive has no such counter, whatever `drive` names."""
         return None
 
     def watch_drives(self, armed: Facts) -> DriveWatch:
-        """Look at the drive itself, whatever `armed` names."""
+        """A watch of this drive, whatever `armed` names."""
         return SimulatedDriveWatch(self._drive)
 
     def drives(self) -> tuple[PresentDrive, ...]:
-        """The simulated drive, enumerated anew by each `power_on`; of no capacity without power."""
+        """The simulated drive, enumerated again by each `power_on`; its capacity is 0 without power."""
         drive = self._drive
         return (PresentDrive(name=self.path.name, size_bytes=drive.shown_bytes, diskseq=drive.generation),)
 
     def drop_caches_below(self) -> None:
-        """There is nothing between the client and the drive."""
+        """Does nothing: there is no cache between the client and the drive."""
 
     def _refuse_names(self, suffix: str) -> None:
         if suffix != MAIN:

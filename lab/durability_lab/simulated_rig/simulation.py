@@ -1,15 +1,14 @@
 """Rig A: a run, its power cut and `verify` in virtual time, thousands of times a minute.
 
 The plan, the records, the drive model, the server's `Run`, the scan and every rule of evidence are the real
-ones; processes, the network and time are simulated (`virtual_time`). There is no socket and no sleep, so a
-cut is a function of its scenario and its seed, both of which fit in a line of text: what the lab has found
-once it finds again.
+ones. Processes, the network and time are simulated (`virtual_time`). There is no socket and no sleep. A cut
+is therefore a function of its scenario and its seed, which fit in a line of text. Every cut can be repeated:
 
     replay("seed=7 model=early-ack:delay_ms=10 writers=4 rate=500")
 
-Only workloads that a device can carry: there is no file system in memory. A drive has one request of each
-writer at a time, and serves those of several at once. No statistics reach the server. It decides no verdict:
-it returns what the tester said, and what `truth` has to say of that.
+Only workloads for devices are possible: this rig has no file system. A drive has one request per writer at a
+time, and serves the requests of several writers in parallel. No statistics reach the server. The rig returns
+the tester's verdict and its comparison with the truth.
 """
 
 from __future__ import annotations
@@ -54,47 +53,41 @@ from durability_server.store.records import NO_RELATIONS
 
 ATTESTATION = "the simulation cut the power of its drive"
 
-_SETTLING_NS = 10 * S  # from prefill to the first record: what a drive only delays is on media by then
+_SETTLING_NS = 10 * S  # from prefill to the first record: delayed data of the prefill reach media
 _AFTER_CUT_NS = round((3 + LOOK_S) * S)  # for silence, or the client's look at the drive, and a commit
-_OUTAGE_NS = 30 * S  # without power
+_OUTAGE_NS = 30 * S  # time without power
 _BOOT_NS = 20 * S
 _CONTROL_SLOTS = 16
-_SPARE_BYTES = 64 << 10  # of the drive, beyond the plan
+_SPARE_BYTES = 64 << 10  # size of the drive beyond the plan's target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutResult:
-    """One cut and what the tester said of it. Results of one scenario and seed are equal.
-
-    `exit_code` and `document` are those of `verify --json`. `cut_s`: virtual time from arming to the cut. Per
-    writer, the newest operation `received`: whose acknowledgement reached the server; `proven`: that is
-    proven to have been acknowledged (A'); `returned`: whose sync had returned when the cut came. `truth`:
-    whether the tester is right.
-    """
+    """One cut and the tester's answer. Results of the same scenario and seed are equal."""
 
     scenario: str
     seed: int
-    exit_code: int
-    document: Mapping[str, Value]
-    cut_s: float
-    received: tuple[int, ...]
-    proven: tuple[int, ...]
-    returned: tuple[int, ...]
-    truth: Truth
+    exit_code: int  # of `verify --json`
+    document: Mapping[str, Value]  # of `verify --json`
+    cut_s: float  # virtual time from arming to the cut
+    # Per writer, the newest operation:
+    received: tuple[int, ...]  # whose acknowledgement reached the server
+    proven: tuple[int, ...]  # that is proven to have been acknowledged (A')
+    returned: tuple[int, ...]  # whose sync had returned successfully
+    truth: Truth  # the comparison of the tester's claims with the truth
 
     @property
     def name(self) -> str:
-        """What `replay` makes it from again."""
+        """The name from which `replay` repeats the cut."""
         return f"seed={self.seed} {self.scenario}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchedOff:
-    """What a power controller's log says of the cut, in place of the operator's word: when the switch was
-    asked, before the power went, and when it said that it is off, after that."""
+    """A power controller's log of the cut, in place of the operator's attestation."""
 
-    asked_before_ns: int
-    confirmed_after_ns: int
+    asked_before_ns: int  # the switch was asked this long before the cut
+    confirmed_after_ns: int  # the switch confirmed that it is off this long after the cut
     text: str
 
 
@@ -114,7 +107,7 @@ def simulate(scenario: Scenario, *, seed: int, switched_off: SwitchedOff | None 
 
 
 def run_number(scenario: Scenario, *, seed: int) -> int:
-    """The number of the run of that cut."""
+    """The run number of the cut with this scenario and seed."""
     return _plan(scenario, _plan_draw(seed)).run
 
 
@@ -140,7 +133,7 @@ class _Cut:
         self._armed_ns = self._cut_ns = 0
 
     def go(self) -> CutResult:
-        """All of it."""
+        """Make the whole cut."""
         self._storage.lock(create=True)
         self._client.create()
         self._pass(_SETTLING_NS)
@@ -169,7 +162,7 @@ class _Cut:
             self._agenda.after(int(self._draw() * self._scenario.commit_ns), self._decide)
 
     def _decide(self) -> None:
-        """Now, or after what is to come before the cut."""
+        """Schedule the cut now, or after the events that the scenario has before it."""
         before_ms = (self._scenario.idle_ms, self._scenario.partition_ms, self._scenario.error_ms)
         idle_ns, partition_ns, error_ns = (int(ms * MS) for ms in before_ms)
         last_ns = max(idle_ns, partition_ns, error_ns)
@@ -182,7 +175,7 @@ class _Cut:
         self._agenda.after(last_ns, self._cut)
 
     def _cut(self) -> None:
-        """The power goes. What the drive was given and has not acknowledged may have got anywhere."""
+        """Cut the power. The drive gets its unacknowledged writes first, so its model decides their fate."""
         drive = self._storage.open_bulk(MAIN)
         for record, offset in self._client.under_way():
             drive.pwrite(record, offset)
@@ -194,7 +187,7 @@ class _Cut:
             self._storage.reboot()
 
     def _examine(self) -> CutResult:
-        """As `verify` does it, but in this thread and without a deadline."""
+        """Verify as `verify` does, but in this thread and without a deadline; compare with the truth."""
         plan, run, storage = self._plan, self._client.server.run, self._storage
         now = storage.facts()
         run.ended(self._agenda.now_ns)
@@ -235,8 +228,8 @@ class _Cut:
 def verify(
     case: Case, plan: Plan, storage: SimulatedStorage, now: facts.Facts
 ) -> tuple[Outcome, list[Judgement]]:
-    """What `verify` says of the run of `case`, and each of its findings. The cut is attested by the log of a
-    power controller if there is one, else by the operator."""
+    """The outcome of `verify` for the run of `case`, and each of its findings. The cut is attested by a power
+    controller's log if there is one, otherwise by the operator."""
     try:
         superblocks, stalled = read_superblocks(storage, plan), ""
     except HangingReadError as error:
@@ -281,17 +274,17 @@ class VirtualStorage(SimulatedStorage):
         self._booted_ns = 0
 
     def promises(self) -> tuple[int, list[Broken]]:
-        """How many sectors the drive made a promise for, and which of these it does not keep."""
+        """The number of sectors with a promise, and the broken promises among them."""
         promises = self._drive_log.promises()
         return promises.sectors, promises.broken(self._drive.peek, self._drive.size_bytes)
 
     def reboot(self) -> None:
-        """The machine loses its power, and has it back, and is up again, a while before `verify`."""
+        """Start a new boot, which begins when the power is back after the outage."""
         self._boots += 1
         self._booted_ns = self._agenda.now_ns + _AFTER_CUT_NS + _OUTAGE_NS
 
     def host(self) -> facts.Host:
-        """The simulated machine: another boot id after each cut, its uptime in virtual time."""
+        """The simulated machine: a new boot id after each `reboot`, uptime in virtual time."""
         return facts.Host(
             machine_id="simulated-machine",
             boot_id=f"boot-{self._boots}",
@@ -311,7 +304,7 @@ def _plan_draw(seed: int) -> Callable[[], float]:
 
 
 def _plan(scenario: Scenario, draw: Callable[[], float]) -> Plan:
-    """The plan, but for what the target's facts give it."""
+    """The plan, without the values that depend on the target's facts."""
     most = largest_credit(slots=scenario.slots, group=scenario.group)
     slots = _CONTROL_SLOTS if scenario.control else 0
     return Plan(

@@ -1,13 +1,13 @@
-"""The two machines of rig A in virtual time: a client that never waits, and a server whose clock is given.
+"""The two machines of rig A in virtual time: a client, and a server.
 
-What costs real time in a run (services of the drive, the network, the server's commits, waiting) is drawn
-from a seed and skipped. What evidence is made of is the product's own: the writers write the records of the
-plan in its order through a `TargetFile`, never beyond their grant and credit, and publish a frontier only
-after its sync has returned; the server's `Run` takes in the frames as they arrive. So a run of minutes takes
-milliseconds and the same seed gives the same run.
+All durations in a run (services of the drive, the network, the server's commits, waiting) are drawn from a
+seed and skipped. The evidence is made as in the product. The writers write the plan's records in its order
+through a `TargetFile`, never beyond their grant and credit. They publish a frontier only after its sync has
+returned. The server's own `Run` takes in the frames as they arrive. A run of minutes takes milliseconds, and
+the same seed gives the same run.
 
-Refuses to be fast where it would be untrue: one frame is never overtaken by a later one, and a frame under
-way when its machine dies is lost.
+The network stays realistic: a frame never overtakes an earlier one, and a frame under way when its machine
+dies is lost.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ US, MS, S = 1_000, 1_000_000, 1_000_000_000
 SERVER_BOOT = "server-boot"
 
 _STAMPED_AHEAD = 64
-# The client's own pauses: of its sender, of a writer that waits for credit, of the main loop that looks for
-# writers that failed.
+# The client's pauses: of its sender, of a writer that waits for credit, and of the main loop that checks for
+# failed writers.
 _POLL_NS, _NAP_NS, _TICK_NS = (round(pause_s * S) for pause_s in (POLL_S, NAP_S, TICK_S))
-_LOOK_NS, _LOOK_AGAIN_NS = round(LOOK_S * S), round(RETRY_S * S)  # at the drive, after an error
-_COMMIT_NS = 2 * MS  # what the server's database takes, on average
+_LOOK_NS, _LOOK_AGAIN_NS = round(LOOK_S * S), round(RETRY_S * S)  # after an error: look at the drive, retry
+_COMMIT_NS = 2 * MS  # mean duration of a commit of the server's database
 _Z99 = NormalDist().inv_cdf(0.99)
 
 Action: TypeAlias = Callable[[], None]
-Process: TypeAlias = Iterator["int | None"]  # gives the ns that it sleeps, None: until it is woken
+Process: TypeAlias = Iterator["int | None"]  # yields the ns that it sleeps; None: until it is woken
 
 
 class Agenda:
-    """Virtual time, in ns, and what is to happen when; what is due at the same time happens in the order in
-    which it was asked for."""
+    """Virtual time, in ns, and the actions that are due. Actions due at the same time run in the order in
+    which they were added."""
 
     def __init__(self) -> None:
         self.now_ns = 1000 * S
@@ -67,44 +67,45 @@ class Agenda:
         self._number = count()
 
     def seconds(self) -> float:
-        """The time, for a drive."""
+        """The time in seconds, as the clock of a drive."""
         return self.now_ns / S
 
     def at(self, at_ns: int, action: Action) -> None:
-        """`action` happens at `at_ns`."""
+        """Run `action` at `at_ns`."""
         heapq.heappush(self._heap, (at_ns, next(self._number), action))
 
     def after(self, delay_ns: int, action: Action) -> None:
-        """`action` happens `delay_ns` from now."""
+        """Run `action` in `delay_ns` from now."""
         self.at(self.now_ns + delay_ns, action)
 
     def run(self, *, until_ns: int) -> None:
-        """Let everything happen that is due by `until_ns`, which it is then."""
+        """Run all actions that are due by `until_ns`, and set the time to `until_ns`."""
         while self._heap and self._heap[0][0] <= until_ns:
             self.step()
         self.now_ns = until_ns
 
     def step(self) -> None:
-        """Let the next thing happen."""
+        """Run the next action, at its time."""
         self.now_ns, _, action = heapq.heappop(self._heap)
         action()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceTimes:
-    """How long things take: services of the drive (means), and the ack lag, from a sync's return to the
-    server's receipt. `interval_ns`: from one commit of a writer to its next, 0 for flat out."""
+    """Durations of the drive's services, pace of the writers, and ack lag.
 
-    write_ns: int
-    sync_ns: int
-    interval_ns: int
+    The ack lag is the time from a sync's return to the server's receipt of the acknowledgement.
+    """
+
+    write_ns: int  # mean duration of a write
+    sync_ns: int  # mean duration of a sync
+    interval_ns: int  # time between the starts of two commits of a writer; 0: unpaced
     lag_p50_ns: int
     lag_p99_ns: int
 
 
 class Chance:
-    """What is left to chance, from one seed. Of `random` only random() is used: its sequence is documented as
-    stable."""
+    """Random durations from one seed. Only `random()` is used: its sequence is documented as stable."""
 
     def __init__(self, seed: str, pace: ServiceTimes) -> None:
         self.pace = pace
@@ -113,22 +114,22 @@ class Chance:
         self._spread = math.log(pace.lag_p99_ns / pace.lag_p50_ns) / _Z99
 
     def service_ns(self, mean_ns: int) -> int:
-        """Half to one and a half times `mean_ns`."""
+        """A duration between half and one and a half times `mean_ns`."""
         return int(mean_ns * (0.5 + self.random()))
 
     def wait_ns(self, most_ns: int) -> int:
-        """Anything up to `most_ns`."""
+        """A duration from 0 to `most_ns`."""
         return int(most_ns * self.random())
 
     def lag_ns(self) -> int:
-        """Log-normal with the median and the 99th percentile of the pace."""
+        """A lag, log-normal with the median and the 99th percentile of the pace."""
         normal = math.sqrt(-2 * math.log(1 - self.random())) * math.cos(2 * math.pi * self.random())
         return int(self._median_ns * math.exp(self._spread * normal))
 
 
 class VirtualServer:
-    """The server's part in one run: it takes in frames, commits in groups and grants credit. `to_client` gets
-    each `Credit` when the server sends it."""
+    """The server's part in one run: it takes in frames, commits in groups and grants credit. `to_client` is
+    called with the grants of each `Credit` that the server sends."""
 
     def __init__(
         self, agenda: Agenda, plan: Plan, chance: Chance, to_client: Callable[[tuple[int, ...]], None]
@@ -145,60 +146,61 @@ class VirtualServer:
         self._not_before_ns = 0
 
     def arm(self, facts: Facts) -> None:
-        """The client says that the target is prepared."""
+        """Arm the run: the client reports that the target is prepared."""
         self.run.heard(self._agenda.now_ns, ran_ns=self._agenda.now_ns)
         armed = to_value(facts)
         self.run.arm(self._agenda.now_ns, replace(self._stored, armed=armed))
 
     def acknowledge(self, frontiers: tuple[int, ...], control: int) -> None:
-        """An `Ack` arrives."""
+        """Take in an `Ack`."""
         if not self._deaf:
             self.run.heard(self._agenda.now_ns, ran_ns=self._agenda.now_ns)
             self._touch(urgent=self.run.acknowledge(self._agenda.now_ns, frontiers, control))
 
     def heartbeat(self) -> None:
-        """A `Ping` of the client arrives."""
+        """Take in a `Ping` of the client."""
         if not self._deaf:
             self.run.heard(self._agenda.now_ns, ran_ns=self._agenda.now_ns)
 
     def answered(self, sent_ns: int) -> None:
-        """The `Pong` for the server's own `Ping`, sent at `sent_ns`, arrives."""
+        """Take in the `Pong` for the server's own `Ping`, which was sent at `sent_ns`."""
         if not self._deaf:
             self.run.heard(self._agenda.now_ns, ran_ns=self._agenda.now_ns)
             self.run.heartbeat_answered(self._agenda.now_ns, sent_ns=sent_ns)
 
     def target_failed(self, text: str) -> None:
-        """A `TargetFailed` arrives."""
+        """Take in a `TargetFailed`."""
         if not self._deaf:
             self.run.heard(self._agenda.now_ns, ran_ns=self._agenda.now_ns)
             self.run.target_failed(self._agenda.now_ns, text)
             self._touch(urgent=True)
 
     def drive_seen(self, look: DriveLook, age_ns: int) -> None:
-        """A `DriveSeen` arrives."""
+        """Take in a `DriveSeen`."""
         if not self._deaf:
             self.run.heard(self._agenda.now_ns, ran_ns=self._agenda.now_ns)
             self.run.drive_seen(self._agenda.now_ns, age_ns=age_ns, drive=look.drive, text=look.text)
             self._touch(urgent=True)
 
     def closed(self) -> None:
-        """The end of the connection arrives."""
+        """Take in the end of the connection."""
         if not self._deaf:
             self._connected = False
             self.run.detached(self._agenda.now_ns, "fin", "the client's system closed the connection")
             self._touch(urgent=True)
 
     def lose_network(self) -> None:
-        """From now on nothing arrives here or at the client; what is under way is lost."""
+        """Lose the network: from now on no frame arrives here, frames under way included, and no grant is
+        sent."""
         self._deaf = True
 
     def watch(self) -> None:
-        """Look for silence on a connection that stands."""
+        """Check an open connection for silence."""
         if self._connected and self._agenda.now_ns - self.run.last_receipt_ns > limits.SILENCE_NS:
             self.run.silent(self._agenda.now_ns)
 
     def _touch(self, *, urgent: bool) -> None:
-        """As the server's `Committer`: a commit follows the last one after 50 ms, or at once if urgent."""
+        """As the server's `Committer`: commit 50 ms after the last commit, or at once if urgent."""
         self._dirty = True
         if self._committing:
             return
@@ -210,7 +212,7 @@ class VirtualServer:
 
     def _commit(self, at_ns: int) -> None:
         if self._committing or at_ns != self._commit_at_ns:
-            return  # an urgent one came before it
+            return  # an urgent commit came first
         self._commit_at_ns, self._dirty, self._committing = None, False, True
         snapshot = self.run.snapshot(timeline=False)
         self._agenda.after(self._chance.service_ns(_COMMIT_NS), partial(self._committed, snapshot))
@@ -226,7 +228,7 @@ class VirtualServer:
 
 
 def stored_run(plan: Plan, *, at_ns: int) -> StoredRun:
-    """A run that was just registered, over a connection that stands."""
+    """A run that was just registered, with an open connection."""
     return StoredRun(
         number=1,
         client="",
@@ -260,7 +262,7 @@ class VirtualClient:
     """The client's part: the writers, the sender and the heartbeat.
 
     `returned`: per writer, the newest operation whose sync returned success. `on_return` is called after each
-    such return. `dead`: its machine lost its power and does nothing any more.
+    such return. `dead`: the client's machine lost its power and does nothing any more.
     """
 
     def __init__(
@@ -284,14 +286,14 @@ class VirtualClient:
         self._grants = (0,) * plan.writers
         self._under_way: dict[int, tuple[memoryview, int]] = {}
         self._parked: list[Process] = []
-        self._arrival_ns = 0  # of the newest frame on its way to the server
+        self._arrival_ns = 0  # arrival time of the newest frame on its way to the server
 
     def create(self) -> None:
-        """Superblocks and prefill."""
+        """Write the superblocks and the prefill."""
         self._files.create()
 
     def start(self) -> None:
-        """Arm the run and let the writers go."""
+        """Arm the run and start the writers."""
         self.server.arm(self._storage.facts())
         for writer in range(self._plan.writers):
             self._resume(self._write(writer))
@@ -301,11 +303,11 @@ class VirtualClient:
         self._ping()
 
     def rest(self) -> None:
-        """Begin no more commits."""
+        """Let the writers begin no more commits."""
         self._resting = True
 
     def under_way(self) -> list[tuple[memoryview, int]]:
-        """The writes that the drive was given and has not acknowledged, with their offsets."""
+        """The writes that the drive has received but not acknowledged, with their offsets."""
         return [self._under_way[writer] for writer in sorted(self._under_way)]
 
     # Writers.
@@ -320,7 +322,7 @@ class VirtualClient:
             self._agenda.after(delay_ns, partial(self._resume, process))
 
     def _write(self, writer: int) -> Process:
-        """One writer: writes, sync, publish, group by group."""
+        """One writer: per group, the writes, the sync, and the publication of the frontier."""
         plan, pace, chance = self._plan, self._pace, self._chance
         file = self._files.open_writer(writer)
         records = self._records(writer)
@@ -350,8 +352,8 @@ class VirtualClient:
     def _write_one(
         self, file: TargetFile, writer: int, record: tuple[memoryview, int], service_ns: int
     ) -> Process:
-        """A write takes effect when it is acknowledged; what one does that is under way at the cut is for the
-        cut to say."""
+        """Write one record. A write takes effect when it is acknowledged. At a cut, `simulation` decides
+        about the writes under way."""
         self._under_way[writer] = record
         yield service_ns
         del self._under_way[writer]
@@ -372,7 +374,7 @@ class VirtualClient:
         self._publish()
 
     def _write_control(self) -> Process:
-        """The control arm: paced, never synced."""
+        """The control arm's writer: paced, never synced."""
         writer = self._plan.control_writer
         file = self._files.open_writer(writer)
         records = self._records(writer)
@@ -387,7 +389,7 @@ class VirtualClient:
             self._publish()
 
     def _records(self, writer: int) -> Iterator[tuple[memoryview, int]]:
-        """The bytes and offset of each operation in turn, stamped some ahead."""
+        """The bytes and offset of each operation in turn. Records are stamped in batches of 64."""
         extent, versions = self._plan.extent(writer), Versions(self._plan)
         for first in count(1, _STAMPED_AHEAD):
             seqs = np.arange(first, first + _STAMPED_AHEAD, dtype=U64)
@@ -402,7 +404,7 @@ class VirtualClient:
             yield whole[number * size : (number + 1) * size], extent.offset_of(slot)
 
     def _fail(self, writer: int, error: OSError) -> None:
-        """The first error stops all writers; the main loop notices at its next look."""
+        """Stop all writers at the first error; the main loop notices it at its next check."""
         if not self._halted:
             self._halted = True
             self._failed_ns = self._agenda.now_ns
@@ -417,7 +419,7 @@ class VirtualClient:
             self._agenda.after(self._chance.wait_ns(_POLL_NS), self._send)
 
     def _send(self) -> None:
-        """One cumulative ack for all that moved."""
+        """Send one cumulative ack for all writers and the control arm."""
         if self.dead:
             return
         self._sending = False
@@ -434,7 +436,7 @@ class VirtualClient:
             self._agenda.after(limits.CLIENT_PING_NS, self._beat)
 
     def _ping(self) -> None:
-        """The server's heartbeat and this machine's answer."""
+        """The server's heartbeat and this client's answer."""
         if not self.dead and not self._closed:
             self._agenda.after(self._chance.lag_ns(), partial(self._pong, self._agenda.now_ns))
             self._agenda.after(limits.HEARTBEAT_NS, self._ping)
@@ -453,7 +455,7 @@ class VirtualClient:
         self._parked = []
 
     def _report(self, text: str) -> None:
-        """Tell the server the last frontiers, then why the run ends, and look at the drive."""
+        """Send the last frontiers and the reason for the end of the run, then look at the drive."""
         if self.dead:
             return
         self._send()
@@ -461,8 +463,10 @@ class VirtualClient:
         self._look(self._agenda.now_ns + _LOOK_NS)
 
     def _look(self, deadline_ns: int) -> None:
-        """Until the drive answers or time is over; then say what was seen, and close the connection. A read
-        that does not return is waited for."""
+        """Look at the drive until it answers or the deadline has passed; then report and disconnect.
+
+        A drive whose read does not return is looked at until the deadline.
+        """
         if self.dead:
             return
         look = self._watch.look(0.0)

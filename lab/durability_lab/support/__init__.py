@@ -1,1 +1,1 @@
-"""What every rig needs around its drive."""
+"""Helpers that the rigs, the tests and the benchmarks share."""

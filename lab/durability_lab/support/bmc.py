@@ -1,7 +1,7 @@
-"""A BMC: OpenIPMI's `ipmi_sim`, which speaks IPMI on UDP as the BMC of a server does. A command of the
-caller's switches the power, so that a machine may stand behind it.
+"""A BMC: OpenIPMI's `ipmi_sim`, which speaks IPMI on UDP like the BMC of a server.
 
-Refuses to be secure: its user is `operator`, and it listens on 127.0.0.1 only.
+The caller supplies a command that switches the power, so that a machine can be behind the BMC. The BMC is not
+secure: its user is `operator`, and it listens on 127.0.0.1 only.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from durability.errors import SetupError
 from durability_server.power.switch_programs import search_path
 
 USERNAME: Final = "operator"
-CIPHER: Final = "3"  # without it ipmitool tries others first, which may take 14 s
+CIPHER: Final = "3"  # without this option, ipmitool tries other ciphers first, which may take 14 s
 
 _HOST = "127.0.0.1"
 _ADDRESS = "0x20"
-_PING = bytes.fromhex("0600ff06000011be80000000")  # of RMCP: "are you there?"
+_PING = bytes.fromhex("0600ff06000011be80000000")  # RMCP presence ping
 _TIMEOUT_S = 120.0
 _POLL_S = 0.1
 _ATTEMPTS = 10
@@ -49,7 +49,7 @@ mc_enable {address}
 
 
 def missing() -> str:
-    """What is not installed, as a sentence; "" if nothing is."""
+    """The programs that are not installed, as a sentence; "" if all are."""
     absent = [program for program in ("ipmi_sim", "ipmitool", "fence_ipmilan") if not _find(program)]
     return f"{', '.join(absent)} not installed (Debian: openipmi, ipmitool, fence-agents)" if absent else ""
 
@@ -62,7 +62,7 @@ class Bmc:
     """
 
     def __init__(self, directory: Path, *, chassis: Path, password: str) -> None:
-        """Raises SetupError where the programs are missing."""
+        """Raises SetupError if programs are missing."""
         if problem := missing():
             raise SetupError(problem)
         self._directory = directory
@@ -70,13 +70,13 @@ class Bmc:
         self._password = password
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
-        # ipmi_sim puts the address of the controller before what it asks
+        # ipmi_sim passes the controller's address before the command's own arguments.
         self._script.write_text(f'#!/bin/sh\nshift\nexec {shlex.quote(str(chassis))} "$@"\n')
         self._script.chmod(0o755)
 
     @property
     def options(self) -> dict[str, str]:
-        """What `fence_ipmilan` needs to reach it, without the password."""
+        """The options with which `fence_ipmilan` reaches the BMC, without the password."""
         return {
             "ip": _HOST,
             "ipport": str(self.port),
@@ -95,7 +95,7 @@ class Bmc:
         self.kill()
 
     def start(self) -> None:
-        """Starts it, at the same port as before if there was one; returns when it answers."""
+        """Starts the BMC, at its earlier port if it had one; returns when it answers. Raises SetupError."""
         for _ in range(_ATTEMPTS):
             port = self.port or _free_port()
             self._write(port)
@@ -117,12 +117,12 @@ class Bmc:
 
     @property
     def process_id(self) -> int:
-        """Of the BMC that runs."""
+        """Process id of the running BMC."""
         assert self._process is not None, "it does not run"
         return self._process.pid
 
     def kill(self) -> None:
-        """Ends it at once; it may be started again."""
+        """Kills the BMC, which can be started again."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -141,7 +141,7 @@ class Bmc:
         (self._directory / "commands").write_text(_COMMANDS.format(**values))
 
     def _answers(self, port: int) -> bool:
-        """Whether it is there; False if it ended, as it does where its port is another's."""
+        """Whether the BMC answers; False if it has ended, for example because its port is in use."""
         assert self._process is not None
         deadline_s = time.monotonic() + _TIMEOUT_S
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:

@@ -1,17 +1,16 @@
-"""Takes down what a process had set up that died without doing so itself: after SIGKILL, an out-of-memory
-kill, a crash.
+"""Removes the resources of a process that died without cleaning up: by SIGKILL, out of memory, or a crash.
 
-A shell in a session of its own holds the end of a pipe whose other end only that process has. When the
-process is gone, however it went, the pipe ends; if the directory that the shell watches over is still there
-then, it kills the drive, unmounts, detaches the loop device and removes the directory. It does so until the
-directory is gone: what was just being started may mount once more. What was closed properly has removed its
-directory, and the shell has nothing to do.
+A shell in a session of its own reads from a pipe whose other end only that process has. When the process is
+gone, for any reason, the pipe ends. If the watched directory still exists then, the shell kills the drive,
+unmounts, detaches the loop device and removes the directory. The shell repeats this until the directory is
+gone, since a program that was just being started may mount once more. After a proper end, the directory is
+already gone, and the shell does nothing.
 
-A program has its process id in the directory before it is the program (`watched`), so that none can run of
-which the shell does not know.
+A program writes its process id to the directory before it starts (`watched`), so the shell knows every
+program.
 
-It touches only what lies in, or is backed by a file in, that directory. What a stranger still holds open (a
-shell whose working directory is on the file system) the kernel takes down when it is let go.
+The shell touches only the content of that directory and devices backed by files in it. If another process
+still uses the file system (a shell with its working directory there), the kernel finishes the unmount later.
 """
 
 from __future__ import annotations
@@ -26,12 +25,13 @@ from typing import Final
 
 DRIVE_FILE = "drive"  # in a rig's directory: the drive as a file, which backs the loop device
 MOUNT_POINT = "mount"
-MOUNT_POINTS = "agent/mnt"  # of an agent whose directory lies in that of the lab
-PID_SUFFIX = ".pid"  # of the file that has the process id of a program, for as long as it may run
+MOUNT_POINTS = "agent/mnt"  # mount points of an agent whose directory lies in that of the lab
+PID_SUFFIX = ".pid"  # suffix of the file with a program's process id, which exists while it may run
 
 _WATCHED: Final = ("sh", "-c", 'echo $$ >"$1" && shift && exec "$@"', "durability-rig-program")
-# A file of a process id goes once that process is killed, and the directory last: until then a program that
-# is just being started writes its own there, and after that it cannot, and does not start.
+# A file with a process id is removed once that process is killed, and the directory last. Until then, a
+# program that is just being started writes its own file there. Without the directory it cannot, and does not
+# start.
 _SCRIPT = f"""
 while read -r _; do :; done
 for attempt in $(seq 100); do
@@ -53,13 +53,13 @@ rm -rf --one-file-system "$1"
 
 
 def watched(directory: Path, name: str, command: Sequence[str]) -> tuple[str, ...]:
-    """`command` as the program `name` of what lies in `directory`: the file of its process id comes first.
-    The caller removes that file once the program has ended, `NAME` + `PID_SUFFIX`."""
+    """`command` as the program `name`, which first writes its process id to a file in `directory`. The caller
+    removes that file, `NAME` + `PID_SUFFIX`, once the program has ended."""
     return (*_WATCHED, str(directory / f"{name}{PID_SUFFIX}"), *command)
 
 
 class Cleanup:
-    """Watches over `directory` for as long as this process lives, or until it is dismissed."""
+    """Watches `directory` as long as this process lives, or until `dismiss`."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -68,12 +68,11 @@ class Cleanup:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a signal to the rig's process group is not meant for it
+            start_new_session=True,  # signals to the rig's process group must not reach the shell
         )
 
     def dismiss(self) -> None:
-        """Remove the directory: all has been taken down, or what is left of it shall be. Returns when that is
-        done."""
+        """Remove the directory and, with the shell, resources that are left. Returns when this is done."""
         shutil.rmtree(self._directory, ignore_errors=True)
         assert self._shell.stdin is not None
         self._shell.stdin.close()
@@ -82,8 +81,8 @@ class Cleanup:
 
 @contextmanager
 def watched_directory(prefix: str, *, within: Path | None = None) -> Iterator[Path]:
-    """A directory for files of the lab that goes away with the block, or with this process. It lies in
-    `within`, by default where temporary files do."""
+    """A directory for files of the lab that is removed with the block, or with this process. It lies in
+    `within`, by default in the system's directory for temporary files."""
     directory = Path(tempfile.mkdtemp(prefix=prefix, dir=within))
     cleanup = Cleanup(directory)
     try:
@@ -93,6 +92,7 @@ def watched_directory(prefix: str, *, within: Path | None = None) -> Iterator[Pa
 
 
 def in_memory() -> Path | None:
-    """Where media lie by default: their own speed is not what is tested."""
+    """The default place of media: a directory in memory, since their own speed is not tested. None if this
+    machine has none."""
     shared = Path("/dev/shm")
     return shared if shared.is_dir() else None

@@ -1,9 +1,8 @@
-"""Strangers: connections that a server does not want, many of them, from a process of their own.
+"""A flood of unwanted connections to a server, for tests and benchmarks, made by a separate process.
 
-They come from addresses of this machine's loopback network, 127.0.1.1 and so on, so that several addresses
-take part. Each says its opening, which may be nothing, and then waits; one that the server closes is
-replaced.
-Refuses to know what the server makes of them: it counts.
+The connections come from several addresses of this machine's loopback network, 127.0.1.1 and so on. Each
+sends its opening, which may be empty, and then waits. A connection that the server closes is replaced. This
+module only counts connections; its callers check the server. No command of the lab uses it.
 """
 
 from __future__ import annotations
@@ -24,28 +23,26 @@ from durability.protocol.secure_stream import SecureStream, client_context
 from durability_client.system.processes import main_of
 from durability_server.server import raise_file_limit
 
-_IP_BIND_ADDRESS_NO_PORT = 24  # of Linux: the port is chosen at connect, so that there are enough of them
+_IP_BIND_ADDRESS_NO_PORT = 24  # Linux chooses the port at connect, so that there are enough ports
 _FROM = "127.0.1."
-_STEP_S = 0.005  # in which connections are made, and those that ended are noticed
+_STEP_S = 0.005  # interval for making connections and noticing closed ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flood:
-    """`held` connections at a time, made at no more than `rate` a second from `sources` addresses to `port`
-    of loopback. `opening`: what each says at once, as hexadecimal. `renewed`: the oldest makes way for a new
-    one when all are there, without end."""
+    """The parameters of a flood."""
 
-    port: int
-    held: int
-    rate: int
-    sources: int = 4
-    opening: str = ""
-    renewed: bool = False
+    port: int  # port of the server, on loopback
+    held: int  # connections held open at a time
+    rate: int  # most new connections per second
+    sources: int = 4  # number of source addresses
+    opening: str = ""  # bytes that each connection sends at once, as hexadecimal
+    renewed: bool = False  # once all are open, new connections keep replacing the oldest ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """What a flood has come to: connections that are open, that were made, that the server closed."""
+    """Numbers of a flood's connections: open now, made so far, closed by the server so far."""
 
     open: int
     made: int
@@ -53,13 +50,13 @@ class Counted:
 
 
 class RunningFlood:
-    """A flood in a process of its own."""
+    """A flood in a separate process."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
     def counted(self) -> Counted:
-        """What it has come to by now."""
+        """The present numbers of connections. Raises SetupError if the process has ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("\n")
@@ -71,13 +68,13 @@ class RunningFlood:
 
 
 def client_hello() -> str:
-    """The first bytes of a handshake, whole, as hexadecimal."""
+    """The complete first message of a TLS handshake, as hexadecimal."""
     return SecureStream.client_end(client_context(), fingerprint=bytes(32)).outgoing().hex()
 
 
 @contextmanager
 def running(flood: Flood) -> Iterator[RunningFlood]:
-    """The flood, for the time of the block, which begins when all its connections have been made once."""
+    """The flood, for the duration of the block, which begins when `held` connections have been made."""
     command = main_of(__name__, json.dumps(asdict(flood)))
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         running = RunningFlood(process)
@@ -104,7 +101,8 @@ class _Strangers:
         return Counted(open=len(self._open), made=self._made, closed=self._closed)
 
     def add(self, count: int) -> None:
-        """Makes `count` more, as far as there is room for them."""
+        """Makes `count` connections. If all are open, each replaces the oldest, or none is made without
+        `renewed`."""
         for _ in range(count):
             if len(self._open) >= self._flood.held:
                 if not self._flood.renewed:
@@ -113,7 +111,7 @@ class _Strangers:
             self._connect()
 
     def look(self) -> None:
-        """Says the opening on those that are connected, and leaves those that the server has closed."""
+        """Sends the opening on new connections, and drops connections that the server has closed."""
         for descriptor, events in self._poll.poll(0, 1 << 16):
             if events & (select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP):
                 self._closed += 1
@@ -140,7 +138,7 @@ class _Strangers:
 
 
 def main() -> None:
-    """The process: a line of its input asks for what it has come to, the end of its input ends it."""
+    """Entry point of the process: a line on stdin asks for the numbers, the end of stdin ends the process."""
     raise_file_limit()
     flood = Flood(**json.loads(sys.argv[1]))
     strangers = _Strangers(flood)

@@ -1,4 +1,4 @@
-"""What the client does on a rig with a real kernel: file system, workload, writers, sync method."""
+"""The client's load on a rig with a real kernel: file system, workload, writers, sync method."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from durability.formats.plan import SyncMethod
 from durability.formats.workloads import registry
 from durability.formats.workloads.workload import Workload
 
-NAMES_MIB = 2  # of names for each writer; with less, writers would soon wait for credit, and risk nothing
+NAMES_MIB = 2  # per writer, for workloads on names; with less, writers soon wait for credit without risk
 
 FileSystemName: TypeAlias = Literal["ext4", "xfs", "btrfs"]
 FILE_SYSTEMS: Final[tuple[FileSystemName, ...]] = get_args(FileSystemName)
@@ -17,7 +17,7 @@ FILE_SYSTEMS: Final[tuple[FileSystemName, ...]] = get_args(FileSystemName)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What the client does on rig B or C; `file_system` None is the raw device."""
+    """The client's load on rig B or C; `file_system` None is the raw device."""
 
     file_system: FileSystemName | None = None
     workload: str = registry.DEFAULT
@@ -28,7 +28,7 @@ class Load:
 
     @property
     def contract(self) -> Workload:
-        """What `workload` stands for."""
+        """The workload object named `workload`."""
         return registry.workload(self.workload)
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ class Load:
 
 
 def run_options(load: Load, *, mib: int) -> list[str]:
-    """The options of `durability run` for the load. `mib`: the target's size, if it is no set of names."""
+    """The options of `durability run` for the load. `mib`: target size, unless the workload is on names."""
     size_mib = NAMES_MIB * load.writers if load.contract.by_name else mib
     options = ["--size", f"{size_mib}MiB", "--workload", load.workload, "--writers", str(load.writers)]
     options += ["--sync", load.sync, "--group", str(load.group)]

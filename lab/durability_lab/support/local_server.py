@@ -1,9 +1,8 @@
-"""A real server on this machine for the length of a session: SQLite in a directory that is removed with it,
-or with this process.
+"""A real server on this machine for the duration of a session.
 
-It runs in the caller's event loop, so that the caller can see each acknowledgement as it comes and cut a
-drive after a number of them. No part of it is a substitute: clients reach it over TLS and must have joined
-it.
+Its SQLite store is in a directory that is removed with the session, or with this process. The server runs in
+the caller's event loop, so the caller sees each acknowledgement at once and can cut a drive after a number of
+them. No part of the server is simulated: clients reach it over TLS and must have joined it.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from durability_server.store.records import NO_RELATIONS
 
 _TIMEOUT_S = 300.0
 _MS = 1_000_000
-_POLL_S = 0.001  # an event would cost the server's hot path something
+_POLL_S = 0.001  # polling, because an event would slow down the server's hot path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalServer:
-    """A server that runs, and what its clients need to reach it."""
+    """A running server, with the address and credential that its clients need."""
 
     server: Server
     address: str
@@ -55,8 +54,8 @@ class LocalServer:
     async def until_acked(
         self, target: Path, count: int, client: asyncio.Future[Any], *, timeout_s: float = _TIMEOUT_S
     ) -> bool:
-        """Wait until the server has that run's `count` acknowledgements; False if `client` ends first. Raises
-        TimeoutError."""
+        """Wait until the server has `count` acknowledgements of the live run on `target`; False if `client`
+        ends first. Raises TimeoutError."""
         async with asyncio.timeout(timeout_s):
             while not client.done():
                 run = self.live_run(target)
@@ -68,9 +67,11 @@ class LocalServer:
     async def until_at_risk(
         self, target: Path, client: asyncio.Future[Any], *, timeout_s: float = _TIMEOUT_S
     ) -> bool:
-        """Wait until a cut would find records at risk in that run; False if `client` ends first. Raises
-        TimeoutError. After a pause of this machine all that came late may be old, and a cut would show
-        nothing."""
+        """Wait until a cut would find records at risk in the live run on `target`.
+
+        Returns False if `client` ends first. Raises TimeoutError. After a pause of this machine, late
+        acknowledgements may be old, and a cut would prove nothing.
+        """
         async with asyncio.timeout(timeout_s):
             while not client.done():
                 run = self.live_run(target)
@@ -81,7 +82,7 @@ class LocalServer:
 
 
 def anything_new(run: Run) -> bool:
-    """Whether an acknowledgement is certainly not older than a second: a cut now finds records at risk."""
+    """Whether an acknowledgement is certainly at most a second old: a cut now finds records at risk."""
     case = run.case(now_ns=run.last_receipt_ns, relations=NO_RELATIONS)
     return case.frontiers != frontiers_at(case, run.plan, case.last_receipt_ns - max(WINDOWS_MS) * _MS)
 
@@ -94,8 +95,8 @@ def _run_here(act: Callable[[], None]) -> None:
 async def local_server(
     listener: socket.socket | None = None, *, within: Callable[[Callable[[], None]], None] = _run_here
 ) -> AsyncIterator[LocalServer]:
-    """A server for the time of an `async with` block, on `listener` if that is given: a bound socket, which
-    is reached by what `within` runs."""
+    """A server for the duration of an `async with` block. `listener`: a bound socket to use, reachable for
+    actions that `within` runs."""
     with watched_directory("durability-lab-") as directory:
         server = Server(store_url=f"sqlite:///{directory}/store.sqlite")
         address = format_address(*await server.start("127.0.0.1", 0, directory=None, listener=listener))
@@ -110,6 +111,6 @@ async def local_server(
 
 
 async def join_server(invited: Invited, address: str, credential: Path, *, name: str = "lab") -> None:
-    """Join the server that has `invited`, at `address`, and leave the credential in a file."""
+    """Join the server that sent `invited`, at `address`, and write the credential to a file."""
     code = invited.line.split()[-1]
     await join(address, code, name=name, credential=credential, force=False, out=io.StringIO())

@@ -1,8 +1,8 @@
-"""The server of a campaign and the commands of its operator, each a process: what rigs B and C share.
+"""The server of a campaign and its operator's commands, each a process: the shared part of rigs B and C.
 
-A campaign of real parts has its server here, and in its own module what has power: machine, drives, agent.
-All that is kept lies in one directory, which goes with the rig, or with this process. Refuses to judge a
-campaign: it reads its log, as operators do.
+The machine, the drives and the agent are in each rig's own module. All files lie in one directory, which is
+removed with the rig, or with this process. This module reads the campaign's log, as operators do, and does
+not judge.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _CODE_S = 86_400 * 7  # longer than any campaign of the lab
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a command answered: its exit code, stdout and stderr."""
+    """The answer of a command: exit code, stdout and stderr."""
 
     exit_code: int
     out: str
@@ -56,7 +56,7 @@ class Answer:
 
 class CampaignProcess:
     """A process of the campaign, which can be killed and started again. It ends with the directory.
-    `namespace`: the network namespace in which it is started, "" for that of this process."""
+    `namespace`: the network namespace of the process, "" for that of this process."""
 
     def __init__(
         self, directory: Path, name: str, environment: dict[str, str], *, namespace: str = ""
@@ -70,14 +70,14 @@ class CampaignProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id. Raises SetupError before it was started."""
+        """The process id. Raises SetupError before the first start."""
         if self._process is None:
             raise SetupError(f"{self.name} has not been started")
         return self._process.pid
 
     @property
     def runs(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the process was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
     def start(self, *words: str) -> None:
@@ -94,11 +94,11 @@ class CampaignProcess:
             )
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """Send SIGKILL, and wait until the process is gone."""
         self.end(signal.SIGKILL)
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """End it by a signal, and wait until it is gone; one that does not end is killed."""
+        """Send a signal, and wait until the process is gone; after 120 s, kill it."""
         if self._process is None:
             return
         with suppress(ProcessLookupError):
@@ -110,7 +110,7 @@ class CampaignProcess:
         self.wait()
 
     def wait(self) -> int:
-        """Wait until it has ended by itself; its exit code. Raises SetupError before it was started."""
+        """Wait for the end of the process; returns its exit code. Raises SetupError if it never started."""
         if self._process is None:
             raise SetupError(f"{self.name} has not been started")
         code = self._process.wait()
@@ -120,12 +120,12 @@ class CampaignProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDrive:
-    """A drive of a campaign: its name there, its model, and which machine under test has it where."""
+    """A drive of a campaign."""
 
-    name: str
+    name: str  # in the campaign
     model: str
-    machine: str
-    device: Path
+    machine: str  # the machine under test that has the drive
+    device: Path  # on that machine
 
 
 def _here(act: Callable[[], None]) -> None:
@@ -133,9 +133,11 @@ def _here(act: Callable[[], None]) -> None:
 
 
 class OperatedCampaign(ABC):
-    """A server, and the campaign `name` of the machines that have its drives. `size`: of the target on each
-    drive; `store`: URL of the server's, "" for a file in the directory; `listen`: where it listens at first;
-    `web`: whether it has a live page; `within`: does what is to be done in the server's network.
+    """A server, and the campaign `name` of the machines with these drives.
+
+    `size`: size of the target on each drive. `store`: URL of the server's store, "" for a file in the
+    directory. `listen`: the server's first address. `web`: whether the server has a live page. `within`: runs
+    an action in the server's network.
     """
 
     def __init__(
@@ -168,10 +170,10 @@ class OperatedCampaign(ABC):
     def power(self) -> str:
         """The lines of the campaign file's table [power]."""
 
-    # Its parts.
+    # The processes.
 
     async def start_server(self) -> None:
-        """Start the server, at the address that it had before, and wait until it listens."""
+        """Start the server, at its earlier address if it had one, and wait until it listens."""
         before = self._where()
         store = ("--store", self._store) if self._store else ()
         web = ("--web", "127.0.0.1:0") if self._web else ()
@@ -199,7 +201,7 @@ class OperatedCampaign(ABC):
                 raise SetupError(f"join failed: {joining.log.read_text()}")
 
     async def join_by_stick(self, make: Callable[[str, str], None]) -> None:
-        """Have `make` put the server's address and a code for one machine where the machine finds them."""
+        """Call `make` with the server's address and a join code, to write them to the machine's stick."""
         with closing(await connect(self._local, "operate")) as connection:
             (machine,) = self.machines
             asked = InviteMachines(name=machine, machines=1, valid_s=_CODE_S)
@@ -216,7 +218,7 @@ class OperatedCampaign(ABC):
             await asyncio.sleep(_LOOK_S)
 
     async def durability(self, *words: str) -> Answer:
-        """What the command `durability WORDS` answers, on the server's machine."""
+        """The answer of `durability WORDS` on the server's machine."""
         process = await asyncio.create_subprocess_exec(
             *own_command(*words),
             env=self.environment,
@@ -229,11 +231,11 @@ class OperatedCampaign(ABC):
         return Answer(exit_code=process.returncode, out=out.decode(), err=err.decode())
 
     async def campaign(self, *words: str) -> Answer:
-        """What the command `durability campaign WORDS` answers."""
+        """The answer of `durability campaign WORDS`."""
         return await self.durability("campaign", *words)
 
     async def do(self, *words: str) -> Answer:
-        """What `durability campaign WORDS` answers. Raises SetupError where it fails."""
+        """The answer of `durability campaign WORDS`. Raises SetupError if the command fails."""
         answer = await self.campaign(*words)
         if answer.exit_code:
             raise SetupError(f"durability campaign {' '.join(words)}: {answer.err.strip()}")
@@ -249,9 +251,11 @@ class OperatedCampaign(ABC):
         power: str = "",
         arms: str = "",
     ) -> None:
-        """Write the campaign's file. `campaign`: lines of its first table; `file_system`: of each drive,
-        None for the device itself; `power`: more lines of that table; `arms`: tables as text, "" for the
-        default set."""
+        """Write the campaign's file.
+
+        `campaign`: lines of the table [campaign]. `file_system`: file system of each drive, None for the raw
+        device. `power`: more lines of the table [power]. `arms`: tables as text, "" for the default set.
+        """
         machines = ", ".join(f'"{machine}"' for machine in self.machines)
         head = f'[campaign]\nname = "{self.name}"\nmachines = [{machines}]\n{campaign}\n'
         made = f'file_system = "{file_system}"\n' if file_system else ""
@@ -263,7 +267,7 @@ class OperatedCampaign(ABC):
         self.file.write_text("\n".join([head, f"[power]\n{self.power()}\n{power}", *drives, arms]))
 
     async def entries(self, after: int = 0) -> list[Entry]:
-        """The campaign's log after that entry. Raises PeerError."""
+        """The entries of the campaign's log after number `after`. Raises PeerError."""
         entries: list[Entry] = []
         with closing(await connect(self._local, "query")) as connection:
             while True:
@@ -274,7 +278,7 @@ class OperatedCampaign(ABC):
                     return entries
 
     async def follow(self) -> AsyncIterator[tuple[list[Entry], CampaignState]]:
-        """The new entries and the state, whenever the log has grown; a server that is away is waited for."""
+        """Yield the new entries and the state whenever the log has grown; wait for a server that is down."""
         state = CampaignState()
         while True:
             entries: list[Entry] = []
@@ -288,7 +292,7 @@ class OperatedCampaign(ABC):
                 await asyncio.sleep(_LOOK_S)
 
     async def until(self, holds: Callable[[CampaignState], bool]) -> CampaignState:
-        """The state as soon as `holds`."""
+        """Wait until `holds` is true for the state; returns the state."""
         async for _, state in self.follow():
             if holds(state):
                 return state
@@ -300,7 +304,7 @@ class OperatedCampaign(ABC):
         return Endpoint(local=self.directory / "state" / "durability" / socket_name(port))
 
     def _where(self) -> list[tuple[str, str]]:
-        """The address of each server so far, and that of its live page, "" without one, as they say them."""
+        """The address and live page ("" without one) that each server so far has printed."""
         lines = self.server.log.read_text().splitlines() if self.server.log.exists() else []
         addresses, pages = (
             [line.removeprefix(said) for line in lines if line.startswith(said)]

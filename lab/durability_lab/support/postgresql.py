@@ -1,4 +1,7 @@
-"""A PostgreSQL server that can be killed and started again, for stores that several servers share."""
+"""A PostgreSQL server for tests and benchmarks, which can be killed and started again.
+
+It holds stores that several `durability serve` processes share. No command of the lab uses this module.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,13 @@ _POLL_S = 0.01
 
 
 def postgresql_is_installed() -> bool:
-    """Whether this machine has the programs."""
+    """Whether this machine has PostgreSQL's programs."""
     return bool(_initdb())
 
 
 @contextmanager
 def postgresql_server() -> Iterator[PostgreSQL]:
-    """A running server, which is removed with its data afterwards; only where it is installed."""
+    """A running server, which is removed with its data afterwards. PostgreSQL must be installed."""
     directory = Path(tempfile.mkdtemp(prefix="durability-postgresql-"))
     if os.geteuid() == 0:
         account = pwd.getpwnam("postgres")
@@ -46,9 +49,9 @@ def _initdb() -> list[Path]:
 
 
 class PostgreSQL:
-    """A PostgreSQL server of the caller's own, with its data and its socket in `directory`.
+    """A private PostgreSQL server, with its data and its socket in `directory`.
 
-    It takes no port: one that was free a moment ago may be another's once the server starts.
+    The server uses no port: another process could take a free port before the server starts.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -60,9 +63,9 @@ class PostgreSQL:
 
     def start(self, *, fsync: str = "on") -> None:
         """Starts the server."""
-        # Autovacuum would free space, or take some, at a moment that no test chooses.
+        # Autovacuum would free or use space at unpredictable times.
         options = f"-c listen_addresses= -k {self._directory} -c fsync={fsync} -c autovacuum=off"
-        # After a crash it syncs what it has. Each file by itself takes minutes on a busy drive.
+        # After a crash, the server syncs its data. Syncing each file takes minutes on a busy drive.
         options += " -c recovery_init_sync_method=syncfs"
         log = self._directory / "log"
         self._run(
@@ -71,11 +74,11 @@ class PostgreSQL:
         )
 
     def stop(self, mode: str = "immediate") -> None:
-        """Stops the server, by default as a crash does."""
+        """Stops the server, by default at once, like a crash."""
         self._run("pg_ctl", "stop", "--wait", f"--mode={mode}", f"--pgdata={self._data}")
 
     def kill(self) -> None:
-        """Ends all its processes at once, as a power cut does; returns when they are gone."""
+        """Kills all processes of the server at once, like a power cut; returns when they are gone."""
         while processes := self._processes():
             for process in processes:
                 with suppress(ProcessLookupError):
@@ -98,7 +101,7 @@ class PostgreSQL:
 
     @contextmanager
     def database_in(self, place: Path) -> Iterator[str]:
-        """Makes an empty database whose tables lie in the directory `place`; its URL."""
+        """Makes an empty database with its tables in the directory `place`; yields its URL."""
         place.mkdir()
         if os.geteuid() == 0:
             account = pwd.getpwnam("postgres")
@@ -107,7 +110,7 @@ class PostgreSQL:
         psql = ("psql", f"--host={self._directory}", "--username=lab", "--dbname=postgres", "--quiet")
         self._run(*psql, f"--command=CREATE TABLESPACE {name} LOCATION '{place}'")
         self._run(*psql, f"--command=CREATE DATABASE {name} TABLESPACE {name}")
-        # A first connection writes a cache file of its own, and fails for ever if that does not fit.
+        # The first connection writes a cache file. If there is no space for it, all connections fail.
         self._run(*psql[:3], f"--dbname={name}", "--quiet", "--command=SELECT 1 WHERE false")
         try:
             yield f"postgresql://lab@/{name}?host={self._directory}"

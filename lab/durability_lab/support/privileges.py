@@ -1,7 +1,7 @@
-"""What this process may do: root in a container is often allowed less than root elsewhere.
+"""The privileges of this process: root in a container often has fewer than root elsewhere.
 
-Refuses to trust the user id: the effective capabilities are read, and each device is opened, since a
-container may lack one, or have the node and deny its use.
+The user id alone is not trusted. The effective capabilities are read, and each device is opened, since a
+container may lack a device, or have its node but deny its use.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _ELSEWHERE = "run it outside of this container, or in a privileged one"
 def missing(
     what: str, *, capabilities: Iterable[Capability], devices: Iterable[Path], over_machine: bool = False
 ) -> str:
-    """Which of these `what` lacks here, as a sentence; "" where nothing is missing.
+    """The first requirement that `what` lacks here, as a sentence; "" if nothing is missing.
 
-    `over_machine`: the capabilities must be over the whole machine, not over a user namespace of its own, as
-    root has them in a container without root.
+    `over_machine`: the capabilities must hold for the whole machine, not only for a user namespace, as those
+    of root in a rootless container.
     """
     if os.geteuid() != 0:
         return f"{what} needs root: run as root"
@@ -45,7 +45,7 @@ def missing(
 
 
 def _effective() -> int:
-    """The effective capabilities of this thread, a bit each."""
+    """The effective capabilities of this thread, one bit each."""
     for line in _STATUS.read_text().splitlines():
         name, _, value = line.partition(":")
         if name == "CapEff":

@@ -1,6 +1,6 @@
-"""How far a long command is: a bar on a terminal, a line now and then elsewhere, with the time left.
+"""Progress of a long command: a bar on a terminal, otherwise a line now and then, with the time left.
 
-Refuses to estimate: whoever uses it says how long the rest takes.
+The caller estimates the time left.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from durability_client.system.terminal import PLAIN_LINE_S
 
 
 class ProgressLine:
-    """Shows on `err` how many of `total` are done, and what is under way."""
+    """Shows on `err` how many of `total` are done, and the present work."""
 
     def __init__(self, total: int, err: TextIO, *, description: str = "") -> None:
         self._err = err
@@ -40,11 +40,11 @@ class ProgressLine:
         self._bar.stop()
 
     def describe(self, description: str) -> None:
-        """What is under way now."""
+        """Set the description of the present work."""
         self._bar.update(self._task, description=escape(description))
 
     def advance(self, left_s: float, summary: str, detail: str = "") -> None:
-        """One more is done. Without a terminal, if it is time for a line, it has `summary`, the time left and
+        """Count one more as done. Without a terminal, print a line now and then: `summary`, the time left and
         `detail`."""
         rest = f"about {_words(left_s)} left"
         self._bar.update(self._task, advance=1, rest=rest)
@@ -53,7 +53,7 @@ class ProgressLine:
             self.say(f"{summary}, {rest}{detail}")
 
     def say(self, line: str) -> None:
-        """Print a line of its own."""
+        """Print a separate line."""
         if self._bar.disable:
             print(line, file=self._err, flush=True)
         else:

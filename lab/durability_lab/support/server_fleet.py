@@ -1,9 +1,9 @@
-"""Several servers on one store, as processes that can be killed and stopped, and clients that acknowledge
-without a drive.
+"""Several servers on one store for tests and benchmarks, and clients that acknowledge without a drive.
 
-The servers are `durability serve`. A client is the product's own link to a server, with a writer that is
-nothing but a counter within its credit; so it knows what it acknowledged and what it was granted, and a store
-can be held against both.
+The servers are `durability serve` processes, which can be killed and stopped. A client is the product's own
+link to a server, with a counter in place of a writer, which stays within its credit. The client knows its
+acknowledgements and its grants, so both can be compared with the store. No command of the lab uses this
+module.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CREDIT = 1000
 
 
 class FleetServer:
-    """One server on the store `store_url`, always on the same port; its local socket lies in `directory`."""
+    """One server on the store `store_url`, always on the same port. Its local socket is in `directory`."""
 
     def __init__(self, store_url: str, directory: Path) -> None:
         self._store_url = store_url
@@ -51,17 +51,17 @@ class FleetServer:
 
     @property
     def answers(self) -> bool:
-        """Whether it runs and was not stopped."""
+        """Whether the server runs and is not stopped."""
         return self.process is not None and not self.is_stopped
 
     @property
     def local(self) -> Endpoint:
-        """The server for its operator."""
+        """The server's local endpoint, for its operator."""
         _, port = parse_address(self.address)
         return Endpoint(local=self._directory / APPLICATION / socket_name(port))
 
     def start(self) -> None:
-        """Start it; returns when it listens. Raises SetupError."""
+        """Start the server; returns when it listens. Raises SetupError if it ends before."""
         command = own_command("serve", "--listen", self.address, "--store", self._store_url)
         environment = {**os.environ, "XDG_STATE_HOME": str(self._directory)}
         log_file = self._directory / "server.log"
@@ -76,7 +76,7 @@ class FleetServer:
         self.address = found[1]
 
     def end(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """End it with a signal, and wait."""
+        """End the server with a signal, and wait until it is gone."""
         if self.process is not None:
             self.go_on()
             with self.process as process:
@@ -84,13 +84,13 @@ class FleetServer:
             self.process = None
 
     def stop(self) -> None:
-        """SIGSTOP: it keeps its connections and does nothing."""
+        """Send SIGSTOP: the server keeps its connections and does nothing."""
         if self.process is not None:
             self.process.send_signal(signal.SIGSTOP)
             self.is_stopped = True
 
     def go_on(self) -> None:
-        """Let a stopped one go on."""
+        """Let a stopped server go on."""
         if self.process is not None:
             self.process.send_signal(signal.SIGCONT)
         self.is_stopped = False
@@ -106,12 +106,12 @@ class Fleet:
             (directory / str(number)).mkdir()
 
     async def start(self) -> Endpoint:
-        """Start all at once, and join one of them. The endpoint knows all of them."""
+        """Start all servers in parallel, and join one of them. The endpoint has the addresses of all."""
         await asyncio.gather(*(asyncio.to_thread(server.start) for server in self.servers))
         return await self.join("lab")
 
     async def join(self, name: str) -> Endpoint:
-        """One more client, which joins one of them. The endpoint knows all of them."""
+        """Add a client, which joins one server. Its endpoint has the addresses of all."""
         first, credential = self.servers[0], self._directory / f"{name}.json"
         with closing(await connect(first.local, "operate")) as operator:
             invited = await operator.request(Invite(role="operator", name=""), Invited)
@@ -120,21 +120,21 @@ class Fleet:
         return replace(endpoint(None, credential), addresses=addresses)
 
     def end(self) -> None:
-        """Kill all that run."""
+        """Kill all running servers."""
         for server in self.servers:
             server.end()
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """From one time to another, in seconds of the event loop, a client had no server."""
+    """A time in which a client had no server, in seconds of the event loop's clock."""
 
     since_s: float
     until_s: float
 
 
 class _WatchedLink(RunLink):
-    """A link that notes when it had no server."""
+    """A link that records the times in which it had no server."""
 
     _trouble = ""
     _since_s = 0.0
@@ -157,14 +157,14 @@ class _WatchedLink(RunLink):
         self._trouble = text
 
     def drop(self) -> None:
-        """Lose the connection, as a router does that lost its table."""
+        """Close the connection, as if a router had lost its table."""
         if self._connection is not None:
             self._connection.close()
 
 
 class AckingClient:
-    """The client of one run. `acked` is what its writer has completed, `granted` the highest frontier that a
-    server called durable."""
+    """The client of one run. `acked`: number of operations that its writer has completed. `granted`: the
+    highest frontier that a server has granted, which is durable in the store."""
 
     def __init__(self, run: int, *, pace_s: float, step: int = 1) -> None:
         self.plan = Plan(
@@ -218,7 +218,7 @@ class AckingClient:
         await self.link.close()
 
     async def vanish(self) -> None:
-        """Nothing more is written, and the connection is closed."""
+        """Stop writing, and close the connection without ending the run."""
         await self._stop_writing()
         await self.link.close()
 
@@ -230,7 +230,7 @@ class AckingClient:
 
 
 def facts_of(plan: Plan) -> Mapping[str, Value]:
-    """Facts of a target that no other run has."""
+    """Facts of a target that differ from those of every other run."""
     host = Host(
         machine_id=f"machine {plan.run}",
         boot_id="boot",
@@ -255,7 +255,8 @@ def facts_of(plan: Plan) -> Mapping[str, Value]:
 
 
 async def case_at(where: Endpoint, run: int, *, end: bool = False) -> Case:
-    """The case of a run as a server has it; `end`: as verify gets it. Raises PeerError."""
+    """The case of a run as a server has it. `end`: ask as `verify` does, which ends the run. Raises
+    PeerError."""
     async with asyncio.timeout(_DEADLINE_S):
         with closing(await connect(where, "verify" if end else "query")) as connection:
             question = Fetch(run=run, facts={}, end=True) if end else Export(run=run)
@@ -263,7 +264,10 @@ async def case_at(where: Endpoint, run: int, *, end: bool = False) -> Case:
 
 
 def contradiction(case: Case, *, granted: int, acked: int) -> str:
-    """What the case of a run says that cannot be: `granted` before it was asked for, `acked` after; or ""."""
+    """A sentence if the case of a run contradicts its client; otherwise "".
+
+    `granted`: the client's grant before the case was requested. `acked`: its acknowledgements after that.
+    """
     (frontier,) = case.frontiers
     if case.tainted:
         return f"run {case.run} is tainted: {case.tainted}"

@@ -1,12 +1,12 @@
-"""A TCP proxy that makes loopback a worse network: delayed, deaf in one direction, cut.
+"""A TCP proxy that makes loopback a worse network: delayed, deaf in one direction, or cut.
 
-It stands between a real client and a real server and looks at no byte. Delays are kept per direction and
-chunk, in order, so that latency costs no bandwidth; in an ordinary event loop they are rounded up to whole
-milliseconds, in that of `durability_client.run.sender.run_in_fine_loop` they are exact to some tens of
-microseconds.
+The proxy stands between a real client and a real server and does not interpret the bytes. Delays apply per
+direction and chunk, in order, so latency costs no bandwidth. In an ordinary event loop, delays are rounded up
+to whole milliseconds. In that of `durability_client.run.sender.run_in_fine_loop`, they are exact to some tens
+of microseconds.
 
-Refuses to imitate packet loss: TCP hides that from both sides, except as delay. What it does not hide is a
-connection that is reset (`TcpProxy.cut`) and one on which nothing comes any more (`Way.lost`).
+The proxy does not imitate packet loss: TCP shows that to both sides only as delay. It imitates failures that
+TCP does show: a reset connection (`TcpProxy.cut`) and one on which no data arrive any more (`Way.lost`).
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from typing import Self
 from durability.units import format_address
 
 _CHUNK_BYTES = 1 << 16
-_CHUNKS_MAX = 1024  # on their way in one direction; a sender that is faster has to wait
+_CHUNKS_MAX = 1024  # chunks on their way in one direction; a faster sender has to wait
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, for 0 s
 
 
 @dataclass(slots=True, kw_only=True)
 class Way:
-    """One direction, for all connections and as of now. `delay_s` holds for what comes in from here on;
-    while `lost` is set, what would be handed on is thrown away, the end of the stream included."""
+    """One direction of all connections. `delay_s` applies to data that arrive from now on. While `lost` is
+    set, data due for delivery are dropped, including the end of the stream."""
 
     delay_s: float = 0.0
     lost: bool = False
 
 
 class TcpProxy:
-    """Hands on what comes to a port of loopback to the server at `host` and `port`; an async context manager.
+    """Forwards a port of loopback to the server at `host` and `port`; an async context manager.
 
-    `delay_s` is the delay each way to begin with. The server need not run: who connects meanwhile is reset.
+    `delay_s`: the initial delay in each direction. If the server does not run, new connections are reset.
     """
 
     def __init__(self, host: str, port: int, *, delay_s: float = 0.0) -> None:
@@ -62,8 +62,8 @@ class TcpProxy:
         await asyncio.gather(*self._connections, return_exceptions=True)
 
     def cut(self) -> None:
-        """Reset every connection, towards both sides, as a router does that lost its table. Who connects
-        again gets through."""
+        """Reset every connection towards both sides, as if a router had lost its table. New connections
+        work."""
         for writer in self._writers:
             reset(writer)
 
@@ -81,7 +81,7 @@ class TcpProxy:
                 ways.create_task(_carry(reader, server_writer, self.to_server))
                 ways.create_task(_carry(server_reader, writer, self.to_client))
         except* OSError:
-            pass  # one side is gone, and the other learns it
+            pass  # one side is gone, and the other is reset
         finally:
             self._writers.difference_update(ends)
             for end in ends:
@@ -89,7 +89,7 @@ class TcpProxy:
 
 
 async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Way) -> None:
-    """Hand on what comes until the stream ends, each chunk when it is due."""
+    """Forward data until the stream ends, each chunk when it is due."""
     loop = asyncio.get_running_loop()
     under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_CHUNKS_MAX)
 

@@ -1,7 +1,7 @@
-"""Processes that work for a command of the lab: each reads requests from its stdin and answers on its stdout,
-as lines of JSON, and ends at the end of its input, so that none outlives a command that was killed.
+"""Worker processes of a command of the lab.
 
-Refuses to know what is asked of them.
+Each reads requests from its stdin and answers on its stdout, as lines of JSON. It ends at the end of its
+input, so no worker survives a killed command. This module does not interpret requests or answers.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 async def start(
     module: str, said: IO[bytes], environment: Mapping[str, str] = _NOTHING
 ) -> asyncio.subprocess.Process:
-    """A process that runs `main` of `module`. Its stderr goes to the file `said`; its environment is this
-    one's with `environment`."""
+    """Start a process that runs `main` of `module`. Its stderr goes to the file `said`. `environment` is
+    added to this process's environment."""
     return await asyncio.create_subprocess_exec(
         *main_of(module),
         stdin=asyncio.subprocess.PIPE,

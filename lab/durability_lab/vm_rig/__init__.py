@@ -1,1 +1,1 @@
-"""Rig c: a virtual machine with NVMe and SATA drives of the lab, and the plug that cuts all of them."""
+"""Rig C: a virtual machine with NVMe and SATA drives of the lab, whose power is cut together."""

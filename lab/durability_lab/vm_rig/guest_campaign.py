@@ -1,13 +1,14 @@
-"""A campaign of rig C: nothing is played. Each arrow is a program that others wrote, or our own as installed.
+"""A campaign of rig C, without simulated parts: only third-party programs, and this product as installed.
 
     durability serve -> controller -> fence_ipmilan -> ipmitool -> ipmi_sim -> chassis -> QEMU and its drives
           ^                                                                                      |
           +------------------------ durability agent, run, verify <----- a kernel boots <--------+
 
-All of it lives in a network of the lab's own (`network`), so the machine falls silent when it is cut. The
-class of a cut is `vm`: what the drives keep is what their models keep when they are killed.
+All programs live in a separate network of the lab (`network`), so the machine falls silent when it is cut.
+The class of a cut is `vm`: the drives keep what their models keep when they are killed.
 
-Refuses to judge: it reads the campaign's log. Nothing of a rig outlives its block, nor this process.
+This module reads the campaign's log and does not judge. Nothing of a rig is left after its block, or after
+this process.
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ from durability_lab.vm_rig.network import SERVER, GuestNetwork
 from durability_lab.vm_rig.switched_machine import SwitchedMachine
 
 MACHINE = "guest"
-TARGET_SIZE = "4MiB"  # emulated, more takes long to fill and to verify
-_BY_ID = Path("/dev/disk/by-id")  # in the guest, as `guest/job` has it, or as udev has it of QEMU's drives
+TARGET_SIZE = "4MiB"  # on an emulated machine, a larger target takes long to fill and to verify
+_BY_ID = Path("/dev/disk/by-id")  # in the guest; `guest/job` or udev makes the names in it
 _UDEV_NAMES: Mapping[Bus, str] = {"nvme": "nvme-QEMU_NVMe_Ctrl", "sata": "ata-QEMU_HARDDISK"}
 _LOOK_S = 0.1
 _PASSWORD_FILE = "bmc.password"
 
 
 def missing() -> str:
-    """What this machine lacks for the rig, as a sentence; "" where nothing is missing."""
+    """What this machine lacks for the rig, as a sentence; "" if nothing is missing."""
     return guest_machine.missing() or bmcs.missing()
 
 
 class GuestCampaign(OperatedCampaign):
-    """A server, a BMC, and a machine with drives; make it with `guest_campaign`. `request_s`: for how long a
-    request to the BMC may take."""
+    """A server, a BMC, and a machine with drives; make it with `guest_campaign`. `request_s`: longest
+    duration of a request to the BMC."""
 
     def __init__(
         self, directory: Path, network: GuestNetwork, drives: Sequence[tuple[ModelDrive, GuestDrive]]
@@ -70,42 +71,42 @@ class GuestCampaign(OperatedCampaign):
         bmc_directory = directory / "bmc"
         bmc_directory.mkdir()
         self.bmc = Bmc(bmc_directory, chassis=self.guest.chassis, password=password)
-        self._bmc_process = directory / f"bmc{PID_SUFFIX}"  # for the cleanup
+        self._bmc_process = directory / f"bmc{PID_SUFFIX}"  # process id for the cleanup
         self._network = network
 
     def power(self) -> str:
-        """A fence agent that asks the BMC."""
+        """The lines of `[power]`: a fence agent that asks the BMC."""
         options = [f"{key} = {json.dumps(value)}" for key, value in self.bmc.options.items()]
         own = [f'password_file = "{_PASSWORD_FILE}"', f"timeout_s = {self.request_s}", 'cut_class = "vm"']
         return "\n".join(['fence = "fence_ipmilan"', *options, *own])
 
     async def start_bmc(self) -> None:
-        """Start the BMC, again if it was killed."""
+        """Start the BMC, for the first time or after `kill_bmc`."""
         await asyncio.to_thread(self._network.call, self.bmc.start)
         self._bmc_process.write_text(f"{self.bmc.process_id}\n")
 
     def kill_bmc(self) -> None:
-        """SIGKILL."""
+        """Kill the BMC with SIGKILL."""
         self.bmc.kill()
         self._bmc_process.unlink(missing_ok=True)
 
     async def replug_machine(self) -> None:
-        """Pull the machine's plug and put it in again."""
+        """Cut the machine's power and restore it."""
         await asyncio.to_thread(self._network.call, self.guest.unplug)
         await asyncio.to_thread(self._network.call, self.guest.plug_in)
 
     async def until_console(self, holds: Callable[[str], bool]) -> None:
-        """Wait until what the machine has said in all its boots is so."""
+        """Wait until `holds` is true for the machine's console output of all boots."""
         while not holds(self.guest.console):  # noqa: ASYNC110 - a file that QEMU writes
             await asyncio.sleep(_LOOK_S)
 
     async def start_machine(self, image: Image) -> None:
-        """Give the machine, which has joined, its power; it begins to boot."""
+        """Install the image with the joined machine's credential and switch on; the boot begins."""
         self.guest.install(image, credential=self.credential(MACHINE).read_text().strip())
         await asyncio.to_thread(self._network.call, self.guest.plug_in)
 
     async def start_live(self, image: LiveImage) -> None:
-        """Insert disc and stick, give the machine its power, and wait until it has joined."""
+        """Insert disc and stick, switch the machine on, and wait until it has joined."""
         stick = self.directory / "stick"
 
         def make(server: str, code: str) -> None:
@@ -117,7 +118,7 @@ class GuestCampaign(OperatedCampaign):
         await self.until_joined()
 
     def end(self) -> None:
-        """Kill all of it."""
+        """Kill the server, the BMC and the machine."""
         self.server.kill()
         self.kill_bmc()
         self.guest.close()
@@ -127,9 +128,11 @@ class GuestCampaign(OperatedCampaign):
 async def guest_campaign(
     models: Sequence[str], *, seed: int, bus: Bus = "sata", live: LiveImage | None = None
 ) -> AsyncIterator[GuestCampaign]:
-    """A rig whose machine boots, with a drive of each model, at most six: `drive-1` and so on. A file system
-    needs the bus "sata" (see `guest_programs`). `live`: the machine boots this image, and has joined when the
-    block begins. Raises SetupError for what this machine lacks."""
+    """A rig whose machine is booting, with a drive of each model, at most six: `drive-1` and so on.
+
+    A file system needs the bus "sata" (see `guest_programs`). `live`: the machine boots this image, and has
+    joined when the block begins. Raises SetupError if this machine lacks a requirement.
+    """
     problem = await asyncio.to_thread(missing) or (live_machine.missing(live) if live else "")
     if problem:
         raise SetupError(f"cannot set up the virtual machine: {problem}")

@@ -1,10 +1,10 @@
 """The guest's Linux kernel: one that this machine has anyway, or one that `lab/guest-kernel` fetched.
 
-A kernel is a directory `root` as Debian lays it out, with `boot/vmlinuz-VERSION` and `lib/modules/VERSION`.
-It must have what the guest needs (`guest/modules`), built in or as modules; the newest such kernel is taken,
-this machine's own first. Nothing of it need be installed, and nothing is.
+A kernel is a directory `root` in Debian's layout, with `boot/vmlinuz-VERSION` and `lib/modules/VERSION`. It
+must have the drivers that the guest needs (`guest/modules`), built in or as modules. The newest such kernel
+is taken; kernels of this machine come first. A kernel need not be installed.
 
-Refuses to fetch anything itself; `find` says what to run.
+This module fetches nothing; the error of `find` names the command to run.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from durability.errors import SetupError
 
 GUEST_FILES = Path(__file__).with_name("guest")
 _XZ_MAGIC = b"\xfd7zXZ\0"
-# A note of type 18 (XEN_ELFNOTE_PHYS32_ENTRY) by "Xen": this kernel can be entered without its own loader.
+# ELF note of type 18 (XEN_ELFNOTE_PHYS32_ENTRY), named "Xen": the kernel can be started without its loader.
 _DIRECT_ENTRY_NOTE = struct.pack("<I", 18) + b"Xen\0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestKernel:
-    """A kernel that can be the guest's. `modules`: the files to load, in this order."""
+    """A kernel that the guest can use. `modules`: the files to load, in this order."""
 
     version: str
     root: Path
@@ -37,12 +37,14 @@ class GuestKernel:
 
     @property
     def loader(self) -> Path:
-        """The kernel as a boot loader takes it, compressed, with its own unpacker."""
+        """The kernel as a boot loader uses it: compressed, with its own loader to unpack it."""
         return self.root / "boot" / f"vmlinuz-{self.version}"
 
     def bare(self) -> bytes | None:
-        """The unpacked kernel, where QEMU can start it without its loader; None where it cannot. Emulated,
-        the loader takes seconds to unpack what Python unpacks in one."""
+        """The unpacked kernel if QEMU can start it without its loader, otherwise None.
+
+        An emulated loader takes several seconds to unpack the kernel; Python takes one.
+        """
         packed = self.loader.read_bytes()
         start = packed.find(_XZ_MAGIC)
         if start < 0:
@@ -52,12 +54,12 @@ class GuestKernel:
 
 
 def cache() -> Path:
-    """Where `lab/guest-kernel` puts kernels, each a directory that is called like its version."""
+    """The directory for kernels of `lab/guest-kernel`; each is a directory named after its version."""
     return user_cache_path("durability") / "guest-kernel"
 
 
 def find(machine: Path = Path("/")) -> GuestKernel:
-    """The kernel to use; `machine` is where this machine's own are. Raises SetupError saying what to do."""
+    """The kernel to use. `machine`: root of this machine's own kernels. Raises SetupError with the remedy."""
     fetched = [path for path in cache().glob("*") if not path.name.startswith(".")]
     for roots in ([machine], fetched):
         found = [(version, root) for root in roots for version in _versions(root)]
@@ -73,7 +75,7 @@ def find(machine: Path = Path("/")) -> GuestKernel:
 
 
 def read_module(path: Path) -> bytes:
-    """The module as the kernel takes it, unpacked. Raises SetupError for a packing that is not known."""
+    """The module, unpacked. Raises SetupError if its compression is unknown or cannot be unpacked here."""
     match path.suffix:
         case ".ko":
             return path.read_bytes()
@@ -91,19 +93,19 @@ def _wanted() -> list[str]:
 
 
 def _versions(root: Path) -> list[str]:
-    """The versions of which both kernel and modules are there and can be read."""
+    """The versions with both a kernel and a list of modules."""
     prefix = "vmlinuz-"
     versions = [path.name.removeprefix(prefix) for path in (root / "boot").glob(f"{prefix}*")]
     return [version for version in versions if (root / "lib/modules" / version / "modules.dep").is_file()]
 
 
 def _order(version: str) -> list[tuple[int, str]]:
-    """A key by which 6.1.0-10 comes after 6.1.0-9."""
+    """A sort key that puts 6.1.0-10 after 6.1.0-9."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.findall(r"\d+|\D+", version)]
 
 
 def _modules(version: str, root: Path) -> tuple[Path, ...] | None:
-    """What to load for all that the guest needs, in order; None where the kernel lacks something."""
+    """The module files to load for the guest, in order; None if the kernel lacks a wanted module."""
     files: dict[Path, None] = {}
     for name in _wanted():
         done = subprocess.run(

@@ -1,16 +1,17 @@
-"""The machine under test of rig C: QEMU with a drive that can lose power, and the plug of both.
+"""The machine under test of rig C: QEMU with a drive that can lose power, and the power cut of both.
 
     media (a file) <- nbdkit: the drive <- NBD <- QEMU: NVMe or SATA, a network card, a kernel <- the client
 
-`unplug` sends one SIGKILL to the process group of QEMU and nbdkit: machine and drive are gone in the same
-instant, with the guest's memory and the drive's cache, and nothing says goodbye. `boot` starts both anew on
-the same media. What the guest is about (see `guest/job`) it reports by lines on a serial port; what its
-kernel and programs say goes to its console, which is kept.
+`unplug` sends one SIGKILL to the process group of QEMU and nbdkit. Machine and drive end at the same time,
+with the guest's memory and the drive's cache, and close no connection. `boot` starts both again on the same
+media. The guest reports its progress (see `guest/job`) by lines on a serial port. The output of its kernel
+and programs goes to its console, which is kept.
 
-Emulated without KVM, which is not to be had inside most virtual machines: a boot takes seconds.
+The machine is emulated without KVM, which is not available inside most virtual machines. A boot takes
+seconds.
 
-Refuses to guess: a missing package or privilege is a SetupError that names it. Nothing of a machine outlives
-its `with` block, nor, because of `cleanup`, the process that set it up.
+A missing package or privilege is a SetupError that names it. Nothing of a machine is left after its `with`
+block. `cleanup` removes it if the process that set it up is killed.
 """
 
 from __future__ import annotations
@@ -48,22 +49,22 @@ from durability_lab.vm_rig.guest_programs import (
 )
 from durability_lab.vm_rig.network import GUEST, GuestNetwork
 
-FILE_TARGET: Final = Path("/durability-guest/drive/target")  # in the guest, as `guest/job` has it
-# What `guest/init` lays over the host's root. The host's other mounts are seen: QEMU follows them.
+FILE_TARGET: Final = Path("/durability-guest/drive/target")  # in the guest, the same as in `guest/job`
+# `guest/init` mounts these over the host's root. The guest sees the host's other mounts: QEMU follows them.
 _GUESTS_OWN = ("/dev", "/proc", "/run", "/sys", "/durability-guest")
 SIZE_BYTES = 128 << 20
-_GUEST_PACKAGES = ("durability", "durability_cli", "durability_client")  # what its commands import
+_GUEST_PACKAGES = ("durability", "durability_cli", "durability_client")  # imported by the guest's commands
 _TOOLS = {QEMU: "qemu-system-x86", "nbdkit": "nbdkit", "mkfs.ext4": "e2fsprogs", "modprobe": "kmod"}
 _REPORTS = ("-chardev", "stdio,id=reports,signal=off", "-serial", "chardev:reports")
-DEADLINE_S = 300.0  # for what takes seconds on an idle machine
+DEADLINE_S = 300.0  # for steps that take seconds on an idle machine
 _START_S = 20.0
 _POLL_S = 0.002
 _REPORT_BYTES_MAX = 4 << 20  # a verdict's document is below 1 MiB
-_CONSOLE_LINES = 40  # of it, in messages
+_CONSOLE_LINES = 40  # last lines of the console that messages show
 
 
 def missing() -> str:
-    """What this machine lacks for rig C, as a sentence; "" where nothing is missing."""
+    """What this machine lacks for rig C, as a sentence; "" if nothing is missing."""
     if platform.machine() != "x86_64":
         return f"the guest runs this machine's own programs, which must be x86_64, not {platform.machine()}"
     if problem := network.missing() or _unseen_python():
@@ -82,8 +83,11 @@ def missing() -> str:
 
 
 def python_settings() -> dict[str, str]:
-    """The guest's settings that give it this process's Python and modules. No virtual environment, nor what
-    the folders `python_sites` have done whenever Python starts: both are slow on an emulated processor."""
+    """The guest's settings that give it this process's Python and modules.
+
+    The guest uses no virtual environment, and does not run the start-up code of the folders `python_sites`:
+    both are slow on an emulated processor.
+    """
     return {
         "python": _base_python(),
         "python_path": os.pathsep.join(_python_path()),
@@ -96,7 +100,7 @@ def _base_python() -> str:
 
 
 def _python_path() -> list[str]:
-    """Where this process imports from, in this order, then where what a guest runs lies."""
+    """This process's import path, in order, then the folders of the guest's packages."""
     packages = [str(Path(directory).parent) for directory in _package_directories()]
     paths = dict.fromkeys([*map(os.path.abspath, sys.path), *packages])
     return [path for path in paths if Path(path).exists()]
@@ -112,7 +116,7 @@ def _package_directories() -> list[str]:
 
 
 def _unseen_python() -> str:
-    """A sentence about a part of this process's Python that the guest sees as something else; or ""."""
+    """A sentence if the guest cannot see a part of this process's Python at its path; otherwise ""."""
     for path in (_base_python(), sys.base_prefix, *_python_path()):
         for own in _GUESTS_OWN:
             if any(Path(each).is_relative_to(own) for each in (path, os.path.realpath(path))):
@@ -124,14 +128,14 @@ def _unseen_python() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """What every boot of every machine starts from: the kernel's file, and the archive it unpacks first."""
+    """The start of every boot of every machine: the kernel's file, and the archive that it unpacks first."""
 
     kernel: Path
     initramfs: bytes
 
 
 def make_image(directory: Path) -> Image:
-    """Find the kernel and put it into `directory`, ready to be started. Raises SetupError."""
+    """Find the kernel and make the image; an unpacked kernel goes into `directory`. Raises SetupError."""
     kernel = guest_kernel.find()
     bare = kernel.bare()
     path = kernel.loader
@@ -142,16 +146,16 @@ def make_image(directory: Path) -> Image:
 
 
 def compile_bytecode() -> None:
-    """Have the bytecode of what a guest runs lie beside it: the guest cannot keep what it compiles."""
+    """Compile the packages that a guest runs: the guest's root is read-only, so it cannot save bytecode."""
     for directory in _package_directories():
         compileall.compile_dir(directory, quiet=2)
 
 
 class GuestMachine:
-    """One machine with one drive, at first without power. `settings`: more of the guest's, see `guest/job`;
-    the guest runs this process's Python.
+    """One machine with one drive, at first without power; the guest runs this process's Python.
 
-    `serial` is the drive's; each machine has another, so that no two are taken for one.
+    `settings`: more settings of the guest, see `guest/job`. Each machine's drive has a serial of its own, so
+    that two machines are never mistaken for one.
     """
 
     def __init__(
@@ -199,12 +203,12 @@ class GuestMachine:
 
     @property
     def console(self) -> str:
-        """All that the guest wrote to its console, in all its boots."""
+        """The guest's console output of all boots."""
         logs = sorted(self._directory.glob("console.*"))
         return "".join(log.read_text(errors="replace") for log in logs)
 
     async def boot(self, *, setup: bool) -> None:
-        """Give machine and drive power. `setup`: the drive is new, the guest prepares it and starts the
+        """Switch machine and drive on. `setup`: the drive is new; the guest prepares it and starts the
         client. Raises SetupError."""
         self.boots += 1
         values = {**self._settings, "setup": "yes" if setup else ""}
@@ -219,13 +223,16 @@ class GuestMachine:
         self._reports = reports
 
     def unplug(self) -> None:
-        """Take the power from machine and drive, now; nothing if they have none. In the network's thread, so
-        after a `boot` that was cancelled while that thread was at it."""
+        """Cut the power of machine and drive now, if there is any.
+
+        This runs in the network's thread. It therefore comes after a `boot` that was cancelled while it was
+        starting programs in that thread.
+        """
         self._network.call(self._stop)
         self._close_reports()
 
     def drive_check(self) -> DriveCheck:
-        """Which promises the drive kept. Call it after `unplug`, before `boot`."""
+        """The check of the drive's promises. Call it after `unplug` and before `boot`."""
         assert self._nbdkit is None, "the drive has power: unplug it first"
         return check_drive(
             media=self._media,
@@ -237,8 +244,8 @@ class GuestMachine:
         )
 
     async def report(self, *words: str) -> tuple[str, str]:
-        """The guest's next report, its first word, which must be one of `words`, and the rest. Raises
-        SetupError where none comes or another does."""
+        """The guest's next report: its first word, which must be one of `words`, and the rest. Raises
+        SetupError if no report or another one arrives."""
         assert self._reports is not None, "no machine to report: boot first"
         try:
             async with asyncio.timeout(DEADLINE_S):
@@ -253,7 +260,7 @@ class GuestMachine:
         return word, rest
 
     def failure(self, what: str) -> SetupError:
-        """An error that says `what`, and the end of the console."""
+        """An error with `what` and the end of the console."""
         said = [f"QEMU says: {self._log('qemu')}"] if self._log("qemu") else []
         lines = self.console.strip().splitlines()[-_CONSOLE_LINES:]
         return SetupError("\n".join((f"{what}; the end of its console:", *lines, *said)))
@@ -271,7 +278,7 @@ class GuestMachine:
         return self._directory / "initramfs"
 
     def _start(self) -> None:
-        """Start drive and machine in one process group, the drive's."""
+        """Start drive and machine in one process group, that of the drive."""
         socket = self._directory / f"nbd.{self.boots}.sock"
         ready = self._directory / f"nbdkit.{self.boots}.ready"
         drive = drive_command(
@@ -288,7 +295,7 @@ class GuestMachine:
         self._qemu = self._program("qemu", [*machine, *_REPORTS], group=self._nbdkit.pid)
 
     def _stop(self) -> None:
-        """One signal to both at once, and wait until they are gone."""
+        """Send one signal to both at once, and wait until they are gone."""
         if self._nbdkit is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._nbdkit.pid, signal.SIGKILL)
@@ -316,5 +323,5 @@ class GuestMachine:
             )
 
     def _log(self, name: str) -> str:
-        """What the program `name` said."""
+        """The stderr output of the program `name`."""
         return (self._directory / f"{name}.log").read_text(errors="replace").strip()

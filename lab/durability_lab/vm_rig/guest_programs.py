@@ -1,10 +1,11 @@
 """The programs of a machine of rig C as command lines: QEMU, and an nbdkit for each of its drives.
 
-The drive is an NVMe or a SATA drive. QEMU's NVMe (7.2) drops the FUA bit of every write without an error:
-what depends on it, such as the commit block of a file system's journal, stays in the drive's cache, however
-honest the drive. Linux sends no FUA to a SATA drive; it sends a flush after the write, which arrives.
+The drive is an NVMe or a SATA drive. QEMU's NVMe (7.2) drops the FUA bit of every write without an error.
+Data that depend on FUA, such as the commit block of a file system's journal, then stay in the drive's cache,
+even if the drive is honest. Linux sends no FUA to a SATA drive; it sends a flush after the write, which
+arrives.
 
-Refuses to start them: who does so has the power.
+This module makes command lines only; it starts no program.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ Bus: TypeAlias = Literal["nvme", "sata"]
 DRIVES: Final[Mapping[Bus, Path]] = {"nvme": Path("/dev/nvme0n1"), "sata": Path("/dev/sda")}  # in the guest
 QEMU: Final = "qemu-system-x86_64"
 _MEMORY_MIB = 384
-_DRIVE_MEMORY_MIB = 128  # for each drive: the programs that work on it
+_DRIVE_MEMORY_MIB = 128  # per drive, for the programs that use it
 _PROCESSORS = 2
-# The processor is what today's programs take for granted and no more: wider vectors are slow to emulate.
+# The processor has the features that today's programs require and no more: wider vectors are slow to emulate.
 _MACHINE = """
     -accel tcg,thread=multi -cpu Nehalem,+rdrand -nodefaults -display none -no-reboot
     -fsdev local,id=root,path=/,security_model=none,readonly=on,multidevs=remap
     -device virtio-9p-pci,fsdev=root,mount_tag=host -device virtio-net-pci,netdev=network,romfile=
 """
-# Whether the timer interrupts is tested by a loop that a busy host makes too short: then the kernel panics.
+# The kernel's check of the timer interrupt is a loop that is too short on a busy host: the kernel panics.
 _KERNEL_OPTIONS = "console=ttyS0 quiet panic=-1 mitigations=off nokaslr audit=0 no_timer_check"
 
 
@@ -45,13 +46,13 @@ class GuestDrive:
 
     @property
     def sector_bytes(self) -> int:
-        """Of the drive: a whole block where a file system lies on it."""
+        """Sector size of the drive: a whole block if it has a file system."""
         return 4096 if self.file_system else 512
 
 
 def drive_command(drive: GuestDrive, *, media: Path, drive_log: Path, socket: Path, ready: Path) -> list[str]:
-    """nbdkit with the drive on `media`; `cuts=N` must be added. It listens at `socket` once its process id is
-    in the file `ready`."""
+    """nbdkit with the drive on `media`; the caller adds `cuts=N`. nbdkit listens at `socket` once its process
+    id is in the file `ready`."""
     return [
         *("nbdkit", "-f", "-U", str(socket), "-P", str(ready), "python", f"script={NBDKIT_PLUGIN}"),
         f"media={media}",
@@ -65,10 +66,12 @@ def drive_command(drive: GuestDrive, *, media: Path, drive_log: Path, socket: Pa
 def machine_command(
     kernel: Path, initramfs: Path, console: Path, drives: Sequence[tuple[GuestDrive, Path]]
 ) -> list[str]:
-    """QEMU with drives, at most six if they are SATA, each with the socket of its nbdkit. The first serial
-    port is added to the file `console`; what else there is of ports must be added."""
-    # Work on one drive has one processor: with two it costs half as much again where the host has no two to
-    # spare, as each waits for the other. Several drives are worked on at the same time.
+    """QEMU with drives, at most six if they are SATA, each with the socket of its nbdkit.
+
+    The output of the first serial port is appended to the file `console`. The caller adds other ports.
+    """
+    # With one drive, the guest has one processor. Two processors wait for each other and take half as much
+    # time again if the host does not have two free. With several drives, their programs work in parallel.
     processors = 1 if len(drives) == 1 else _PROCESSORS
     memory_mib = _MEMORY_MIB + _DRIVE_MEMORY_MIB * len(drives)
     return [
@@ -81,7 +84,7 @@ def machine_command(
 
 
 def drive_devices(drives: Sequence[tuple[GuestDrive, Path]]) -> list[str]:
-    """What QEMU is told of the drives, each with the socket of its nbdkit."""
+    """QEMU's options for the drives, each with the socket of its nbdkit."""
     devices = [word for number, drive in enumerate(drives) for word in _devices(number, *drive)]
     if any(drive.bus == "sata" for drive, _ in drives):
         devices = ["-device", "ich9-ahci,id=sata", *devices]

@@ -1,14 +1,14 @@
-"""The guest's initial memory file system: an archive that its kernel unpacks and whose `/init` it runs.
+"""The guest's initial memory file system: archives that its kernel unpacks, with the `/init` that it runs.
 
     base       /init, /job, /bin/busybox, /dev/console, /modules/NN-NAME.ko          the same for every boot
-    settings   /settings, shell variables                                            of one boot
+    settings   /settings, shell variables                                            for one boot
 
-Both are cpio archives in the format "newc" (initramfs/buffer-format in the kernel's documentation): each file
-a header of 6 + 13 · 8 ASCII characters (magic, then hexadecimal numbers), its name and its bytes, both padded
-to four. The kernel unpacks one archive after another. Not compressed: an emulated processor is slower than
-any memory.
+Both are cpio archives in the format "newc" (initramfs/buffer-format in the kernel's documentation). Each file
+has a header of 6 + 13 · 8 ASCII characters (magic, then hexadecimal numbers), its name and its bytes, both
+padded to four. The kernel unpacks one archive after another. They are not compressed, because unpacking is
+slow on an emulated processor.
 
-Refuses a busybox that needs a dynamic loader, which the archive does not have.
+A busybox that needs a dynamic loader is refused: the archive has no loader.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class ArchiveEntry:
 
 
 def archive(entries: Iterable[ArchiveEntry]) -> bytes:
-    """The archive of `entries`; directories must come before what lies in them."""
+    """The archive of `entries`; a directory must come before its content."""
     parts = [_member(number, entry) for number, entry in enumerate(entries, start=1)]
     return b"".join(parts) + _member(0, ArchiveEntry(name="TRAILER!!!", mode=0))
 
 
 def base(kernel: GuestKernel) -> bytes:
-    """All that does not change from boot to boot. Raises SetupError."""
+    """The archive that is the same for every boot. Raises SetupError."""
     directories = [ArchiveEntry(name=name, mode=stat.S_IFDIR | 0o755) for name in ("bin", "dev", "modules")]
     console = ArchiveEntry(name="dev/console", mode=stat.S_IFCHR | 0o600, device=(5, 1))
     programs = [
@@ -73,7 +73,7 @@ def settings(values: Mapping[str, str]) -> bytes:
 
 
 def busybox() -> Path:
-    """The program that the guest starts with. Raises SetupError where there is none that runs alone."""
+    """The guest's first program. Raises SetupError if there is no statically linked busybox."""
     found = shutil.which("busybox")
     if found is None:
         raise SetupError("busybox not found: install busybox-static")

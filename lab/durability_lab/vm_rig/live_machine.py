@@ -1,9 +1,9 @@
-"""A machine of rig C that boots the live image, and nothing else: firmware, an ISO, a stick, its drives.
+"""A machine of rig C that boots the live image: firmware, an ISO, a USB stick, and its drives.
 
     firmware (BIOS or UEFI) -> GRUB on the ISO -> the system in memory -> the file on the stick -> joined
 
-Each boot is one from the disc, as on a real machine: no kernel is given by QEMU, and no credential outlives a
-cut. Refuses to start anything: who does so has the power.
+Each boot is from the disc, as on a real machine. QEMU supplies no kernel, and no credential survives a cut.
+This module makes command lines and a stick; it starts no machine.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ JOIN_FILE: Final = "durability-join.txt"
 _UEFI: Final = Path("/usr/share/OVMF/OVMF_CODE_4M.fd")
 _UEFI_VARIABLES: Final = Path("/usr/share/OVMF/OVMF_VARS_4M.fd")
 _STICK_BYTES = 1440 << 10
-_MEMORY_MIB = 1536  # the system twice, as it comes and as it is unpacked, and the programs
+_MEMORY_MIB = 1536  # for the system twice, packed and unpacked, and for the programs
 _DRIVE_MEMORY_MIB = 128
 _MACHINE = """
     -accel tcg,thread=multi -cpu Nehalem,+rdrand -machine q35 -nodefaults -display none -no-reboot -smp 1
@@ -35,14 +35,14 @@ _MACHINE = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveImage:
-    """What the machine boots."""
+    """The image that the machine boots, and its firmware."""
 
     iso: Path
     firmware: Firmware
 
 
 def missing(image: LiveImage) -> str:
-    """What this machine lacks for it, as a sentence; "" where nothing is missing."""
+    """What this machine lacks for the image, as a sentence; "" if nothing is missing."""
     if not image.iso.is_file():
         return f"{image.iso} does not exist: `make release R=live` makes one in dist/"
     if image.firmware == "uefi" and not _UEFI.is_file():
@@ -52,7 +52,7 @@ def missing(image: LiveImage) -> str:
 
 
 def make_stick(stick: Path, *, server: str, code: str, name: str) -> None:
-    """Write the image of a stick that joins the machine as `name`. Raises SetupError."""
+    """Write the image of a stick with which the machine joins as `name`. Raises SetupError."""
     with stick.open("wb") as file:
         file.truncate(_STICK_BYTES)
     text = stick.with_suffix(".txt")
@@ -68,8 +68,8 @@ def make_stick(stick: Path, *, server: str, code: str, name: str) -> None:
 
 
 def boot_command(image: LiveImage, *, memory_mib: int) -> list[str]:
-    """QEMU with firmware and disc. A network called `network` must be added, and what else there is."""
-    # Without a memory for its variables, this firmware writes them to a file on the first FAT partition.
+    """QEMU with firmware and disc. The caller adds a network called `network`, and all other devices."""
+    # Without flash for its variables, this firmware writes them to a file on the first FAT partition.
     firmware = [f"if=pflash,unit=0,format=raw,readonly=on,file={_UEFI}"]
     firmware += [f"if=pflash,unit=1,format=raw,snapshot=on,file={_UEFI_VARIABLES}"]
     return [
@@ -83,7 +83,7 @@ def boot_command(image: LiveImage, *, memory_mib: int) -> list[str]:
 def live_command(
     image: LiveImage, *, stick: Path, console: Path, drives: Sequence[tuple[GuestDrive, Path]]
 ) -> list[str]:
-    """The same with stick and drives, as `guest_programs.machine_command` has them."""
+    """`boot_command` with stick, console and drives, as in `guest_programs.machine_command`."""
     return [
         *boot_command(image, memory_mib=_MEMORY_MIB + _DRIVE_MEMORY_MIB * len(drives)),
         *("-drive", f"if=none,id=stick,format=raw,readonly=on,file={stick}"),

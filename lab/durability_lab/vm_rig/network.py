@@ -1,17 +1,17 @@
-"""A network of the lab's own, in which a machine can fall silent.
+"""A separate network of the lab, in which a machine can fall silent.
 
     the guest's network card -- tap device -- the server's socket
                                 |--- a network namespace ---|
 
-QEMU's user-mode network closes its sockets when QEMU is killed, and the server would see a FIN, which a
-machine that loses power never sends. Behind a tap device the guest's own kernel speaks TCP, and none does
-when it is dead. The namespace keeps the addresses from meeting any other network of this machine.
+QEMU's user-mode network closes its sockets when QEMU is killed. The server would then see a FIN, which a
+machine that loses power never sends. Behind a tap device, the guest's own kernel speaks TCP, and stops when
+the guest is dead. The namespace keeps the addresses apart from other networks of this machine.
 
-One thread lives in the namespace, and so does what it makes: sockets, which any thread may use afterwards,
-and child processes. Nothing has to be removed: the kernel does so when the thread, the sockets and the
-children are gone, however they went.
+One thread lives in the namespace, with its child processes and its sockets, which any thread may use
+afterwards. The kernel removes the namespace when the thread, the sockets and the children are gone, for any
+reason.
 
-Refuses to touch this process's own network.
+This process's own network is not changed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 def missing() -> str:
-    """What this machine lacks for such a network, as a sentence; "" where nothing is missing."""
+    """What this machine lacks for such a network, as a sentence; "" if nothing is missing."""
     if shutil.which("ip") is None:
         return "ip not found: install iproute2"
     return privileges.missing(
@@ -49,7 +49,7 @@ def missing() -> str:
 
 
 class GuestNetwork:
-    """The network, for the time of a `with` statement. Raises SetupError where it cannot be set up."""
+    """The network, for the duration of a `with` statement. Raises SetupError if it cannot be set up."""
 
     def __enter__(self) -> Self:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="durability-network")
@@ -64,7 +64,7 @@ class GuestNetwork:
         self._thread.shutdown()
 
     def call(self, act: Callable[[], T]) -> T:
-        """Do `act` in the namespace and wait for its result; what it starts lives there."""
+        """Run `act` in the namespace and wait for its result; processes that it starts live there."""
         return self._thread.submit(act).result()
 
     def listener(self) -> socket.socket:
@@ -73,8 +73,8 @@ class GuestNetwork:
 
 
 def _enter_namespace() -> None:
-    """Put this thread into a new namespace with a tap device. It cannot leave it again, so it must be a
-    thread of its own."""
+    """Put this thread into a new namespace with a tap device. The thread cannot leave the namespace again, so
+    it must be used for nothing else."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_CLONE_NEWNET) != 0:
         why = os.strerror(ctypes.get_errno())

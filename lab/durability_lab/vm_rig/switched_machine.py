@@ -1,12 +1,13 @@
-"""A machine under test whose power others switch: QEMU and its drives, started and killed by a program.
+"""A machine under test with switched power: QEMU and its drives, started and killed by a program.
 
     a BMC -> `chassis` (see `host/chassis`) -> nbdkit: its drives, QEMU: the guest -> `durability agent`
 
-All of it lies in one directory: the media, which outlive a cut; the command lines; the console of all boots.
+All files lie in one directory: the media, which survive a cut; the command lines; the console of all boots.
 One SIGKILL to the process group of QEMU and nbdkit is the cut. The guest's root is its own memory and this
-machine's files, read-only, so it runs from none of its drives; it has joined a server, and starts the agent.
+machine's files, read-only, so it does not run from its drives. The guest has joined a server and starts the
+agent.
 
-Refuses to switch by itself, but for the hands that plug it in and out.
+The machine does not switch its own power; only the BMC, `plug_in`, `unplug` and `close` do.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from durability_lab.vm_rig.guest_programs import GuestDrive, drive_command, mach
 from durability_lab.vm_rig.live_machine import LiveImage, live_command
 from durability_lab.vm_rig.network import GUEST
 
-# nothing · the BMC does nothing, and says that it did · it has power and does not start
+# "": none. "lies": the BMC does nothing but reports success. "dead": the machine has power and does not boot.
 MachineTrouble: TypeAlias = Literal["", "lies", "dead"]
-_Drives: TypeAlias = Sequence[tuple[GuestDrive, Path]]  # each with its socket
+_Drives: TypeAlias = Sequence[tuple[GuestDrive, Path]]  # each drive with its socket
 _CHASSIS = Path(__file__).with_name("host") / "chassis"
 _PROCESS_ID = f"echo $$ >machine{PID_SUFFIX}"
 _WAIT = "until [ -e {ready} ]; do kill -0 $! || exit 1; sleep 0.02; done"
 
 
 class SwitchedMachine:
-    """A machine with `drives`, at first without power and without a system. Its files lie in `directory`."""
+    """A machine with `drives`, at first without power and system. Its files lie in `directory`."""
 
     def __init__(self, directory: Path, drives: Sequence[GuestDrive]) -> None:
         self.chassis = directory / "chassis"
@@ -56,7 +57,7 @@ class SwitchedMachine:
         self.trouble("")
 
     def install(self, image: Image, *, credential: str) -> None:
-        """Have it boot `image`, with the credential of a machine that joined, one line."""
+        """Make the machine boot `image`. `credential`: that of a joined machine, one line."""
         settings = {
             "agent": "yes",
             "credential": credential,
@@ -72,7 +73,7 @@ class SwitchedMachine:
         (self._directory / "machine").write_text(self._starts(start))
 
     def insert(self, image: LiveImage, *, stick: Path) -> None:
-        """Have it boot the live image, with a stick that says how to join."""
+        """Make the machine boot the live image, with a stick that has the join code."""
         console = self._directory / "console"
 
         def start(drives: _Drives) -> list[str]:
@@ -81,32 +82,32 @@ class SwitchedMachine:
         (self._directory / "machine").write_text(self._starts(start))
 
     def plug_in(self) -> None:
-        """Give it power, as somebody's hand does; call it where its network is. Raises SetupError."""
+        """Switch the power on, as by hand. Call this in the machine's network. Raises SetupError."""
         self._switch("1")
 
     def unplug(self) -> None:
-        """Take its power; it may have none. Raises SetupError."""
+        """Cut the power, if there is any, and end the trouble. Raises SetupError."""
         self.trouble("")
         self._switch("0")
 
     def close(self) -> None:
-        """Take its power for good, also where a BMC that was killed is just switching it on."""
+        """Cut the power permanently, even if a killed BMC is just switching the machine on."""
         for program in ("machine", "dead"):
             (self._directory / program).unlink(missing_ok=True)
         self.unplug()
 
     def trouble(self, what: MachineTrouble) -> None:
-        """From now on this is broken; "" mends it."""
+        """Set what is broken from now on; "" ends the trouble."""
         (self._directory / "trouble").write_text(f"{what}\n")
 
     @property
     def boots(self) -> int:
-        """How often it was switched on."""
+        """How often the machine was switched on."""
         return int((self._directory / "boots").read_text())
 
     @property
     def console(self) -> str:
-        """All that the guest, its agent and its programs said, in all boots."""
+        """All output of the guest, its agent and its programs, in all boots."""
         said = (self._directory / name for name in ("machine.log", "console"))
         return "".join(path.read_text(errors="replace") for path in said)
 
@@ -114,7 +115,7 @@ class SwitchedMachine:
         return self._directory / f"media-{number}"
 
     def _starts(self, start: Callable[[_Drives], list[str]]) -> str:
-        """The script that starts the drives and becomes QEMU: `start` of them is its command."""
+        """The script that starts the drives and then runs QEMU with the command that `start` returns."""
         lines, drives = [_PROCESS_ID, "cuts=$(($(cat boots) - 1))"], []
         for number, drive in enumerate(self._drives):
             socket = self._directory / f"{number}.sock"

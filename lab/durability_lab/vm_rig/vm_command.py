@@ -36,23 +36,23 @@ _KEPT = "  *"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VmOptions:
-    """What the command line says. `drives`: specs of models; `cuts` of each. `seed` None: any."""
+    """The options of the command line."""
 
-    drives: tuple[str, ...] = ("honest", "flush-ignored")
+    drives: tuple[str, ...] = ("honest", "flush-ignored")  # specs of models
     file_system: GuestFileSystem = "ext4"
     workload: str = registry.DEFAULT
-    cuts: int = 1
-    seed: int | None = None
+    cuts: int = 1  # per drive
+    seed: int | None = None  # None: random
     json: bool = False
     keep_log: Path | None = None
 
 
 async def vm(options: VmOptions, out: TextIO, err: TextIO) -> int:
-    """Make the cuts, one after the other, and return the exit code. Raises UsageError, and SetupError where
-    this machine lacks something or a cut comes to no verdict."""
+    """Make the cuts, one after the other, and return the exit code. Raises UsageError, and SetupError if this
+    machine lacks a requirement or a cut gives no verdict."""
     _check(options)
     tell = partial(print, file=err, flush=True)
-    # This command reports that a guest is gone.
+    # This command itself reports that a guest is gone, so the server's warnings are not needed.
     logging.getLogger(durability_server.__name__).setLevel(logging.ERROR)
     seed = secrets.randbits(32) if options.seed is None else options.seed
     drives = [drive for drive in options.drives for _ in range(options.cuts)]
@@ -76,7 +76,8 @@ async def vm(options: VmOptions, out: TextIO, err: TextIO) -> int:
 
 
 def _check(options: VmOptions) -> None:
-    """Refuse at once what cannot be. Raises UsageError, and SetupError for a log that cannot be written."""
+    """Check the options. Raises UsageError if they are impossible, and SetupError if the log cannot be
+    written."""
     for drive in options.drives:
         if drive in FILTERS:
             raise UsageError(
@@ -95,7 +96,7 @@ def _check(options: VmOptions) -> None:
 
 
 def _sentence(one: VmCut) -> str:
-    """The verdict on one cut, and whether it is right."""
+    """The verdict on one cut as a sentence, with a mark if it is not as expected."""
     verdict = one.document["verdict"]
     reasons = "; ".join(reason["text"] for reason in one.document["reasons"])
     text = f"{verdict}: {reasons}" if reasons else f"{verdict}, class {one.document['cut']['class']}"
@@ -103,7 +104,7 @@ def _sentence(one: VmCut) -> str:
 
 
 def _mark(one: VmCut) -> str:
-    """What is to be said of a verdict that is not the expected one for such a drive."""
+    """The mark of a verdict that is not the expected one for the drive; "" for none."""
     if not one.as_expected:
         return _WRONG
     return "" if one.document["verdict"] == one.expected else _KEPT

@@ -1,13 +1,12 @@
-"""Rig C: two machines and the plug, all on one machine.
+"""Rig C: two machines and a power cut, all on one machine.
 
-A guest boots, makes a file system on its drive and starts the client; the server runs outside, beyond a
-network that falls silent with the guest. After a number of acknowledged operations, drawn by a seed, its
-power is cut. The guest boots again and verifies by itself: another boot id of the same machine proves the
-cut, so no attestation is needed. The class that this shows is `os`; a virtual machine's drive has no counter
-that would show more.
+A guest boots, makes a file system on its drive and starts the client. The server runs outside, beyond a
+network that falls silent with the guest. The guest's power is cut after a number of acknowledged operations,
+which a seed draws. The guest boots again and verifies by itself: another boot id of the same machine proves
+the cut, so no attestation is needed. This proves class `os`; a virtual machine's drive has no counter that
+would prove more.
 
-Refuses to judge: a cut returns what `verify` said, and `VmCut.as_expected` compares that with what the drive
-is.
+A cut returns the answer of `verify`. `VmCut.as_expected` compares it with the expected verdict for the drive.
 """
 
 from __future__ import annotations
@@ -48,14 +47,14 @@ from durability_lab.vm_rig.network import GuestNetwork
 from durability_server.runs.run import Run
 
 CUT_AFTER = range(300, 1500)  # operations
-NAMES_CUT_AFTER = range(150, 500)  # each takes two syncs or three
-TARGET_MIB = 16  # of all writers, except of names: credit for seconds, should the server be held up
+NAMES_CUT_AFTER = range(150, 500)  # fewer, because each operation on names takes two or three syncs
+TARGET_MIB = 16  # for all writers, except for workloads on names; gives credit for seconds of server delay
 _POLL_S = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """What all cuts share: the network, the server in it, and what guests start from."""
+    """The parts that all cuts share: the network, the server in it, and the guests' image."""
 
     network: GuestNetwork
     lab: LocalServer
@@ -64,27 +63,21 @@ class Site:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VmCut:
-    """One cut after `cut_after` acknowledged operations, and what the guest's own `verify` said of it.
-
-    `plan` and `acked` are the run's, as the server has them; `session_end` is how the server saw the client
-    go; `drive_check` says which promises the drive kept. `mounted`: the file system could be mounted after
-    the cut; on the raw device there is none to mount. `document` is that of `verify --json`. `seconds`: how
-    long each step took. `console`: what the guest's kernel and programs said in both boots.
-    """
+    """One cut, and the answer of the guest's own `verify`."""
 
     drive: str
     load: Load
     seed: int
-    cut_after: int
-    plan: Plan
-    acked: tuple[int, ...]
-    session_end: str
-    drive_check: DriveCheck
-    mounted: bool
-    exit_code: int
-    document: dict[str, Any]
-    seconds: dict[str, float]
-    console: str
+    cut_after: int  # the cut came after this number of acknowledged operations
+    plan: Plan  # of the run, as the server has it
+    acked: tuple[int, ...]  # frontiers of the run, as the server has them
+    session_end: str  # how the session ended for the server
+    drive_check: DriveCheck  # the drive's promises, kept and broken
+    mounted: bool  # the file system could be mounted after the cut; False on a raw device
+    exit_code: int  # of `verify --json`
+    document: dict[str, Any]  # of `verify --json`
+    seconds: dict[str, float]  # duration of each step
+    console: str  # output of the guest's kernel and programs in both boots
 
     @property
     def expected(self) -> VerdictWord:
@@ -93,20 +86,22 @@ class VmCut:
 
     @property
     def broken_records(self) -> int:
-        """Sectors whose promise the drive broke, of records that must be there after all."""
+        """Number of sectors with a broken promise for a record that must be on the target."""
         return sum(self._must_be_there(one) for one in self.drive_check.broken if one.promised)
 
     @property
     def as_expected(self) -> bool:
-        """Whether it got that verdict, or could not: a liar that this time broke no promise of a record."""
+        """Whether the cut has no shortcomings. A lying drive may be durable if this cut broke no promise of a
+        record."""
         return not self.shortcomings
 
     @property
     def shortcomings(self) -> tuple[str, ...]:
-        """What is not as expected, in sentences: the wrong verdict, or the right one for want of anything.
+        """The unexpected facts about the cut, as sentences.
 
-        Durable only with class `os`, proof, no attestation, silence and records at risk; a loss only of a
-        drive that broke a promise.
+        Durable is expected only with class `os`, proof, no attestation, silence, records at risk, and no
+        broken promise for a record. Loss is expected only if the drive broke a promise. Any other verdict
+        must be the expected one for the drive.
         """
         verdict, document = self.document["verdict"], self.document
         if verdict != "durable":
@@ -128,7 +123,8 @@ class VmCut:
         return tuple(sentence for sentence, so in faults.items() if so)
 
     def _must_be_there(self, one: Broken) -> bool:
-        """Whether the promised record is the newest acknowledged of its slot, and nothing excuses it."""
+        """Whether the promised record is the newest acknowledged one of its slot, and its loss has no
+        excuse."""
         label = Label.of(one.promised)
         place = label.place(self.plan)
         if place is None or not 0 <= place[0] < self.plan.writers:
@@ -138,7 +134,7 @@ class VmCut:
 
 @asynccontextmanager
 async def site() -> AsyncIterator[Site]:
-    """The place of any number of cuts, one at a time. Raises SetupError for what this machine lacks."""
+    """A site for any number of cuts, one at a time. Raises SetupError if this machine lacks a requirement."""
     problem = await asyncio.to_thread(guest_machine.missing)
     if problem:
         raise SetupError(f"cannot set up the virtual machine: {problem}")
@@ -150,12 +146,11 @@ async def site() -> AsyncIterator[Site]:
 
 
 def bus_of(load: Load) -> Bus:
-    """What the guest's drive is attached to: NVMe, but SATA where anything hangs on FUA (see
-    `guest_programs`).
+    """The bus of the guest's drive: NVMe, or SATA if durability depends on FUA (see `guest_programs`).
 
-    On a file system that is its journal, which carries what is not an overwrite, and each write that is to be
-    durable by itself: it is sent with FUA and no flush. On a raw device Linux sends a flush after such a
-    write, with FUA or without.
+    A file system sends its journal's commits, and writes that are durable by themselves, with FUA and without
+    a flush. The journal is needed for everything but overwrites. On a raw device, Linux sends a flush after a
+    durable write, with or without FUA.
     """
     overwrites = not load.contract.needs_file and load.sync not in WRITE_THROUGH_METHODS
     return "nvme" if overwrites or load.file_system is None else "sata"
@@ -170,11 +165,11 @@ async def cut(
     tell: Callable[[str], None] = lambda _: None,
     log: Path | None = None,
 ) -> VmCut:
-    """Boot, run, pull the plug, boot, verify: on a new machine with a new drive, a model's spec.
+    """Boot, run, cut, boot and verify, on a new machine with a new drive. `drive`: a model's spec.
 
-    `seed` draws the moment of the cut and the drive's chances; `tell` gets what happens; what the guest
-    says is appended to `log`. Raises UsageError for a load that no guest can have, and SetupError where it
-    does not get as far as a verdict.
+    `seed` draws the time of the cut and the drive's chances. `tell` is called with each finished step. The
+    guest's output is appended to `log`. Raises UsageError if the guest does not support the load, and
+    SetupError if there is no verdict.
     """
     if load.file_system not in (None, "ext4"):
         raise UsageError(f"the guest supports ext4 or a raw device, not {load.file_system}")
@@ -233,7 +228,7 @@ def _append(log: Path, text: str) -> None:
 async def _run_until_cut(
     lab: LocalServer, guest: GuestMachine, load: Load, steps: _Steps, cut_after: int
 ) -> Run:
-    """The first boot, up to the moment at which the server has `cut_after` acknowledgements."""
+    """The first boot, until the server has `cut_after` acknowledgements and records at risk."""
     target = guest_machine.FILE_TARGET if load.file_system else DRIVES[bus_of(load)]
     await guest.boot(setup=True)
     await guest.report("booted")
@@ -260,9 +255,9 @@ async def _run_until_cut(
 
 
 async def _until_noticed(run: Run) -> None:
-    """Wait until the server knows that the session is over."""
+    """Wait until the server has recorded the end of the session."""
     async with asyncio.timeout(DEADLINE_S):
-        while run.session_end == "live":  # noqa: ASYNC110 - an event would cost every receipt something
+        while run.session_end == "live":  # noqa: ASYNC110 - an event would slow down every receipt
             await asyncio.sleep(_POLL_S)
 
 
@@ -285,7 +280,7 @@ async def _boot_and_verify(
 
 
 class _Steps:
-    """Tells what has been done, and keeps how long it took."""
+    """Reports each finished step and records its duration."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self.seconds: dict[str, float] = {}
@@ -293,7 +288,7 @@ class _Steps:
         self._since = time.monotonic()
 
     def done(self, name: str, text: str) -> None:
-        """The step `name` is over."""
+        """Report `text`: the step `name` is finished."""
         now = time.monotonic()
         self.seconds[name] = now - self._since
         self._since = now

@@ -1,1 +1,1 @@
-"""Who may talk to this server: its certificate, its clients, the codes that join them, the local socket."""
+"""Access to this server: its certificate, its clients, their join codes, and the local socket."""

@@ -1,8 +1,8 @@
 """Finds out who a client is, from what it shows in its first message.
 
 On the local socket that is the operator, because only the user who runs the server, and root, can open it.
-Over the network it is a client with its secret, or the holder of a join code. Refuses both an unknown client
-and a wrong secret in the same words.
+Over the network it is a client with its secret, or the holder of a join code. An unknown client and a wrong
+secret get the same message.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from durability_server.store.store_thread import StoreThread
 
 
 class Authentication:
-    """Knows the clients and invitations of one store."""
+    """Authenticates clients and join codes of one store."""
 
     def __init__(self, store: Store, thread: StoreThread) -> None:
         self._clients = store.clients
@@ -26,8 +26,8 @@ class Authentication:
         self._thread = thread
 
     async def caller(self, hello: Hello, *, local: bool) -> Caller:
-        """Who has said `hello`, for whom its purpose is allowed. Raises AuthenticationError, RefusedError and
-        StoreError."""
+        """The caller that has sent `hello`, if its purpose is allowed. Raises AuthenticationError,
+        RefusedError and StoreError."""
         if local:
             caller = OPERATOR
         elif hello.purpose == "join":

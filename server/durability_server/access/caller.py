@@ -1,4 +1,4 @@
-"""Who speaks on a connection, and what they may do there."""
+"""The party on a connection, and what it may do there."""
 
 from __future__ import annotations
 
@@ -18,18 +18,16 @@ _PURPOSES: Mapping[Role, frozenset[str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """The client with the id `client`, known as `name`; "" is the operator on the server's own machine.
-    `invitation`: the hash of the code with which the caller joins, b"" for one that has joined;
-    `of_machines`: that code joins machines again and again."""
+    """The party on a connection."""
 
-    client: str
+    client: str  # id of the client; "" is the operator on the server's own machine
     name: str
     role: Role
-    invitation: bytes = b""
-    of_machines: bool = False
+    invitation: bytes = b""  # hash of the code by which the caller joins, b"" if it has joined
+    of_machines: bool = False  # whether that code joins machines again after each boot
 
     def require(self, purpose: str) -> None:
-        """Raises RefusedError "forbidden" where this caller may not come for that."""
+        """Raises RefusedError "forbidden" if this caller may not connect for `purpose`."""
         allowed = {"join"} if self.invitation else _PURPOSES[self.role]
         if purpose not in allowed:
             role = "" if purpose in _PURPOSES["client"] else " --role operator"
@@ -40,27 +38,27 @@ class Caller:
             )
 
     def owns(self, owner: str) -> bool:
-        """Whether this caller may change what belongs to the client `owner`."""
+        """Whether this caller may change data of the client `owner`."""
         return self.role == "operator" or (self.role == "client" and self.client == owner)
 
     def sees(self, owner: str) -> bool:
-        """Whether this caller may read what belongs to the client `owner`."""
+        """Whether this caller may read data of the client `owner`."""
         return self.role == "viewer" or self.owns(owner)
 
     @property
     def is_local(self) -> bool:
-        """Whether this is the operator, on the server's own machine."""
+        """Whether this is the operator on the server's own machine."""
         return not self.client and not self.invitation
 
     @property
     def holder(self) -> str:
-        """Who holds the places and turns that this caller takes: the client, or all who show one code; "" is
-        the operator on the server's own machine."""
+        """The party to which the limits for this caller apply: the client, or all callers with the same code.
+        "" is the operator on the server's own machine."""
         return f"code {self.invitation.hex()}" if self.invitation else self.client
 
     @property
     def only_of(self) -> str | None:
-        """The client whose runs alone this caller may read; None for all runs."""
+        """The only client whose runs this caller may read; None for all runs."""
         return self.client if self.role == "client" else None
 
 

@@ -1,5 +1,4 @@
-"""What the requests mean by which clients join, and by which an operator lists, invites, renames and revokes
-them."""
+"""Requests by which clients join, and by which an operator lists, invites, renames and revokes clients."""
 
 from __future__ import annotations
 
@@ -26,9 +25,9 @@ _ID_BYTES = 8
 
 
 class ClientRequests:
-    """Answers them. `on_revoked` is called with the ids of clients that are no longer known. `where` is the
-    address that the line of an invitation names, `campaign_with` gives the campaign that is not over and has
-    a machine of this name, "" for none; the server sets both."""
+    """Answers these requests. `on_revoked` is called with the ids of revoked clients. The server sets the
+    address `where` in the line of an invitation. It also sets `campaign_with`, which returns the campaign
+    that is not over and has a machine of this name, "" for none."""
 
     def __init__(
         self,
@@ -75,7 +74,7 @@ class ClientRequests:
         return messages.Stored()
 
     async def invite(self, role: auth.Role | str, name: str) -> messages.Invited:
-        """A new join code, and the line to type with it."""
+        """A new join code with the line to type. Raises RefusedError and StoreError."""
         code = self._new_code()
         now = _now()
         (known,) = (one for one in auth.ROLES if one == role)
@@ -83,11 +82,11 @@ class ClientRequests:
             hash=auth.invitation_hash(code.secret), role=known, name=name, expires=now + CODE_S
         )
         await self._thread.call(self._clients.invite, invitation, wall=clock.wall(), now=now)
-        # A person types this line into a shell, for which the brackets of an IPv6 address are a pattern.
+        # A person types this line into a shell, where the brackets of an IPv6 address are a pattern.
         return self._invited(code, CODE_S, where=shlex.quote(self.where))
 
     async def _invite_machines(self, message: messages.InviteMachines) -> messages.Invited:
-        """A new code for machines, and the line with it."""
+        """A new code for machines with its line. Raises RefusedError and StoreError."""
         code = self._new_code()
         kept = MachineCode(
             hash=auth.invitation_hash(code.secret),
@@ -96,7 +95,7 @@ class ClientRequests:
             expires=_now() + message.valid_s,
         )
         await self._thread.call(self._machines.invite, kept, wall=clock.wall(), now=_now())
-        return self._invited(code, message.valid_s, where=self.where)  # no shell reads it
+        return self._invited(code, message.valid_s, where=self.where)  # not quoted, because no shell reads it
 
     def _new_code(self) -> join_code.JoinCode:
         secret = secrets.token_bytes(join_code.CODE_SECRET_BYTES)
@@ -111,7 +110,7 @@ class ClientRequests:
         )
 
     async def _rename(self, client: str, name: str) -> None:
-        """A campaign knows its machines by their names."""
+        """Renames a client, unless a campaign that is not over knows its machine by its name."""
         known = (await self._names()).get(client, client)
         if name != known and (campaign := await self.campaign_with(known)):
             raise RefusedError(
@@ -122,19 +121,19 @@ class ClientRequests:
         await self._thread.call(self._clients.rename, client, name)
 
     async def _names(self) -> dict[str, str]:
-        """By id, of the clients that are known."""
+        """The names of all clients that are not revoked, by id."""
         rows = await self._thread.ask(self._clients.listing, now=_now())
         return {str(row["client"]): str(row["name"]) for row in rows if row["state"] == "joined"}
 
     async def _revoke(self, client: str) -> messages.Revoked:
-        """To its end, also if who asked for it is gone: what is stored alone would end no connection."""
+        """Revokes a client, even if the caller is cancelled: storing it alone would not end connections."""
         self._revoking.add(task := asyncio.get_running_loop().create_task(self._end(client)))
         task.add_done_callback(self._revoking.discard)
         return await asyncio.shield(task)
 
     async def _end(self, client: str) -> messages.Revoked:
-        """A code for machines goes with all machines that joined by it. Also within a campaign: somebody else
-        may have the machine's credential."""
+        """Revokes a client, or a code for machines with all machines that joined by it. This is also allowed
+        during a campaign, because another party may have the machine's credential."""
         campaigns: list[str] = []
         now, wall = _now(), clock.wall()
         names = await self._thread.call(self._machines.revoke, client, wall=wall)
@@ -149,7 +148,7 @@ class ClientRequests:
         return messages.Revoked(campaigns=tuple(dict.fromkeys(campaigns)))
 
     async def _join(self, caller: Caller, name: str, *, machine: str) -> messages.Joined:
-        if machine and not caller.of_machines:  # which would have no way to join after its next boot
+        if machine and not caller.of_machines:  # the machine could not join again after its next boot
             raise RefusedError(
                 "bad-request",
                 "this code joins once; for the live image: `durability clients invite --machines N`",

@@ -1,8 +1,8 @@
-"""The local socket: how commands on the server's own machine reach it, as its operator, without a secret.
+"""The local socket: commands on the server's own machine use it as the operator, without a secret.
 
-It is a Unix socket in the server's state directory, which only the user who runs the server can enter; the
-kernel says who is at the other end, and anybody else than that user or root is refused. There is one for each
-port. A socket that a killed server left is replaced, one that a server answers on is not.
+It is a Unix socket in the server's state directory, which only the user who runs the server can enter. The
+kernel reports the user at the other end, and any user but that one and root is refused. There is one socket
+for each port. A socket left by a killed server is replaced; a socket on which a server answers is not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from durability.protocol.local_address import PATH_BYTES_MAX, socket_name
 
 _BACKLOG = 128
-_CREDENTIALS = struct.Struct("3i")  # of Linux: process, user, group
+_CREDENTIALS = struct.Struct("3i")  # Linux's struct ucred: process, user, group
 
 
 class LocalSocket:
@@ -29,7 +29,7 @@ class LocalSocket:
         self._server: asyncio.Server | None = None
 
     async def listen(self, factory: Callable[[], asyncio.BaseProtocol]) -> bool:
-        """Takes connections from now on; False where another server answers on the socket. Raises OSError."""
+        """Accepts connections from now on. False if another server answers on the socket. Raises OSError."""
         with _short(self.path) as path:
             if _answers(path):
                 return False
@@ -44,7 +44,7 @@ class LocalSocket:
         return True
 
     def close(self) -> None:
-        """Takes no more, and removes the socket."""
+        """Accepts no more connections, and removes the socket."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -53,17 +53,17 @@ class LocalSocket:
 
 
 def is_operator(connection: object) -> bool:
-    """Whether the user at the other end of a local socket is the one who runs the server, or root."""
+    """Whether the user at the other end of a local socket runs the server or is root."""
     credentials = getattr(socket, "SO_PEERCRED", None)
     if credentials is None or not hasattr(connection, "getsockopt"):
-        return True  # the directory keeps others out
+        return True  # the directory's permissions keep other users out
     _, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, credentials, _CREDENTIALS.size))
     return user in (0, os.geteuid())
 
 
 @contextmanager
 def _short(path: Path) -> Iterator[str]:
-    """A path to the same place that is short enough for a socket."""
+    """A path to the same socket that is short enough for the system."""
     if len(os.fsencode(path)) <= PATH_BYTES_MAX:
         yield str(path)
         return

@@ -1,7 +1,7 @@
-"""The server's key and self-signed certificate, by whose fingerprint clients know it.
+"""The server's key and self-signed certificate. Clients identify the server by its fingerprint.
 
-They are made once and kept in the store, so that a restored backup, or several servers on one store, are the
-same server to its clients. No authority signs it, and no name or date in it is ever looked at.
+They are created once and kept in the store. So a restored backup, or several servers on one store, are the
+same server to its clients. No authority signs the certificate, and its name and dates are never checked.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from durability.protocol.auth import APPLICATION
 from durability.protocol.secure_stream import server_context
 
-_FROM, _TO = datetime(2020, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)  # nothing looks at them
+_FROM, _TO = datetime(2020, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)  # never checked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerIdentity:
-    """Both as PEM."""
+    """The key and the certificate, as PEM."""
 
     key: bytes
     certificate: bytes
 
     @property
     def fingerprint(self) -> bytes:
-        """The certificate's SHA-256."""
+        """The SHA-256 of the certificate."""
         return x509.load_pem_x509_certificate(self.certificate).fingerprint(hashes.SHA256())
 
     def context(self) -> ssl.SSLContext:
-        """What the server's TLS needs."""
+        """The TLS context of the server."""
         context = server_context()
-        with _as_file(self.key + self.certificate) as file:  # `ssl` takes files only
+        with _as_file(self.key + self.certificate) as file:  # `ssl` only reads files
             context.load_cert_chain(file)
         return context
 
 
 @contextmanager
 def _as_file(data: bytes) -> Iterator[str]:
-    """The name of a file that holds `data` and that no other user can open: one in memory, which a kill
-    leaves nowhere, but on systems that have none."""
+    """The name of a file with `data` that no other user can open. The file is in memory, so that a killed
+    process leaves no file, except on systems without such files."""
     if not hasattr(os, "memfd_create") or not Path("/proc/self/fd").is_dir():
         with tempfile.TemporaryDirectory(prefix="durability-") as directory:
             file = Path(directory, "identity.pem")
@@ -62,7 +62,7 @@ def _as_file(data: bytes) -> Iterator[str]:
 
 
 def new_identity() -> ServerIdentity:
-    """A new key and its certificate."""
+    """Creates a key and its certificate."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, APPLICATION)])
     certificate = (

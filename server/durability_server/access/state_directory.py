@@ -1,5 +1,4 @@
-"""The directory in which a server keeps its store and its local socket, and the address that it tells
-others."""
+"""The directory with a server's store and local socket, and the server's address for other machines."""
 
 from __future__ import annotations
 
@@ -14,13 +13,13 @@ from durability.errors import SetupError
 from durability.protocol.auth import APPLICATION
 from durability.units import format_address
 
-_FAMILIES = {"0.0.0.0": (socket.AF_INET,), "::": (socket.AF_INET, socket.AF_INET6)}  # :: takes IPv4 as well
-# Addresses for documentation: asked for a route, never sent to.
+_FAMILIES = {"0.0.0.0": (socket.AF_INET,), "::": (socket.AF_INET, socket.AF_INET6)}  # :: accepts IPv4 too
+# Documentation addresses, used only to find a route. No data are sent to them.
 _ELSEWHERE = {socket.AF_INET: ("192.0.2.1", 9), socket.AF_INET6: ("2001:db8::1", 9)}
 
 
 def state_directory() -> Path:
-    """The directory, XDG_STATE_HOME/durability, made if it is missing. Raises SetupError."""
+    """The directory XDG_STATE_HOME/durability, created if it is missing. Raises SetupError."""
     path = user_state_path(APPLICATION)
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -30,17 +29,17 @@ def state_directory() -> Path:
 
 
 def default_store_url() -> str:
-    """The SQLite store in the state directory."""
+    """The URL of the SQLite store in the state directory. Raises SetupError."""
     return f"sqlite:///{state_directory() / 'server.sqlite'}"
 
 
 def address_for_others(host: str, port: int) -> str:
-    """What to type on another machine for a server that listens on `host`."""
+    """The address to type on another machine for a server that listens on `host`."""
     return format_address(_own_address(_FAMILIES[host]) if host in _FAMILIES else host, port)
 
 
 def _own_address(families: Sequence[socket.AddressFamily]) -> str:
-    """The address that this machine uses towards others, of the first family that has a route; its name if
+    """This machine's address towards other machines, of the first family that has a route. Its host name if
     none has."""
     for family in families:
         with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:

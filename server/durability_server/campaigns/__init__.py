@@ -1,1 +1,1 @@
-"""Campaigns on the server: their logs, who conducts them, and what agents and operators ask."""
+"""Campaigns on the server: their logs, the tasks that conduct them, and requests of agents and operators."""

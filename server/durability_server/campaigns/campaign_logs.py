@@ -1,10 +1,10 @@
 """The logs of all campaigns with their states, and the only way to add entries.
 
-The state in memory is a copy: entries of other servers are read before an entry is added here. If the store
-no longer has the last entry of the copy, as after a failover to a standby that lacked it, the copy is rebuilt
-from the store. An entry that could not be read again is refused. Everything is in the store, except when
-agents were heard, which only people and time-outs need. For that, the store of several servers has only a
-count, because their clocks differ.
+The state in memory is a copy: entries of other servers are read before an entry is added here. After a
+failover to a standby, the store may lack the last entry of the copy. Then the copy is rebuilt from the store.
+An entry that could not be read again is refused. Everything is in the store, except when agents were heard,
+which only people and time-outs need. For that, the store of several servers has only a count, because their
+clocks differ.
 """
 
 from __future__ import annotations
@@ -168,8 +168,8 @@ class CampaignLog:
             await self._thread.call(self._store.sign, self.name, machine)
 
     async def look_for_signs(self) -> None:
-        """A machine that any server of the store has heard since the last look counts as heard now, because
-        the clocks of servers cannot be compared. Raises StoreError."""
+        """A machine that any server of the store has heard since the last look counts as heard now. The
+        clocks of servers cannot be compared. Raises StoreError."""
         if not self._store.is_shared:
             return
         before, self._signs = self._signs, await self._thread.look_up(self._store.signs, self.name)

@@ -218,8 +218,8 @@ class CampaignTask:
                 await asyncio.sleep(RETRY_S)
 
     async def _are_still(self, runs: tuple[str, ...]) -> bool:
-        """Whether no writer of these runs has credit left. A run that the store lacks or cannot read counts
-        as still: its verdict will show that."""
+        """Whether no writer of these runs has credit left. A run that is missing in the store, or cannot be
+        read, counts as still: its verdict will show that."""
         for run in runs:
             with suppress(RefusedError, FormatError):
                 if not await self._is_still(parse_run(run)):

@@ -1,8 +1,9 @@
 """All campaigns of the store: requests of agents and operators, and the tasks that conduct campaigns.
 
-A machine's agent gets its task from the newest campaign that names the machine and is not over. A campaign is
-refused if another campaign has one of its machines. Only an operator on this machine can begin one: its file
-names commands and files of the server's own machine.
+A machine's agent gets its task from the newest campaign that names the machine and is not over. If all of
+these are over, it gets the task from the newest one. A campaign is refused if another campaign has one of its
+machines. Only an operator on this machine can begin one: its file names commands and files of the server's
+own machine.
 """
 
 from __future__ import annotations
@@ -353,7 +354,7 @@ class Campaigns:
     def _announce_event(self, name: str, what: str) -> None:
         self._announce(f"campaign {name}", what)
 
-    # Conducting.
+    # Conducting campaigns.
 
     async def _keep_claiming(self) -> None:
         away = False

@@ -102,7 +102,7 @@ class News:
     async def _give(self, state: CampaignState) -> bool:
         """Sends notifications for new entries of the log. Returns whether there were any. Raises
         StoreError."""
-        if self._state is not state:  # the store has gone back: see `CampaignLog`
+        if self._state is not state:  # the store has gone back, see `CampaignLog`
             self._state, self._notified_number = state, None
         if self._notified_number is None:
             self._notified_number = await self._thread.look_up(self._store.notified_up_to, self._log.name)

@@ -1,1 +1,1 @@
-"""The sockets: who may connect, one connection, and all of them together."""
+"""The sockets: accepting connections, one connection, and the set of all connections."""

@@ -115,7 +115,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._progress: tuple[Undecoded, Run] | None = None  # newest undecoded report, with its run
         self._transport: asyncio.Transport | None = None
         self._view = memoryview(bytearray(INPUT_BYTES_MAX))
-        self._large = False  # whether a large message arrives or waits, or a large answer is sent
+        self._large = False  # whether a large message arrives or is answered, or a large answer is sent
         self._answer_bytes = 0  # size of the answer that is being sent, if the client reads it slowly
         self._room = asyncio.Event()  # cleared from `pause_writing` to `resume_writing`
         self._room.set()

@@ -21,7 +21,7 @@ from durability_server.log_lines import about
 AUTHENTICATED_MAX = 2048  # authenticated connections
 LOCAL_RESERVED = 64  # more connections for the operator on the server's own machine
 # Connections of one client: its campaign runs on all drives of a machine, its agent and some commands. The
-# operator's own are not limited. All machines that joined by one code share this limit while they join.
+# operator's own are not limited. All machines that join by one code share this limit.
 OF_ONE_CLIENT_MAX = DRIVES_MAX + 16
 OF_ONE_CODE_MAX = 4  # connections of clients that join by one code, because a code is for one client
 HEARTBEATS_PER_S = 5_000  # for all connections; with more connections the heartbeat interval rises

@@ -126,7 +126,7 @@ class Listener:
                 stranger.socket.close()
         self._speaking.clear()
 
-    # Accepting.
+    # Accepting connections.
 
     def _accept(self) -> None:
         assert self._socket is not None

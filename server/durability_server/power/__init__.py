@@ -1,1 +1,1 @@
-"""Switches of power: what turns a machine or a drive off and on, and the process that talks to them."""
+"""Power switches, which turn a machine or a drive off and on, and the process that asks them."""

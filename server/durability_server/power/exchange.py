@@ -1,6 +1,6 @@
-"""What the server and its power controller tell each other, as lines of JSON: requests and answers.
+"""Requests and answers between the server and its power controller, as lines of JSON.
 
-Refuses to carry secrets: a request has the names of their files.
+They carry no secrets: a request has only the names of the secrets' files.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ if TYPE_CHECKING:  # the controller forks, so it loads nothing that has threads,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchAnswer:
-    """How a request ended. `text`: for people, one plain line, without secrets. The request was under way
-    between `began_ns` and `ended_ns`, nanoseconds of the server's clock. After "failed" it is unknown whether
-    the switch obeyed, and it may obey after `ended_ns`."""
+    """The result of a request. After "failed" it is unknown whether the switch obeyed, and it may still obey
+    after `ended_ns`."""
 
     outcome: SwitchOutcome
-    text: str
-    began_ns: int
-    ended_ns: int
+    text: str  # one plain line for people, without secrets
+    began_ns: int  # the request was under way from this time on the server's clock
+    ended_ns: int  # until this time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchAccess:
-    """What the controller knows of a campaign's `Power`, with its fields."""
+    """What the controller needs of a campaign's `Power`."""
 
     kind: PowerKind
     agent: str
@@ -38,13 +37,13 @@ class SwitchAccess:
 
     @classmethod
     def of(cls, power: Power) -> SwitchAccess:
-        """The switch of a campaign file's table."""
+        """The access to a switch of a campaign file."""
         return cls(kind=power.kind, agent=power.agent, options=dict(power.options), timeout_s=power.timeout_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchRequest:
-    """One question to a switch; `number` names it in the answer."""
+    """One request to a switch. The answer repeats `number`."""
 
     number: int
     switch: SwitchAccess
@@ -52,12 +51,12 @@ class SwitchRequest:
 
 
 def request_line(request: SwitchRequest) -> bytes:
-    """`request` as a line."""
+    """The request as a line."""
     return _line(asdict(request))
 
 
 def request_of(line: bytes) -> SwitchRequest:
-    """The request that `request_line` wrote."""
+    """The request in a line of `request_line`."""
     value = json.loads(line)
     return SwitchRequest(
         number=value["number"], switch=SwitchAccess(**value["switch"]), operation=value["operation"]
@@ -70,7 +69,7 @@ def answer_line(number: int, answer: SwitchAnswer) -> bytes:
 
 
 def answer_of(line: bytes) -> tuple[int, SwitchAnswer]:
-    """Number and answer that `answer_line` wrote."""
+    """Number and answer in a line of `answer_line`."""
     value = json.loads(line)
     return value["number"], SwitchAnswer(**value["answer"])
 

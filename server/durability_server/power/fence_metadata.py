@@ -1,4 +1,4 @@
-"""What a fence agent says of itself, its XML, and whether options fit it."""
+"""The XML metadata of a fence agent, and whether options fit them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ NEEDED_ACTIONS = ("on", "off", "status")
 _FALSE = frozenset({"0", "no", "off", "false"})
 _TRUTHS = frozenset({"1", "yes", "on", "true"}) | _FALSE
 
-# Agents take a comma in these as the end of one outlet's name, and say "on" if any of several is.
+# Agents split the value of these options at commas, and answer "on" if any of several outlets is on.
 _OUTLETS = frozenset({"plug", "port"})
 
-# With these an agent writes what it sends, secrets too, into a log or a file.
+# With these options an agent writes what it sends, including secrets, to a log or file.
 _TALKATIVE = frozenset({"verbose", "verbose_level", "debug", "debug_file", "logfile"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """An option of an agent. `choices`: its values, if they are few."""
+    """An option of an agent. `choices`: its possible values, () if any value is allowed."""
 
     name: str
     required: bool
@@ -35,14 +35,14 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
-    """All that an agent says of itself and that matters here."""
+    """The parts of an agent's metadata that are used here."""
 
     parameters: Mapping[str, Parameter]
     actions: frozenset[str]
 
 
 def parse(document: str) -> Metadata:
-    """The metadata in an agent's XML. Raises SetupError."""
+    """Parses an agent's XML. Raises SetupError."""
     try:
         root = ElementTree.fromstring(document)
     except ElementTree.ParseError as error:
@@ -71,13 +71,13 @@ def _parameter(element: ElementTree.Element) -> Parameter:
 
 
 def secret_name(key: str, metadata: Metadata) -> str | None:
-    """The option whose secret stands in the file that `key` names; None if `key` names no such file."""
+    """The option whose secret is in the file named by `key`. None if `key` does not name such a file."""
     name = key.removesuffix("_file")
     return None if name == key or key in metadata.parameters else name
 
 
 def problems(options: Mapping[str, str], metadata: Metadata) -> list[str]:
-    """A sentence for each thing that is wrong with `options`."""
+    """One sentence for each problem of `options`."""
     found = [
         f"the agent cannot do {action}: choose another one for this device"
         for action in NEEDED_ACTIONS
@@ -114,7 +114,7 @@ def _value_problems(parameter: Parameter, value: str) -> list[str]:
     if parameter.kind == "boolean" and value.lower() not in _TRUTHS:
         return [f"{parameter.name} is {value!r}, expected true or false"]
     if parameter.kind == "boolean" and value.lower() in _FALSE and not parameter.has_default:
-        # As ssl_insecure: agents ask only whether it is among their options.
+        # For example ssl_insecure: agents only check whether it is among their options.
         return [f"{parameter.name} is {value!r}, and agents take it for true: leave it out"]
     if parameter.name in _OUTLETS and "," in value:
         return [f"{parameter.name} is {value!r}: write a table [[power]] for each outlet"]

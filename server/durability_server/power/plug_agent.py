@@ -2,10 +2,10 @@
 
     python -m durability_server.power.plug_agent KIND URL
 
-Options come as `name=value` lines on stdin: `action` (on, off, status), `relay`, `switch`, `username`,
-`password`. Exit code 0: done, or on; 2: off; 1: failed. Refuses to follow redirects and to use proxies, which
-would take a password elsewhere. A connection is reset when it is closed: so the kernel sends nothing of a
-request any more once this process is gone. Whoever started it bounds its time.
+Options are `name=value` lines on stdin: `action` (on, off, status), `relay`, `switch`, `username`,
+`password`. Exit code 0: done, or on; 2: off; 1: failed. It does not follow redirects or use proxies, which
+would send a password elsewhere. A connection is reset when it closes, so the kernel sends no more of a
+request once this process is gone. The process that starts it limits its time.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ ON, OFF, FAILED = 0, 2, 1
 _BYTES_MAX = 64 << 10
 _RESET_ON_CLOSE = (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
-# Asks the switch at a URL, with options, for an action; returns whether it is on.
+# Asks the switch at a URL, with options, for an action. Returns whether the switch is on.
 _Ask: TypeAlias = Callable[[str, Mapping[str, str]], bool]
 
 
 class PlugError(Exception):
-    """The switch did not do or say what it was asked; the text says what it did."""
+    """The switch did not do what it was asked. The message says what it did."""
 
 
 def main() -> None:
@@ -65,7 +65,7 @@ def _tasmota(url: str, options: Mapping[str, str]) -> bool:
     encoded = urllib.parse.urlencode(query, quote_via=urllib.parse.quote)
     status, body = _exchange("GET", f"{url}/cm?{encoded}")
     value = _parsed(status, body)
-    names = [f"POWER{relay}", *(["POWER"] if relay == "1" else [])]  # a plug with one relay leaves out the 1
+    names = [f"POWER{relay}", *(["POWER"] if relay == "1" else [])]  # a plug with one relay omits the 1
     state = next((value[name] for name in names if name in value), None)
     if state in {"ON", "OFF"}:
         return bool(state == "ON")
@@ -102,7 +102,7 @@ _ASK: Final[Mapping[str, _Ask]] = {"tasmota": _tasmota, "shelly": _shelly}
 
 
 class _Adapter(HTTPAdapter):
-    """Connections that leave nothing to be sent behind."""
+    """Connections that are reset when they close, so that no data are sent afterwards."""
 
     def init_poolmanager(self, *args: Any, **more: Any) -> None:
         options = [*HTTPConnection.default_socket_options, _RESET_ON_CLOSE]
@@ -116,7 +116,7 @@ def _exchange(
     body: Mapping[str, Any] | None = None,
     authentication: HTTPDigestAuth | None = None,
 ) -> tuple[int, bytes]:
-    """One request: status and the beginning of the body."""
+    """One request. Returns the status and the beginning of the body."""
     with requests.Session() as session:
         session.trust_env = False
         for scheme in ("http://", "https://"):
@@ -146,7 +146,7 @@ def _unquoted(value: str) -> str:
 
 
 def _innermost(error: BaseException) -> str:
-    """What the system said; the texts around it repeat the URL, with all that stands in it."""
+    """The system's error message. The outer messages repeat the URL, which may have a password."""
     while (cause := error.__cause__ or error.__context__) is not None:
         error = cause
     return str(getattr(error, "strerror", None) or type(error).__name__)

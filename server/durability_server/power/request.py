@@ -1,10 +1,11 @@
-"""One request to a switch, in a process of its own: waits for its turn, asks, and ends all that it started.
+"""One request to a switch, in its own process: waits for its turn, asks, and ends all programs that it
+started.
 
-The switch has a lock, a file's. It is held from before the request begins until the last process of the
-request is gone, so a request never takes effect after a later one. The request is given up when the
-controller is gone, whose end of a pipe this process hears. If this process itself is killed, the lock is
-free; but the file names the sessions of its programs, and who has the lock next ends them first. Refuses to
-tell secrets: no text of an answer has one.
+The switch has a lock, which is a file. The request holds it from its beginning until its last process is
+gone, so a request never takes effect after a later one. The request is abandoned if the controller ends,
+which this process notices through a pipe. If this process is killed, the lock is released. But the lock's
+file names the sessions of its programs, and the next holder ends them first. No text of an answer has a
+secret.
 """
 
 from __future__ import annotations
@@ -30,36 +31,36 @@ from durability_server.power.switch_programs import EndedProgram
 if TYPE_CHECKING:  # the controller loads nothing that has threads, see `exchange`
     from durability.campaign.log_entries import SwitchOutcome
 
-_LOCK_POLL_S = 0.02
-_LOCK_BYTES_MAX = 4096  # a line for each of the few programs of a request
-_PATIENCE_S = 5.0  # for killed processes to be gone, before the answer says that they are not
-_TEXT_CHARACTERS = 500
-_PROBLEM_CHARACTERS = 2000  # of what does not fit a switch: each wrong option may list all that there are
+_LOCK_POLL_S = 0.02  # interval of trying to get the lock
+_LOCK_BYTES_MAX = 4096  # bytes read of the lock's file: one line for each of the few programs of a request
+_PATIENCE_S = 5.0  # longest wait for killed processes before the answer says that they still run
+_TEXT_CHARACTERS = 500  # longest text of an answer
+_PROBLEM_CHARACTERS = 2000  # longest text about invalid options, which may list all options
 _USAGE_HINT = "Please use '-h' for usage"
 
-# Gets the answer.
+# Receives the answer.
 Tell: TypeAlias = Callable[[SwitchAnswer], None]
 
 
 class _AbandonedError(Exception):
-    """The controller is gone."""
+    """The controller has ended."""
 
 
 class _LateError(Exception):
-    """The time of the request is over."""
+    """The deadline of the request has passed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What ends a request: a time of the monotonic clock, and the end of file of a pipe."""
+    """What ends a request early."""
 
-    deadline_s: float
-    lifeline: int
+    deadline_s: float  # on the monotonic clock
+    lifeline: int  # pipe that reaches its end of file when the controller ends
 
 
 def do(request: SwitchRequest, *, lock: int, bounds: Bounds, tell: Tell) -> None:
-    """Does the request and gives `tell` the answer, if the controller is there. Returns when every process of
-    the request is gone. `lock`: the open file of the switch's lock."""
+    """Does the request and passes the answer to `tell`, unless the controller has ended. Returns when every
+    process of the request is gone. `lock`: the open file of the switch's lock."""
     switch_programs.become_subreaper()
     received_ns = clock.now_ns()
 
@@ -95,7 +96,8 @@ def do(request: SwitchRequest, *, lock: int, bounds: Bounds, tell: Tell) -> None
 
 
 def _lock(lock: int, bounds: Bounds) -> None:
-    """Has the lock, with nothing left of an earlier request whose own process was killed."""
+    """Takes the lock, after ending programs of an earlier request whose process was killed. Raises _LateError
+    and _AbandonedError."""
     while not _try_lock(lock):
         left_s = bounds.deadline_s - time.monotonic()
         if left_s <= 0:
@@ -114,7 +116,7 @@ def _try_lock(lock: int) -> bool:
 
 
 class _Asking:
-    """The programs of one request."""
+    """Runs the programs of one request."""
 
     def __init__(self, request: SwitchRequest, bounds: Bounds, lock: int) -> None:
         self._request = request
@@ -123,7 +125,7 @@ class _Asking:
         self._groups: list[int] = []
 
     def answer(self) -> SwitchAnswer:
-        """Raises SetupError, _LateError and _AbandonedError."""
+        """Asks the switch. Raises SetupError, _LateError and _AbandonedError."""
         switch, operation = self._request.switch, self._request.operation
         if operation == "check":
             self._check()
@@ -139,12 +141,12 @@ class _Asking:
         )
 
     def wait_until_gone(self) -> None:
-        """What the programs left in their groups was killed; until it is gone."""
+        """Returns when the processes that the programs left in their groups, which were killed, are gone."""
         for group in self._groups:
             switch_programs.wait_for_group(group)
 
     def _check(self) -> None:
-        """Raises SetupError where the options of a fence agent do not fit it, or a command is not there."""
+        """Raises SetupError if the options do not fit the fence agent, or a command is missing."""
         switch = self._request.switch
         if switch.kind == "commands":
             switches.check_commands(switch)
@@ -178,7 +180,7 @@ class _Asking:
 
 
 def _text(outcome: SwitchOutcome, ended: EndedProgram, secrets: tuple[str, ...]) -> str:
-    """What the program said last, without secrets; if it failed, with its errors and how it ended."""
+    """The output of the program without secrets. If it failed, also its errors and how it ended."""
     said = [ended.output] if outcome != "failed" else [ended.output, ended.errors]
     clean = " ".join(without_secrets(kept, secrets) for kept in said).replace(_USAGE_HINT, "")
     line = plain_text.as_line(" ".join(clean.split()))

@@ -1,6 +1,6 @@
-"""Secrets of switches: read from files that are nobody else's to read, and taken out of every text.
+"""Secrets of switches: read from private files, and removed from every text.
 
-Refuses a file that others may read, because a secret that lies open is not one.
+A file that other users may read is refused.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from durability.errors import SetupError
 from durability.private_files import why_not_private
 
 _BYTES_MAX = 16 << 10
-_SHORT = 4  # a secret of fewer characters stands in words by chance
+_SHORT = 4  # a shorter secret may occur in words by chance
 _PUT_FOR_SECRET = "…"
 
 
 def read_secret(path: str) -> str:
-    """The one line that the file `path` holds. Raises SetupError, which says what is wrong with the file."""
+    """The single line in the file `path`. Raises SetupError, which says what is wrong with the file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
@@ -50,7 +50,8 @@ def read_secret(path: str) -> str:
 
 
 def without_secrets(text: str, secrets: Iterable[str]) -> str:
-    """`text` with each secret replaced, also as URLs, JSON, HTML, Python and shells write it."""
+    """`text` with each secret replaced, also as URLs, JSON, HTML, Python and shells write it. If a short
+    secret may occur, the whole text is replaced."""
     forms = {form for secret in secrets for form in _forms(secret)}
     for form in sorted(forms, key=len, reverse=True):
         if form in text and len(form) < _SHORT:

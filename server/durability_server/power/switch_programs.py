@@ -1,9 +1,10 @@
-"""Programs that talk to switches: started, heard, and ended with all that they started.
+"""Runs programs that talk to switches, reads their output, and ends all processes that they started. Linux
+only.
 
-The process that calls this is one request's own, and a subreaper: what a program leaves behind becomes its
-child, so it knows when the last of them is gone. Refuses to leave a process to itself that was stopped. A
-program that ended by itself may leave a daemon, in a session of its own; the rest of its group is ended.
-Linux only.
+Each request has its own process, which calls this and is a subreaper. Processes that a program leaves behind
+become its children, so it knows when the last one is gone. A program that is stopped leaves no process
+behind. A program that ends by itself may leave a daemon in a session of its own; the rest of its group is
+killed.
 """
 
 from __future__ import annotations
@@ -24,40 +25,39 @@ from durability.errors import SetupError
 from durability.program_places import PROGRAM_PLACES
 from durability_server import clock
 
-OUTPUT_BYTES_MAX = 64 << 10
-GIVEN_BYTES_MAX = 16 << 10  # what fits into a pipe that is not being read
+OUTPUT_BYTES_MAX = 64 << 10  # kept of each of stdout and stderr
+GIVEN_BYTES_MAX = 16 << 10  # fits into a pipe that is not being read
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_POLL_S = 0.005
+_POLL_S = 0.005  # interval of checking whether processes are gone
 _STATE, _SESSION, _START = 0, 3, 19  # fields of /proc/PID/stat, counted from the one after the name
 _LIBC = ctypes.CDLL(None)
 
-# How a program ended: by itself, because its time was over, or because the controller is gone.
+# How a program ended: by itself, because of the deadline, or because the controller has ended.
 End: TypeAlias = Literal["exit", "late", "abandoned"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedProgram:
-    """A program that is over. `code` counts after "exit" only; negative: a signal. `output` and `errors` are
-    what it wrote, its first bytes of each. Times are the server's."""
+    """A program that has ended. Times are on the server's clock."""
 
     end: End
     process: int
-    code: int
-    output: str
-    errors: str
+    code: int  # exit code, or a signal as a negative number; valid only after "exit"
+    output: str  # the first `OUTPUT_BYTES_MAX` bytes of its stdout
+    errors: str  # the same of its stderr
     began_ns: int
     ended_ns: int
 
 
 def search_path() -> str:
-    """Where programs are looked for: the server's PATH, then where systems keep them."""
+    """Where programs are searched: in the server's PATH, then in the usual directories of systems."""
     return f"{os.environ.get('PATH', '')}:{PROGRAM_PLACES}".lstrip(":")
 
 
 def become_subreaper() -> None:
-    """Orphans below this process become its children."""
+    """Orphans below this process become its children from now on."""
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -70,11 +70,10 @@ def run(
     lifeline: int,
     sessions: int,
 ) -> EndedProgram:
-    """Runs a program in a session of its own, with `given` on its stdin, until it ends, `deadline_s` of the
-    monotonic clock comes, or `lifeline` is at its end of file. Its session is noted in the open file
-    `sessions`. `leave_out`: variables of the environment that it does not get. Raises SetupError where it
-    cannot be started. Call `wait_for_group` afterwards if the program ended by itself, else
-    `end_descendants`."""
+    """Runs a program in its own session with `given` on its stdin. Returns when it ends, at `deadline_s` of
+    the monotonic clock, or when `lifeline` reaches its end of file. Notes its session in the open file
+    `sessions`. `leave_out`: environment variables that it does not get. Raises SetupError if it cannot be
+    started. Afterwards, call `wait_for_group` if the program ended by itself, else `end_descendants`."""
     began_ns = clock.now_ns()
     try:
         process = subprocess.Popen(
@@ -101,7 +100,7 @@ def run(
     if end == "exit":
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait()  # not before: until then no other group can have its number
+        process.wait()  # only now, because until then no other group can get its number
     return EndedProgram(
         end=end,
         process=process.pid,
@@ -114,7 +113,7 @@ def run(
 
 
 class _OutputReader:
-    """Takes what a program writes, so that it never waits for room, and keeps the beginning."""
+    """Reads the output of a program, so that the program never waits for room, and keeps the beginning."""
 
     def __init__(self, output: int, errors: int) -> None:
         self.output, self.errors = output, errors
@@ -122,7 +121,7 @@ class _OutputReader:
         self._full: set[int] = set()
 
     def read_until_end(self, process: int, deadline_s: float, lifeline: int) -> End:
-        """Until the process ended or is to end."""
+        """Reads until the process has ended or must be ended."""
         pidfd = os.pidfd_open(process)
         try:
             with selectors.DefaultSelector() as selector:
@@ -142,7 +141,7 @@ class _OutputReader:
             os.close(pidfd)
 
     def drain(self) -> None:
-        """Takes what is there still; does not wait for daemons that hold the pipe."""
+        """Reads the output that is still in the pipes. Does not wait for daemons that hold them open."""
         for descriptor in (self.output, self.errors):
             os.set_blocking(descriptor, False)
             taken = 0
@@ -151,7 +150,8 @@ class _OutputReader:
                     taken += more
 
     def text(self, descriptor: int) -> str:
-        """What was kept, in whole lines if there was more: a secret that is cut in two would not be found."""
+        """The kept output. Cut output ends with a whole line, because a secret cut in two would not be
+        found."""
         text = self._kept[descriptor].decode(errors="replace")
         return text.rpartition("\n")[0] if descriptor in self._full else text
 
@@ -166,7 +166,8 @@ class _OutputReader:
 
 
 def end_descendants(patience_s: float) -> bool:
-    """Kills all children, and theirs as they become children; whether all are gone within `patience_s`."""
+    """Kills all children, and their children once they become ours. Returns whether all are gone within
+    `patience_s`."""
     deadline_s = time.monotonic() + patience_s
     while True:
         for child in _children():
@@ -180,21 +181,21 @@ def end_descendants(patience_s: float) -> bool:
 
 
 def wait_for_group(group: int) -> None:
-    """Returns when the children that were left of a killed group are gone."""
+    """Returns when the children left in a killed group are gone."""
     while not _reap(-group):
         time.sleep(_POLL_S)
 
 
 def note_session(lines: int) -> None:
-    """Appends to the open file `lines` what names the session of this process, its leader. To be called
-    before it is the program; a full disk does not keep the program from running."""
+    """Appends a line to the open file `lines` that identifies the session led by this process. Call it before
+    the process executes its program. A full disk does not prevent the program from running."""
     with suppress(OSError):
         os.write(lines, f"{clock.read_boot_id()} {os.getpid()} {_stat(os.getpid())[_START]}\n".encode())
 
 
 def end_sessions(lines: str) -> bool:
-    """Kills what is left of the sessions that `note_session` wrote, whosever children they are; whether
-    nothing is left. Of a session whose number is another's by now nothing is."""
+    """Kills the remaining processes of the sessions that `note_session` wrote, even if they are not children.
+    Returns whether none is left. A session is skipped if another process has its number now."""
     left = False
     boot_id = clock.read_boot_id()
     noted = [fields for line in lines.splitlines() if (fields := line.split())[:1] == [boot_id]]
@@ -202,7 +203,7 @@ def end_sessions(lines: str) -> bool:
         leader = _stat(int(session))
         if leader and leader[_START] != start:
             continue
-        # twice, since one that is dying may have started another that the first look did not see
+        # Twice, because a dying process may have started another one that the first look did not see.
         for process in _in_session(session) or _in_session(session):
             left = True
             with suppress(ProcessLookupError, PermissionError):
@@ -211,19 +212,19 @@ def end_sessions(lines: str) -> bool:
 
 
 def _before(sessions: int) -> None:
-    """In the new process, before it is the program: so nothing is started that is not known."""
+    """Runs in the new process before its program, so that no unknown session can exist."""
     note_session(sessions)
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _environment(leave_out: Collection[str]) -> dict[str, str]:
-    """The server's, with messages in English, and of Pythons none about their own code."""
+    """The server's environment with messages in English, and without Python warnings about code."""
     kept = {name: value for name, value in os.environ.items() if name not in leave_out}
     return {**kept, "PATH": search_path(), "LC_ALL": "C.UTF-8", "PYTHONWARNINGS": "ignore"}
 
 
 def _reap(which: int) -> bool:
-    """Takes the children that ended; whether there are none left. `which` is as for waitpid."""
+    """Reaps children that have ended. Returns whether none is left. `which` is as for waitpid."""
     try:
         while os.waitpid(which, os.WNOHANG) != (0, 0):
             pass
@@ -249,7 +250,7 @@ def _in_session(session: str) -> list[int]:
 
 
 def _stat(process: int) -> list[str]:
-    """The fields of its /proc/PID/stat after its name; none if it is gone."""
+    """The fields of /proc/PID/stat after the process name; empty if the process is gone."""
     with suppress(OSError):
         return Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()
     return []

@@ -1,8 +1,8 @@
 """The program to run for a request to a switch, the meaning of its exit code, and the identity of a switch.
 
-Each kind of switch is a program with the contract of fence agents: options and `action` on stdin, exit code 0
-for done or on, 2 for off. Fence agents are such programs. `plug_agent` is one for Tasmota and Shelly. Of kind
-`commands` there are three commands. A program gets secrets only on its stdin.
+Each kind of switch is a program with the contract of fence agents. It reads options and `action` from stdin.
+Its exit code is 0 for done or on, and 2 for off. Fence agents are such programs. `plug_agent` is one for
+Tasmota and Shelly. Of kind `commands` there are three commands. A program gets secrets only on its stdin.
 """
 
 from __future__ import annotations

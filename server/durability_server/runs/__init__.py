@@ -1,1 +1,1 @@
-"""The runs in memory: their evidence, who speaks for them, what each request means, and group commits."""
+"""The runs in memory: their evidence, their sessions, the answers to requests, and group commits."""

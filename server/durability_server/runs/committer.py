@@ -4,8 +4,8 @@ A commit follows the previous one after `limits.COMMIT_INTERVAL_NS`, or at once 
 of its credit. So small targets are not slowed to the interval. If the database fails, the server grants no
 credit and gives up no run. The frontiers stay in memory, the clients are told, and the commit is repeated
 until it succeeds. The clients are also told if a commit hangs. If another server has taken a run, this server
-saves and grants nothing of that run. If the database has lost durable data, as after a failover to a standby
-that lacked them, the complete run is saved before any credit is granted. A run that cannot be saved does not
+saves and grants nothing of that run. A database may lose durable data, as after a failover to a standby that
+lacked them. Then the complete run is saved before any credit is granted. A run that cannot be saved does not
 block the credit of others: it is set aside, and the others are saved without it. An error that keeps every
 run from being saved is not the fault of one run, and counts as a failure of the store.
 """
@@ -66,7 +66,7 @@ class _Outcome:
 class Committer:
     """Saves touched runs in the store's thread. It calls `saved` with each run that is now durable and
     whether its grants rose. It calls `lost` with each run that another server has taken or that the store has
-    lost, and `unfit` with each run that cannot be saved. It calls `outage` with the reason if the store
+    lost. It calls `unfit` with each run that cannot be saved. It calls `outage` with the reason if the store
     fails, and with None once the store works again."""
 
     def __init__(
@@ -372,9 +372,9 @@ def _packed(timelines: Mapping[Run, TimelineCopy]) -> dict[Run, bytes | Exceptio
 def _snapshots(
     batch: Iterable[Run], outcome: _Outcome, *, all_wanted: bool
 ) -> tuple[dict[Run, RunSnapshot], dict[Run, TimelineCopy]]:
-    """The snapshot of each run, unless making one fails, and timelines to pack into them. Wanted timelines come
-    first, then due ones. None is added once there are `TIMELINES_NUMBERS_MAX` numbers, but `all_wanted` adds
-    all wanted ones."""
+    """The snapshot of each run, unless making one fails, and timelines to pack into them. Wanted timelines
+    come first, then due ones. None is added once there are `TIMELINES_NUMBERS_MAX` numbers, but `all_wanted`
+    adds all wanted ones."""
     now = clock.now_ns()
     snapshots: dict[Run, RunSnapshot] = {}
     timelines: dict[Run, TimelineCopy] = {}

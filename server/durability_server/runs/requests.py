@@ -230,7 +230,7 @@ class Requests:
             writers=plan.writers,
         )
         self._require_writers_left(message.run, registration.client, plan.writers)
-        await self._given.require_left(registration.client, "runs")  # before any prefill
+        await self._given.require_left(registration.client, "runs")  # checked before the prefill
         register = partial(self._store.register, registration, force=message.force)
         await self._given.give(registration.client, register)
         async with self._registry.holding(message.run, "resume") as run:
@@ -303,6 +303,9 @@ class Requests:
             run.arm(clock.now_ns(), stored)
         self._announce_event(run, run_events.armed(run))
         self._committer.touch(run)
+        # The client has seen the machine and drives of runs before this one, which may be unverified.
+        seen = _look(run.id, facts, boot_id=self._registry.boot_id)
+        await self._keep_looks(stored.client, seen, of_others=True)
         return messages.Armed()
 
     async def _owned(self, caller: Caller, run_id: int) -> RunHead:
@@ -350,7 +353,9 @@ class Requests:
             raise RefusedError("run-ended", removal.text)
         if isinstance(message, messages.Fetch) and not message.end:
             return await self._case_of(await self._registry.as_it_is(run_id), keys)
-        look = None if facts is None else _look(run_id, facts, message, boot_id=self._registry.boot_id)
+        # A client of release 0.1.0 sends Fetch.
+        said = message if isinstance(message, messages.Examine) else None
+        look = None if facts is None else _look(run_id, facts, said, boot_id=self._registry.boot_id)
         try:
             return await self._end(head, keys, look)
         except MovedError:  # another server had just taken the run: ask that server
@@ -365,18 +370,19 @@ class Requests:
             if session is not None:
                 session.channel.fail("run-ended", "verify has begun")
             await self._committer.flush(run)
-            if look is not None and run.armed is not None:
-                await self._keep_look(head, look)
+            if look is not None:
+                await self._keep_looks(head.client, look)
             return await self._case_of(run, keys)
 
-    async def _keep_look(self, head: RunHead, look: Look) -> None:
-        """Keeps the look for each run that it concerns, if there is room. A client that has used up its quota
-        may still verify."""
+    async def _keep_looks(self, client: str, look: Look, *, of_others: bool = False) -> None:
+        """Keeps the look for each run that it concerns, if there is room. With `of_others`, its own run does
+        not keep it. A client that has used up its quota may still verify."""
         with suppress(RefusedError):
-            await self._given.require_left(head.client, "verdicts")
+            await self._given.require_left(client, "verdicts")
             # In a reader thread: this is slow if many runs are on many drives, and commits must not wait.
-            if looks := await self._thread.ask(self._store.looks_to_keep, look):
-                await self._given.give(head.client, partial(self._store.keep_looks, looks))
+            looks = await self._thread.ask(self._store.looks_to_keep, look)
+            if looks := [one for one in looks if one.run != look.run or not of_others]:
+                await self._given.give(client, partial(self._store.keep_looks, looks))
 
     def _require_not_live(self, head: RunHead) -> None:
         """Raises RefusedError "run-live"."""
@@ -436,10 +442,9 @@ def _require_not_ended(head: RunHead) -> None:
         raise RefusedError("run-ended", f"run {format_run(head.run)} was ended by verify; begin a new one")
 
 
-def _look(run: int, facts: Facts, message: messages.Fetch | messages.Examine, *, boot_id: str) -> Look:
-    """What a `verify` of the run has found on the target, which it is about to read. A `verify` of the first
-    release does not send what its operator attests, nor whether the target answers."""
-    said = message if isinstance(message, messages.Examine) else None
+def _look(run: int, facts: Facts, said: messages.Examine | None = None, *, boot_id: str) -> Look:
+    """The facts of machine and drives that the run's client reported, at arming or before a `verify`. `said`
+    is None if the client did not report what its operator attests, nor whether the target answers."""
     named = said.cut_class if said is not None and said.attested else ""
     return Look(
         run=format_run(run),

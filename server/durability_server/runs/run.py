@@ -49,8 +49,8 @@ from durability_server.store.records import (
 REPORTED_ENDS: frozenset[SessionEnd] = frozenset({"stop", "target-error", "client-error"})
 # If no frame arrives for this many heartbeat intervals, the client stood still or its frames were delayed.
 LATE_INTERVALS = 2
-# A frame that may have waited longer than this in a socket raises the largest round trip. The server records
-# every 5 ms that it runs.
+# A frame that may have waited longer than this in a socket raises the largest round trip. The server notes
+# every 5 ms that it runs (`ConnectionManager.ran_ns`).
 WAITED_NS = 10_000_000
 _BEFORE_THE_REBOOT = (
     "the error came before the server's machine was restarted, or on another server's machine"
@@ -140,12 +140,13 @@ class Run:
         self.saved_ns = 0
         self.timeline_saved_ns = 0
         self.timeline_changed = False
-        self.timeline_wanted = False  # one of the next commits must save it
+        self.timeline_wanted = False  # whether one of the next commits must save the timeline
         # Number of the newest snapshot before the timeline was begun anew. It is at least 0 while the store
         # may have a timeline of another boot, else -1.
         self._begun_after = -1
         self.held = False  # if true, the run gets no credit, so its writers stop
-        self.lost = False  # if true, another server has taken the run: changes here no longer count
+        # If true, this server has given up the run, for example to another server: changes no longer count.
+        self.lost = False
         self.epoch = snapshot.epoch + 1
         self._follows, self._saves = snapshot.epoch, snapshot.saves
         self._save, self._last_save = snapshot.saves, 0  # numbers of the newest and the last durable snapshot

@@ -1,8 +1,8 @@
 """The runs in memory: those with a session, a request under way or unsaved changes.
 
 Each run in memory has exactly one `Run` object, shared by all its users. It is dropped when it has no users
-and is saved, so memory grows with the number of clients and not with the runs in the store. A run has at most
-one session: the newest. If several servers share a store, only one has a run in memory to change it. Any
+and is saved. So memory grows with the number of clients, and not with the runs in the store. A run has at
+most one session: the newest. If several servers share a store, only one has a run in memory to change it. Any
 server may read what was last saved.
 """
 

@@ -1,8 +1,8 @@
-"""The campaigns in the store: a log of entries for each, to which entries are only added.
+"""The campaigns in the store: an append-only log of entries for each.
 
-An entry has the number after the last one, so of two servers that both add one only one succeeds, and the
-other learns what it missed. One server at a time conducts a campaign: the one that claimed it, as long as
-that lives. All calls block and belong to the store's thread. Refuses to know what entries mean.
+An entry has the number after the last one. If two servers add an entry at the same time, only one succeeds,
+and the other then reads the missed entry. One server at a time conducts a campaign: the one that claimed it,
+as long as it is alive. All calls block and run in the store's threads. Entries are not interpreted here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX = limits.CAMPAIGNS_MAX
 
 class CampaignStore:
     """The campaigns in `database`, for the server with these leases. `require_room` raises RefusedError
-    "store-unavailable" where its disk has too little left for anything new."""
+    "store-unavailable" if the disk has too little room left for new data."""
 
     def __init__(self, database: Database, leases: LeaseStore, *, require_room: Callable[[], None]) -> None:
         self._database = database
@@ -35,7 +35,7 @@ class CampaignStore:
         self._require_room = require_room
 
     def has_room(self) -> bool:
-        """Whether the disk has room for more than what a campaign that goes on cannot do without."""
+        """Whether the disk has room for entries that a campaign under way can do without."""
         try:
             self._require_room()
         except RefusedError:
@@ -43,13 +43,13 @@ class CampaignStore:
         return True
 
     def names(self) -> tuple[str, ...]:
-        """Of all campaigns, in the order in which they began."""
+        """The names of all campaigns, in the order in which they began."""
         columns = tables.campaigns.c
         with self._database.reading() as db:
             return tuple(db.execute(select(columns.name).order_by(columns.number)).scalars())
 
     def last_entries(self) -> dict[str, int]:
-        """The number of the last entry of each campaign, in the order in which they began."""
+        """The number of the last entry of each campaign, in the order in which the campaigns began."""
         columns, entries = tables.campaigns.c, tables.campaign_entries.c
         last = select(func.max(entries.number)).where(entries.campaign == columns.name).scalar_subquery()
         with self._database.reading() as db:
@@ -62,10 +62,10 @@ class CampaignStore:
             return _newest(db)
 
     def begin(self, name: str, entry: Value, *, number: int, home: str, after: int) -> bool:
-        """Adds the entry `number`, with which a campaign begins, or begins again after its check, as the
-        newest one; the machine `home` reaches its switches. Returns whether it did: not if another campaign
-        began since `after` was the newest, or another entry came. Raises RefusedError "too-many" and
-        "store-unavailable"."""
+        """Adds the entry `number`, with which a campaign begins, or begins again after its check. It becomes
+        the newest campaign; the machine `home` reaches its switches. Returns whether the entry was added: not
+        if another campaign began since `after` was the newest, or another entry was added first. Raises
+        RefusedError "too-many" and "store-unavailable"."""
         self._require_room()
         columns = tables.campaigns.c
         with self._database.transaction() as db:
@@ -85,8 +85,8 @@ class CampaignStore:
         return True
 
     def adopt(self, name: str, *, home: str) -> None:
-        """From now on the machine `home` reaches the campaign's switches. Raises RefusedError "busy" while
-        another server that lives conducts it."""
+        """Makes `home` the machine that reaches the campaign's switches. Raises RefusedError "busy" while
+        another live server conducts the campaign."""
         columns = tables.campaigns.c
         with self._database.transaction() as db:
             where = db.execute(self._conductor_of(name)).scalar()
@@ -96,21 +96,22 @@ class CampaignStore:
             db.execute(update(tables.campaigns).where(columns.name == name).values(kept))
 
     def place(self, name: str) -> tuple[str, str]:
-        """The machine whose server conducts the campaign, and the address of another server that does now, ""
-        for none."""
+        """The machine whose server conducts the campaign, and the address of another server that conducts it
+        now, "" for none."""
         columns = tables.campaigns.c
         with self._database.reading() as db:
             home = db.execute(select(columns.home).where(columns.name == name)).scalar_one()
             return home, db.execute(self._conductor_of(name)).scalar() or ""
 
     def _conductor_of(self, name: str) -> Select[Any]:
-        """Selects the address of the other server that conducts a campaign, if it lives."""
+        """Selects the address of the other server that conducts a campaign, if it is alive."""
         columns = tables.campaigns.c
         conductor = select(columns.conductor).where(columns.name == name).scalar_subquery()
         return self._leases.held_at(conductor)
 
     def claim(self, name: str, *, home: str) -> bool:
-        """Whether this server, on the machine `home`, conducts the campaign from now on."""
+        """Claims the campaign for this server on the machine `home`. Returns whether it conducts the
+        campaign."""
         columns = tables.campaigns.c
         with self._database.transaction() as db:
             free = or_(
@@ -124,18 +125,18 @@ class CampaignStore:
             return bool(claimed.rowcount)
 
     def entries(self, name: str, *, after: int) -> tuple[Value, ...]:
-        """Those with a higher number than `after`, in order, at most `ENTRIES_AT_ONCE`."""
+        """The entries with a higher number than `after`, in order, at most `ENTRIES_AT_ONCE`."""
         columns = tables.campaign_entries.c
         wanted = select(columns.data).where(columns.campaign == name, columns.number > after)
         with self._database.reading() as db:
             rows = db.execute(wanted.order_by(columns.number).limit(ENTRIES_AT_ONCE)).scalars().all()
-        return tuple(unpack(row) for row in rows)  # one that fails would leave SQLite's snapshot open
+        return tuple(unpack(row) for row in rows)  # outside the block: an error would keep SQLite's snapshot
 
     def append(
         self, name: str, number: int, entry: Value, *, attested: Iterable[tuple[str, PowerOff]] = ()
     ) -> bool:
-        """Adds an entry, with what it says of the power of runs, if `number` follows the last one. Returns
-        whether it did. Raises RefusedError "too-many"."""
+        """Adds an entry, and the power-offs of runs that it attests, if `number` follows the last entry.
+        Returns whether it was added. Raises RefusedError "too-many"."""
         if number > limits.CAMPAIGN_ENTRIES_MAX:
             raise RefusedError("too-many", f"campaign {name} has {number - 1} entries, the maximum")
         with self._database.transaction() as db:
@@ -147,7 +148,7 @@ class CampaignStore:
         return True
 
     def begun_by(self, run: str) -> tuple[str, str] | None:
-        """The client that began a run, and the run's label; None for a run that the store does not know."""
+        """The client that registered a run, and the run's label. None for an unknown run."""
         columns = tables.runs.c
         with self._database.reading() as db:
             row = db.execute(select(columns.client, columns.label).where(columns.run == run)).first()
@@ -155,36 +156,36 @@ class CampaignStore:
 
     @property
     def is_shared(self) -> bool:
-        """Whether several servers may have the campaigns."""
+        """Whether several servers may use the campaigns."""
         return self._leases.is_shared
 
     def sign(self, name: str, machine: str) -> None:
-        """Counts one more sign of life of a campaign's machine, which any server of the store may have."""
+        """Counts one more sign of life of a campaign's machine, for all servers of the store."""
         columns = tables.campaign_signs.c
         mine = (columns.campaign == name, columns.machine == machine)
         more = update(tables.campaign_signs).where(*mine).values(signs=columns.signs + 1)
         with self._database.transaction(alone=False) as db:
             if db.execute(more).rowcount:
                 return
-        with self._database.transaction() as db:  # the first, of whatever server
+        with self._database.transaction() as db:  # the first sign of all servers
             if not db.execute(more).rowcount:
                 db.execute(insert(tables.campaign_signs).values(campaign=name, machine=machine, signs=1))
 
     def signs(self, name: str) -> dict[str, int]:
-        """How many signs of life were counted, by machine."""
+        """The number of signs of life, by machine."""
         columns = tables.campaign_signs.c
         wanted = select(columns.machine, columns.signs).where(columns.campaign == name)
         with self._database.reading() as db:
             return {row.machine: row.signs for row in db.execute(wanted)}
 
     def notified_up_to(self, name: str) -> int:
-        """Up to which entry news were given."""
+        """The number of the last entry with sent notifications."""
         columns = tables.campaigns.c
         with self._database.reading() as db:
             return int(db.execute(select(columns.told).where(columns.name == name)).scalar_one())
 
     def set_notified(self, name: str, number: int) -> None:
-        """News were given up to this entry."""
+        """Stores that notifications were sent up to this entry."""
         columns = tables.campaigns.c
         with self._database.transaction() as db:
             db.execute(update(tables.campaigns).where(columns.name == name).values(told=number))

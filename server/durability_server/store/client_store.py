@@ -1,7 +1,7 @@
-"""The clients of the store, and the invitations with which they join.
+"""The clients of the store, and the invitations by which they join.
 
-A client that was revoked stays in its row, because runs are its own. All calls block and belong to the
-store's thread; each is one transaction. Refuses to keep a secret: it has their hashes.
+The row of a revoked client stays, because it owns runs. All calls block and run in the store's threads; each
+is one transaction. The store has only hashes of secrets.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from durability.protocol.auth import Role
 from durability_server.store import tables
 from durability_server.store.database import Database
 
-CODE_S = 3600  # for which a join code is good
-INVITATIONS_MAX = 1000  # that are open at a time
-# That are known at a time: all of them, and all codes of both kinds, are in one list.
+CODE_S = 3600  # seconds for which a join code is valid
+INVITATIONS_MAX = 1000  # open invitations
+# Clients that are not revoked. They and all codes of both kinds must fit one listing.
 CLIENTS_MAX = limits.LISTING_ROWS_MAX - 2 * INVITATIONS_MAX
-JOINS_MAX = 100_000  # ever, since those that were revoked stay
-REVOKED_LISTED_MAX = 1000  # or fewer, if the list has no room
-_CLOCKS_S = 600  # by which the clocks of servers on one store may differ
-_NOT_CLIENTS = ("serve", "store", "live page")  # of which `serve` tells events, as it does of clients
-_KEPT_S = 86_400  # for which an invitation that is over is known as what it was
+JOINS_MAX = 100_000  # clients that ever joined, because the rows of revoked ones stay
+REVOKED_LISTED_MAX = 1000  # revoked clients in a listing; fewer if it has no room
+_CLOCKS_S = 600  # largest difference between the clocks of servers on one store
+_NOT_CLIENTS = ("serve", "store", "live page")  # other names in the events of `serve`
+_KEPT_S = 86_400  # seconds for which the state of an expired invitation is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """A client as the store knows it. `hash` is of its secret."""
+    """A client in the store. `hash` is the hash of its secret."""
 
     id: str
     name: str
@@ -44,8 +44,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invitation:
-    """A join code as the store knows it; `name` "" leaves it to the client. `expires` is in seconds of
-    Unix."""
+    """A join code in the store. With `name` "" the client chooses its name. `expires` is in Unix seconds."""
 
     hash: bytes
     role: Role
@@ -60,7 +59,7 @@ class ClientStore:
         self._database = database
 
     def find(self, client: str) -> Client | None:
-        """The client with this id, unless it was revoked."""
+        """The client with this id, None if it is revoked or unknown."""
         clients = tables.clients.c
         with self._database.reading() as db:
             row = db.execute(
@@ -77,7 +76,7 @@ class ClientStore:
             return _open_invitation(db, hash_, now=now)
 
     def invite(self, invitation: Invitation, *, wall: str, now: int) -> None:
-        """Adds an invitation, and forgets those that are long over. Raises RefusedError "too-many",
+        """Adds an invitation, and removes those that expired long ago. Raises RefusedError "too-many",
         "name-taken" or "bad-request"."""
         columns = tables.invitations.c
         name = fit_name(invitation.name) if invitation.name else ""
@@ -103,9 +102,9 @@ class ClientStore:
             )
 
     def join(self, hash_: bytes, client: Client, *, wall: str, now: int) -> Client:
-        """Uses up the invitation with this hash for `client`, who gets the name that it says, or if it says
-        none, one of its own that no other has. Returns the client as it is kept. Raises as `invitation` does,
-        and RefusedError "too-many", "name-taken" and "bad-request"."""
+        """Uses the invitation with this hash for `client`. The client gets the invitation's name. Without one
+        it gets its own name, with a number if that is taken. Returns the client as stored. Raises what
+        `invitation` raises, and RefusedError "too-many", "name-taken" and "bad-request"."""
         with self._database.transaction() as db:
             invitation = _open_invitation(db, hash_, now=now)
             if invitation.name:
@@ -129,8 +128,8 @@ class ClientStore:
             db.execute(update(tables.clients).where(tables.clients.c.id == row.id).values(name=name))
 
     def revoke(self, client: str, *, wall: str, now: int) -> dict[str, str]:
-        """The client with this id or name, or else the open invitation with this id, is no longer known; its
-        name by its id, "" for an invitation. Raises RefusedError "client-unknown"."""
+        """Revokes the client with this id or name, or else the open invitation with this id. Returns its id
+        with its name, "" for an invitation. Raises RefusedError "client-unknown"."""
         columns = tables.invitations.c
         with self._database.transaction() as db:
             for row in db.execute(
@@ -144,21 +143,21 @@ class ClientStore:
         return {row.id: row.name}
 
     def names(self) -> tuple[str, ...]:
-        """Of all clients that are known, in the order in which they joined."""
+        """The names of all clients that are not revoked, in the order in which they joined."""
         columns = tables.clients.c
         with self._database.reading() as db:
             known = select(columns.name).where(columns.revoked == "").order_by(columns.joined, columns.id)
             return tuple(db.execute(known).scalars())
 
     def revoked(self) -> tuple[str, ...]:
-        """The ids of all clients that are no longer known."""
+        """The ids of all revoked clients."""
         columns = tables.clients.c
         with self._database.reading() as db:
             return tuple(db.execute(select(columns.id).where(columns.revoked != "")).scalars())
 
     def listing(self, *, now: int, rows_max: int = limits.LISTING_ROWS_MAX) -> tuple[dict[str, Value], ...]:
-        """Each client, then each open invitation: one flat map each. Of those that were revoked only the
-        newest, as many as there is room for among `rows_max`."""
+        """Each client, then each open invitation: one flat map each. Only the newest revoked clients are
+        included, as many as fit `rows_max`."""
         clients, runs, invitations = tables.clients.c, tables.runs.c, tables.invitations.c
         counts = select(runs.client, func.count()).group_by(runs.client)
         with self._database.reading() as db:
@@ -176,8 +175,9 @@ class ClientStore:
 
 
 def fit_name(name: str) -> str:
-    """`name` without spaces around it. Raises RefusedError "bad-request" where nothing is left, or what
-    people read as the operator, who has no name, or as a line of `serve` about something else."""
+    """`name` with single spaces, and none around it. Raises RefusedError "bad-request" if it is empty. Also
+    raises it if people would take the name for the operator, who has no name, or for another source of events
+    of `serve`."""
     fit = " ".join(name.split())
     if not fit or _is_no_client(fit) or fit.casefold().startswith(plain_text.OPERATOR):
         raise RefusedError(
@@ -189,7 +189,7 @@ def fit_name(name: str) -> str:
 
 
 def _as_client(name: str) -> str:
-    """A name that a machine gives itself, which nobody may be there to change."""
+    """Corrects a name that a machine gives itself, because there may be no person to change it."""
     return f"client {name}" if _is_no_client(" ".join(name.split())) else name
 
 
@@ -199,8 +199,8 @@ def _is_no_client(name: str) -> bool:
 
 
 def client_names(db: Connection) -> dict[str, str]:
-    """What people call each client that ever joined, by id. One that was revoked and whose name another has
-    now is told apart by its id."""
+    """The name for people of each client that ever joined, by id. The id is added to the name of a revoked
+    client if another client has or had that name."""
     columns = tables.clients.c
     rows = db.execute(select(columns.id, columns.name, columns.revoked)).all()
     held = {row.name for row in rows if not row.revoked}
@@ -214,8 +214,8 @@ def client_names(db: Connection) -> dict[str, str]:
 
 
 def require_free(db: Connection, name: str) -> None:
-    """Raises RefusedError "name-taken" where a client has this name, which is to be another's: a campaign
-    finds its machines by their names."""
+    """Raises RefusedError "name-taken" if a client has this name. Names must differ, because a campaign finds
+    its machines by name."""
     holder = _holder(db, name)
     if holder is not None:
         raise RefusedError(
@@ -226,7 +226,7 @@ def require_free(db: Connection, name: str) -> None:
 
 
 def require_still_free(db: Connection, name: str) -> None:
-    """As `require_free`, for whoever joins by a code that was given for this name."""
+    """Like `require_free`, for a client that joins by a code for this name."""
     holder = _holder(db, name)
     if holder is not None:
         raise RefusedError(
@@ -237,11 +237,11 @@ def require_still_free(db: Connection, name: str) -> None:
 
 
 def free_name(db: Connection, wanted: str, code: bytes, *, now: int) -> str:
-    """For whoever joins by the code with the hash `code`: `wanted`, with a number behind it if a client has
-    that name or another open code gives it. Cut where both together would be too long for a name. Raises
-    RefusedError "bad-request"."""
+    """The name for a client that joins by the code with the hash `code`. It is `wanted`, with a number added
+    if a client has that name or another open code gives it. `wanted` is cut to the maximum length of a name.
+    Raises RefusedError "bad-request"."""
     wanted = fit_name(_as_client(wanted))
-    taken = _held(db) | _promised(db, code, now=now)  # looked up once: others may have many such numbers
+    taken = _held(db) | _promised(db, code, now=now)  # read only once, because many numbers may be taken
     name, number = wanted, 1
     while name in taken:
         number += 1
@@ -252,7 +252,7 @@ def free_name(db: Connection, wanted: str, code: bytes, *, now: int) -> str:
 
 
 def add_client(db: Connection, client: Client, *, wall: str) -> Client:
-    """Adds `client`, whose name no other client has. Returns the client as it is kept. Raises RefusedError
+    """Adds `client`, whose name no other client has. Returns the client as stored. Raises RefusedError
     "too-many" or "bad-request"."""
     known = func.count().filter(tables.clients.c.revoked == "")
     joined, count = db.execute(select(func.count(), known).select_from(tables.clients)).one()
@@ -270,8 +270,8 @@ def add_client(db: Connection, client: Client, *, wall: str) -> Client:
 
 
 def require_not_made_later(expires: int, *, valid_s: int, now: int) -> None:
-    """Raises RefusedError "code-expired" for a code, good for `valid_s`, that ends later than any can which
-    was made by now: that the server's clock was put back makes no code last longer."""
+    """Raises RefusedError "code-expired" for a code that is valid for `valid_s` and seems to be made after
+    now. So putting the server's clock back does not extend the life of a code."""
     if expires > now + valid_s + _CLOCKS_S:
         raise RefusedError(
             "code-expired",
@@ -339,20 +339,21 @@ def _known(db: Connection, client: str) -> Row[Any]:
 
 
 def _holder(db: Connection, name: str) -> str | None:
-    """The id of the client that is known by this name or id."""
+    """The id of the client with this name or id that is not revoked."""
     columns = tables.clients.c
     taken = or_(columns.id == name, columns.name == name)
     return db.execute(select(columns.id).where(taken, columns.revoked == "")).scalar()
 
 
 def _held(db: Connection) -> set[str]:
-    """The names and ids of all clients that are known."""
+    """The names and ids of all clients that are not revoked."""
     columns = tables.clients.c
     return set(chain.from_iterable(db.execute(select(columns.id, columns.name).where(columns.revoked == ""))))
 
 
 def _promised(db: Connection, code: bytes, *, now: int) -> set[str]:
-    """The names that open codes, but not the one with the hash `code`, give to whoever is still to join."""
+    """The names that open codes, except the one with the hash `code`, give to clients that have not yet
+    joined."""
     invitations, codes = tables.invitations.c, tables.machine_codes.c
     joined = select(func.count()).where(tables.machines.c.hash == codes.hash).scalar_subquery()
     gives = (

@@ -1,11 +1,11 @@
-"""The connections to the store's database, made so that what is committed survives a power cut.
+"""Connections to the store's database, set up so that committed data survive a power cut.
 
-SQLite with a write-ahead log and synchronous=FULL, or PostgreSQL with synchronous_commit=on. One connection
-writes; each thread that reads has another one, so that no question keeps a commit waiting. Several servers
-may share a PostgreSQL database; what only one of them may do at a time takes an advisory lock. An SQLite file
-is one process's alone, unless that one lets others read it. Refuses a PostgreSQL server that runs with
-fsync=off, a file system on which SQLite cannot have its log, and an SQLite file that another server has open.
-One thread may use `transaction`, any `reading`.
+The database is SQLite with a write-ahead log and synchronous=FULL, or PostgreSQL with synchronous_commit=on.
+One connection writes. Each thread that reads has its own connection, so that reads do not delay commits.
+Several servers may share a PostgreSQL database; an advisory lock protects what only one of them may do at a
+time. An SQLite file belongs to one process, unless that process lets others read it. A PostgreSQL server with
+fsync=off is refused. So are a file system on which SQLite cannot have its log, and an SQLite file that
+another server has open. Only one thread may use `transaction`; any thread may use `reading`.
 """
 
 from __future__ import annotations
@@ -33,22 +33,23 @@ from durability.errors import RefusedError, StoreError, UsageError
 from durability_server.store import database_tls
 from durability_server.store.private_store import MADE, make_private
 
-# Who else may have an SQLite file open: nobody, processes that only read it; or this one only reads.
+# Who else may open an SQLite file: no process, or processes that only read. A "reader" is such a process.
 Mode: TypeAlias = Literal["alone", "with readers", "reader"]
 
-LISTING_S_MAX = 5.0
-_LOCK_WAIT_S = 2.0  # how long a server that is just ending may keep the file
-_HELD: set[Path] = set()  # files of SQLite that servers of this process have open
-_READING = "durability_reading"  # an option of a connection
+LISTING_S_MAX = 5.0  # longest time of a listing
+_LOCK_WAIT_S = 2.0  # longest wait for a server that is ending to release the file
+_HELD: set[Path] = set()  # SQLite files that servers of this process have open
+_READING = "durability_reading"  # an execution option of a connection
 _ADVISORY_LOCK = 0x6475_7261_6269  # any number, the same for all servers: "durabi"
-_LOCK_NOT_AVAILABLE = "55P03"  # PostgreSQL's SQLSTATE for a lock_timeout that ran out
-_QUERY_CANCELED = "57014"  # that for a statement_timeout
-_LOOK_AFTER = 10_000  # instructions of SQLite's, a millisecond or less
+_LOCK_NOT_AVAILABLE = "55P03"  # PostgreSQL's SQLSTATE for an exceeded lock_timeout
+_QUERY_CANCELED = "57014"  # PostgreSQL's SQLSTATE for an exceeded statement_timeout
+_LOOK_AFTER = 10_000  # SQLite instructions between checks of the time, a millisecond or less
 _IN_USE = "another server has it open; stop that one first"
 _LOCKED = "another server keeps it locked"
-_LOOK_AGAIN_S = 1.0  # after which it is looked again whether the files of SQLite lie in their places
-# A server that stops within a transaction loses it before the others have waited for its locks in vain. When
-# the network to PostgreSQL falls silent, a call fails after some ten seconds, even if only its answer is due.
+_LOOK_AGAIN_S = 1.0  # interval of checking that SQLite's files are at their places
+# If a server stops within a transaction, PostgreSQL ends that transaction before the waits of other servers
+# for its locks time out. If the network fails, a call fails after about ten seconds, even if only the answer
+# is missing.
 _POSTGRESQL_OPTIONS = {
     "connect_timeout": 5,
     "keepalives_idle": 5,
@@ -64,16 +65,15 @@ log = logging.getLogger(__name__)
 
 
 class UnfitError(StoreError):
-    """The database works, and does not take what it was to keep."""
+    """The database works, but rejects the data."""
 
 
 class Database:
-    """A database, `sqlite:///FILE` or `postgresql://USER@HOST/NAME`; the first transaction opens it."""
+    """A database, `sqlite:///FILE` or `postgresql://USER@HOST/NAME`. The first transaction opens it."""
 
     def __init__(self, url: str, *, mode: Mode = "alone") -> None:
-        """`mode` changes nothing for PostgreSQL, but that a reader changes nothing there. For SQLite "with
-        readers" becomes "alone" where the disk has no room for what they share: see `is_readable`. Raises
-        UsageError for a URL that is neither."""
+        """For PostgreSQL `mode` only makes a reader read-only. For SQLite "with readers" becomes "alone" if
+        the disk has no room for the shared files: see `is_readable`. Raises UsageError for any other URL."""
         self._mode = mode
         try:
             parsed = make_url(url)
@@ -87,18 +87,18 @@ class Database:
         self.is_shared = not self.is_sqlite  # other servers may use it at the same time
         self._engine = _sqlite_engine(parsed, mode) if self.is_sqlite else _postgresql_engine(parsed)
         self.file = Path(parsed.database or "") if self.is_sqlite else None
-        self._hold: ExitStack | None = None  # of the file, with SQLite
-        self._files: dict[Path, tuple[int, int]] = {}  # that SQLite has open, and which they are
-        self._look_s = 0.0  # when it is time to look again whether they are in their places
+        self._hold: ExitStack | None = None  # the hold on the SQLite file
+        self._files: dict[Path, tuple[int, int]] = {}  # files that SQLite has open, with device and inode
+        self._look_s = 0.0  # time of the next check that they are at their places
         self._connection: Connection | None = None
-        self._readers: dict[int, Connection] = {}  # by thread
+        self._readers: dict[int, Connection] = {}  # by thread id
 
     @contextmanager
     def transaction(self, *, alone: bool = True) -> Iterator[Connection]:
-        """A transaction that is durable when the block ends and undone when it raises. `alone`: no other
-        server has such a one at the same time, so that what was looked up stays true until the end. Raises
-        StoreError for all that the database refuses, and where SQLite's files are not in their places; the
-        next transaction connects again if need be."""
+        """A transaction that is durable when the block ends, and undone if the block raises. `alone`: no
+        other server has such a transaction at the same time, so that what was read stays true until the end.
+        Raises StoreError for all database errors, and if SQLite's files are not at their places. The next
+        transaction connects again if necessary."""
         if self._mode == "reader":
             raise StoreError(f"{self.name}: it was opened to be read only")
         try:
@@ -116,12 +116,12 @@ class Database:
                 _close(self._connection)
                 self._connection = None
                 if self.file is not None:
-                    self._files.pop(_log_of(self.file), None)  # which may go with the last connection
+                    self._files.pop(_log_of(self.file), None)  # the last connection may remove it
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A transaction that sees all that was committed before it, and nothing that is committed while it
-        lasts; it changes nothing. Raises StoreError."""
+        """A transaction that only reads. It sees all earlier commits, and none made while it lasts. Raises
+        StoreError."""
         thread = threading.get_ident()
         try:
             reader = self._kept(self._readers.pop(thread, None))
@@ -130,7 +130,7 @@ class Database:
                 if self.is_sqlite and self._mode == "reader":
                     reader.exec_driver_sql("PRAGMA query_only = ON")
                     reader.rollback()
-                if self.is_shared:  # a run that is saved between two statements would be half of the one
+                if self.is_shared:  # so that no run is read partly old and partly new
                     reader = reader.execution_options(
                         isolation_level="REPEATABLE READ", postgresql_readonly=self._mode == "reader"
                     )
@@ -146,9 +146,8 @@ class Database:
 
     @contextmanager
     def listing(self) -> Iterator[Connection]:
-        """As `reading`, for a question about all that the store has, which keeps others waiting. Raises
-        RefusedError "busy" as well where it takes longer than `LISTING_S_MAX`; a process that only reads has
-        the time that it takes."""
+        """Like `reading`, for a query of the whole store, which delays others. Also raises RefusedError
+        "busy" if it takes longer than `LISTING_S_MAX`. A process that only reads has no such limit."""
         with self.reading() as db:
             if self._mode == "reader":
                 yield db
@@ -181,8 +180,8 @@ class Database:
 
     @contextmanager
     def sqlite(self) -> Iterator[sqlite3.Connection]:
-        """SQLite's own connection to the file, outside a transaction; no other process has the file
-        meanwhile. Raises StoreError."""
+        """SQLite's own connection to the file, outside a transaction. No other server has the file meanwhile.
+        Raises StoreError."""
         try:
             yield cast(sqlite3.Connection, self._writing().connection.dbapi_connection)
         except (SQLAlchemyError, sqlite3.Error) as error:
@@ -190,13 +189,13 @@ class Database:
 
     @property
     def is_readable(self) -> bool:
-        """Whether other processes can read it meanwhile, once it is open: an SQLite file only in the mode
-        "with readers", and with room on its disk."""
+        """Whether other processes can read the open database at the same time. For an SQLite file only in the
+        mode "with readers", and with room on its disk."""
         return self.is_shared or self._mode != "alone"
 
     def room(self) -> tuple[int, int]:
-        """Bytes that are left where SQLite has its file, and all bytes there; 0 and 0 where nobody can
-        tell. Raises StoreError where that place is gone."""
+        """Free and total bytes of the file system with the SQLite file. 0 and 0 for PostgreSQL, where they
+        are unknown. Raises StoreError if the directory is gone."""
         if self.file is None:
             return 0, 0
         try:
@@ -206,7 +205,7 @@ class Database:
         return room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
 
     def close(self) -> None:
-        """Gives the database free for another server. No thread reads any more."""
+        """Releases the database for another server. No thread may read it any more."""
         for connection in (self._connection, *self._readers.values()):
             _close(connection)
         self._connection = None
@@ -219,14 +218,14 @@ class Database:
         self._look_s = 0.0
 
     def _require_in_place(self) -> None:
-        """Raises StoreError where the files that SQLite writes are not those at their places: it would go on
-        with files that were removed, and no error would tell. No other file has the number of one that is
-        open, so another number is another file. Looks seldom: file systems may take long to answer."""
+        """Raises StoreError if the files that SQLite writes are not the files at their places. SQLite would
+        continue with removed files without an error. An open file keeps its inode number, so another number
+        is another file. Checks seldom, because file systems may answer slowly."""
         now_s = time.monotonic()
         if self.file is None or now_s < self._look_s:
             return
         self._require_same(self.file, _not_in_place)
-        self._require_same(_log_of(self.file), _log_not_in_place)  # which it has since the transaction began
+        self._require_same(_log_of(self.file), _log_not_in_place)  # exists since the transaction began
         self._look_s = now_s + _LOOK_AGAIN_S
 
     def _require_same(self, file: Path, problem: Callable[[Path, str], StoreError]) -> None:
@@ -245,7 +244,7 @@ class Database:
         return self._connection
 
     def _kept(self, connection: Connection | None) -> Connection | None:
-        """The connection; None where PostgreSQL has ended it since it was used, as in a restart."""
+        """The connection, None if PostgreSQL has closed it since its last use, as in a restart."""
         if connection is None or self.is_sqlite:
             return connection
         driver: Any = connection.connection.dbapi_connection
@@ -272,12 +271,12 @@ class Database:
         except (SQLAlchemyError, sqlite3.Error) as error:
             if self._mode != "with readers" or not _lacks_room(error):
                 raise
-        self._mode = "alone"  # which needs no file beside the store
+        self._mode = "alone"  # needs no file beside the store
         self._engine = _sqlite_engine_of(self._url, self._mode)
         return self._prepared()
 
     def _prepared(self) -> Connection:
-        if self.file in self._files:  # first: SQLite makes a file where there is none
+        if self.file in self._files:  # before connecting, because SQLite creates a missing file
             self._require_same(self.file, _not_in_place)
         connection = self._engine.connect()
         try:
@@ -293,7 +292,7 @@ class Database:
 
 
 def _log_of(file: Path) -> Path:
-    """SQLite's write-ahead log, which lies beside the file itself, not beside a link to it."""
+    """SQLite's write-ahead log. It is beside the file itself, not beside a link to it."""
     return _beside(file, "-wal")
 
 
@@ -303,7 +302,7 @@ def _beside(file: Path, suffix: str) -> Path:
 
 
 def _not_in_place(file: Path, what: str) -> StoreError:
-    # The log of the store that was there would be applied to a backup, and damage it.
+    # SQLite would apply the log of the moved store to a backup at its place, and damage the backup.
     log = _log_of(file)
     return StoreError(
         f"{what}: the server has the store open that was there, and saves nothing more, since a restart would"
@@ -343,20 +342,20 @@ def _took_too_long(error: Exception) -> bool:
 
 
 def _shown(url: str) -> str:
-    """Of a URL that cannot be taken apart what has no password in it for sure."""
+    """The part of an unparsable URL that cannot have a password."""
     return url if not set(url) & {"@", "?"} else f"{url[: len(url) - len(url.lstrip(ascii_letters))]}…"
 
 
 def _name(url: URL) -> str:
-    """The URL as people may see it, without the password, wherever that stands."""
+    """The URL for people, without any password in it."""
     hidden = {key: "hidden" for key in url.query if "pass" in key.lower()}
     return url.update_query_dict(hidden).render_as_string(hide_password=True)
 
 
 def _lacks_room(error: Exception) -> bool:
-    """Whether SQLite could not make a file or write to it, which has several names for a full disk."""
+    """Whether SQLite failed to create or write a file. It reports a full disk with several codes."""
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    number = getattr(cause, "sqlite_errorcode", 0) & 0xFF  # the rest says what it was doing
+    number = getattr(cause, "sqlite_errorcode", 0) & 0xFF  # the higher bits describe the operation
     return number in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 
 
@@ -367,7 +366,7 @@ def _sqlite_engine(url: URL, mode: Mode) -> Engine:
     file = Path(url.database or "")
     if mode == "reader":
         return _sqlite_engine_of(url, mode)
-    if not file.exists() and (log := _log_of(file)).exists():  # SQLite would remove it
+    if not file.exists() and (log := _log_of(file)).exists():  # SQLite would remove the log
         raise StoreError(
             f"{file} does not exist, but its log {log} does: move the store back beside its log; for a new"
             " store, move the log elsewhere"
@@ -380,8 +379,8 @@ def _sqlite_engine(url: URL, mode: Mode) -> Engine:
     return _sqlite_engine_of(url, mode)
 
 
-# The first file system layer of SQLite keeps other processes out, and needs no shared memory beside the file,
-# for which a full disk may have no room.
+# "unix-excl" keeps other processes out, and needs no shared memory file beside the store, for which a full
+# disk may have no room.
 _OPENED: dict[Mode, str] = {
     "alone": "vfs=unix-excl",
     "with readers": "vfs=unix",
@@ -391,7 +390,7 @@ _OPENED: dict[Mode, str] = {
 
 @cache
 def _sqlite_engine_of(url: URL, mode: Mode) -> Engine:
-    """One for each file, because an engine keeps the statements that it has compiled."""
+    """One engine for each file and mode, because an engine keeps its compiled statements."""
     file = f"file:{quote(str(Path(url.database or '').absolute()))}?{_OPENED[mode]}"
     connect = partial(sqlite3.connect, file, uri=True, timeout=_LOCK_WAIT_S, check_same_thread=False)
     engine = create_engine(url, poolclass=NullPool, creator=connect)
@@ -401,8 +400,8 @@ def _sqlite_engine_of(url: URL, mode: Mode) -> Engine:
 
 
 def _sqlite_connected(connection: sqlite3.Connection, _record: Any) -> None:
-    connection.isolation_level = None  # the driver leaves BEGIN to us
-    connection.create_function("lower", 1, str.lower, deterministic=True)  # its own knows ASCII alone
+    connection.isolation_level = None  # the driver must not begin transactions itself
+    connection.create_function("lower", 1, str.lower, deterministic=True)  # SQLite's own only handles ASCII
 
 
 def _begin_immediate(connection: Connection) -> None:
@@ -412,8 +411,8 @@ def _begin_immediate(connection: Connection) -> None:
 
 @contextmanager
 def _held(file: Path) -> Iterator[None]:
-    """Keeps other servers of this process from `file`; SQLite itself keeps out those of others. Raises
-    StoreError."""
+    """Keeps other servers of this process from opening `file`. SQLite keeps out those of other processes.
+    Raises StoreError."""
     name = file.resolve()
     if name in _HELD:
         raise StoreError(f"{file}: {_IN_USE}")
@@ -426,9 +425,9 @@ def _held(file: Path) -> Iterator[None]:
 
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
-    """Keeps other servers from `file` that let others read it as well; SQLite keeps out those that do not.
-    The descriptor stays open as long as SQLite's own: closing one gives up all of SQLite's locks. Raises
-    StoreError."""
+    """Keeps out other servers that let processes read `file`. SQLite keeps out servers in the mode "alone".
+    The descriptor stays open as long as SQLite's own, because closing it releases all of SQLite's locks.
+    Raises StoreError."""
     descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     try:
         try:

@@ -1,8 +1,8 @@
-"""The pieces of evidence of a run, and what all that a client has given takes in the store.
+"""The pieces of evidence of a run, and the size of all data that a client has stored.
 
-A piece is never replaced: other data of a name that is taken are kept as `name.2` and so on, the same data
-are kept once. To compare data may mean to read all evidence of a run, so that is done in a transaction that
-only reads, before the one that writes. Within a transaction of the caller's.
+A piece is never replaced. Other data under a name that is taken are kept as `name.2` and so on, and equal
+data are kept once. Comparing data may read all evidence of a run. So that happens in a transaction that only
+reads, before the one that writes. All functions run within a transaction of the caller.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from durability import limits
 from durability.errors import RefusedError
 from durability_server.store import tables
 
-EVIDENCE_BYTES_TOTAL_MAX = 256 << 20  # per run
-BYTES_OF_CLIENT_MAX = 2 << 30  # the operator's own are not counted
-BYTES_NOT_FOR_EVIDENCE = 512 << 20  # of these: evidence of one drive must not end the runs on others
-BYTES_BEYOND_FOR_VERDICTS = 64 << 20  # so a run that was armed gets its verdict, though others armed with it
-BYTES_BEYOND_FOR_LOSSES = 64 << 20  # beyond those, for verdicts of loss when all else is refused
-ROW_BYTES = 100  # of each row, beside what its long columns hold
-_NAME_MAX = 255  # characters: the column's
+EVIDENCE_BYTES_TOTAL_MAX = 256 << 20  # evidence per run
+BYTES_OF_CLIENT_MAX = 2 << 30  # all data of a client; the operator's own data are not limited
+# Part of these that evidence cannot use: evidence of one drive must not stop the runs on others.
+BYTES_NOT_FOR_EVIDENCE = 512 << 20
+BYTES_BEYOND_FOR_VERDICTS = 64 << 20  # more for verdicts, so that runs armed together all get theirs
+BYTES_BEYOND_FOR_LOSSES = 64 << 20  # still more, only for verdicts of loss
+ROW_BYTES = 100  # size of each row without its long columns
+_NAME_MAX = 255  # characters in the column
 
 Kind: TypeAlias = Literal["evidence", "runs", "verdicts", "losses"]
 
 _EVIDENCE = tables.evidence.c
-# Made once, since each verdict comes with some ten pieces.
+# Compiled once, because each verdict comes with about ten pieces.
 _OF_RUN = _EVIDENCE.run == bindparam("run")
 _NAMES = select(
     _EVIDENCE.name, and_(_EVIDENCE.bytes == bindparam("size"), _EVIDENCE.data == bindparam("data"))
@@ -36,7 +37,7 @@ _DATA = select(_EVIDENCE.data).where(_OF_RUN, _EVIDENCE.name == bindparam("name"
 
 
 def others_named(db: Connection, run: str, name: str, data: bytes) -> int | None:
-    """How many pieces `name`, `name.2` and so on there are, where they all have other data; None where one of
+    """How many pieces `name`, `name.2` and so on there are, if all of them have other data. None if one of
     them has these data."""
     has_same_data = {
         taken: bool(same) for taken, same in db.execute(_NAMES, {"run": run, "size": len(data), "data": data})
@@ -50,10 +51,10 @@ def others_named(db: Connection, run: str, name: str, data: bytes) -> int | None
 
 
 def add_piece(db: Connection, run: str, name: str, data: bytes, *, others: int) -> None:
-    """Keeps `data`, unless they are kept. `others`: as `others_named` gave it. Raises RefusedError
-    "bad-request" where the run has too much."""
+    """Keeps `data`, unless they are already kept. `others`: the result of `others_named`. Raises RefusedError
+    "bad-request" if the run has too much evidence or the name is too long."""
     pieces, total = db.execute(_TOTAL, {"run": run}).one()
-    while (kept := _data(db, run, _numbered(name, others + 1))) is not None:  # it came since
+    while (kept := _data(db, run, _numbered(name, others + 1))) is not None:  # added after `others_named`
         if kept == data:
             return
         others += 1
@@ -80,7 +81,7 @@ def _numbered(name: str, number: int) -> str:
 
 
 def bytes_max(kind: Kind) -> int:
-    """How many bytes a client may have in all when it gives more of this kind."""
+    """Maximum of all data of a client that stores more data of this kind, in bytes."""
     beyond = {
         "evidence": -BYTES_NOT_FOR_EVIDENCE,
         "runs": 0,
@@ -91,7 +92,7 @@ def bytes_max(kind: Kind) -> int:
 
 
 def bytes_of(db: Connection, client: str) -> int:
-    """What the client's runs take, and all that was given with them."""
+    """Size of the client's runs and of all data stored with them, in bytes."""
     mine = select(tables.runs.c.run).where(tables.runs.c.client == client)
     total = 0
     for table, sizes in _SIZES.items():

@@ -1,12 +1,12 @@
-"""Which servers live on the store, and which of them holds which run.
+"""Which servers are alive on the store, and which of them holds which run.
 
-A server's row is its lease: it ends `LEASE_MS` after it was renewed, by the database's clock. A run belongs
-to the server that its row names as holder, as long as that one's lease runs. The lease only says when another
-server may take a run without asking. What keeps two servers from granting credit against each other is the
-run's epoch (`store`), which needs no clock.
+A server's row is its lease. It ends `LEASE_MS` after its renewal, on the database's clock. A run belongs to
+the server that its row names as holder, as long as that server's lease lasts. The lease only says when
+another server may take a run without asking. The run's epoch (`store`), which needs no clock, keeps two
+servers from granting credit for the same run.
 
-A server that wants a run of another one says so in `wants`, and says it again until it has the run or gives
-up; the holder looks there whenever it renews its lease. All calls block and belong to the store's thread.
+A server that wants a run of another one adds it to `wants`, and repeats that until it has the run or gives
+up. The holder reads `wants` whenever it renews its lease. All calls block and run in the store's thread.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from durability.units import format_run, parse_run
 from durability_server.store import tables
 from durability_server.store.database import Database
 
-LEASE_MS = 2000
-WANT_MS = 1000
-_FORGOTTEN_MS = 600_000  # after its end, the row of a server that was killed is removed
+LEASE_MS = 2000  # life of a lease after its renewal
+WANT_MS = 1000  # life of a row in `wants` after its renewal
+_FORGOTTEN_MS = 600_000  # time after its end until the row of a killed server is removed
 
-# What a server wants a run for: to go on with it, or to end it, for which it must not be live.
+# Why a server wants a run: to go on with it, or to end it, which is only possible if the run is not live.
 Purpose: TypeAlias = Literal["resume", "end"]
 
 
@@ -54,14 +54,14 @@ _THIS_MOMENT = _ms(func.clock_timestamp())
 
 
 def _lasts(expires: ColumnElement[int]) -> ColumnElement[bool]:
-    """Whether a time has not come. One that is further away than any can be was set before the database's
-    clock was put back: who lives will set it anew. The transaction may have begun long ago: a row that it
-    reads is as old as its beginning, or was set since."""
+    """Whether the time `expires` is in the future. A time later than any lease can end does not count. It was
+    set before the database's clock was put back, and a live server sets it anew. The upper limit uses the
+    present time, because the transaction may have begun long before it reads a row."""
     return and_(expires > _NOW, expires <= _THIS_MOMENT + LEASE_MS)
 
 
 def living(db: Connection) -> tuple[str, ...]:
-    """The addresses of all servers that live on the store."""
+    """The addresses of all live servers on the store."""
     servers = tables.servers.c
     found = db.execute(select(servers.address).where(_lasts(servers.expires)).order_by(servers.id)).scalars()
     return tuple(address or "without an address" for address in found)
@@ -69,7 +69,7 @@ def living(db: Connection) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedRun:
-    """A run that this server holds, with its epoch in the store, and that another server wants."""
+    """A run that this server holds and another server wants, with its epoch in the store."""
 
     run: int
     epoch: int
@@ -78,24 +78,23 @@ class WantedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renewal:
-    """What a server learns when it renews its lease: the addresses of the others that live, what they want of
-    it, and how many clients were ever revoked."""
+    """What a server learns from renewing its lease."""
 
-    others: tuple[str, ...]
-    wanted: tuple[WantedRun, ...]
-    revoked: int
+    others: tuple[str, ...]  # addresses of the other live servers
+    wanted: tuple[WantedRun, ...]  # this server's runs that others want
+    revoked: int  # number of clients that were ever revoked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """To what a server wants: the runs that are free now, and those that their holder keeps."""
+    """The answers to a server's wants."""
 
-    free: tuple[int, ...]
-    kept: tuple[int, ...]
+    free: tuple[int, ...]  # runs that are free now
+    kept: tuple[int, ...]  # runs that their holder keeps
 
 
 class LeaseStore:
-    """The leases in `database`, for one server, whose id `me` no other has."""
+    """The leases in `database` for one server. Its id `me` is unique."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -103,7 +102,7 @@ class LeaseStore:
         self.me = secrets.token_hex(8)
 
     def held_at(self, holder: ColumnElement[str]) -> Select[Any]:
-        """Selects the address of the other server `holder`, if it lives."""
+        """Selects the address of the server `holder`, if that is another server and alive."""
         servers = tables.servers.c
         if not self.is_shared:
             return select(servers.address).where(false())
@@ -112,7 +111,7 @@ class LeaseStore:
         )
 
     def begin(self, address: str, boot_id: str) -> Renewal:
-        """The first renewal. A server that had this address in this boot of this machine is over."""
+        """Takes the lease. The lease of an earlier server with this address in this boot is removed."""
         servers, wants = tables.servers.c, tables.wants.c
         before_me = and_(servers.address == address, servers.boot_id == boot_id)
         with self._database.transaction() as db:
@@ -122,7 +121,7 @@ class LeaseStore:
         return self.renew(address, boot_id)
 
     def renew(self, address: str, boot_id: str) -> Renewal:
-        """The lease runs for `LEASE_MS` from now."""
+        """Renews the lease for `LEASE_MS` from now."""
         servers, wants, runs = tables.servers.c, tables.wants.c, tables.runs.c
         mine = {"address": address, "boot_id": boot_id, "expires": _NOW + LEASE_MS}
         with self._database.transaction(alone=False) as db:
@@ -147,13 +146,12 @@ class LeaseStore:
             )
 
     def end(self) -> None:
-        """The lease is over, so every run is free that this server held."""
+        """Ends the lease, so that every run of this server is free."""
         with self._database.transaction(alone=False) as db:
             db.execute(delete(tables.servers).where(tables.servers.c.id == self.me))
 
     def give_free(self, runs: Mapping[int, int]) -> None:
-        """This server holds these runs no more, unless it has taken one again since the epoch that is given
-        for it."""
+        """Releases these runs, unless this server has taken one again after the given epoch."""
         columns = tables.runs.c
         statement = update(tables.runs).values(holder="")
         mine = and_(columns.run == bindparam("key"), columns.epoch == bindparam("at"))
@@ -164,12 +162,12 @@ class LeaseStore:
             )
 
     def keep(self, runs: Collection[int]) -> None:
-        """This server does not give up these runs, although another one wants them."""
+        """Keeps these runs, although another server wants them."""
         with self._database.transaction(alone=False) as db:
             db.execute(delete(tables.wants).where(tables.wants.c.run.in_(map(format_run, runs))))
 
     def want(self, new: Mapping[int, Purpose], waiting: Collection[int]) -> Answers:
-        """Says what this server wants, newly or still; both may be of runs that are free by now."""
+        """Asks for the runs of `new`, and asks again for `waiting`. Runs of both may be free already."""
         runs, wants = tables.runs.c, tables.wants.c
         keys = [format_run(run) for run in (*new, *waiting)]
         until = _NOW + WANT_MS

@@ -1,6 +1,7 @@
-"""What is known of runs at this moment, for those who watch: one row each, without the evidence.
+"""The present state of runs for viewers: one row each, without the evidence.
 
-Within a transaction of the caller's. Refuses to judge: the drive's and the client's own words are passed on.
+All functions run within a transaction of the caller. Nothing is judged here: reports of drive and client are
+passed on.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from durability_server.store.run_rows import data_of, in_turn, standing_verdicts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveNow:
-    """A drive below a run's target; `identity` is the store's name of it."""
+    """A drive below a run's target. `identity` is its name in the store."""
 
     identity: str
     model: str
@@ -31,10 +32,7 @@ class DriveNow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunNow:
-    """A run as it was last saved. `frontiers`: per writer, what was acknowledged. Times of receipts are of
-    the boot `boot_id`. `statistics`: the newest of its client, as a value, None for none. `drive_seen`: what
-    the client saw of the drives after the target's error, "" without one. `verdict`: the one that stands, ""
-    for none."""
+    """A run as it was last saved."""
 
     run: str
     client: str
@@ -44,20 +42,20 @@ class RunNow:
     plan: bytes
     state: RunState
     session_end: SessionEnd
-    frontiers: tuple[int, ...]
-    last_receipt_ns: int
+    frontiers: tuple[int, ...]  # acknowledged operations of each writer
+    last_receipt_ns: int  # on the clock of the boot `boot_id`
     boot_id: str
     last_receipt: str
     registered: str
     rtt_max_ns: int
-    statistics: Value
-    drive_seen: str
-    verdict: str
+    statistics: Value  # the newest of the client, None for none
+    drive_seen: str  # state of the drives that the client saw after a target error, "" without an error
+    verdict: str  # the verdict that counts, "" for none
     drives: tuple[DriveNow, ...]
 
     @property
     def acked(self) -> int:
-        """Operations that were acknowledged, of all writers."""
+        """Acknowledged operations of all writers together."""
         return sum(self.frontiers)
 
 
@@ -70,8 +68,8 @@ _COLUMNS = (
 def rows_now(
     db: Connection, limit: int, *chosen: ColumnElement[bool], held_at: ColumnElement[Any]
 ) -> tuple[tuple[Any, RunNow], ...]:
-    """The newest `limit` of the chosen runs, newest first, each with its row: the caller knows which sessions
-    are live. Where the limit leaves some out, each client has its share."""
+    """The newest `limit` of the chosen runs, newest first, each with its row, from which the caller
+    determines whether its session is live. If the limit excludes some, each client gets its share."""
     runs = tables.runs.c
     parts = (data_of(tables.statistics), data_of(tables.errors))
     wanted = select(*(runs[name] for name in _COLUMNS), runs.armed.is_not(None).label("is_armed"))
@@ -110,12 +108,12 @@ def rows_now(
 
 
 def named(runs: Sequence[int]) -> ColumnElement[bool]:
-    """Whether a run is one of these."""
+    """Whether a run is one of these runs."""
     return tables.runs.c.run.in_([format_run(run) for run in runs])
 
 
 def is_live() -> ColumnElement[bool]:
-    """Whether the row says that a run's client is connected."""
+    """Whether a run's client is connected, according to the row."""
     return tables.runs.c.session_end == "live"
 
 

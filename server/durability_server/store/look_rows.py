@@ -1,8 +1,8 @@
-"""What calls of `verify` found: of which runs a look is kept, and how it is read again.
+"""What calls of `verify` found: which runs keep a look, and how looks are read.
 
-A verify of one run has seen the drives of others, which nobody may have verified since. So these keep it too,
-as long as nothing more is received of them: a run that was silent for a while has not ended. Refuses to keep
-what another client has seen.
+The verify of one run has seen the drives of other runs, which may be unverified. So those runs keep the look
+too, as long as they receive nothing more. A run that was silent for a while may not have ended. A run does
+not keep a look of another client.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from durability_server.store import evidence_rows, tables
 from durability_server.store.records import KeptLook
 from durability_server.store.run_rows import data_of, known_row
 
-_OTHERS_MAX = 16  # that keep a look, the newest: their facts may be long
+_OTHERS_MAX = 16  # newest other runs that keep a look, because their facts may be long
 _RUNS, _LOOKS, _DRIVES = tables.runs.c, tables.looks.c, tables.run_drives.c
 
 
 def looks_of(db: Connection, run: str) -> tuple[Look, ...]:
-    """The looks that are kept of this run, oldest first, without those after which it went on."""
+    """The looks kept for this run, oldest first, without those before its last receipt."""
     looks = select(_LOOKS.data).join_from(tables.looks, tables.runs, _is_current(run))
     return tuple(
         from_value(Look, unpack(data)) for data in db.execute(looks.order_by(_LOOKS.number)).scalars()
@@ -39,21 +39,19 @@ def looks_of(db: Connection, run: str) -> tuple[Look, ...]:
 
 
 def _is_current(run: str) -> ColumnElement[bool]:
-    """Whether a row is a look of the run, which has received nothing since."""
+    """Whether a row is a look of the run, and the run has received nothing since."""
     received = _LOOKS.receipt_ns == _RUNS.last_receipt_ns, _LOOKS.receipt_boot_id == _RUNS.receipt_boot_id
     return and_(_LOOKS.run == run, _RUNS.run == run, *received)
 
 
 def to_be_kept(db: Connection, look: Look) -> list[KeptLook]:
-    """The look as it is to be kept of the run that was verified, and of others on its drives that no verify
-    has judged. Raises RefusedError "run-unknown"."""
+    """The look, as kept for the verified run and for other runs on its drives that have no verdict. Raises
+    RefusedError "run-unknown"."""
     own = known_row(db, parse_run(look.run), *_WANTED)
-    if own.armed is None:
-        return []
-    verified = from_value(Facts, unpack(own.armed))
-    told = [_kept(db, own, verified, look)]
+    verified = None if own.armed is None else from_value(Facts, unpack(own.armed))
+    told = [] if verified is None else [_kept(db, own, verified, look)]
     for row in _unjudged(db, own):
-        with suppress(FormatError):  # of a release whose facts this one does not read
+        with suppress(FormatError):  # facts of a release that this one cannot read
             armed = from_value(Facts, unpack(row.armed))
             told.append(_kept(db, row, armed, as_of_another_run(look, verified, armed)))
     return [one for one in told if one is not None]
@@ -70,7 +68,7 @@ _WANTED = (
 
 
 def _unjudged(db: Connection, own: Row[Any]) -> Iterator[Row[Any]]:
-    """The other armed runs of the client on these drives that have no verdict, newest first."""
+    """The client's other armed runs on these drives that have no verdict, newest first."""
     drives = select(_DRIVES.identity).where(_DRIVES.run == own.run)
     on_these = select(_DRIVES.run).where(_DRIVES.identity.in_(drives))
     judged = select(tables.verdicts.c.run).where(tables.verdicts.c.run == _RUNS.run).exists()
@@ -79,7 +77,7 @@ def _unjudged(db: Connection, own: Row[Any]) -> Iterator[Row[Any]]:
         _RUNS.run.in_(on_these), *mine, _RUNS.armed.is_not(None), not_(judged)
     )
     for run in db.execute(runs.order_by(_RUNS.number.desc()).limit(_OTHERS_MAX)).scalars().all():
-        yield known_row(db, parse_run(run), *_WANTED)  # one by one: facts may be long
+        yield known_row(db, parse_run(run), *_WANTED)  # one row at a time, because facts may be long
 
 
 def _kept(db: Connection, row: Row[Any], armed: Facts, look: Look) -> KeptLook | None:
@@ -93,7 +91,8 @@ def _kept(db: Connection, row: Row[Any], armed: Facts, look: Look) -> KeptLook |
 
 
 def keep(db: Connection, looks: Sequence[KeptLook]) -> int:
-    """Keeps these, in place of those after which their runs went on; how many bytes that takes."""
+    """Keeps these looks, and removes older ones after which their runs went on. Returns their size in
+    bytes."""
     added = 0
     for one in looks:
         current = select(_LOOKS.number).join_from(tables.looks, tables.runs, _is_current(one.run))

@@ -1,9 +1,9 @@
 """Codes for machines that keep nothing on a disk, and the machines that joined by them.
 
-Such a machine joins after every boot, by the same code: it says what tells it from others, and becomes the
-client that it was before, with a new secret. So the code is as good as the secrets of all its machines: it
-ends, it takes a number of machines, and revoking it revokes them. All calls block and belong to the store's
-thread; each is one transaction. Refuses to keep a code: it has the hash.
+Such a machine joins after every boot by the same code. It sends what identifies it, and becomes the same
+client as before, with a new secret. So the code is worth as much as the secrets of all its machines. It
+expires, it admits a limited number of machines, and revoking it revokes them. All calls block and run in the
+store's threads; each is one transaction. The store has only hashes of codes.
 """
 
 from __future__ import annotations
@@ -35,13 +35,12 @@ _AGAIN = "type `durability clients invite --machines N` on the server's machine 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineCode:
-    """A code as the store knows it, for so many `machines`; `name` "" leaves it to each. `expires` is in
-    seconds of Unix."""
+    """A code in the store."""
 
     hash: bytes
-    name: str
-    machines: int
-    expires: int
+    name: str  # name for its machines, "" if each machine chooses its name
+    machines: int  # number of machines that may join
+    expires: int  # Unix seconds
 
 
 class MachineStore:
@@ -51,8 +50,8 @@ class MachineStore:
         self._database = database
 
     def find(self, hash_: bytes, *, now: int) -> MachineCode | None:
-        """The code with this hash; None if it is none for machines. Raises RefusedError "code-used" if it was
-        revoked, and "code-expired" if its time is over."""
+        """The code with this hash, None if no code for machines has it. Raises RefusedError "code-used" if
+        the code was revoked, and "code-expired" if it has expired."""
         with self._database.reading() as db:
             row = _found(db, hash_, now=now)
         if row is None:
@@ -60,8 +59,8 @@ class MachineStore:
         return MachineCode(hash=row.hash, name=row.name, machines=row.machines, expires=row.expires)
 
     def invite(self, code: MachineCode, *, wall: str, now: int) -> None:
-        """Adds a code. Raises RefusedError "too-many" or "bad-request", and "name-taken" for one machine:
-        several get numbers behind their name."""
+        """Adds a code. Raises RefusedError "too-many" or "bad-request". Raises "name-taken" only for a code
+        of one machine, because several machines get numbers after their name."""
         columns = tables.machine_codes.c
         name = fit_name(code.name) if code.name else ""
         with self._database.transaction() as db:
@@ -81,11 +80,11 @@ class MachineStore:
             )
 
     def join(self, hash_: bytes, machine: str, client: Client, *, wall: str, now: int) -> tuple[Client, bool]:
-        """Joins `machine` by the code with this hash: as `client` with a name that no other has, or if it
-        joined before, as that client with the new secret. Returns the client as it is kept, and whether it
-        was known. Raises as `find` does, and RefusedError "bad-request", "machine-revoked", "name-taken" and
-        "too-many"; for a machine that did not join before, also "code-expired" for a code that was made
-        later than `now`."""
+        """Joins `machine` by the code with this hash. A machine that joined before becomes the same client
+        with the new secret. Another one becomes `client` with a name that no other client has. Returns the
+        client as stored, and whether it joined before. Raises what `find` raises, and RefusedError
+        "code-unknown", "bad-request", "machine-revoked", "code-used", "name-taken" and "too-many". For a new
+        machine, also raises "code-expired" if the code was made later than `now`."""
         with self._database.transaction() as db:
             code = _found(db, hash_, now=now)
             if code is None:
@@ -108,7 +107,7 @@ class MachineStore:
                 return Client(
                     id=known.id, name=known.name, role=cast(Role, known.role), hash=client.hash
                 ), True
-            # Machines that are known join also while the server's clock is behind, as after its own boot.
+            # Known machines may join even if the server's clock is behind, as after its own boot.
             made = int(datetime.fromisoformat(code.created).timestamp())
             require_not_made_later(code.expires, valid_s=code.expires - made, now=now)
             of_code = select(func.count()).where(tables.machines.c.hash == hash_)
@@ -126,9 +125,9 @@ class MachineStore:
             return kept, False
 
     def revoke(self, code: str, *, wall: str) -> dict[str, str] | None:
-        """The code with this id ends, and the machines that joined by it are no longer known; their names by
-        their ids. Also a code whose time is over, since its machines stay known. None if there is none, or it
-        was revoked."""
+        """Revokes the code with this id and the machines that joined by it. Returns their names by their ids.
+        An expired code can be revoked too, because its machines stay known. None if no such code exists, or
+        it was already revoked."""
         columns, clients = tables.machine_codes.c, tables.clients.c
         with self._database.transaction() as db:
             for row in db.execute(select(tables.machine_codes).where(columns.revoked == "")):
@@ -146,7 +145,7 @@ class MachineStore:
         return None
 
     def listing(self, *, now: int) -> tuple[dict[str, Value], ...]:
-        """Each open code: one flat map, as of a client."""
+        """Each open code as one flat map, like a client's."""
         columns = tables.machine_codes.c
         counts = select(tables.machines.c.hash, func.count()).group_by(tables.machines.c.hash)
         with self._database.reading() as db:
@@ -182,7 +181,7 @@ def _found(db: Connection, hash_: bytes, *, now: int) -> Row[Any] | None:
 
 
 def _joined(db: Connection, hash_: bytes, machine: str) -> Row[Any] | None:
-    """The client that this machine became by that code."""
+    """The client that this machine became by that code, None if it has not joined."""
     machines, clients = tables.machines.c, tables.clients.c
     mine = select(machines.client).where(machines.hash == hash_, machines.machine == machine)
     return db.execute(select(tables.clients).where(clients.id.in_(mine))).first()

@@ -1,9 +1,9 @@
-"""Who may read the files of an SQLite store: it holds the server's private key and the secrets of the runs.
+"""Access to the files of an SQLite store, which has the server's private key and the secrets of the runs.
 
-No other user may, as one may a backup that was put back: such files are closed, and the log says so. Refuses
-a store that is open to all users and that this server may not close. Opens, with a warning, one that another
-user shares with a group, since this server may have it only by that. So it does one on a file system that
-keeps no modes, where something else decides who may read it.
+No other user may read these files. Files that others may read, such as a restored backup, are closed to them,
+with a warning in the log. A store that all users may read and that this server cannot close is refused. A
+store that another user shares with a group is opened with a warning, because only that may give this server
+access. So is one on a file system without modes, where something else decides who may read.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from pathlib import Path
 
 from durability.errors import StoreError
 
-MADE = 0o600  # the mode of a new file
-_OTHERS = 0o077  # what a mode gives other users
-_STRANGERS = 0o007  # of that what it gives those outside of the file's group
+MADE = 0o600  # mode of a new file
+_OTHERS = 0o077  # permissions of all other users
+_STRANGERS = 0o007  # those of users outside the file's group
 
 log = logging.getLogger(__name__)
 
 
 def make_private(file: Path, *, beside: Iterable[Path]) -> None:
-    """Closes the store `file` to others, and those `beside` it that there are. By their paths, since closing
-    a file gives up SQLite's locks on it. Raises OSError, and StoreError where the system does not allow
+    """Closes the store `file` and the existing files `beside` it to other users. Uses paths, because closing
+    a descriptor of a file releases SQLite's locks on it. Raises OSError, and StoreError if the system forbids
     it."""
     group, shared = file.stat().st_gid, _shared(file)
     for path in (file, *beside):
@@ -37,13 +37,13 @@ def make_private(file: Path, *, beside: Iterable[Path]) -> None:
 
 
 def _shared(file: Path) -> int:
-    """The part of the mode by which another user, to whom `file` belongs, shares it with a group; 0 if nobody
-    does, or if what SQLite makes beside it would be another group's."""
+    """The group permissions of `file` if it belongs to another user, who shares it with a group. 0 if the
+    file is not shared, or if files that SQLite creates beside it would belong to another group."""
     status = file.stat()
     mode = stat.S_IMODE(status.st_mode)
     if status.st_uid == os.geteuid() or not mode & _OTHERS or mode & _STRANGERS:
         return 0
-    if _group_of_new_files(file) != status.st_gid and os.geteuid() != 0:  # for root, SQLite gives them away
+    if _group_of_new_files(file) != status.st_gid and os.geteuid() != 0:  # for root, SQLite sets their group
         return 0
     log.warning(
         "%s belongs to user %s, who lets its group have it (mode %04o). It has the server's private key: who"
@@ -57,13 +57,13 @@ def _shared(file: Path) -> int:
 
 
 def _group_of_new_files(file: Path) -> int:
-    """The group that files get which this process makes beside `file`."""
+    """The group of files that this process creates beside `file`."""
     directory = file.resolve().parent.stat()
     return directory.st_gid if directory.st_mode & stat.S_ISGID else os.getegid()
 
 
 def _close(file: Path, others: int) -> None:
-    """`others`: what the mode of `file` must not have."""
+    """Removes the permissions `others` from `file`. Raises StoreError if the system forbids it."""
     status = file.stat()
     before = stat.S_IMODE(status.st_mode)
     if not before & others:
@@ -96,7 +96,8 @@ def _close(file: Path, others: int) -> None:
 
 
 def _closing(file: Path) -> str:
-    """The line that closes `file` to all but the user who runs this server, and root, who may read all."""
+    """The shell line that closes `file` to all users but the server's own, and root, who may read
+    everything."""
     name, user = shlex.quote(str(file)), os.geteuid()
     line = f"chmod {MADE:o} {name}"
     return line if user == 0 else f"chown {_user(user)} {name} && {line}"

@@ -17,11 +17,11 @@ from durability_server.store.target_keys import TargetKeys
 
 RunState: TypeAlias = Literal["registered", "armed", "stopped", "ended"]
 # Why a run was not saved. "moved": another server has taken the run. "behind": the database lacks what this
-# server saved last, as after a failover to a standby, and no server has taken the run: save the complete run.
+# server saved last, as after a failover to a standby. No server has taken the run, so save the complete run.
 # "gone": the database also lacks that this server took the run, or the run itself.
 Unsaved: TypeAlias = Literal["moved", "behind", "gone"]
 
-EVENTS_MAX = 256  # per run; older ones are dropped
+EVENTS_MAX = 256  # events per run; older ones are dropped
 
 
 class MovedError(RefusedError):
@@ -70,7 +70,8 @@ class RunSnapshot:
     credits: bytes | None = None  # packed
     target_error: bytes | None = None  # packed
     # Rises whenever a server takes the run. The store accepts the snapshot if this server holds the run with
-    # this epoch, or if no save has followed the one that this server loaded (`follows` and `saves`).
+    # this epoch. It also accepts it if no save has followed the one that this server loaded (`follows` and
+    # `saves`).
     epoch: int = 0
     follows: int = 0  # epoch of the run when it was loaded
     saves: int = 0  # number of its last save when it was loaded
@@ -131,7 +132,7 @@ class Relations:
     # target.
     superseded_by: str
     verdicts: tuple[PastVerdict, ...]  # verdicts of the run itself
-    # The weightiest verdict of each other run of the series, or "unverified" after a cut.
+    # The weightiest verdict of each other run of the series, or "unverified" after a possible cut.
     series: tuple[PastVerdict, ...]
     predecessors: tuple[str, ...] = ()  # runs registered earlier on the same target
     power_offs: tuple[PowerOff, ...] = ()  # those that ended the run

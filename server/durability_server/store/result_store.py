@@ -1,8 +1,8 @@
-"""The results of the benchmark that clients keep: they are only added, listed and read.
+"""Kept benchmark results of clients. They can be added, listed and read.
 
-A list has summaries without bodies, and stops where an answer would be too long. All calls block; `add`
-belongs to the store's thread and is one transaction. Refuses to read a body, and to replace a result: the
-same file, kept again by the same client, is the one that is there.
+A listing has summaries without bodies, and ends where the answer would become too long. All calls block;
+`add` runs in the store's thread and is one transaction. Bodies are not read, and a result is not replaced. If
+a client keeps the same file again, the existing result is returned.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from durability_server.store.client_store import client_names
 from durability_server.store.database import Database
 from durability_server.store.run_rows import contains, in_turn, that_fit
 
-RESULTS_OF_CLIENT_MAX = 1000  # the operator's own are not counted
-RESULT_BYTES_OF_CLIENT_MAX = 256 << 20
+RESULTS_OF_CLIENT_MAX = 1000  # results of a client; the operator's own are not limited
+RESULT_BYTES_OF_CLIENT_MAX = 256 << 20  # bodies of these results
 
 _RESULTS = tables.results.c
 _DRIVES = tables.result_drives.c
@@ -32,13 +32,13 @@ _ROW = (_RESULTS.result, _RESULTS.client, _RESULTS.wall, _RESULTS.sha256, _RESUL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewResult:
-    """A result to keep. `client`: whose it is; `wall`: when it came; `digest`: of the file in `body`."""
+    """A result to keep."""
 
-    client: str
-    wall: str
+    client: str  # owner of the result
+    wall: str  # time of its arrival
     summary: KeptSummary
     body: bytes
-    digest: FileDigest
+    digest: FileDigest  # digest of the file in `body`
 
 
 class ResultStore:
@@ -48,7 +48,7 @@ class ResultStore:
         self._database = database
 
     def add(self, new: NewResult) -> str:
-        """Keep a result; what it is called. Raises RefusedError "quota"."""
+        """Keeps a result and returns its name. Raises RefusedError "quota" or "bad-request"."""
         result = result_id(new.client, new.digest.sha256)
         with self._database.transaction() as db:
             there = db.execute(select(_RESULTS.sha256).where(_RESULTS.result == result)).scalar()
@@ -89,10 +89,9 @@ class ResultStore:
     def listing(
         self, limit: int, *, client: str | None, drive: str = "", identity: str = "", host: str = ""
     ) -> tuple[dict[str, Value], ...]:
-        """The newest `limit` results of the client `client`, None: of all; one map each, newest first,
-        without their bodies. Where the limit leaves some out, each client has its share. `drive`: a part of a
-        drive's model or serial; `identity`: the hash of a serial; `host`: a part of the machine's name; "" is
-        any."""
+        """The newest `limit` results of `client`, None for all clients. One map each without its body, newest
+        first. If the limit excludes some, each client gets its share. `drive`: part of a drive's model or
+        serial; `identity`: hash of a serial; `host`: part of the machine's name. "" matches any."""
         chosen = (_of_client(client), contains(_RESULTS.host, host), _on_drive(drive, identity))
         columns = (*_ROW, _RESULTS.number, _RESULTS.summary)
         newest = select(*columns).where(*chosen).order_by(*in_turn(_RESULTS.client, _RESULTS.number))
@@ -104,7 +103,7 @@ class ResultStore:
         return tuple(_listed(row, names) for row in rows)
 
     def find(self, result: str, *, client: str | None) -> tuple[dict[str, Value], bytes]:
-        """The row of a result and its body; `client` as in `listing`. Raises RefusedError
+        """The row of a result and its body. `client` is as in `listing`. Raises RefusedError
         "result-unknown"."""
         wanted = select(*_ROW, _RESULTS.summary, _RESULTS.body).where(_RESULTS.result == result)
         with self._database.reading() as db:

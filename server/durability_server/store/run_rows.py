@@ -1,6 +1,6 @@
-"""The rows of a run: how its record is read from them and written to them.
+"""Reading and writing the rows of a run.
 
-Within a transaction of the caller's, which decides what is allowed.
+All functions run within a transaction of the caller, which decides what is allowed.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from durability_server.store.target_keys import TargetKeys, overlap, run_drives
 
 T = TypeVar("T")
 
-LISTED_BYTES_MAX = 8 << 20  # of what the rows of one listing hold
-_PLACES_MAX = 256  # of other targets on the drives of a run, newest first
+LISTED_BYTES_MAX = 8 << 20  # data in the rows of one listing
+_PLACES_MAX = 256  # other targets on the drives of a run that are compared, newest first
 
-# What has a row of its own beside that of its run, and its name in a snapshot.
+# Tables with one row of data per run, with the field of a snapshot that the row stores.
 _NAMES: Final = {
     tables.timelines: "timeline",
     tables.credits: "credits",
@@ -55,7 +55,7 @@ _NAMES: Final = {
     tables.errors: "target_error",
 }
 PARTS: Final = tuple(_NAMES)
-# Made once, since credits are in each commit: `verify` does not know a credit of which nothing is stored.
+# Compiled once, because each commit saves credits: `verify` must know every credit that may have arrived.
 _REPLACE: Final = {
     part: text(
         f"INSERT INTO {part.name} (run, data) VALUES (:run, :data)"
@@ -70,7 +70,7 @@ _UPDATE_FRONTIER = update(tables.frontiers).where(
 
 
 def save_parts(db: Connection, by_key: Mapping[str, RunSnapshot]) -> None:
-    """All of these runs that does not stand in their rows."""
+    """Saves all fields of these runs that are not columns of their rows."""
     frontiers = [
         {"key": key, "number": writer, "acked": acked}
         for key, snapshot in by_key.items()
@@ -93,13 +93,13 @@ def save_parts(db: Connection, by_key: Mapping[str, RunSnapshot]) -> None:
 
 
 def changing_columns(source: RunSnapshot | Row[Any]) -> dict[str, Any]:
-    """What a snapshot and the row of its run have under the same names."""
+    """The values that a snapshot and the row of its run have under the same names."""
     names = "finish session_end control last_receipt_ns receipt_boot_id receipt_wall rtt_max_ns gap_max_ns"
     return {name: getattr(source, name) for name in (*names.split(), "tainted", "epoch")}
 
 
 def _save_events(db: Connection, key: str, events: Sequence[tuple[int, Event]]) -> None:
-    """Events are numbered, so that saving them again after a commit of unknown outcome adds none twice."""
+    """Saves numbered events. Saving them again after a commit of unknown outcome adds no duplicate."""
     first, last = events[0][0], events[-1][0]
     number = tables.events.c.number
     gone = or_(number >= first, number <= last - EVENTS_MAX)
@@ -109,26 +109,26 @@ def _save_events(db: Connection, key: str, events: Sequence[tuple[int, Event]]) 
 
 
 def of_client(client: str | None) -> ColumnElement[bool]:
-    """The runs of this client; None: of all."""
+    """The runs of this client, or of all clients for None."""
     return true() if client is None else tables.runs.c.client == client
 
 
 def contains(column: ColumnElement[str], part: str) -> ColumnElement[bool]:
-    """Whether this part is in the column, in any case: the database makes both of them small letters."""
+    """Whether the column contains this part, ignoring case. The database converts both to lower case."""
     return column.icontains(part, autoescape=True)
 
 
 def in_turn(
     client: ColumnElement[str], number: ColumnElement[int]
 ) -> tuple[ColumnElement[int], ColumnElement[int]]:
-    """An order in which the newest of each client come first, then the second newest: a limit gives each
-    client its share, however much another has."""
+    """An order with the newest of each client first, then the second newest. So a limit gives each client its
+    share, however many rows another client has."""
     place = func.row_number().over(partition_by=client, order_by=number.desc())
     return place, number.desc()
 
 
 def that_fit(rows: Iterable[T], size: Callable[[T], int]) -> list[T]:
-    """The first of these rows, as many as one listing has room for. The others are not read."""
+    """The first of these rows, as many as fit one listing. The others are not read."""
     room = LISTED_BYTES_MAX
     kept = []
     for row in rows:
@@ -140,7 +140,7 @@ def that_fit(rows: Iterable[T], size: Callable[[T], int]) -> list[T]:
 
 
 def key_columns(keys: TargetKeys) -> dict[str, str]:
-    """The columns of a run's row that hold the identities of its target."""
+    """The columns of a run's row with the identities of its target."""
     return {"drive_key": keys.drive, "file_system_key": keys.file_system, "path_key": keys.path}
 
 
@@ -149,7 +149,7 @@ def _keys(row: Row[Any]) -> TargetKeys:
 
 
 def is_on(keys: TargetKeys) -> ColumnElement[bool]:
-    """Whether a run is on the target with these identities, by the strongest identity that both have."""
+    """Whether a run is on the target with these identities. The strongest identity that both have decides."""
     same: ColumnElement[bool] = tables.runs.c.path_key == keys.path
     for name, key in (("file_system_key", keys.file_system), ("drive_key", keys.drive)):
         if key:
@@ -161,8 +161,8 @@ def is_on(keys: TargetKeys) -> ColumnElement[bool]:
 def runs_on(
     db: Connection, targets: Iterable[TargetKeys], *where: Any, limit: int | None = None
 ) -> Sequence[Row[Any]]:
-    """The newest `limit` runs on any of the targets of which `where` holds, newest first; their names and
-    numbers, and when they were registered."""
+    """The newest `limit` runs on any of the targets that match `where`, newest first: their ids, numbers and
+    registration times."""
     columns = tables.runs.c
     there = or_(*map(_has_keys, targets))
     runs: Select[Any] = select(columns.run, columns.number, columns.registered_wall).where(there, *where)
@@ -171,7 +171,7 @@ def runs_on(
 
 def _has_keys(keys: TargetKeys) -> ColumnElement[bool]:
     columns = tables.runs.c
-    shared = or_(*(columns[name] == key for name, key in key_columns(keys).items() if key))  # has indexes
+    shared = or_(*(columns[name] == key for name, key in key_columns(keys).items() if key))  # uses indexes
     return and_(shared, is_on(keys))
 
 
@@ -181,7 +181,7 @@ def elsewhere(targets: Iterable[TargetKeys]) -> ColumnElement[bool]:
 
 
 def newest_of_each_client(db: Connection, keys: TargetKeys, *where: Any) -> Sequence[Row[Any]]:
-    """The newest run of each client on a target of which `where` holds, newest first."""
+    """The newest run of each client on a target that matches `where`, newest first."""
     columns = tables.runs.c
     newest = select(func.max(columns.number)).where(_has_keys(keys), *where).group_by(columns.client)
     named: Select[Any] = select(columns.run, columns.registered_wall, columns.client)
@@ -190,20 +190,20 @@ def newest_of_each_client(db: Connection, keys: TargetKeys, *where: Any) -> Sequ
 
 
 def newest_on(db: Connection, keys: TargetKeys, *where: Any) -> Row[Any] | None:
-    """The newest of them."""
+    """The newest run on the target that matches `where`, None if there is none."""
     return next(iter(runs_on(db, (keys,), *where, limit=1)), None)
 
 
 def newest_over(db: Connection, stored: StoredRun, *where: Any) -> Row[Any] | None:
-    """The newest run of which `where` holds on another target that overlaps with that of `stored`, an armed
-    run. The target of one that was not armed yet is that of its registration."""
+    """The newest run that matches `where` on another target that overlaps with that of `stored`. None if
+    `stored` was never armed. The facts of registration describe the target of a run that was never armed."""
     if stored.armed is None:
         return None
     facts = from_value(Facts, stored.armed)
     identities = [one.identity for one in run_drives(facts)]
     columns, drives = tables.runs.c, tables.run_drives.c
     on_drives = columns.run.in_(select(drives.run).where(drives.identity.in_(identities)))
-    newest = func.max(columns.number)  # one run of each place is enough to know where it is
+    newest = func.max(columns.number)  # one run of each target suffices, because all have the same place
     places = (
         select(newest)
         .where(on_drives, *where)
@@ -213,17 +213,17 @@ def newest_over(db: Connection, stored: StoredRun, *where: Any) -> Row[Any] | No
     )
     known = func.coalesce(columns.armed, data_of(tables.registrations)).label("facts")
     for number in db.execute(places).scalars().all():
-        # One by one: facts may be long.
+        # One row at a time, because facts may be long.
         one: Select[Any] = select(columns.run, columns.registered_wall, known).where(columns.number == number)
         row = db.execute(one).one()
-        with suppress(FormatError):  # of a release whose facts this one does not read
+        with suppress(FormatError):  # facts of a release that this one cannot read
             if overlap(facts, from_value(Facts, unpack(row.facts))):
                 return row
     return None
 
 
 def data_of(part: Table) -> ColumnElement[Any]:
-    """What the run's row in `part` has, as a column beside those of the run."""
+    """The data of a run in table `part`, as a column for queries of `runs`."""
     return select(part.c.data).where(part.c.run == tables.runs.c.run).scalar_subquery().label(part.name)
 
 
@@ -247,12 +247,12 @@ def require_run(db: Connection, run: int) -> None:
 
 
 def unknown_run(run: int) -> RefusedError:
-    """What to raise of a run that is not in the store."""
+    """The error for a run that is not in the store."""
     return RefusedError("run-unknown", f"this server knows of no run {format_run(run)}")
 
 
 def stored_run(db: Connection, row: Row[Any]) -> StoredRun:
-    """`row` has its run's data in `PARTS` as well."""
+    """The stored run of `row`, which also has the run's data of all `PARTS`."""
     acked = select(tables.frontiers.c.acked).where(tables.frontiers.c.run == row.run)
     events = select(tables.events).where(tables.events.c.run == row.run).order_by(tables.events.c.number)
     return StoredRun(
@@ -291,21 +291,21 @@ def verdicts_of(db: Connection, run: str) -> list[PastVerdict]:
 
 
 def standing_verdicts(db: Connection, runs: Select[Any]) -> dict[str, PastVerdict]:
-    """The verdict that counts of each of the selected runs that has one."""
+    """The verdict that counts, for each of the selected runs that has one."""
     each = ((run, weightiest(given)) for run, given in _verdicts_by_run(db, runs))
     return {run: standing for run, standing in each if standing is not None}
 
 
 def _verdicts_by_run(db: Connection, runs: Select[Any]) -> Iterator[tuple[str, list[PastVerdict]]]:
-    """The verdicts of each of the selected runs that has some, oldest first; of one run at a time, since a
+    """The verdicts of each selected run that has some, oldest first. It yields one run at a time, because a
     run may have hundreds."""
     own, columns = tables.runs.c, tables.verdicts.c
     given = select(columns.run).where(columns.run.in_(runs))
-    enumerations = {  # can be long, so once per run
+    enumerations = {  # can be long, so read only once per run
         row.run: tuple(row.enumerations.split())
         for row in db.execute(select(own.run, own.enumerations).where(own.run.in_(given)))
     }
-    documents = columns.document  # can be long
+    documents = columns.document  # can be long, so not read
     wanted = select(*(column for column in columns if column is not documents)).where(columns.run.in_(runs))
     rows = db.execute(wanted.order_by(columns.run, columns.number))
     for run, of_run in groupby(rows, lambda row: str(row.run)):
@@ -327,15 +327,15 @@ def _verdicts_by_run(db: Connection, runs: Select[Any]) -> Iterator[tuple[str, l
 
 
 def _codes(stored: str) -> tuple[str, ...]:
-    """The codes of a verdict's reasons, each once: earlier releases stored what a client repeated. The same
-    codes stand in the verdicts of thousands of runs, so there is one string of each."""
+    """The codes of a verdict's reasons, each once: earlier releases stored repeated codes. Equal codes share
+    one string, because the verdicts of thousands of runs repeat them."""
     return tuple(map(sys.intern, dict.fromkeys(stored.split())))
 
 
 def listed(
     row: Any, session_end: SessionEnd, acked: int, standing: PastVerdict | None, *, client_name: str
 ) -> dict[str, Value]:
-    """A run as listings have it; `standing`: the verdict that counts."""
+    """A run as listings show it. `standing`: the verdict that counts."""
     return {
         "run": row.run,
         "label": row.label,

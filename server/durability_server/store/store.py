@@ -87,7 +87,7 @@ VERDICTS_MAX = 256  # verdicts per run
 LOSSES_BEYOND_MAX = 16  # losses per run beyond those, so that verdicts without a loss cannot keep out a loss
 ATTEMPTS_MAX = 16  # never armed later runs whose plans are returned
 RUNS_OF_CLIENT_MAX = 10_000  # runs per client; the operator's own runs are not limited
-KEPT_BYTES_MAX = 64 << 20  # free disk space reserved for runs under way; new data are refused
+KEPT_BYTES_MAX = 64 << 20  # disk space for runs under way; with less free, new data are refused
 KEPT_SHARE = 20  # the reserve is at most one part in this many of the disk
 SHOWN_BYTES_MAX = 8 << 20  # verdict documents in one answer
 

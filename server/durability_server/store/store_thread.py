@@ -1,5 +1,5 @@
-"""The store's threads: they keep blocking database calls off the event loop and in order, questions from
-keeping commits waiting, and long questions from keeping short ones waiting."""
+"""The store's threads. They keep blocking database calls off the event loop and in order. Reads do not delay
+commits, and long reads do not delay short ones."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ T = TypeVar("T")
 
 
 class StoreThread:
-    """Runs functions that change the store, functions that read it, and functions that look one thing up:
-    each kind one after the other, in the order of the calls."""
+    """Runs functions that change the store, functions that read it, and short look-ups. Each kind has a
+    thread and runs in the order of the calls."""
 
     def __init__(self) -> None:
         self._changing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
@@ -22,23 +22,23 @@ class StoreThread:
         self._looking = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store-look-up")
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What `function`, which may change the store, returns or raises. A caller that is cancelled takes
-        its call back if that has not begun, and does not stop one that has."""
+        """Runs `function`, which may change the store, and returns or raises its result. A cancelled caller
+        withdraws its call if that has not begun, and does not stop it otherwise."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._changing, lambda: function(*args, **kwargs))
 
     async def ask(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """As `call`, for a function that only reads."""
+        """Like `call`, for a function that only reads."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._reading, lambda: function(*args, **kwargs))
 
     async def look_up(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """As `ask`, for a question about one client or run, which waits for no longer ones."""
+        """Like `ask`, for a look-up of one client or run, which does not wait for longer reads."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._looking, lambda: function(*args, **kwargs))
 
     async def close(self, function: Callable[[], None]) -> None:
-        """Ends the threads when their last calls are done, with a call of `function` after all of them."""
+        """Calls `function` after all earlier calls, and ends the threads."""
         loop = asyncio.get_running_loop()
         for readers in (self._reading, self._looking):
             await loop.run_in_executor(readers, lambda: None)

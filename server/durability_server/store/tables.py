@@ -2,34 +2,34 @@
 
     meta       one row: format of the store, id of the server, its key and certificate (PEM), the release that
                made the store or gave it this format
-    clients    one row per client: its id, its name, what it may do, the hash of its secret; none is removed
-    invitations one row per join code: its hash, what it gives, when it ends, when it was used
-    machine_codes one row per code for machines without a disk: its hash, what it gives, when it ends or ended
+    clients    one row per client: its id, name, role and the hash of its secret; none is removed
+    invitations one row per join code: its hash, its role and name, when it expires, when it was used
+    machine_codes one row per code for machines without a disk: its hash and name, when it expires or ended
     machines   one row per machine that joined by such a code: which client it is
     servers    one row per server that runs on the store, renewed until it ends (`lease_store`)
-    wants      one row per run that a server wants of another one (`lease_store`)
-    runs       one row per run: what was registered, and what changes while it goes on
-    run_drives one row per drive that a run was made on
-    registrations one row per run that was never armed: where its target lies, as facts without what is long
+    wants      one row per run that a server wants from another one (`lease_store`)
+    runs       one row per run: its registration, and its changing state
+    run_drives one row per drive below a run's target
+    registrations one row per run that was never armed: the place of its target, as facts without long fields
     frontiers  one row per run and writer, updated in place: never a row per record
     timelines  one row per run: which frontiers were received when (`protocol.timeline`)
     credits    one row per run: each credit that may be the last to have arrived (`runs.credits`)
-    statistics one row per run: the newest that the client sent (`formats.run_statistics`)
-    errors     one row per run whose target failed: when, what was seen of the drives (`case.TargetFailure`)
-    events     the newest of each run, for people
-    verdicts   every verdict that was ever given, whole; none is replaced
+    statistics one row per run: the newest statistics of the client (`formats.run_statistics`)
+    errors     one row per run whose target failed: time, and state of the drives (`case.TargetFailure`)
+    events     the newest events of each run, for people
+    verdicts   every verdict ever given, complete; none is replaced
     evidence   the bytes behind the findings
-    looks      what calls of `verify` found before they read the target (`case.Look`), of each run that they
-               tell of
-    power_offs what power controllers confirmed, one row per run and confirmed off (`case.PowerOff`)
-    results    one row per result of the benchmark that a client keeps; none is changed
-    result_drives one row per drive that a kept result is of
-    campaigns  one row per campaign: its name, and which server conducts it
-    campaign_entries  the log of each campaign (`durability.campaign.log_entries`); none is changed
-    campaign_signs  how often servers that share the store have heard a campaign's machine
+    looks      what calls of `verify` found before they read the target (`case.Look`), for each run that they
+               concern
+    power_offs confirmations of power controllers, one row per run and power-off (`case.PowerOff`)
+    results    one row per kept benchmark result of a client; none is changed
+    result_drives one row per drive of a kept result
+    campaigns  one row per campaign: its name, and the server that conducts it
+    campaign_entries  the log of each campaign (`durability.campaign.log_entries`); no entry is changed
+    campaign_signs  how often the servers of a shared store have heard each machine of a campaign
 
 Documents (facts, statistics, errors, verdicts, entries) are msgpack: exactly the values that came over the
-wire. Whoever changes a table, or adds one, adds a step to `migrations`.
+wire. Each change of a table and each new table needs a step in `migrations`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ invitations = Table(
     Column("hash", LargeBinary(32), primary_key=True),
     _text("name"),
     _text("role"),
-    _number("expires"),  # seconds of Unix
+    _number("expires"),  # Unix seconds
     _text("created"),
     _text("used"),
 )
@@ -89,8 +89,8 @@ machine_codes = Table(
     metadata,
     Column("hash", LargeBinary(32), primary_key=True),
     _text("name"),
-    _number("machines"),  # that may join by it
-    _number("expires"),  # seconds of Unix
+    _number("machines"),  # number of machines that may join by the code
+    _number("expires"),  # Unix seconds
     _text("created"),
     _text("revoked"),
 )
@@ -109,15 +109,15 @@ servers = Table(
     Column("id", String(32), primary_key=True),
     _text("address"),
     _text("boot_id"),
-    _number("expires"),  # milliseconds of Unix, by the database's clock
+    _number("expires"),  # Unix milliseconds on the database's clock
 )
 
 runs = Table(
     "runs",
     metadata,
     Column("run", String(16), primary_key=True),
-    Column("number", Integer, nullable=False, unique=True),  # in the order of registration
-    _text("client"),  # whose run it is; "" is the operator on the server's machine
+    Column("number", Integer, nullable=False, unique=True),  # in order of registration
+    _text("client"),  # owner of the run; "" is the operator on the server's machine
     _text("label"),
     Column("plan", LargeBinary, nullable=False),
     Column("secret", LargeBinary, nullable=False),
@@ -129,8 +129,8 @@ runs = Table(
     _text("registered_wall"),
     Column("armed", LargeBinary, nullable=True),
     Column("series", String(64), nullable=False, default=""),
-    Column("drive_set", String(64), nullable=False, default=""),  # a hash of what `run_drives` has
-    _text("enumerations"),  # of its drives: two runs that share one met the same cut
+    Column("drive_set", String(64), nullable=False, default=""),  # hash of the run's drives in `run_drives`
+    _text("enumerations"),  # enumerations of its drives; runs with a common one met the same cut
     _text("finish"),
     _text("session_end"),
     _number("control"),
@@ -140,15 +140,15 @@ runs = Table(
     _number("rtt_max_ns"),
     _number("gap_max_ns"),
     _text("tainted"),
-    _text("holder"),  # the server that has the run, "" for none
+    _text("holder"),  # server that holds the run, "" for none
     _number("epoch"),  # rises whenever a server takes the run
-    _number("saves"),  # the number of its last save: each has a higher one than those before
+    _number("saves"),  # number of the last save, higher than that of each earlier one
     Index("runs_by_drive", "drive_key"),
     Index("runs_by_file_system", "file_system_key"),
     Index("runs_by_path", "path_key"),
     Index("runs_by_series", "series"),
     Index("runs_by_client", "client"),
-    Index("runs_by_session_end", "session_end"),  # the live ones are few, and are asked for all the time
+    Index("runs_by_session_end", "session_end"),  # live runs are few, and are queried all the time
 )
 
 run_drives = Table(
@@ -170,7 +170,7 @@ wants = Table(
     _run(),
     _text("server"),
     _text("purpose"),
-    _number("expires"),  # as of `servers`
+    _number("expires"),  # Unix milliseconds on the database's clock
 )
 
 frontiers = Table(
@@ -228,8 +228,9 @@ looks = Table(
     _run(),
     Column("number", Integer, primary_key=True),
     Column("data", LargeBinary, nullable=False),
-    _number("receipt_ns"),  # what the run had received last, by which boot's clock: since then it has not
-    _text("receipt_boot_id"),  # gone on
+    # The run's last receipt at the time of the look. The look counts until the run receives more.
+    _number("receipt_ns"),
+    _text("receipt_boot_id"),
 )
 
 power_offs = Table(
@@ -240,16 +241,16 @@ power_offs = Table(
     Column("data", LargeBinary, nullable=False),
 )
 
-# Stores of earlier releases get these two when they are opened.
+# Stores of earlier releases get these two tables when they are opened.
 results = Table(
     "results",
     metadata,
     Column("result", String(16), primary_key=True),
-    Column("number", Integer, nullable=False, unique=True),  # in the order in which they came
-    _text("client"),  # whose result it is; "" is the operator on the server's machine
+    Column("number", Integer, nullable=False, unique=True),  # in order of arrival
+    _text("client"),  # owner of the result; "" is the operator on the server's machine
     _text("wall"),
     _text("host"),
-    _text("sha256"),  # of the file in the body
+    _text("sha256"),  # hash of the file in the body
     _number("file_bytes"),
     _number("bytes"),
     Column("summary", LargeBinary, nullable=False),
@@ -272,10 +273,10 @@ campaigns = Table(
     "campaigns",
     metadata,
     Column("name", String(64), primary_key=True),
-    Column("number", Integer, nullable=False, unique=True),  # in the order in which they began
-    _text("home"),  # the machine whose server conducts it: there its switches are reached
-    _text("conductor"),  # the server that does so
-    _number("told"),  # up to which entry news were given
+    Column("number", Integer, nullable=False, unique=True),  # in order of their beginning
+    _text("home"),  # machine whose server conducts the campaign, because its switches are reached there
+    _text("conductor"),  # server that conducts the campaign
+    _number("told"),  # number of the last entry with sent notifications
 )
 
 campaign_entries = Table(

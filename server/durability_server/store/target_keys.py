@@ -1,10 +1,10 @@
-"""What tells targets apart, and which runs belong to one series: pure functions of facts.
+"""The identities of targets and series: pure functions of facts.
 
-The server sees no superblock, so it goes by what the client found: the drives' own serials and the place on
-them, the file system's UUID and the path in it, or, where a system names neither, the machine and the path.
-Two targets are compared by the strongest identity that both of them have (`run_rows.is_on`), so a drive put
-in another's place is another target although its path is the same. Refuses a second rule of what a serial
-is: that is `own_serial`, also for verdicts.
+The server sees no superblock, so it uses the client's facts. These are the drives' own serials and the place
+on them, and the file system's UUID and the path in it. If a system reports neither, they are the machine and
+the path. Two targets are compared by the strongest identity that both have (`run_rows.is_on`). So a
+replacement drive is another target although its path is the same. The only rule for what counts as a serial
+is `own_serial`, also for verdicts.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from durability.formats.facts import Drive, Facts
 from durability.formats.packing import Value, pack
 from durability.formats.plan import Plan
 
-KEY_BYTES_MAX = 1000  # of what is kept as it is: databases have no index of much longer ones
+KEY_BYTES_MAX = 1000  # a longer key is stored as a hash, because databases cannot index much longer ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetKeys:
-    """The identities of one target, strongest first; "" where the facts do not give that one. What is long in
-    them is a hash."""
+    """The identities of one target, strongest first; "" for an identity that the facts do not give. Long
+    parts are hashed."""
 
     drive: str
     file_system: str
@@ -36,7 +36,7 @@ class TargetKeys:
 
 
 def target_keys(facts: Facts) -> TargetKeys:
-    """The identities that `facts` give their target."""
+    """The identities of the target of `facts`."""
     uuid = facts.file_system.uuid if facts.file_system else ""
     file = _short(facts.path_in_file_system)
     in_file_system = f"fs={uuid} file={file}" if facts.kind == "file" else "device"
@@ -47,7 +47,7 @@ def target_keys(facts: Facts) -> TargetKeys:
     return TargetKeys(
         drive=_short(f"drives={','.join(sorted(serials))} {place}") if serials and placed else "",
         file_system=in_file_system if facts.kind == "file" and uuid else "",
-        # A volume has its name by the order in which it was found, so another one may have it tomorrow.
+        # A volume is named in the order of discovery, so another volume may have its name later.
         path=f"machine={facts.host.machine_id} path={_short(volume or facts.path)}",
     )
 
@@ -58,17 +58,17 @@ def _short(key: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDrive:
-    """A drive that a run was made on: who it is, and what people call it. `identity`: hash of its own serial;
-    of machine, model and serial for a drive that has none of its own, which other drives may share; of the
-    target's path for a run without drives."""
+    """A drive below a run's target, with its names for people."""
 
+    # Hash of its own serial. Without one, hash of machine, model and serial, which other drives may share.
+    # For a run without drives, hash of the target's path.
     identity: str
     model: str
     serial: str
 
 
 def run_drives(facts: Facts) -> tuple[RunDrive, ...]:
-    """The drives below the target, each once; one without a name if the facts have none."""
+    """The drives below the target, each once. If the facts have none, one drive without a name."""
     machine = facts.host.machine_id
     drives = {
         RunDrive(
@@ -87,25 +87,28 @@ def _looks(drive: Drive, machine: str) -> str:
 
 
 def machine_of_path(path_key: str) -> str:
-    """The machine in the `path` of a target's keys."""
+    """The machine in a target's path key."""
     return path_key.removeprefix("machine=").partition(" path=")[0]
 
 
 def identity_of(text: str) -> str:
-    """What the store calls a drive: a hash of its serial, or of what else tells it from others."""
+    """The store's name of a drive: a hash of its serial, or of what else distinguishes it."""
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 def overlap(one: Facts, other: Facts) -> bool:
-    """Whether what was written to the one target may lie where the other one does, though they are not the
-    same: a whole drive, a partition of it, a file on a file system of either. Two files of one file system
-    do not, and one file under two names does; of two places that layers between make unknown, it is not
-    known. A drive without a serial of its own may be the one that had its place on the machine. A file system
-    that can still be read does not lie where a later one was made, so of two of them only an own serial
-    tells."""
+    """Whether data written to one target may overwrite the other, although the two targets differ. Such
+    targets are a whole drive, a partition of it, and a file on a file system of either. Two files of one file
+    system do not overlap, but one file under two names does. If layers hide where the targets are, only the
+    names of their volumes are compared. A drive without its own serial may be another drive that had its
+    place on the machine. A readable file system was not overwritten by a later one, so between two file
+    systems only an own serial counts."""
     pairs = ((one, other), (other, one))
-    # A whole drive has a log on it, too; other places compare on the drives of the targets themselves.
+    # A target that takes a whole drive also overwrites a log device there. Other places are compared without
+    # log devices.
     anywhere = any(_is_whole_drive(this) and _share_drive(_without_log(this), that) for this, that in pairs)
+    # Layers such as LVM, LUKS or md leave offsets unknown, but one volume is one place.
+    anywhere = anywhere or ("" != one.volume == other.volume)
     starts = (one.offset_bytes, other.offset_bytes)
     placed = None not in starts and _share_drive(_without_log(one), _without_log(other))
     if one.file_system is not None and other.file_system is not None:
@@ -118,16 +121,15 @@ def overlap(one: Facts, other: Facts) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSystemPlace:
-    """Where a target's file system lies. `any`: how the key of each drive begins that has one at the same
-    place of the same drives; `this`: of those, the beginning with the same UUID; `nameless`: that without."""
+    """Where a target's file system is, as beginnings of drive keys."""
 
-    any: str
-    this: str
-    nameless: str
+    any: str  # any file system at this place of these drives
+    this: str  # a file system there with the same UUID
+    nameless: str  # a file system there without a UUID
 
 
 def file_system_place(keys: TargetKeys) -> FileSystemPlace | None:
-    """Where the file system of these keys lies; None where they do not tell it."""
+    """Where the file system of these keys is; None if they do not say."""
     if not keys.drive.endswith(keys.file_system) or not keys.file_system:
         return None
     place = keys.drive.removesuffix(keys.file_system) + "fs="
@@ -136,7 +138,7 @@ def file_system_place(keys: TargetKeys) -> FileSystemPlace | None:
 
 
 def by_own_serial(facts: Facts) -> dict[str, list[Drive]]:
-    """The drives that have a serial of their own, by that."""
+    """The drives that have a serial of their own, by serial."""
     known: dict[str, list[Drive]] = {}
     for drive in facts.drives:
         if serial := own_serial(drive, facts.host.machine_id):
@@ -145,8 +147,8 @@ def by_own_serial(facts: Facts) -> dict[str, list[Drive]]:
 
 
 def may_share_drives(one: Facts, later: Mapping[str, Sequence[Drive]]) -> bool:
-    """Whether a drive of `one` may be one of `later`, by own serial. Of two that an adapter gives one serial,
-    what else they tell may set them apart."""
+    """Whether a drive of `one` may be one of `later`, compared by own serial. If an adapter gives two drives
+    the same serial, other facts may distinguish them."""
     return any(
         not are_two(before, after)
         for serial, drives in by_own_serial(one).items()
@@ -155,11 +157,11 @@ def may_share_drives(one: Facts, later: Mapping[str, Sequence[Drive]]) -> bool:
 
 
 def place_of(facts: Facts) -> Facts:
-    """What `overlap` needs of the facts, without what may be long."""
+    """The part of the facts that `overlap` needs, without long fields."""
     mounted = facts.file_system
     if mounted is not None:
         mounted = replace(mounted, source="", mount_point="", options="")
-    unnamed = replace(facts, path="", path_in_file_system="", volume="", named="", file_id="")
+    unnamed = replace(facts, path="", path_in_file_system="", named="", file_id="")
     return replace(unnamed, file_system=mounted, layers=(), warnings=())
 
 
@@ -168,7 +170,7 @@ def _without_log(facts: Facts) -> Facts:
 
 
 def _share_drive(one: Facts, other: Facts) -> bool:
-    """Whether a drive of the one may be a drive of the other."""
+    """Whether a drive of one target may be a drive of the other."""
     if _own(one) & _own(other):
         return True
     in_file_systems = one.file_system is not None and other.file_system is not None
@@ -180,8 +182,8 @@ def _own(facts: Facts) -> set[str]:
 
 
 def _machine_places(facts: Facts) -> set[tuple[str, str]]:
-    """Where the drives without a serial of their own are on their machine: by the hypervisor's number, else
-    by name."""
+    """The places on their machine of drives without their own serial: model and serial, and also the name
+    unless the serial is a hypervisor's number."""
     machine = facts.host.machine_id
     return {
         (_looks(drive, machine), "" if is_shared(drive) else drive.name)
@@ -191,22 +193,22 @@ def _machine_places(facts: Facts) -> set[tuple[str, str]]:
 
 
 def _is_whole_drive(facts: Facts) -> bool:
-    """Whether all of one drive is the target, or has the target's file system."""
+    """Whether the target, or the target's file system, takes all of one drive."""
     if not facts.drives or facts.offset_bytes != 0:
         return False
     return facts.file_system is not None or facts.size_bytes >= facts.drives[0].size_bytes
 
 
 def _reaches(this: Facts, that: Facts) -> bool:
-    """Whether `this` ends behind the beginning of `that`. Of a file system only its beginning is known."""
+    """Whether `this` ends after the beginning of `that`. For a file system only its beginning is known."""
     assert this.offset_bytes is not None and that.offset_bytes is not None
     size_bytes = 1 if this.file_system is not None else this.size_bytes
     return that.offset_bytes < this.offset_bytes + size_bytes
 
 
 def series_key(plan: Plan, facts: Facts) -> str:
-    """What the cuts of one series share (rule 16): drives with their firmware and write cache, layers, file
-    system and options, hypervisor, plan. "": no series."""
+    """The common properties of the cuts of one series (rule 16), hashed: drives with firmware and write
+    cache, layers, file system and options, hypervisor, plan. "" for no series."""
     machine = facts.host.machine_id
     if not has_series(facts):
         return ""
@@ -224,7 +226,7 @@ def series_key(plan: Plan, facts: Facts) -> str:
             for drive in facts.drives
         }
     )
-    own = ("run", "seed", "target")  # of each run, so not the series'
+    own = ("run", "seed", "target")  # different in each run
     essentials = {name: value for name, value in asdict(plan).items() if name not in own}
     mounted = facts.file_system
     file_system = [mounted.type, mounted.lasting_options] if mounted else None

@@ -1,7 +1,7 @@
-"""Which run's evidence would be lost if another one began on a target.
+"""Which run's evidence would be lost if another run began on a target.
 
-Asked while a run is registered, in the transaction of the one thread that saves: so it reads few rows, and
-little of each. Refuses to know what a verdict is worth: a run that was verified, or stopped, needs nobody.
+This is asked at registration, in the transaction of the thread that saves. So it reads few rows and little of
+each. It does not judge verdicts: any verdict or a stop is enough.
 """
 
 from __future__ import annotations
@@ -25,29 +25,30 @@ from durability_server.store.target_keys import (
     may_share_drives,
 )
 
-# Of so many targets on other file systems of one place the newest run is looked at, and so many bytes of
-# their facts: it may be on other drives that an adapter gives this one's serial. What is left unread counts
-# as on this drive.
+# Limits of checking the newest runs on other file systems at one place: number of runs and bytes of their
+# facts. Such a run may be on other drives to which an adapter gives the same serial. A run beyond the limits
+# counts as on this drive.
 _LOOKED_AT_MAX = 64
 _FACTS_BYTES_MAX = 1 << 17
 _RUNS = tables.runs.c
 
 
 def unverified_run(db: Connection, new: Registration) -> str | None:
-    """Why evidence of the client would be lost if another run began on the target, in words: that of the
-    newest run that was armed there, which has overwritten those before it, unless it was stopped or verified.
-    It may lie on another file system that had this one's place: a drive that has lost that shows it so."""
+    """Why evidence of the client would be lost if another run began on the target, as a sentence; None if
+    not. The newest run armed there counts, unless it was stopped or verified: it has overwritten those before
+    it. That run may be on another file system that was at this place. A drive that lost that file system
+    looks the same."""
     armed = (_RUNS.armed.is_not(None), of_client(new.client))
     here = newest_on(db, new.keys, *armed)
     place = file_system_place(new.keys) if new.facts.offset_bytes is not None else None
     other = _newest_on_another(db, new, place, *armed) if place is not None else None
     if place is None or other is None or (here is not None and here.number > other.number):
         return _held(db, here)
-    # One that was not armed was let in all the same, by force or before the other file system was made.
+    # A newer run that was never armed was admitted, by force or before the other file system was made.
     on_this = select(func.max(_RUNS.number)).where(_begins(place.this), of_client(new.client))
     newest_on_this = db.execute(on_this).scalar_one()
     if newest_on_this is not None and newest_on_this > other.number:
-        return _held(db, here)  # somebody has begun a run on this one since
+        return _held(db, here)  # a client has registered a run on this file system since
     if newest_on_this is not None:
         return (
             f"is on a file system that another one had replaced, that of run {other.run} of"
@@ -76,7 +77,7 @@ def _named(run: Row[Any]) -> str:
 def _newest_on_another(
     db: Connection, new: Registration, place: FileSystemPlace, *where: Any
 ) -> Row[Any] | None:
-    """The newest run of which `where` holds on another file system at the same place of the same drives."""
+    """The newest run that matches `where` on another file system at the same place of the same drives."""
     others = (_begins(place.any), ~_begins(place.this), ~_begins(place.nameless))
     of_each = select(func.max(_RUNS.number)).where(*others, *where).group_by(_RUNS.drive_key)
     newest: Select[Any] = (
@@ -92,7 +93,7 @@ def _newest_on_another(
         if room < 0 or looked_at == _LOOKED_AT_MAX:
             return row
         armed = db.execute(select(_RUNS.armed).where(_RUNS.number == row.number)).scalar_one()
-        with suppress(FormatError):  # of a release whose facts this one does not read
+        with suppress(FormatError):  # facts of a release that this one cannot read
             if may_share_drives(from_value(Facts, unpack(armed)), drives):
                 return row
     return None

@@ -1,1 +1,1 @@
-"""The live page: what the store holds, for browsers and Prometheus, by a process of its own."""
+"""The live page: shows the store to browsers and Prometheus, in a process of its own."""

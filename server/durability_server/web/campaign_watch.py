@@ -1,7 +1,7 @@
-"""The campaigns of the store as a page sees them: their logs folded, each entry read once. If the store no
-longer has the last entry, as after a failover to a standby that lacked it, the log is read anew.
+"""The campaigns of the store for pages. The state is built from each log, and each entry is read once. If the
+store no longer has the last entry, as after a failover to a standby that lacked it, the log is read again.
 
-Refuses to conduct anything: what is next is the server's business.
+Nothing is conducted here: only the server takes steps.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ _MISSING = frozenset({"missing", "wrong-drive"})
 
 @dataclass(slots=True)
 class WatchedCampaign:
-    """A campaign as far as its log was read. `note`: why it cannot be read further, "" for nothing."""
+    """A campaign, as far as its log was read."""
 
     name: str
     state: CampaignState = field(default_factory=CampaignState)
     pace: Pace = field(default_factory=Pace)
-    note: str = ""
+    note: str = ""  # why the next entry cannot be read, "" if it can
     last: bytes = b""  # the last entry that was read, packed
-    number: int = 0  # of that
-    rejected: bytes = b""  # the entry behind it that could not be read, packed
+    number: int = 0  # number of that entry
+    rejected: bytes = b""  # the next entry, packed, if it could not be read
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more comes."""
+        """Whether the campaign has ended."""
         return self.state.state == "ended"
 
 
 class CampaignWatch:
-    """All campaigns of the store, in the order in which they began. It belongs to one thread."""
+    """All campaigns of the store, in the order in which they began. Only one thread may use it."""
 
     def __init__(self, store: CampaignStore) -> None:
         self._store = store
         self._known: dict[str, WatchedCampaign] = {}
 
     def read(self) -> tuple[WatchedCampaign, ...]:
-        """Them all, with what came since the last call. Raises StoreError."""
+        """All campaigns with their new entries. Raises StoreError."""
         names = self._store.names()
         for name in names:
             while not self._read_on(self._known.setdefault(name, WatchedCampaign(name))):
@@ -55,7 +55,7 @@ class CampaignWatch:
         return tuple(self._known[name] for name in names)
 
     def _read_on(self, campaign: WatchedCampaign) -> bool:
-        """Whether what was read before, or could not be, is still in the store as it was."""
+        """Reads new entries. False if the store no longer has the last entry that was read or rejected."""
         try:
             return self._read_entries(campaign)
         except FormatError as error:
@@ -63,7 +63,7 @@ class CampaignWatch:
             return True
 
     def _read_entries(self, campaign: WatchedCampaign) -> bool:
-        """The same. Raises FormatError for an entry that cannot be read."""
+        """Like `_read_on`, but raises FormatError for an entry that cannot be read."""
         while True:
             known = campaign.number
             rows = self._store.entries(campaign.name, after=max(0, known - 1))
@@ -88,15 +88,17 @@ class CampaignWatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """Why a campaign does not find a drive. `until`: the wall clock at the end of the cycle that says so,
-    ISO 8601, "" while that goes on. A run that was heard later has found the drive."""
+    """Why a campaign does not find a drive."""
 
     text: str
+    # Wall time (ISO 8601) of the end of the cycle that says so, "" while that cycle goes on. A run that was
+    # heard later has found the drive.
     until: str
 
 
 def vanished(campaigns: tuple[WatchedCampaign, ...]) -> dict[tuple[str, Machine], Missing]:
-    """The drives, by machine and serials in one order, that the newest campaign with them does not find."""
+    """The drives that the newest campaign with them does not find, by their serials in one order and
+    machine."""
     gone: dict[tuple[str, Machine], Missing] = {}
     for campaign in campaigns:
         state = campaign.state
@@ -107,7 +109,7 @@ def vanished(campaigns: tuple[WatchedCampaign, ...]) -> dict[tuple[str, Machine]
             if not serial or trouble is None:
                 continue
             machine = machine_that_was_cut(state, drive.name)
-            # An older campaign may have it by another name, or without its id.
+            # An older campaign may know the drive by another name, or without the machine's id.
             for known in [one for one in gone if one[0] == serial and one[1].is_same(machine)]:
                 del gone[known]
             if trouble in _MISSING:
@@ -117,7 +119,7 @@ def vanished(campaigns: tuple[WatchedCampaign, ...]) -> dict[tuple[str, Machine]
 
 
 def _newest_trouble(state: CampaignState, drive: str) -> tuple[str | None, str, str]:
-    """What the agent said last of a drive, None if it said nothing, and when the cycle of that was over."""
+    """The agent's last report on a drive, None if there is none, its text, and when its cycle ended."""
     if state.cycle is not None:
         said = [(task, one) for (name, task), one in state.cycle.statuses.items() if name == drive]
         if said:

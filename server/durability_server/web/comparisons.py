@@ -1,9 +1,10 @@
-"""Kept results of the benchmark, compared on a page as `durability compare` compares them.
+"""Kept benchmark results, compared on a page as `durability compare` compares them.
 
-The core compares; what cuts said of a drive comes from the newest campaigns of this store, and from the
-runs of the client that kept the result and of those whose drive the campaigns cut, and if no client kept it,
-of the only client that has any. Refuses more than `COMPARED_MAX` results at a time, and to call a drive
-proven of which a client whose runs do not count has a loss or a cut without an outcome.
+The core compares the results. Cuts of a drive are taken from the newest campaigns of this store and from
+runs. The runs are those of the client that kept the result, and of clients whose machine those campaigns cut.
+If no client kept the result, runs of the only client that has some are used. More than `COMPARED_MAX` results
+are refused. A drive is not called proven if a client whose runs do not count has a loss or a cut without an
+outcome.
 """
 
 from __future__ import annotations
@@ -29,25 +30,25 @@ from durability_server.runs.run import Run
 from durability_server.store.store import Store
 from durability_server.web.campaign_watch import CampaignWatch, WatchedCampaign
 
-COMPARED_MAX = 4
-LISTED_MAX = 200
+COMPARED_MAX = 4  # results of one comparison
+LISTED_MAX = 200  # results of the list
 _Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonView:
-    """What the page shows; `cells`: for each cell its name, what is compared with the MB/s, and the ratios in
-    words; `notes`: whose runs were left out, what cannot be read, and which drives have no cuts that can be
-    found."""
+    """The content of the page."""
 
     compared: Comparison
     tiles: tuple[figures.Tile, ...]
+    # For each cell its name, the compared values with the MB/s, and the ratios in words.
     cells: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]
+    # Whose runs were left out, what cannot be read, and for which drives no cuts can be found.
     notes: tuple[str, ...]
 
 
 def chosen(names: Sequence[str]) -> tuple[str, ...]:
-    """The results that are named, each once. Raises UsageError."""
+    """The named results, each once. Raises UsageError."""
     wanted = tuple(dict.fromkeys(names))
     if not 2 <= len(wanted) <= COMPARED_MAX or not all(map(is_result_id, wanted)):
         raise UsageError(f"tick two to {COMPARED_MAX} results to compare them")
@@ -60,8 +61,7 @@ def kept_results(store: Store) -> tuple[Mapping[str, Any], ...]:
 
 
 def comparison_view(store: Store, watch: CampaignWatch, names: Sequence[str]) -> ComparisonView:
-    """The results of these names, the others against the first. Raises RefusedError, FormatError and
-    StoreError."""
+    """The named results, each compared with the first. Raises RefusedError, FormatError and StoreError."""
     kept = [store.results.find(name, client=None) for name in names]
     found = [(_label(row, kept), unpack_body(body)[1]) for row, body in kept]
     known, left_out = _known_of_campaigns(store, watch.read(), [result for _, result in found])
@@ -84,8 +84,8 @@ def comparison_view(store: Store, watch: CampaignWatch, names: Sequence[str]) ->
 def _known_of_campaigns(
     store: Store, campaigns: Sequence[WatchedCampaign], measured: Sequence[Result]
 ) -> tuple[list[KnownDrive], tuple[str, ...]]:
-    """What the newest campaigns say of the drives of `measured`. A sentence for each that cannot be read, and
-    one if there are older ones."""
+    """What the newest campaigns say about the drives of `measured`. Also a sentence for each campaign that
+    cannot be read, and one if there are older campaigns."""
     known: list[KnownDrive] = []
     left_out: list[str] = []
     searched, older = newest_campaigns(campaigns)
@@ -94,26 +94,25 @@ def _known_of_campaigns(
             if campaign.note:
                 raise FormatError(campaign.note)
             known += _looked_up(store, in_campaign(campaign.state, is_of(measured)))
-        except FormatError:  # others can be read
+        except FormatError:  # other campaigns may be readable
             left_out.append(unread(f"campaign {campaign.name}"))
     return known, (*left_out, *older)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OfRuns:
-    """What runs on a drive say. `notes`: a sentence if another client's were left out, if none can be found,
-    and for each that cannot be read; `against`: what one that was left out says against the drive, in words,
-    "" for nothing."""
+    """What runs on a drive say."""
 
     known: list[KnownDrive]
+    # Sentences: runs of another client were left out; none can be found; a run cannot be read.
     notes: tuple[str, ...]
-    against: str = ""
+    against: str = ""  # what a client that was left out says against the drive, in words, "" for nothing
 
 
 def _known_of_runs(
     store: Store, row: Mapping[str, Any], label: str, result: Result, machines: Collection[Machine]
 ) -> _OfRuns:
-    """What runs on the drives of a kept result say; `machines`: those that campaigns cut."""
+    """What runs on the drives of a kept result say. `machines`: those that campaigns cut."""
     if why := unsearchable(result.facts):
         return _OfRuns(known=[], notes=(f"{label}: {why}",))
     claims = [claim_from_row(one) for one in store.claims(tuple(marks_of(result.facts)), client=None)]
@@ -124,8 +123,8 @@ def _known_of_runs(
 
 
 def _looked_up(store: Store, search: Search[_Found]) -> _Found:
-    """What a search finds, its cases read from the store. Raises StoreError, and FormatError as the search
-    does."""
+    """The result of a search. Its cases are read from the store. Raises StoreError, and FormatError as the
+    search does."""
     try:
         run = next(search)
         while True:
@@ -143,13 +142,13 @@ def _looked_up(store: Store, search: Search[_Found]) -> _Found:
 def _case(store: Store, name: str) -> Case | None:
     try:
         stored = store.load(parse_run(name))
-    except (RefusedError, UsageError):  # the store has that run no more
+    except (RefusedError, UsageError):  # the store no longer has that run
         return None
     return Run(stored, boot_id="").case(now_ns=clock.now_ns(), relations=store.relations(stored))
 
 
 def _label(row: Mapping[str, Any], kept: Sequence[tuple[Mapping[str, Any], bytes]]) -> str:
-    """The drive's model; with the name of the result where others have the same."""
+    """The drive's model, with the name of the result if several results have the same model."""
     models = [_model(other) for other, _ in kept]
     model = _model(row)
     return f"{model} {row['result']}" if models.count(model) > 1 else model

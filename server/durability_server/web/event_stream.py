@@ -1,9 +1,9 @@
-"""The live parts of a page as server-sent events: each sent whenever it has changed, to one browser.
+"""The live parts of a page as server-sent events. Each part is sent to a browser whenever it has changed.
 
-The parts are made once for all browsers. While they cannot be made, as when the store cannot be read, the
-part "trouble" says so: each page has an element of that id. A browser that is slow gets the newest parts and
-none in between, so what is kept for it is one event. One that takes nothing for a while is closed. Refuses
-more streams than `STREAMS_MAX`: then a page still shows all, and does not change.
+The parts are made once for all browsers. While they cannot be made, for example because the store cannot be
+read, the part "trouble" says so. Each page has an element with that id. A slow browser gets the newest parts
+and skips older ones, so only one event is kept for it. A browser that reads nothing for a while is closed.
+Beyond `STREAMS_MAX` streams are refused: the page still shows everything, but does not update.
 """
 
 from __future__ import annotations
@@ -21,25 +21,26 @@ from durability.errors import DurabilityError
 from durability_server.web.page_listener import PageListener
 from durability_server.web.watch import LOOK_S, Topic
 
-# By the id of the element that holds it: markup.
+# Markup by the id of its element.
 Parts: TypeAlias = dict[str, str]
 
-STREAMS_MAX = 128
-_TAKEN_S = 30.0  # for a browser to take an event
-_QUIET_S = 10.0  # without a change, after which an empty event shows that the connection lives; see live.js
-_ANSWER_S = 10.0  # for the store to answer
-_LOOKS_PER_CHECK = 3  # of who may still read
+STREAMS_MAX = 128  # streams open at a time
+_TAKEN_S = 30.0  # time for a browser to read an event
+_QUIET_S = 10.0  # without a change an empty event then shows that the connection works; see live.js
+_ANSWER_S = 10.0  # time for the store to answer
+_LOOKS_PER_CHECK = 3  # looks at the parts per check whether the reader may still read
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
-    (b"connection", b"close"),  # once it ends
+    (b"connection", b"close"),  # closed once the response ends
 ]
 
 
 class EventStream:
-    """The response of a request for live parts. `trouble`: markup that says why they may be old, given why
-    they cannot be made, "" if they can; `may_go_on` says whether their reader may still."""
+    """The response to a request for live parts. `trouble` returns markup that says why the parts may be old.
+    Its argument is the reason why they cannot be made, "" if they can. `may_go_on` returns whether the reader
+    may still read them."""
 
     def __init__(
         self,
@@ -100,7 +101,7 @@ class EventStream:
             gone.cancel()
 
     async def _look(self, *, check: bool) -> Parts | None:
-        """The parts, or only why they cannot be made; None if their reader may see them no more."""
+        """The parts, or only why they cannot be made. None if the reader may no longer see them."""
         try:
             async with asyncio.timeout(_ANSWER_S):
                 if check and not await self._may_go_on():
@@ -116,7 +117,7 @@ class EventStream:
 
 @lru_cache(maxsize=64)
 def _event(parts: tuple[tuple[str, str], ...]) -> bytes:
-    """The same bytes for all browsers."""
+    """An event with these parts. Its bytes are cached for all browsers."""
     return f"data: {json.dumps(dict(parts))}\n\n".encode()
 
 

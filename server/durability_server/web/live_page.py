@@ -1,8 +1,8 @@
-"""The server's side of the live page: binds its address, keeps its process, tells it what is in no store.
+"""The server's side of the live page: binds its address, runs its process, and sends it state of the server.
 
-The page is a process of its own, so that no browser delays an acknowledgement. It ends with the server, of
-whatever kind that end is, because its standard input ends then. If the process ends or hangs, one line says
-so and it is started again; the socket stays open meanwhile. Refuses to import what only that process needs.
+The page is a separate process, so that no browser delays an acknowledgement. It ends with the server in every
+case, because its standard input ends then. If the process ends or hangs, one line reports that, and it is
+started again. The socket stays open meanwhile. This module does not import what only that process needs.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from durability.units import format_address, is_loopback, parse_address
 from durability_server.announcements import Announce
 from durability_server.web.page_exchange import PULSE_S, PageSettings, Pulse, line_of
 
-PORT = 7421  # unless another one is given
+PORT = 7421  # default port
 WHO = "live page"
 
 _MODULE = "durability_server.web.page_process"
 _BACKLOG = 128
-_START_S = 60.0  # for the process to say that it lives; a machine may be busy
-_SILENT_S = 10.0
-_SILENCES_MAX = 3  # one after the other: then it hangs
-_AGAIN_S = (1.0, 60.0)  # before it is started again, the first time and at most
-_END_S = 5.0
-_UNHEARD_BYTES_MAX = 64 << 10  # of the pulse, for a process that does not read
+_START_S = 60.0  # time for the process to report that it is alive; a machine may be busy
+_SILENT_S = 10.0  # time without a report that counts as one silence
+_SILENCES_MAX = 3  # after this many silences in a row the process counts as hung
+_AGAIN_S = (1.0, 60.0)  # first and longest pause before the process is started again
+_END_S = 5.0  # time for the process to end
+_UNHEARD_BYTES_MAX = 64 << 10  # unread pulses of a process that does not read
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class LivePage:
     """The page at `address`, HOST or HOST:PORT. `listen`, then `start`, then `close`."""
 
     def __init__(self, address: str, *, store_url: str, announce: Announce) -> None:
-        """Raises UsageError for what is not an address."""
+        """Raises UsageError for an invalid address."""
         self._host, self._port = parse_address(address, port=PORT)
         if address.endswith(":0"):
             self._port = 0
@@ -51,7 +51,7 @@ class LivePage:
 
     @property
     def process(self) -> int | None:
-        """The id of the process, None while there is none."""
+        """Process id of the page, None if it does not run."""
         return None if self._process is None or self._process.returncode is not None else self._process.pid
 
     def listen(self) -> None:
@@ -70,8 +70,8 @@ class LivePage:
         self._port = self._socket.getsockname()[1]
 
     async def start(self, pulse: Callable[[], Pulse]) -> str:
-        """Starts the process and keeps it; `pulse` is asked every second. Returns the page's address for
-        people. Raises SetupError if the process does not come to life."""
+        """Starts the process and keeps it running. `pulse` is called every second. Returns the page's address
+        for people. Raises SetupError if the process does not report that it is alive."""
         try:
             process = await self._begin()
             async with asyncio.timeout(_START_S):
@@ -113,7 +113,7 @@ class LivePage:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             pass_fds=(self._socket.fileno(),),
-            start_new_session=True,  # Ctrl-C is for the server, which ends it
+            start_new_session=True,  # Ctrl-C must reach only the server, which ends the process
         )
         settings = PageSettings(
             store_url=self._store_url,
@@ -126,7 +126,7 @@ class LivePage:
         return process
 
     async def _keep(self, process: asyncio.subprocess.Process, pulse: Callable[[], Pulse]) -> None:
-        """Talks to the process, and starts it again whenever it ends."""
+        """Sends pulses to the process, and starts it again whenever it ends."""
         pause_s, most_s = _AGAIN_S
         while True:
             beating = asyncio.get_running_loop().create_task(_beat(process, pulse))
@@ -149,7 +149,7 @@ class LivePage:
 
 
 async def _beat(process: asyncio.subprocess.Process, pulse: Callable[[], Pulse]) -> None:
-    """Tells the process what is in no store; nothing while it does not read."""
+    """Sends pulses to the process, except while it does not read."""
     stdin = process.stdin
     assert stdin is not None
     while not stdin.transport.is_closing():
@@ -159,7 +159,7 @@ async def _beat(process: asyncio.subprocess.Process, pulse: Callable[[], Pulse])
 
 
 async def _over(process: asyncio.subprocess.Process) -> str:
-    """How the process ended, once it has; one that hangs is ended."""
+    """Returns how the process ended, once it has ended. Ends a process that hangs."""
     silences = 0
     while silences < _SILENCES_MAX:
         try:

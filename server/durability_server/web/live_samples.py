@@ -1,9 +1,9 @@
-"""A run as it goes, second by second: rate, latencies and lag, from what the server has saved of it.
+"""A run second by second: rate, latencies and lag, from the state that the server has saved.
 
-The server stores frontiers with the time of the newest frame every 50 ms, and the client's own statistics
-about once per second. The differences between two looks are the figures of the time between them, so nothing
-more is stored for a page. Percentiles look back further where a second has too few commits for them: a p99 of
-100 commits per second is of ten seconds. Refuses to smooth: a second without a receipt has the rate 0.
+The server stores frontiers with the time of the newest frame every 50 ms, and the client's statistics about
+once per second. The differences between two looks give the values for the time between them, so a page needs
+no more data in the store. A percentile covers a longer time if a second has too few commits for it: a p99 of
+100 commits per second covers ten seconds. Values are not smoothed: a second without a receipt has the rate 0.
 """
 
 from __future__ import annotations
@@ -18,29 +18,27 @@ from durability.formats.plan import Plan
 from durability.formats.run_statistics import Statistics, statistics_from_value
 from durability_server.store.live_rows import RunNow
 
-SAMPLES_MAX = 180  # of a run
-PERCENTILE_SPAN_S_MAX = 60  # that a percentile looks back, also the most statistics that are kept for it
+SAMPLES_MAX = 180  # samples of a run
+PERCENTILE_SPAN_S_MAX = 60  # longest span of a percentile, and maximum number of statistics kept for it
 _P50, _P99 = 50.0, 99.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Percentile:
-    """A latency in microseconds, of the commits of the newest `span_s` seconds."""
+    """A latency of the newest commits."""
 
-    us: float
-    span_s: float
+    us: float  # microseconds
+    span_s: float  # seconds in which these commits were made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveSample:
-    """What a look showed. `rate`: operations per second since the look before. `p50`, `p99`: of the newest
-    commits that the client counted, None for too few. `lag_s`: the age of the newest frame of the client that
-    is stored, None if the store's times are of another boot."""
+    """The values of one look at a run."""
 
-    rate: float
-    p50: Percentile | None
+    rate: float  # operations per second since the previous look
+    p50: Percentile | None  # median of the newest commits that the client counted, None for too few
     p99: Percentile | None
-    lag_s: float | None
+    lag_s: float | None  # age of the newest stored frame, None if its time is of another boot
 
 
 class RunTrack:
@@ -49,9 +47,9 @@ class RunTrack:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.samples: deque[LiveSample] = deque(maxlen=SAMPLES_MAX)
-        self.statistics: Statistics | None = None  # the newest
-        self._earlier: deque[_Counts] = deque(maxlen=PERCENTILE_SPAN_S_MAX)  # as many as a percentile needs
-        self._before: tuple[int, int, int] | None = None  # acked, its last receipt, our look
+        self.statistics: Statistics | None = None  # the newest statistics
+        self._earlier: deque[_Counts] = deque(maxlen=PERCENTILE_SPAN_S_MAX)  # earlier counts for percentiles
+        self._before: tuple[int, int, int] | None = None  # last look: acked, last receipt, its time
         self._p50: Percentile | None = None
         self._p99: Percentile | None = None
 
@@ -61,7 +59,7 @@ class RunTrack:
         return self.samples[-1] if self.samples else None
 
     def look(self, run: RunNow, *, now_ns: int, boot_id: str) -> None:
-        """Take in the run as it was at `now_ns` of the boot `boot_id`."""
+        """Records the run as it was at `now_ns` of the boot `boot_id`."""
         self._read(run)
         lag_s = (
             (now_ns - run.last_receipt_ns) / 1e9 if run.boot_id == boot_id and run.last_receipt_ns else None
@@ -81,10 +79,10 @@ class RunTrack:
         )
 
     def _read(self, run: RunNow) -> None:
-        """The latencies of the newest commits, once there are newer statistics."""
+        """Computes the percentiles of the newest commits if there are newer statistics."""
         try:
             new = statistics_from_value(run.statistics, writers=self.plan.writers) if run.statistics else None
-        except DurabilityError:  # of a release that counts otherwise
+        except DurabilityError:  # statistics of a release that counts differently
             return
         if new is None or (self.statistics is not None and new.elapsed_s == self.statistics.elapsed_s):
             return
@@ -101,7 +99,7 @@ class RunTrack:
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """What the client had counted after so many seconds."""
+    """What the client had counted after `elapsed_s` seconds."""
 
     elapsed_s: float
     commits: int
@@ -109,7 +107,8 @@ class _Counts:
 
 
 def _newest(now: _Counts, earlier: Sequence[_Counts], percent: float) -> Percentile | None:
-    """The percentile of the commits since the newest of `earlier` since which there were enough."""
+    """The percentile of the newest commits: those after the newest entry of `earlier` that gives enough of
+    them."""
     for then in reversed(earlier):
         if supported(now.commits - then.commits, percent):
             us = now.latencies.since(then.latencies).percentile(percent) / 1000

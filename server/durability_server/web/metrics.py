@@ -1,8 +1,8 @@
-"""/metrics: the figures of the first page for Prometheus.
+"""/metrics: the values of the overview page for Prometheus.
 
-Series are per drive, machine and campaign, not per run, so their number stays small, and none disappears: a
-drive that has vanished keeps its series and says so, and a client's drives push no other client's out.
-Refuses to compute anything that the page does not show.
+There are series per drive, machine and campaign, not per run, so their number stays small, and no series
+disappears. A vanished drive keeps its series, which says that it has vanished. One client's drives do not
+displace another client's. All values are also on the page.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CAMPAIGN = ("campaign", "drive", "client")
 
 
 def metrics(seen: Overview | None, watch: Watch, browsers: int) -> bytes:
-    """All metrics as Prometheus reads them. `seen` None: the store could not be read."""
+    """All metrics in Prometheus' format. `seen` is None if the store could not be read."""
     registry = CollectorRegistry(auto_describe=False)
     is_up = seen is not None and not watch.pulse.failure and not watch.failure
     registry.register(
@@ -43,7 +43,7 @@ class _Once(Collector):
         self._families = list(families)
 
     def collect(self) -> Iterable[Metric]:
-        """Them all."""
+        """All metric families."""
         return self._families
 
 
@@ -98,7 +98,8 @@ def _of_the_store(seen: Overview, watch: Watch) -> Iterator[Metric]:
 
 
 def _by_labels(drives: Iterable[DriveView]) -> dict[_Labels, DriveView]:
-    """One drive for each set of labels: drives without a serial may share theirs, and the newest counts."""
+    """One drive for each set of labels. Drives without a serial may share their labels; the newest one
+    counts."""
     found: dict[_Labels, DriveView] = {}
     for drive in drives:
         labels = (drive.row[name] for name in ("serial", "model", "host", "client_name"))

@@ -1,8 +1,8 @@
-"""Connections of browsers: how many there may be, and how long one may keep its place without use.
+"""Connections of browsers: their maximum number, and how long one may be idle.
 
-uvicorn speaks HTTP on each. Connections are counted at accept. Over the network no address may have more than
-half of the places. A connection that asks nothing, or does not take its answer, is closed after a while.
-Refuses to keep data for a browser that does not read: what is sent to it is bounded, and then it is closed.
+uvicorn speaks HTTP on each connection. Connections are counted at accept. Over the network one address may
+have at most half of the places. A connection without a request, or whose answer is not read, is closed after
+a while. Data kept for a browser that does not read are bounded, and then its connection is closed.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from durability.units import network_of
 
 CONNECTIONS_MAX = 256
 _HANDSHAKE_S = 5.0
-_IDLE_S = 20.0  # without a request, or with an answer that is not taken; streams have bounds of their own
-_SWEEP_S = 2.0
-_UNSENT_BYTES = 64 << 10  # in the kernel, which takes twice as much
-_DEAD_MS = 60_000
-_PAUSE_S = 0.1
+_IDLE_S = 20.0  # longest time without a request, or with an unread answer; streams have their own limits
+_SWEEP_S = 2.0  # interval of looking for idle connections
+_UNSENT_BYTES = 64 << 10  # send buffer of a connection; the kernel uses twice as much
+_DEAD_MS = 60_000  # time without an acknowledgement after which a connection is closed
+_PAUSE_S = 0.1  # pause after a failed accept
 
 
 class PageListener:
-    """Accepts on a bound socket; with `tls` only who speaks that."""
+    """Accepts connections on a bound socket; with `tls` only those that speak TLS."""
 
     def __init__(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
         self._socket = listening
@@ -36,19 +36,19 @@ class PageListener:
         self._protocols: dict[tuple[str, int], _Bounded] = {}
         self._held: Counter[str] = Counter()
         self._connecting: set[asyncio.Task[None]] = set()
-        self.streams: set[tuple[str, int]] = set()  # clients whose answer goes on
+        self.streams: set[tuple[str, int]] = set()  # clients with an open stream
 
     def __len__(self) -> int:
         return self._held.total()
 
     def abort(self, client: tuple[str, int]) -> None:
-        """Closes the connection of a client at once; what it has not taken is dropped."""
+        """Closes the connection of a client at once. Unsent data are dropped."""
         protocol = self._protocols.get(client)
         if protocol is not None:
             protocol.transport.abort()
 
     async def take(self, config: uvicorn.Config, server: uvicorn.Server) -> None:
-        """Takes connections until cancelled."""
+        """Accepts connections until cancelled."""
         loop = asyncio.get_running_loop()
         self._socket.setblocking(False)
         sweeping = loop.create_task(self._sweep())
@@ -73,7 +73,8 @@ class PageListener:
             sweeping.cancel()
 
     def _is_full(self, place: str) -> bool:
-        """On loopback all come from one address, which may have all."""
+        """Whether `place` may have no more connections. On loopback all come from one address, which may use
+        all."""
         if len(self) >= CONNECTIONS_MAX:
             return True
         return self._tls is not None and self._held[place] >= CONNECTIONS_MAX // 2
@@ -90,12 +91,12 @@ class PageListener:
             self.leave(protocol)
 
     def enter(self, protocol: _Bounded) -> None:
-        """A connection is open."""
+        """A connection has opened."""
         if protocol.client is not None:
             self._protocols[protocol.client] = protocol
 
     def leave(self, protocol: _Bounded) -> None:
-        """A connection is over; a second time does nothing."""
+        """A connection has ended. A second call does nothing."""
         if protocol.client is not None and self._protocols.get(protocol.client) is protocol:
             del self._protocols[protocol.client]
         if protocol.has_place:
@@ -114,7 +115,7 @@ class PageListener:
 
 
 class _Bounded(H11Protocol):
-    """uvicorn's HTTP on a connection that has a place."""
+    """uvicorn's HTTP on a connection that takes a place."""
 
     def __init__(
         self, config: uvicorn.Config, server: uvicorn.Server, listener: PageListener, place: str
@@ -135,7 +136,7 @@ class _Bounded(H11Protocol):
         self._listener.leave(self)
 
     def is_idle(self, now_s: float) -> bool:
-        """Whether no request has begun or ended for a while."""
+        """Whether no request has begun or ended for `_IDLE_S`."""
         seen = (self.cycle, self.cycle is None or self.cycle.response_complete)
         if seen != self._seen or self._since_s is None:
             self._seen, self._since_s = seen, now_s
@@ -143,7 +144,7 @@ class _Bounded(H11Protocol):
 
 
 def _bound(accepted: socket.socket) -> None:
-    """Little is kept of what a browser does not take, and one that has died is known before long."""
+    """Limits the data kept for a browser that does not read, and the time until a dead one is noticed."""
     accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNSENT_BYTES)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_MS)

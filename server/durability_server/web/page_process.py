@@ -1,10 +1,11 @@
-"""The process of the live page: reads its settings and the server's pulse on stdin, and answers browsers.
+"""The process of the live page. It reads its settings and the server's pulse from stdin, and answers
+browsers.
 
     python -m durability_server.web.page_process
 
-It ends at the end of its input, also if its event loop hangs. Once a second it says on stdout that it lives.
-It gives way to the server: what competes with acknowledgements has a lower priority. Refuses to write to the
-store, which it opens to read only.
+It ends at the end of its input, even if its event loop hangs. Once a second it reports on stdout that it is
+alive. It has a lower priority than the server, so that it does not delay acknowledgements. It opens the store
+for reading only.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ _NICE = 10
 
 
 def main() -> None:
-    """Works until the end of its input."""
+    """Works until the end of the input."""
     log_lines.set_up()
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # else each bad request is a line
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # else each bad request is logged
     with suppress(OSError):
         os.nice(_NICE)
     try:
@@ -85,7 +86,8 @@ async def _serve(settings: PageSettings) -> None:
 
 
 def _end_with(task: asyncio.Task[None]) -> None:
-    """Without one of its tasks the page would show what is old; the server starts another page."""
+    """Ends the process after a defect in a task: the page would show old data. The server starts a new
+    process."""
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("the live page ends, a defect of this tool: %r", error)
         logging.shutdown()  # the line is written by a thread
@@ -93,10 +95,10 @@ def _end_with(task: asyncio.Task[None]) -> None:
 
 
 def _hear(watch: Watch, loop: asyncio.AbstractEventLoop) -> None:
-    """Takes in what the server says, until it has gone; then nothing here is worth an orderly end."""
+    """Reads the server's pulse until the server has gone, and then ends the process at once."""
     for line in sys.stdin.buffer:
         pulse = pulse_of(line)
-        with suppress(RuntimeError):  # the loop is over
+        with suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(watch.feel, pulse)
     os._exit(0)
 

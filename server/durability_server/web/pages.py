@@ -1,9 +1,9 @@
-"""The pages: which address shows what, and how a page stays as new as the store.
+"""The pages: their addresses, their content, and their updates.
 
-A page is made on this side, whole, and once a second its live part is made anew and sent to the browsers that
-show it (server-sent events). Nothing comes from elsewhere, and the browser is told to load nothing else.
-Every string is escaped by the templates, and is one plain line first: a model or a label may be anybody's
-words. Refuses every method but GET and HEAD.
+A page is rendered completely on the server. Once a second its live part is rendered again and sent to the
+browsers that show it (server-sent events). All files come from this server, and the browser is told to load
+no others. Every string is made one plain line and escaped by the templates, because a model or a label may
+have any text. Every method except GET and HEAD is refused.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ _STATIC = {
     "style.css": "text/css; charset=utf-8",
 }
 _AGE = {"cache-control": "no-store"}
-_SCRAPE_S = 4.0  # for the store to answer; Prometheus gives up after the 5 s of docs/examples/prometheus.yml
+_SCRAPE_S = 4.0  # time for the store to answer; Prometheus waits 5 s in docs/examples/prometheus.yml
 
 
 def application(watch: Watch, settings: PageSettings, listener: PageListener) -> Starlette:
-    """The application that uvicorn calls."""
+    """The application for uvicorn."""
     find = None if settings.open else _finder(watch)
     pages = _Pages(watch, listener, find)
     routes = [
@@ -101,7 +101,7 @@ def application(watch: Watch, settings: PageSettings, listener: PageListener) ->
 
 
 class _Pages:
-    """The addresses. `find`: as `ViewerAccess` has it, for streams that outlive a revocation."""
+    """The handlers of all addresses. `find` is as in `ViewerAccess`; streams check it for revoked viewers."""
 
     def __init__(
         self, watch: Watch, listener: PageListener, find: Callable[[str], Awaitable[Client | None]] | None
@@ -110,24 +110,24 @@ class _Pages:
         self._listener = listener
         self._find = find
 
-    # The first page.
+    # Overview.
 
     async def overview(self, _: Request) -> Response:
-        """Machines, drives, campaigns and runs."""
+        """Page with machines, drives, campaigns and runs."""
         return _page("overview.html", parts=await self._shown(self._overview_parts()))
 
     async def overview_live(self, request: Request) -> Response | EventStream:
-        """The live part, whenever it changes."""
+        """The live part of the overview, sent whenever it changes."""
         return self._stream(request, self._overview_parts())
 
     async def runs_json(self, _: Request) -> Response:
-        """The same as `durability runs --json`."""
+        """The output of `durability runs --json`."""
         seen = await self._seen().get()
         drives = [drive.row for drive in seen.drives]
         return _json({"schema": RUNS_SCHEMA, "runs": list(seen.runs), "drives": drives})
 
     async def metrics(self, _: Request) -> Response:
-        """The figures for Prometheus, also if the store cannot be read."""
+        """The metrics for Prometheus, also if the store cannot be read."""
         seen = None
         with suppress(StoreError, TimeoutError):
             async with asyncio.timeout(_SCRAPE_S):
@@ -153,14 +153,14 @@ class _Pages:
 
         return self._watch.topic("overview", make)
 
-    # What each live page has.
+    # Common parts of live pages.
 
     async def _shown(self, parts: Topic[Parts]) -> Parts:
-        """The parts, and why they may be old."""
+        """The parts with the reason why they may be old."""
         return {**await parts.get(), "trouble": self._trouble("")}
 
     def _trouble(self, why: str) -> str:
-        """Why what is shown may be old: parts cannot be made, or the server cannot write its store."""
+        """Why the page may be old: the parts cannot be made, or the server cannot write its store."""
         return _render("trouble.html", text=why or self._watch.pulse.failure or self._watch.failure)
 
     def _stream(self, request: Request, parts: Topic[Parts]) -> Response | EventStream:
@@ -174,18 +174,18 @@ class _Pages:
     # A run.
 
     async def run(self, request: Request) -> Response:
-        """A run: as it goes, what it tests, its events, verdicts and evidence."""
+        """Page of a run: its progress, target, events, verdicts and evidence."""
         view = await self._run(request).get()
         return _page("run.html", parts=await self._shown(self._run_parts(request)), view=view)
 
     async def run_live(self, request: Request) -> Response | EventStream:
         """The live part of a run."""
-        with suppress(StoreError):  # which the stream tells
-            await self._run(request).get()  # an unknown one is an error and not a stream
+        with suppress(StoreError):  # the stream reports this error
+            await self._run(request).get()  # an unknown run must be an error, not a stream
         return self._stream(request, self._run_parts(request))
 
     async def run_json(self, request: Request) -> Response:
-        """The same as `durability show --json`."""
+        """The output of `durability show --json`."""
         view = await self._run(request).get()
         return _json(
             {
@@ -226,7 +226,7 @@ class _Pages:
     # A campaign.
 
     async def campaign(self, request: Request) -> Response:
-        """A campaign: cuts, bound, arms, health by cycle, time left."""
+        """Page of a campaign: cuts, bound, arms, health by cycle, time left."""
         name = request.path_params["name"]
         return _page("campaign.html", parts=await self._shown(self._campaign_parts(name)), name=name)
 
@@ -251,10 +251,10 @@ class _Pages:
 
         return watch.topic(f"campaign {name}", make)
 
-    # Results of the benchmark.
+    # Benchmark results.
 
     async def results(self, _: Request) -> Response:
-        """What clients have kept, to tick two and compare them."""
+        """Page of kept results, where two or more can be chosen for a comparison."""
         watch = self._watch
 
         async def read() -> tuple[Mapping[str, Any], ...]:
@@ -263,7 +263,7 @@ class _Pages:
         return _page("results.html", results=await watch.topic("results", read).get())
 
     async def compare(self, request: Request) -> Response:
-        """The results that are ticked, as `durability compare` compares them."""
+        """Page that compares the chosen results as `durability compare` does."""
         names = comparisons.chosen(request.query_params.getlist("result"))
         watch = self._watch
 
@@ -274,10 +274,10 @@ class _Pages:
         text = await watch.topic(f"compare {' '.join(names)}", read).get()
         return Response(text, headers={**_AGE, "content-type": _HTML})
 
-    # Beside them.
+    # Static files.
 
     async def static(self, request: Request) -> Response:
-        """Style and script."""
+        """Icon, style and script."""
         name = request.path_params["name"]
         if name not in _STATIC:
             return _missing("There is no such page.")
@@ -293,7 +293,7 @@ def _finder(watch: Watch) -> Callable[[str], Awaitable[Client | None]]:
 
 
 def _run_view(watch: Watch, run: int) -> RunView:
-    """A run, and in its events whether a campaign had its files removed. Raises RefusedError, StoreError."""
+    """A run. Its events include that a campaign had its files removed. Raises RefusedError and StoreError."""
     view = run_view(watch.store, run, watch.boot_id)
     removals = (removal(one.state, format_run(run)) for one in watch.campaigns.read())
     found = tuple(one for one in removals if one is not None)[:1]
@@ -317,14 +317,14 @@ def _lines(track: Any, *, over: bool) -> tuple[pictures.PictureLine, ...]:
 def _percentiles(
     name: str, values: Sequence[Percentile | None], *, over: bool
 ) -> pictures.PictureLine | None:
-    """Their picture, with the span of the newest in its name."""
+    """The picture of a percentile. Its name has the span of the newest value."""
     micros = [None if one is None else one.us for one in values]
     named = _of_commits(name, values[-1] if values else None)
     return pictures.line_of(named, micros, pictures.micros_text, over=over)
 
 
 def _of_commits(name: str, one: Percentile | None) -> str:
-    """What the percentile `name` is of. It has its span if that is longer than a second."""
+    """The label of the percentile `name`, with its span if that is longer than a second."""
     span = "" if one is None or round(one.span_s) <= 1 else f", newest {one.span_s:.0f} s"
     return f"{name} of a commit{span}"
 
@@ -377,12 +377,12 @@ def _file(name: str) -> bytes:
 
 @cache
 def _asset(name: str) -> str:
-    """The address of a file, which changes with it."""
+    """The address of a static file, which changes with its content."""
     return f"/static/{name}?{hashlib.sha256(_file(name)).hexdigest()[:12]}"
 
 
 def _parts(page: str, **values: Any) -> Parts:
-    """What changes all the time, and the rest."""
+    """The parts `now`, which changes all the time, and `rest`."""
     return {name: _render(f"{page}_{name}.html", **values) for name in ("now", "rest")}
 
 

@@ -1,7 +1,7 @@
-"""Small pictures: a line of values over time or over cycles, as SVG that stands in a page.
+"""Small pictures: a line of values over time or over cycles, as SVG inside a page.
 
-From 0 to the most, so that noise is not made to look large; a value that is not known is a gap. No style
-stands in it, which the page's policy forbids.
+The scale begins at 0, so that noise does not look large. An unknown value is a gap. The SVG has no styles,
+because the page's policy forbids them.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from durability.campaign.health import HealthRow
 from durability.units import duration
 
 _WIDTH, _HEIGHT, _EDGE = 300.0, 48.0, 2.0
-_POINTS_MAX = 180
+_POINTS_MAX = 180  # points of a line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PictureLine:
-    """A picture with what stands beside it: the newest value, "" for what is over, and the range."""
+    """A picture and the texts beside it."""
 
     name: str
-    newest: str
-    range: str
+    newest: str  # the newest value, "" if no more will follow
+    range: str  # lowest and highest value
     svg: Markup
 
 
 def line_of(
     name: str, values: Sequence[float | None], shown: Callable[[float], str], *, over: bool = False
 ) -> PictureLine | None:
-    """The picture of `values`, oldest first; None where none is known. `over`: no more will come, so the last
-    one is not how it is now."""
+    """The picture of `values`, oldest first. None if no value is known. With `over` no more values follow, so
+    the last one is not shown as the present value."""
     known = [value for value in values if value is not None]
     if not known:
         return None
@@ -46,7 +46,8 @@ def line_of(
 
 
 def _thinned(values: Sequence[float | None]) -> list[float | None]:
-    """At most `_POINTS_MAX` values; one that stands for several is their most, so that no peak is hidden."""
+    """At most `_POINTS_MAX` values. A value that replaces several is their maximum, so that no peak is
+    hidden."""
     count = min(_POINTS_MAX, len(values))
     edges = [number * len(values) // count for number in range(count + 1)]
     parts = ([one for one in values[a:b] if one is not None] for a, b in pairwise(edges))
@@ -77,7 +78,7 @@ def _drawn(points: list[str]) -> Markup:
 
 
 def health_lines(rows: Sequence[HealthRow]) -> tuple[PictureLine, ...]:
-    """What a drive said of itself, and what things took, by cycle."""
+    """What a drive reported about itself, and measured durations, by cycle."""
     lines = (line_of(name, [of(row) for row in rows], shown) for name, of, shown in _HEALTH)
     return tuple(line for line in lines if line is not None)
 
@@ -88,12 +89,12 @@ def rate_text(value: float) -> str:
 
 
 def micros_text(value: float) -> str:
-    """Microseconds, in the unit that fits."""
+    """Microseconds in a suitable unit."""
     return duration(value * 1000)
 
 
 def seconds_text(value: float) -> str:
-    """Seconds, in the unit that fits."""
+    """Seconds in a suitable unit."""
     return duration(value * 1e9)
 
 

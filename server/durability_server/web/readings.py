@@ -1,7 +1,7 @@
-"""What the pages show, as plain values: drives and machines with their state, runs, campaigns.
+"""The content of the pages as plain values: drives and machines with their state, runs, campaigns.
 
-They are made of the same answers of the store, and the same functions of the core, as what the commands
-print, so the values are equal. Refuses to conclude more than those say.
+They come from the same queries of the store and functions of the core as the output of the commands, so the
+values are equal. Nothing more is concluded here.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from durability_server.store.live_rows import RunNow
 from durability_server.store.store import Store
 from durability_server.web.campaign_watch import CampaignWatch, Missing, WatchedCampaign, vanished
 
-LISTED_DRIVES_MAX = 5000  # of all clients
+LISTED_DRIVES_MAX = 5000  # drives of all clients
 DRIVES_OF_CLIENT_MAX = 500
 LISTED_RUNS_MAX = 100
 
-# A drive as it is now: a run writes to it; it is gone; its power went and nobody has verified; the server
-# lost the session; a verdict is known; nothing of all this.
+# The present state of a drive. "writing": a run writes to it. "vanished": the drive is gone. "cut": its power
+# went off and no verify followed. "unknown": the server lost the session. "verified": a verdict is known.
+# "idle": none of these.
 ShownState: TypeAlias = Literal["writing", "vanished", "cut", "unknown", "verified", "idle"]
 SHOWN_STATES: tuple[ShownState, ...] = get_args(ShownState)
 
@@ -50,13 +51,12 @@ _ENDS: Mapping[SessionEnd, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveView:
-    """What one client has of a drive: its row as `durability runs --json` has it, and its state. `now`: its
-    newest run."""
+    """One client's view of a drive."""
 
-    row: Mapping[str, Any]
+    row: Mapping[str, Any]  # the drive's row of `durability runs --json`
     state: ShownState
     text: str
-    now: RunNow | None
+    now: RunNow | None  # the newest run on it
 
     @property
     def clean(self) -> int:
@@ -65,61 +65,57 @@ class DriveView:
 
     @property
     def owner(self) -> str:
-        """The client whose runs these are."""
+        """The client that made these runs."""
         return owner_label(str(self.row["client"]), str(self.row["client_name"]))
 
     @property
     def last_seen(self) -> str:
-        """When the newest frame of its newest run came, ISO 8601, "" for never."""
+        """Time of the newest frame of its newest run, ISO 8601, "" for never."""
         return self.now.last_receipt if self.now is not None else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineView:
-    """A machine under test. `hosts`: the host names of its runs, if they are others than its name; `state`:
-    "writing", "silent", "heard", "idle"."""
+    """A machine under test."""
 
     name: str
-    hosts: tuple[str, ...]
-    state: str
+    hosts: tuple[str, ...]  # host names of its runs that differ from its name
+    state: str  # "writing", "silent", "heard" or "idle"
     text: str
     last_seen: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignView:
-    """A campaign. `cycles`: those that are over, also those left out; `cycles_left` and `left_s`, as
-    `progress` has them: how many are to come at least, and how long they take, None where it says nothing.
-    `dark`: the machines that are silent on purpose."""
+    """A campaign."""
 
     name: str
     state: str
     doing: str
     note: str
     results: tuple[DriveResult, ...]
-    cycles: int
-    cycles_left: int
-    left_s: float | None
+    cycles: int  # cycles that are over, including those left out
+    cycles_left: int  # least number of cycles to come, see `progress`
+    left_s: float | None  # estimated time for these, None if unknown
     silent_s: Mapping[str, float]
-    dark: frozenset[str] = frozenset()
+    dark: frozenset[str] = frozenset()  # machines that are silent on purpose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """All that the first page shows, and /metrics. `live`: the newest of the `live_count` live runs."""
+    """All values of the overview page and /metrics."""
 
     drives: tuple[DriveView, ...]
     machines: tuple[MachineView, ...]
     campaigns: tuple[CampaignView, ...]
     runs: tuple[Mapping[str, Any], ...]
-    live: tuple[RunNow, ...]
-    live_count: int
+    live: tuple[RunNow, ...]  # the newest of the live runs
+    live_count: int  # number of all live runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
-    """A run with its case, its verdicts, and the names and sizes of its evidence, as `show --json` has
-    them."""
+    """A run with its case, its verdicts, and the names and sizes of its evidence, as in `show --json`."""
 
     now: RunNow
     case: Case
@@ -136,7 +132,7 @@ class RunView:
 def overview(
     store: Store, watch: CampaignWatch, silent_s: Mapping[str, Mapping[str, float]], live_max: int
 ) -> Overview:
-    """Reads it. Raises StoreError."""
+    """Reads the overview. Raises StoreError."""
     campaigns = watch.read()
     rows = store.drive_listing(LISTED_DRIVES_MAX, client=None, of_each=DRIVES_OF_CLIENT_MAX)
     now = {run.run: run for run in store.runs_now([parse_run(str(row["run"])) for row in rows])}
@@ -168,7 +164,7 @@ def run_view(store: Store, run: int, boot_id: str) -> RunView:
 
 
 def campaign_view(campaign: WatchedCampaign, silent_s: Mapping[str, float]) -> CampaignView:
-    """How far a campaign is."""
+    """The state and progress of a campaign."""
     state = campaign.state
     known = state.settings is not None
     return CampaignView(
@@ -186,16 +182,16 @@ def campaign_view(campaign: WatchedCampaign, silent_s: Mapping[str, float]) -> C
 
 
 def unix_s(wall: str) -> float | None:
-    """An ISO date and time as seconds of Unix, None for ""."""
+    """An ISO date and time as Unix seconds, None for ""."""
     return datetime.fromisoformat(wall).timestamp() if wall else None
 
 
 def missing_text(
     row: Mapping[str, Any], now: RunNow | None, gone: Mapping[tuple[str, Machine], Missing], *, alone: bool
 ) -> str:
-    """Why a campaign does not find the drive, "" if it does, or if a run was heard from it since. What the
-    campaign of one client's machine says is of that client's drive; if the drive is `alone` with its serial,
-    of this one."""
+    """Why a campaign does not find the drive. "" if it does, or if a run was heard from the drive since. A
+    campaign's report concerns the drive of the client on its machine. If the drive is `alone` with its
+    serial, the report concerns this drive anyway."""
     client, name = str(row["client"]), str(row["client_name"])
     serials = in_one_order(str(row["serial"]))
     found = {machine: one for (serial, machine), one in gone.items() if serial == serials}
@@ -228,7 +224,7 @@ def _state(verdict: str, now: RunNow | None, gone: str) -> tuple[ShownState, str
 
 
 def _judged(verdict: str) -> tuple[ShownState, str]:
-    if verdict == "unverified":  # stands for a run that has no verdict
+    if verdict == "unverified":  # the listing's value for a run without a verdict
         return "cut", "an earlier run may have met a cut and was not verified"
     return ("verified", verdict) if verdict else ("idle", "")
 
@@ -242,8 +238,8 @@ def _machines(
     *,
     names: Mapping[str, str],
 ) -> Iterable[MachineView]:
-    """Each machine once: by the name that it joined with, of `names`, which campaigns have too; the
-    operator's by its host name."""
+    """Each machine once. `names` has the name with which a client joined, which campaigns use too. The
+    operator's machine has its host name."""
     heard = [(str(one.row["client"]), str(one.row["host"]), one.last_seen) for one in drives]
     heard += [(run.client, run.host, run.last_receipt) for run in live]
     heard += [(client, host, "") for client, host in live_by_client]

@@ -1,7 +1,7 @@
-"""A verdict's document as a page shows it.
+"""The document of a verdict, as a page shows it.
 
-The server keeps what a client sent, of which it checked only what it counts. So each value is looked at here,
-and what is not of its type is left out. Refuses to show more of a list than fits a page.
+The server keeps the document that a client sent, and has checked only the parts that it counts. So each value
+is checked here, and a value of a wrong type is left out. Long lists are cut to fit a page.
 """
 
 from __future__ import annotations
@@ -13,34 +13,32 @@ from durability.evidence.verdict import REASONS
 from durability.formats.packing import Value
 from durability.units import counted, percent_at_most
 
-_LIST_MAX = 50
-_TEXT_MAX = 1000
+_LIST_MAX = 50  # members of a list
+_TEXT_MAX = 1000  # characters of a text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingView:
-    """One example of a finding. `place`: the slot or name; `found`: what is there, and `acknowledged` what
-    should be; a sentence of another form is all in `found`."""
+    """One example of a finding. If its sentence has another form, all of it is in `found`."""
 
     kind: str
-    place: str
-    found: str
-    acknowledged: str
+    place: str  # the slot or name
+    found: str  # content of that place
+    acknowledged: str  # content that it should have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictView:
-    """`word` and `reasons` as sentences; `pairs`: names and texts of the rest; `examples`: a few of the
-    findings."""
+    """A verdict on a page."""
 
     word: str
-    reasons: tuple[str, ...]
-    pairs: tuple[tuple[str, str], ...]
-    examples: tuple[FindingView, ...]
+    reasons: tuple[str, ...]  # sentences
+    pairs: tuple[tuple[str, str], ...]  # names and texts of the other values
+    examples: tuple[FindingView, ...]  # some of the findings
 
 
 def verdict_view(document: Value) -> VerdictView:
-    """What of `document`, as `verify --json` prints it, goes on a page."""
+    """The parts of `document`, the output of `verify --json`, that a page shows."""
     found = _map(document)
     return VerdictView(
         word=_text(found.get("verdict")),
@@ -77,7 +75,7 @@ def _findings(value: Value) -> str:
 
 
 def _example(value: Value) -> FindingView:
-    """Its parts, from the sentence that `evidence.judgement.describe` makes."""
+    """The parts of an example, from a sentence of `evidence.judgement.describe`."""
     kind, text = (_text(_map(value).get(name)) for name in ("class", "text"))
     place, _, said = text.partition(": ")
     acknowledged, is_known, there = said.partition(", expected ")[2].partition(", found ")
@@ -100,7 +98,7 @@ def _code(reason: Value) -> str:
 
 
 def _reason(value: Value) -> str:
-    """The sentence of a reason, which an older document may not have."""
+    """The sentence of a reason. If an older document has none, the known sentence of its code."""
     named = _code(value)
     return _text(_map(value).get("text")) or REASONS.get(named, named)
 

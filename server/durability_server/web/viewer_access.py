@@ -1,10 +1,10 @@
-"""Who may read the live page.
+"""Access to the live page.
 
-On loopback whoever is on the machine, unless the request was made by a page of somebody else's: the name that
-the browser asked for must be this machine's (a name of another's may lead here, which is called DNS
-rebinding), and only a click may lead here from another site. On other addresses it takes TLS and, in every
-request, the credential that `durability join` left for a viewer: the client's id and its secret. Refuses an
-unknown client and a wrong secret in the same words.
+On loopback every user of the machine may read it, but no page of another site may. The host name in the
+request must be this machine's, because another name may be made to resolve to this machine (DNS rebinding).
+From another site only a click may lead here. On other addresses TLS is required. Each request then needs a
+credential that `durability join` has stored for a viewer: the client's id and its secret. An unknown client
+and a wrong secret get the same message.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-AGAIN = {"refresh": "10"}  # seconds, after which a browser asks again for what failed
+AGAIN = {"refresh": "10"}  # seconds until a browser repeats a failed request
 _REALM = 'Basic realm="durability: id and secret of a viewer", charset="UTF-8"'
 _UNKNOWN = (
     "The user name is the id of a viewer or operator, the password its secret. Both are in the file\n"
@@ -46,8 +46,8 @@ Find = Callable[[str], Awaitable[Client | None]]
 
 
 class ViewerAccess:
-    """Passes on to `app` what may be read. `find`: a client by its id; None: the page is on loopback, and
-    open. `host`: the address to which the page is bound."""
+    """Passes permitted requests on to `app`. `find` returns a client by its id. None means that the page is
+    on loopback and open. `host`: the address to which the page is bound."""
 
     def __init__(self, app: ASGIApp, *, find: Find | None, host: str) -> None:
         self._app = app
@@ -81,7 +81,7 @@ class ViewerAccess:
 
 
 async def is_viewer(find: Find, authorization: str) -> bool:
-    """Whether a header `Authorization` shows a client that may see all runs. Raises StoreError."""
+    """Whether an `Authorization` header has the credential of a viewer or operator. Raises StoreError."""
     scheme, _, encoded = authorization.partition(" ")
     if scheme.lower() != "basic" or len(encoded) > 1024:
         return False
@@ -108,7 +108,7 @@ def _refused_on_loopback(headers: Headers, host: str) -> Response | None:
 
 
 def _host_of(header: str) -> str:
-    """The host that a header `Host` names, without its port."""
+    """The host in a `Host` header, without its port."""
     if header.startswith("["):
         return header[1:].partition("]")[0]
     host = header.rpartition(":")[0] if ":" in header else header

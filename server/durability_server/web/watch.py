@@ -1,9 +1,9 @@
-"""What the process of the live page knows: it reads the store in one thread, and each thing once for all.
+"""The state of the live page: it reads the store in one thread, and each value once for all browsers.
 
-However many browsers are open, a page is made of the store at most once per second, and what takes long is
-read less often. Samples of live runs are taken all the time, so a page that is opened has a past. If the
-store fails, only the sampler goes on asking it, and all others hear of it at once. Refuses to keep more than
-is bounded: runs and pages that nobody looks at are forgotten.
+A page is made from the store at most once per second for any number of browsers, and slow reads are repeated
+less often. Samples of live runs are taken all the time, so that a newly opened page shows the past. If the
+store fails, only the sampler continues to ask it, and all other reads fail at once. The memory is bounded:
+runs and pages that are no longer viewed are forgotten.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from durability_server.web.campaign_watch import CampaignWatch
 from durability_server.web.live_samples import RunTrack
 from durability_server.web.page_exchange import Pulse
 
-LOOK_S = 1.0
-SAMPLED_RUNS_MAX = 64  # whose samples are kept
-TOPICS_MAX = 256
-_SHARE = 10  # reading takes at most this part of the time, unless that would make a page old:
-_PAUSE_S_MAX = 5.0
+LOOK_S = 1.0  # shortest time between two reads of the same value
+SAMPLED_RUNS_MAX = 64  # runs whose samples are kept
+TOPICS_MAX = 256  # topics that are kept
+_SHARE = 10  # the pause after a read lasts this many times the read
+_PAUSE_S_MAX = 5.0  # but not longer than this, so that pages stay up to date
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,12 +38,12 @@ log = logging.getLogger(__name__)
 
 
 def pause_s(took_s: float) -> float:
-    """How long to wait after a look that took so long."""
+    """The pause after a look that took `took_s`."""
     return max(LOOK_S - took_s, min(took_s * _SHARE, _PAUSE_S_MAX))
 
 
 class Topic(Generic[T]):
-    """Something that is read from the store at most once per second, for all who want it."""
+    """A value that is read from the store at most once per second, for all who want it."""
 
     def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
         self._read = read
@@ -51,8 +51,8 @@ class Topic(Generic[T]):
         self._until_s = 0.0
 
     async def get(self) -> T:
-        """What was read last, or now; a reading goes on if one who asked gives up. Raises what reading
-        raises."""
+        """The last value, or a new one if that is too old. A read continues if a caller is cancelled. Raises
+        what the read raises."""
         loop = asyncio.get_running_loop()
         if self._reading is None or (self._reading.done() and loop.time() >= self._until_s):
             self._reading = loop.create_task(self._timed())
@@ -68,17 +68,17 @@ class Topic(Generic[T]):
             wait_s = pause_s(loop.time() - began_s)
             return value
         finally:
-            self._until_s = loop.time() + wait_s * 0.9  # so that who looks every second finds a new one
+            self._until_s = loop.time() + wait_s * 0.9  # so that a caller finds a new value every second
 
 
 def _taken(reading: asyncio.Task[T]) -> None:
-    """A failure may find nobody who waits for it still: that is no defect to log."""
+    """Retrieves the error of a read, so that asyncio does not log it if no caller waits any more."""
     if not reading.cancelled():
         reading.exception()
 
 
 class Watch:
-    """The store, as far as it is looked at."""
+    """The state of the store that pages show."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -93,12 +93,12 @@ class Watch:
         self._topics: OrderedDict[str, Topic[object]] = OrderedDict()
 
     async def open(self) -> None:
-        """Opens the store to read it. Raises StoreError."""
+        """Opens the store for reading. Raises StoreError."""
         await self.ask(self.store.open_to_read)
 
     async def ask(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What `function`, which reads the store, returns or raises. Raises StoreError at once while no
-        sample can be taken."""
+        """Runs `function`, which reads the store, in the thread, and returns or raises its result. Raises
+        StoreError at once if the last sample could not be taken."""
 
         def answer() -> T:
             if self.failure:
@@ -116,11 +116,11 @@ class Watch:
             self.reads_s += time.monotonic() - began_s
 
     def feel(self, pulse: Pulse) -> None:
-        """The server has said something."""
+        """Records the server's pulse."""
         self.pulse = pulse
 
     def topic(self, name: str, read: Callable[[], Awaitable[T]]) -> Topic[T]:
-        """What is known as `name`; `read` makes it. One that nobody asked for lately is forgotten."""
+        """The topic `name`, read by `read`. Topics that were not used lately are forgotten."""
         topic = self._topics.pop(name, None) or Topic(read)
         self._topics[name] = topic
         while len(self._topics) > TOPICS_MAX:
@@ -128,11 +128,11 @@ class Watch:
         return topic  # type: ignore[return-value]
 
     def track(self, run: str) -> RunTrack | None:
-        """The samples of a run, None for one that was not live lately."""
+        """The samples of a run, None if it was not live lately."""
         return self._tracks.get(run)
 
     async def sample_for_ever(self) -> None:
-        """Looks at the live runs every second."""
+        """Samples the live runs every second. Never returns."""
         loop = asyncio.get_running_loop()
         while True:
             began_s = loop.time()

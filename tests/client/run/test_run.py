@@ -54,6 +54,7 @@ from durability_server.store import store as store_module
 from tests import sample_facts
 from tests.client.verify.targets import existing_plan, job_of, scanned
 from tests.joined import NOWHERE, joined
+from tests.opal_drives import LOCKED, opal_says
 from tests.waiting import DEADLINE_S, until
 
 pytestmark = pytest.mark.slow  # whole runs, of seconds each
@@ -747,6 +748,15 @@ async def test_nothing_is_written_without_a_server(
         )
     assert not (tmp_path / "target").exists()
     assert NOT_ACCEPTED in capsys.readouterr().err
+
+
+async def test_a_drive_that_is_locked_is_not_written(make_loop: Callable[..., Path]) -> None:
+    """Its writes would fail, or reach only the range that is not locked. No server is asked."""
+    device = make_loop(SIZE_BYTES)
+    options = RunOptions(endpoint=NOWHERE, size_bytes=SIZE_BYTES, destroy_data=True)
+    with opal_says(LOCKED), pytest.raises(TargetError, match=rf"{device.name} is locked \(OPAL\).*then run"):
+        await run(options, KernelStorage(device), io.StringIO())
+    assert not any(device.read_bytes())
 
 
 async def test_the_target_is_free_again_after_a_run(lab: Lab, storage: KernelStorage) -> None:

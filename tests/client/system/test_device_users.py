@@ -250,12 +250,21 @@ def test_a_program_that_closes_other_files_meanwhile_is_found(make_loop: MakeLoo
 
 
 def _drive(
-    root: Path, name: str, wwid: str, *, holders: str = "", number: int | None = None, below: str = ""
+    root: Path,
+    name: str,
+    wwid: str,
+    *,
+    serial: str = "",
+    holders: str = "",
+    number: int | None = None,
+    below: str = "",
 ) -> None:
     directory = root / "devices" / name
     (directory / "holders").mkdir(parents=True)
     (directory / "device").mkdir()
     (directory / "device" / "wwid").write_text(f"{wwid}\n")
+    if serial:
+        (directory / "device" / "serial").write_text(f"{serial}\n")
     if holders:
         (directory / "holders" / holders).touch()
     if number is not None:
@@ -280,6 +289,20 @@ def test_another_path_to_the_drive_is_in_use(tmp_path: Path, wwid: str, in_use: 
     use = use_of_device("sdx", sys=tmp_path)
     assert (use is not None) == in_use
     assert use is None or (use.name, use.text) == ("sdy", "held by dm-7")
+
+
+@pytest.mark.parametrize(
+    ("serials", "in_use"),
+    [(("S1", "S1"), True), (("S1", ""), True), (("", ""), True), (("S1", "S2"), False)],
+)
+def test_two_drives_of_one_world_wide_name_are_told_apart_by_serials(
+    tmp_path: Path, serials: tuple[str, str], in_use: bool
+) -> None:
+    """Some makers gave one name to all drives of a model. A path that does not tell its serial may be one
+    to the drive."""
+    _drive(tmp_path, "sdx", "naa.5000c500a1b2c3d4", serial=serials[0])
+    _drive(tmp_path, "sdy", "naa.5000c500a1b2c3d4", serial=serials[1], holders="dm-7")
+    assert (use_of_device("sdx", sys=tmp_path) is not None) == in_use
 
 
 @pytest.mark.parametrize("holder", ["md127", "dm-0"])

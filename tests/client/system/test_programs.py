@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from durability.errors import TargetError
+from durability.program_places import PROGRAM_PLACES
 from durability_client.system.programs import output_of, run_tool
 
 
@@ -26,3 +27,10 @@ def test_a_program_that_does_not_end_is_given_up() -> None:
     """A program that hangs is killed at its deadline, and the error says so."""
     with pytest.raises(TargetError, match="no answer within"):
         run_tool("sh", "-c", "exec sleep 600", timeout_s=0.05)
+
+
+def test_programs_are_found_on_systems_without_usr() -> None:
+    """NixOS and Guix keep them elsewhere. No place is empty, which would be the working directory."""
+    places = PROGRAM_PLACES.split(":")
+    assert {"/run/current-system/sw/bin", "/run/current-system/profile/sbin"} < set(places)
+    assert all(place.startswith("/") for place in places) and len(places) == len(set(places))

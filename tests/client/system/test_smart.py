@@ -125,6 +125,7 @@ def test_newer_smartctl_says_endurance_itself() -> None:
         {"nvme_smart_health_information_log": []},
         {"power_cycle_count": -1, "ata_smart_attributes": {"table": [None, 3, {"id": 187}]}},
         {"power_cycle_count": True, "ata_smart_attributes": {"table": {}}},
+        {"ata_smart_attributes": {"table": [{"id": 174, "name": "Unexpect_Power_Loss_Ct", "raw": 3}]}},
         {"power_cycle_count": 1 << 70, "nvme_smart_health_information_log": {"media_errors": "many"}},
     ],
 )
@@ -132,3 +133,20 @@ def test_nonsense_is_nothing(document: Any) -> None:
     """A document of another shape says nothing, and is no error."""
     assert report_in(document, None) == SmartReport()
     assert counter_in(document) is None
+
+
+@pytest.mark.parametrize("count", [-1, 1 << 64, True, 3.5, "3", None])
+def test_a_count_that_no_drive_can_have_is_none(count: object) -> None:
+    """A number that no count can be would end the command that sends it."""
+    assert counter_in({"nvme_smart_health_information_log": {"unsafe_shutdowns": count}}) is None
+    row = {**attribute(174, "Unexpect_Power_Loss_Ct", value=100), "raw": {"value": count}}
+    assert counter_in(ata(row)) is None
+
+
+@pytest.mark.parametrize(("power_cycles", "count"), [(0, None), (1, 0), (None, 0)])
+def test_a_program_that_counts_no_power_cycles_has_no_counter(
+    power_cycles: int | None, count: int | None
+) -> None:
+    """A drive that a program makes up (nvmet, SPDK, bhyve) has only zeros. A real drive was on once."""
+    log = {"power_cycles": power_cycles, "unsafe_shutdowns": 0}
+    assert counter_in({"nvme_smart_health_information_log": log}) == count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -21,7 +22,8 @@ from durability_client.system.smart import counter_in
 from durability_client.target import discovery
 from durability_client.target.discovery import collect, uptime_ns
 from durability_client.target.kernel_storage import KernelStorage
-from durability_client.target.target_warnings import target_warnings
+from durability_client.target.target_warnings import host_warnings, target_warnings
+from tests import sample_facts
 from tests.core.evidence.memory_target import make_case, small
 from tests.loop_devices import looped
 
@@ -572,6 +574,58 @@ def test_the_unsafe_shutdown_counter_of_smartctl(document: object, count: int | 
 
 
 @pytest.mark.parametrize(
+    ("place", "on_usb"),
+    [
+        ("pci0000:00/0000:00:17.0/ata1/host0/target0:0:0/0:0:0:0/block", False),
+        ("pci0000:00/0000:00:14.0/usb2/2-1/2-1:1.0/host6/target6:0:0/6:0:0:0/block", True),
+    ],
+)
+def test_the_counter_of_a_drive_on_usb_is_no_evidence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, *, on_usb: bool
+) -> None:
+    """It loses its supply at each clean power-off too. A drive on SATA that smartctl says the same of has a
+    counter."""
+    said = json.dumps(_ata({"id": 174, "name": "Unexpect_Power_Loss_Ct", "raw": {"value": 7}}))
+    tools = tmp_path / "tools"
+    _tree(tools, {"smartctl": f"#!/bin/sh\necho '{said}'"})
+    (tools / "smartctl").chmod(0o755)
+    monkeypatch.setattr("durability_client.system.programs.PROGRAM_PLACES", str(tools))
+    _tree(tmp_path, {f"devices/{place}/sda/device/model": "INTEL SSDSC2KB96"})
+    _link(tmp_path, "sda", f"devices/{place}/sda")
+    assert block_devices.is_on_usb("sda", sys=tmp_path) is on_usb
+    assert block_devices.unsafe_shutdowns_of("sda", sys=tmp_path) == (None if on_usb else 7)
+    assert block_devices.drive("sda", sys=tmp_path).unsafe_shutdowns == (None if on_usb else 7)
+
+
+@pytest.mark.parametrize(("serial", "other", "may"), [("A", "A", True), ("A", "B", False), ("A", "", True)])
+def test_drives_of_one_world_wide_name_may_be_one(
+    tmp_path: Path, serial: str, other: str, *, may: bool
+) -> None:
+    """Two paths to a drive have one serial as well. Without a name, nothing says that they are one drive."""
+    for name, number in (("sda", serial), ("sdb", other)):
+        _tree(tmp_path, {f"devices/{name}/device/wwid": "naa.55cd2e414f000000"})
+        _tree(tmp_path, {f"devices/{name}/device/serial": number} if number else {})
+        _link(tmp_path, name, f"devices/{name}")
+    assert block_devices.may_be_one_drive("sda", "sdb", sys=tmp_path) is may
+    for name in ("sda", "sdb"):
+        (tmp_path / "devices" / name / "device" / "wwid").unlink()
+    assert not block_devices.may_be_one_drive("sda", "sdb", sys=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("zoned", "managed"), [("host-managed", True), ("host-aware", False), ("none", False)]
+)
+def test_a_drive_that_takes_only_sequential_writes_is_known(
+    tmp_path: Path, zoned: str, *, managed: bool
+) -> None:
+    """Also by its partitions. A host-aware drive takes any write."""
+    name = _nvme(tmp_path)
+    _tree(tmp_path, {f"devices/pci/{name}/queue/zoned": zoned})
+    found = [block_devices.is_host_managed(one, sys=tmp_path) for one in (name, f"{name}p1")]
+    assert found == [managed, managed]
+
+
+@pytest.mark.parametrize(
     ("file_system", "options", "code"),
     [
         ("ext4", "rw,nobarrier", "nobarrier"),
@@ -692,6 +746,50 @@ def test_virtual_machines_and_unknown_drives_are_named() -> None:
         path="", file_system=None, layers=(), drives=(), virtualisation="kvm", is_whole=False
     )
     assert [warning.code for warning in found] == ["drives-unknown", "log-unknown", "virtual-machine"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "own_boot_id", "codes"),
+    [
+        (("machine", "boot"), False, []),
+        (("", "boot"), False, ["no-machine-id"]),
+        (("machine", ""), False, ["no-machine-id"]),
+        (("", ""), False, ["no-machine-id"]),
+        (("machine", "boot"), True, ["own-boot-id"]),
+        (("", "boot"), True, ["no-machine-id", "own-boot-id"]),
+    ],
+)
+def test_a_system_whose_restart_cannot_be_shown_is_named(
+    ids: tuple[str, str], codes: list[str], *, own_boot_id: bool
+) -> None:
+    """A machine without ids, as in many containers, and a container whose boot is not that of its machine."""
+    host = sample_facts.host(machine_id=ids[0], boot_id=ids[1])
+    found = host_warnings(host, own_boot_id=own_boot_id)
+    assert [warning.code for warning in found] == codes
+    for warning in found[:1] if codes[:1] == ["no-machine-id"] else ():
+        assert f"no {'boot' if ids[0] else 'machine'} id" in warning.text
+        assert ("systemd-machine-id-setup" in warning.text) == (not ids[0])
+
+
+@pytest.mark.slow
+def test_a_boot_id_that_is_mounted_over_the_kernels_is_seen(loop_machine: None, tmp_path: Path) -> None:
+    """LXC and systemd-nspawn give each container one, as here a mount namespace has it."""
+    own = tmp_path / "boot_id"
+    own.write_text("c0ffee00-0000-4000-8000-000000000000\n")
+    program = (
+        "from pathlib import Path\n"
+        "from durability_client.target.discovery import collect\n"
+        f"facts = collect(Path('{tmp_path}/target'), 'file')\n"
+        "print(facts.host.boot_id, *(warning.code for warning in facts.warnings))"
+    )
+    mount = 'mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"'
+    command = ("unshare", "--mount", "sh", "-c", mount, str(own), sys.executable, "-c", program)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    boot_id, *codes = done.stdout.split()
+    assert boot_id == own.read_text().strip()
+    assert "own-boot-id" in codes
+    assert "own-boot-id" not in [warning.code for warning in collect(tmp_path / "target", "file").warnings]
 
 
 @pytest.mark.parametrize(

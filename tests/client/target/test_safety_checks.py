@@ -9,7 +9,9 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +20,7 @@ import pytest
 from durability import limits
 from durability.errors import NotOursError, TargetBusyError, TargetError, UsageError
 from durability.formats.facts import Facts
-from durability.formats.plan import Plan
+from durability.formats.plan import Plan, TargetKind
 from durability_client.link.endpoint import Endpoint
 from durability_client.run.planning import RunOptions
 from durability_client.run.planning import make_plan as plan_for
@@ -32,6 +34,7 @@ from durability_client.target.safety_checks import (
     check_plan,
     check_shown,
     check_space,
+    check_unlocked,
     holds_run,
     name_bytes,
 )
@@ -39,6 +42,7 @@ from durability_client.target.target_files import TargetFiles
 from durability_lab.kernel_rig.block_rig import without_loop_mounts
 from tests import sample_facts
 from tests.loop_devices import looped, wait_until_unused
+from tests.opal_drives import LOCKED, MBR_ENABLED, SUPPORTED, opal_says
 
 MakePlan = Callable[..., Plan]
 NOTHING = Consent()
@@ -189,6 +193,55 @@ def test_a_device_that_another_holds_is_refused(make_loop: Callable[..., Path]) 
         check_path(device, DESTROY)
     holder.unlock()
     check_path(device, DESTROY)
+
+
+def test_a_device_that_another_program_writes_is_refused(make_loop: Callable[..., Path]) -> None:
+    """A virtual machine or a database holds it without O_EXCL. A program that only reads is no obstacle."""
+    device = make_loop()
+    with _opened(device, "<"):
+        check_path(device, DESTROY)
+    with _opened(device, "<>") as holder:
+        why = rf"{device} is open for writing in process {holder.pid} \(sh\); end that first"
+        with pytest.raises(TargetBusyError, match=why):
+            check_path(device, Consent(destroy_data=True, force=True))
+    check_path(device, DESTROY)
+
+
+def test_a_program_that_writes_a_device_for_a_moment_is_waited_for(make_loop: Callable[..., Path]) -> None:
+    """Programs of udev open each new device so."""
+    device = make_loop()
+    with _opened(device, "<>") as holder, ThreadPoolExecutor() as threads:
+        checked = threads.submit(check_path, device, DESTROY)
+        holder.communicate()
+        checked.result()
+
+
+@contextmanager
+def _opened(device: Path, how: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that has the device open until its stdin ends."""
+    script = f'exec 3{how}"$0"; echo; read -r _'
+    command = ("sh", "-c", script, str(device))
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"\n"
+        yield process
+        if process.returncode is None:
+            process.communicate()
+
+
+@pytest.mark.parametrize("flags", [LOCKED, MBR_ENABLED])
+def test_a_target_on_a_locked_drive_is_refused(
+    make_mount: Callable[..., tuple[Path, Path]], flags: int
+) -> None:
+    """The device itself, and a file in its file system. Drives of other targets are not asked."""
+    device, directory = make_mount()
+    targets: list[tuple[Path, TargetKind]] = [(device, "device"), (directory / "target", "file")]
+    with opal_says(SUPPORTED | flags):
+        for path, kind in targets:
+            with pytest.raises(TargetError, match=rf"the drive {device.name} is locked \(OPAL\): unlock it"):
+                check_unlocked(path, kind, then="verify")
+        check_unlocked(Path("/dev/shm/target"), "file", then="verify")
+    for path, kind in targets:
+        check_unlocked(path, kind, then="verify")
 
 
 def test_a_read_only_device_is_refused(make_loop: Callable[..., Path]) -> None:

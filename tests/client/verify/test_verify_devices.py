@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from durability.errors import (
+    EXIT_ENVIRONMENT,
     EXIT_LOSS,
     TargetError,
     WrongTargetError,
@@ -36,6 +37,8 @@ from durability_client.verify.verify_command import VerifyOptions, examine, veri
 from tests.client.verify.targets import lay_down
 from tests.client.verify.verify_lab import ACKED, Lab, codes
 from tests.core.evidence.memory_target import Disk, make_case, small
+from tests.joined import NOWHERE
+from tests.opal_drives import LOCKED, MBR_ENABLED, SUPPORTED, opal_says
 from tests.sample_facts import drive, facts
 
 MakePlan = Callable[..., Plan]
@@ -85,6 +88,27 @@ async def test_device_that_loses_its_capacity_before_it_is_read_is_no_loss(
     outcome = await examined(ServerCaseSource(lab.endpoint))
     assert (outcome.report.finished, outcome.report.checked) == (True, 1024)
     assert [reason.code for reason in outcome.verdict.reasons] == ANSWERED
+
+
+@pytest.mark.parametrize("flags", [LOCKED, MBR_ENABLED])
+async def test_a_locked_drive_is_no_loss(make_mount: MakeMount, flags: int) -> None:
+    """A drive that locked itself at the cut shows nothing, or a boot program. Nothing is read or mounted."""
+    device, directory = make_mount("ext4")
+    system("umount", directory)
+    for options in (
+        VerifyOptions(target=device, endpoint=NOWHERE),
+        VerifyOptions(target=None, device=device, run=1, endpoint=NOWHERE),
+    ):
+        with (
+            opal_says(SUPPORTED | flags),
+            pytest.raises(TargetError, match=rf"drive {device.name} is locked \(OPAL\)") as caught,
+        ):
+            await verify(options)
+        assert caught.value.exit_code == EXIT_ENVIRONMENT
+        assert str(caught.value).endswith("unlock it first, then verify")
+    system("mount", device, directory)
+    with opal_says(SUPPORTED | flags), pytest.raises(TargetError, match=f"drive {device.name} is locked"):
+        await verify(VerifyOptions(target=directory / "target", endpoint=NOWHERE))
 
 
 def backing_of(device: Path) -> str:

@@ -208,6 +208,27 @@ def test_the_operators_word_alone_is_contradicted(case: Case) -> None:
     assert cut.contradictions
 
 
+@pytest.mark.parametrize(
+    ("armed", "now"),
+    [
+        (facts(machine=""), facts(machine="", boot="boot-2", uptime_s=30)),
+        (facts(), facts(boot="", uptime_s=30)),
+        (facts(machine="", boot=""), facts(machine="", boot="", uptime_s=30)),
+    ],
+)
+def test_a_system_without_ids_does_not_say_that_nothing_restarted(
+    make_plan: MakePlan, armed: Facts, now: Facts
+) -> None:
+    """No restart can be shown there. An attestation is not believed, but the counters are."""
+    case = make_case(small(make_plan), (100,), armed=armed)
+    cut = assess(case, now, attested="pulled the plug", cut_class=None)
+    (text,) = cut.contradictions
+    assert cut.cut_class == "none"
+    assert "has no machine id or no boot id: no restart can be shown" in text
+    counted = replace(now, drives=(drive(unsafe_shutdowns=4),))
+    assert shown(case, counted, "pulled the plug") == "power"
+
+
 def test_a_log_that_was_read_too_soon_does_not_say_that_nothing_restarted(make_plan: MakePlan) -> None:
     """An export from ten seconds after the silence cannot order this boot and the run's last message."""
     case = make_case(small(make_plan), (100,), now_ns=LAST_NS + 10_000 * MS)

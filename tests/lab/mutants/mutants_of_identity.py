@@ -262,8 +262,18 @@ IDENTITY = (
         taken_away="only a run on the same target follows an earlier one",
         noticed_by={
             "whole-drive-on-whose-partition-a-later-run-was-made": "not superseded",
+            "volume-on-which-a-file-system-was-made": "not superseded",
         },
         change=answering(target_keys.overlap, "return False"),
+    ),
+    Mutant(
+        name="a volume has no place",
+        rule=9,
+        taken_away="layers make it unknown whether a later run lies on the same volume",
+        noticed_by={
+            "volume-on-which-a-file-system-was-made": "not superseded",
+        },
+        change=without(target_keys.overlap, '"" != one.volume == other.volume', "False"),
     ),
     Mutant(
         name="runs elsewhere that never began ignored",

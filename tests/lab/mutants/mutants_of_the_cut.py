@@ -8,6 +8,7 @@ from durability.evidence.proven_operations import ProvenOperations
 from durability.evidence.slot_oracle import SlotOracle
 from durability_client.target import drive_watch
 from durability_client.verify.scan.scan_base import ScanBase
+from durability_server.runs.requests import Requests
 from durability_server.runs.run import Run
 from durability_server.store import look_rows
 from tests.lab.mutants.mutation import Mutant, answering, constant, without
@@ -58,6 +59,15 @@ THE_CUT = (
             "power-cut-after-a-reset-that-a-verify-of-another-run-had-seen": "power",
         },
         change=answering(look_rows._unjudged, "return iter(())"),
+    ),
+    Mutant(
+        name="an arming tells of its own run only",
+        rule=11,
+        taken_away="what another run found when it was armed is forgotten, and a later power loss is the cut",
+        noticed_by={
+            "power-cut-after-a-reset-that-another-run-was-armed-after": "power",
+        },
+        change=without(Requests._arm, "await self._keep_looks(stored.client, seen, of_others=True)", "pass"),
     ),
     Mutant(
         name="one drive's counter is enough",

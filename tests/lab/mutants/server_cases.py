@@ -130,6 +130,46 @@ def power_cut_after_a_reset_that_a_verify_of_another_run_had_seen() -> str:
     return served(story)
 
 
+@lab_case("os")
+def power_cut_after_a_reset_that_another_run_was_armed_after() -> str:
+    """The operating system of a run died; after the boot another run began on its drive, which had power; the
+    plug was pulled after that."""
+
+    async def story(lab: Lab, address: tuple[str, int], plan: Plan) -> str:
+        facts = lab.facts(drives=(drive(diskseq=9, unsafe_shutdowns=3),))
+        other = replace(facts, path="/other", path_in_file_system="other")
+        for one, found in ((plan, facts), (replace(plan, run=77), _in_boot(other, "second", count=3))):
+            client = await lab.connect(address)
+            await client.begin(one, found)
+            client.reset()
+            await lab.exported(address, one.run, lambda case: case.session_end != "live")
+        verifier = await lab.connect(address, "verify")
+        now = _in_boot(facts, "third", count=4)
+        return assess(await verifier.fetch(plan.run, now), now, attested=None, cut_class=None).cut_class
+
+    return served(story)
+
+
+@lab_case("superseded")
+def volume_on_which_a_file_system_was_made() -> str:
+    """A run on a volume of LVM; then a file system was made on it, and a run on a file there."""
+
+    async def story(lab: Lab, address: tuple[str, int], plan: Plan) -> str:
+        on_file = replace(lab.facts(), offset_bytes=None, volume="LVM-a")
+        on_volume = replace(
+            on_file, kind="device", path="/dev/vg/lv", path_in_file_system="", file_system=None
+        )
+        for one, facts in ((plan, on_volume), (replace(plan, run=77), on_file)):
+            client = await lab.connect(address)
+            await client.begin(one, facts)
+            client.reset()
+            await lab.exported(address, one.run, lambda case: case.session_end != "live")
+        case = await lab.exported(address, plan.run, lambda case: True)
+        return "superseded" if case.superseded_by == format_run(77) else "not superseded"
+
+    return served(story)
+
+
 def _in_boot(facts: Facts, boot: str, *, count: int) -> Facts:
     """As they are found in another boot, just begun, with that count of power losses."""
     host = replace(facts.host, boot_id=boot, uptime_ns=0)

@@ -105,7 +105,7 @@ async def test_news_of_lost_entries_are_not_looked_for_without_end(
     standby = await shared.thread.call(Standby, shared.store)
     await shared.say(log, "2", "3")
     await shared.thread.call(standby.take_over)
-    await shared.thread.call(shared.store.campaigns.tell, NAME, 1)
+    await shared.thread.call(shared.store.campaigns.set_notified, NAME, 1)
     looks = 0
     entries = shared.store.campaigns.entries
 
@@ -136,7 +136,7 @@ async def test_news_of_entries_after_a_loss_are_told(shared: _Shared) -> None:
     """Also of those whose numbers were told before."""
     log = shared.log()
     await log.refresh()
-    await shared.thread.call(shared.store.campaigns.tell, NAME, 1)
+    await shared.thread.call(shared.store.campaigns.set_notified, NAME, 1)
     told: list[str] = []
     news = News(log, shared.store.campaigns, shared.thread, announce=lambda _, text: told.append(text))
     standby = await shared.thread.call(Standby, shared.store)

@@ -586,6 +586,34 @@ async def test_a_verify_leaves_what_it_found_with_other_runs(lab: Lab, store_url
     assert await examine(later) == [said * 2, [], [], said, []]
 
 
+async def test_a_run_that_is_armed_leaves_what_it_found_with_earlier_runs(lab: Lab, sqlite_url: str) -> None:
+    """An unverified run on the same drive keeps it, unattested. A verify of a run that was never armed adds
+    what it found then."""
+    running = await lab.start(sqlite_url)
+    here = lab.facts()
+    booted = replace(here, host=replace(here.host, boot_id="a later one", uptime_ns=1), path="/2")
+    for run, facts in ((1, here), (2, replace(booted, path_in_file_system="2"))):
+        client = await lab.connect(running.address)
+        await client.begin(lab.plan(run=run), facts)
+        client.reset()
+        await lab.exported(running.address, run, lambda case: case.session_end != "live")
+    (seen,) = (await lab.exported(running.address, 1, lambda case: True)).looks
+    assert (seen.run, seen.attested, seen.facts.host.boot_id) == (format_run(2), "", "a later one")
+    assert (await lab.exported(running.address, 2, lambda case: True)).looks == ()
+
+    client = await lab.connect(running.address)
+    await client.register(lab.plan(run=3), replace(booted, path="/3", path_in_file_system="3"))
+    client.reset()
+    await lab.exported(running.address, 3, lambda case: case.session_end != "live")
+    verifier = await lab.connect(running.address, "verify")
+    examine = messages.Examine(
+        run=3, facts=to_value(booted), answers=True, attested="pulled the plug", cut_class="power"
+    )
+    await verifier.ask(examine, messages.CaseFile)
+    looks = (await lab.exported(running.address, 1, lambda case: True)).looks
+    assert [(look.run, look.attested) for look in looks[1:]] == [(format_run(3), "")]
+
+
 async def test_many_clients_at_once(lab: Lab, store_url: str) -> None:
     """Forty clients on forty targets each get the credit of their own run."""
     running = await lab.start(store_url)

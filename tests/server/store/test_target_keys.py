@@ -186,6 +186,7 @@ NUMBERED = (sample_facts.drive(serial="QM00001", emulated=True),)
 PAIR = (sample_facts.drive(), sample_facts.drive(serial="S2"))
 WHOLE, FIRST, SECOND = _device(0, DISK), _device(MIB, 100 * MIB), _device(101 * MIB, 100 * MIB)
 VOLUME = _device(None, 100 * MIB)
+NAMED = replace(VOLUME, volume="LVM-a")
 FILE = facts()  # on a file system of the first partition
 RENAMED = facts(path_in_file_system="other", file_id="7")
 WITH_LOG = facts(drives=PAIR)  # the same, with its log on the other drive
@@ -203,6 +204,9 @@ WITH_LOG = facts(drives=PAIR)  # the same, with its log on the other drive
         (SECOND, FILE, False),
         (VOLUME, VOLUME, False),
         (VOLUME, FIRST, False),
+        (NAMED, facts(offset_bytes=None, volume="LVM-a"), True),
+        (NAMED, facts(offset_bytes=None, volume="LVM-b"), False),
+        (facts(offset_bytes=None, volume="LVM-a"), facts(offset_bytes=None, volume="LVM-a", uuid="u2"), True),
         (FILE, facts(path_in_file_system="other"), False),
         (RENAMED, facts(file_id="7"), True),
         (RENAMED, facts(file_id="8"), False),

@@ -1,1 +1,1 @@
-"""What a benchmark measures, and how."""
+"""The measurements of the benchmark."""

@@ -1,10 +1,10 @@
-"""Times of operations: kept as they are read while a job works, counted when there are thousands.
+"""Times of operations: stored as raw clock readings while a job works, and counted some thousand at a time.
 
-The timed loops store raw clock readings and nothing else; histograms and bins are made of them a few thousand
-at a time, so that recording costs an operation some hundredths of a microsecond. Judges nothing.
+The timed loops store only clock readings. Histograms and bins are made from thousands of them at a time, so
+that recording costs some hundredths of a microsecond per operation. This module judges nothing.
 
-A row is three readings in ns of CLOCK_MONOTONIC: when the operation began (open loop: was due), when its last
-write had returned, when all of it had. The second is 0 for a read.
+A row is three readings in ns of CLOCK_MONOTONIC: the start of the operation (in the open loop, its due time),
+the return of its last write, and its end. The second reading is 0 for a read.
 """
 
 from __future__ import annotations
@@ -23,22 +23,21 @@ COLUMNS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """What one job did from the start to `ended_ns`. `syncs`: empty where no sync was timed apart from its
-    write; `bins`: operations that completed in each bin since the start."""
+    """The operations of one job from the start to `ended_ns`."""
 
     commits: Latencies
-    syncs: Latencies
+    syncs: Latencies  # empty if syncs were not timed separately from writes
     reads: Latencies
-    bins: NDArray[np.int64]
+    bins: NDArray[np.int64]  # operations completed in each bin since the start
     ended_ns: int
 
 
 class Recorder:
-    """Takes the rows of one job; bins of `bin_ns` are counted from `start_ns`. `syncs`: whether the time of
-    the sync alone is wanted."""
+    """Records the rows of one job. Bins of `bin_ns` start at `start_ns`. `syncs`: also record the time of
+    each sync separately."""
 
     def __init__(self, *, start_ns: int, bin_ns: int, syncs: bool) -> None:
-        # What the loops write to, row after row.
+        # The loops write to this, row after row.
         self.words = memoryview(bytearray(ROWS * COLUMNS * 8)).cast("q")
         self._rows = np.frombuffer(self.words, dtype=np.int64).reshape(ROWS, COLUMNS)
         self.at = 0  # the index in `words` of the next row
@@ -50,7 +49,7 @@ class Recorder:
         self._ended_ns = start_ns
 
     def room_for(self, operations: int) -> int:
-        """How many of `operations` can be recorded now, at least one."""
+        """The number of `operations` that can be recorded now, at least one."""
         if self.at == len(self.words):
             self.digest()
         return min(operations, (len(self.words) - self.at) // COLUMNS)
@@ -77,7 +76,7 @@ class Recorder:
         self._ended_ns = max(self._ended_ns, int(ended.max()))
 
     def finish(self) -> Recorded:
-        """Everything since the start."""
+        """All operations since the start."""
         self.digest()
         return Recorded(
             commits=Latencies.of(self._commits),

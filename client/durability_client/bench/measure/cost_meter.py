@@ -1,14 +1,15 @@
-"""What the machine did for the operations: processor time of the kernel's threads, work of the leaf drives.
+"""Measures the cost of operations: processor time of the kernel's threads, and work of the leaf drives.
 
-Counters of the kernel are read before and after, never while jobs work, and what the machine does when it is
-left alone is measured once and subtracted. What the kernel does not count is None, never guessed:
+Counters of the kernel are read before and after, never while jobs work. The idle machine is measured once,
+and its activity is subtracted. Values that the kernel does not count are None, never guessed. Limits of the
+counters:
 
-- writes with FUA are counted as plain writes, so a sync that takes the FUA path shows no flush;
-- a flush that carries no data is counted as a flush and as a write of no bytes;
-- where others did much of a drive's work when it was left alone, the meter cannot tell our part of it;
-- what an interrupt takes is charged to the process it interrupts, or to none if the processor was idle.
+- A write with FUA counts as a plain write, so a sync that uses FUA shows no flush.
+- A flush without data counts as a flush and as a write of 0 bytes.
+- If other programs did much of a drive's work while the machine was idle, this tool's share is unknown.
+- The time of an interrupt is charged to the interrupted process, or to none if the processor was idle.
 
-Stacked devices (md, dm, LVM, loop, partitions) are counted at the drives beneath, where their work arrives.
+The work of stacked devices (md, dm, LVM, loop, partitions) is counted at the drives below them.
 """
 
 from __future__ import annotations
@@ -24,23 +25,22 @@ from durability_client.system.block_devices import DiskCounters
 from durability_client.system.other_programs import KTHREADD, PROC
 from durability_client.target.discovery import drives_under_loop
 
-_OTHERS_MAX = 0.1  # of what was counted: more than this cannot be separated from the work of others
-_TRIFLE = 0.05  # for each operation: too little to hide anything
+_OTHERS_MAX = 0.1  # if other programs' share of the count is larger, the figure is unknown
+_TRIFLE = 0.05  # activity of other programs per operation that is too small to matter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """All counters at one moment. `threads`: ns of processor time per thread of the kernel, None where the
-    system does not say; `disks`: None for a drive without counters."""
+    """All counters at one moment."""
 
     at_ns: int
-    threads: Mapping[str, int] | None
-    disks: Mapping[str, DiskCounters | None]
+    threads: Mapping[str, int] | None  # processor time in ns per kernel thread; None if unknown
+    disks: Mapping[str, DiskCounters | None]  # None for a drive without counters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """What was counted between two readings. `kernel_us`: of the kernel's threads."""
+    """Difference of two readings. `kernel_us`: processor time of the kernel's threads."""
 
     seconds: float
     kernel_us: float | None
@@ -48,42 +48,43 @@ class Spent:
 
 
 class Meter:
-    """Reads the counters of this machine and of the drives `drives`, or of those beneath their files."""
+    """Reads the counters of this machine and of `drives`; for loop devices, of the drives below their
+    files."""
 
     def __init__(self, drives: Sequence[str]) -> None:
         self.drives = tuple(dict.fromkeys(leaf for name in drives for leaf in _beneath(name)))
 
     def read(self) -> Reading:
-        """The counters now."""
+        """The current counters."""
         disks = {name: block_devices.counters_of(name) for name in self.drives}
         return Reading(at_ns=time.monotonic_ns(), threads=_kernel_threads(), disks=disks)
 
     def leave_alone(self, seconds: float) -> Spent:
-        """What happens in `seconds` without us."""
+        """Activity of the machine during `seconds` in which this tool does nothing."""
         before = self.read()
         time.sleep(seconds)
         return spent(before, self.read())
 
 
 def spent(before: Reading, after: Reading) -> Spent:
-    """What was counted between two readings."""
+    """The difference of two readings."""
     kernel_us = None
     if before.threads is not None and after.threads is not None:
-        # A thread that is gone takes its last moments with it; a new one counts whole.
+        # The last moments of a thread that has ended are lost. All time of a new thread counts.
         kernel_us = sum(now - before.threads.get(name, 0) for name, now in after.threads.items()) / 1000
     disks = {name: _since(before.disks.get(name), now) for name, now in after.disks.items()}
     return Spent(seconds=(after.at_ns - before.at_ns) / 1e9, kernel_us=kernel_us, disks=disks)
 
 
 def kernel_us_beyond(idle: Spent, busy: Spent) -> float | None:
-    """Processor time of the kernel's threads in `busy`, less what they take when idle."""
+    """Processor time of the kernel's threads in `busy`, minus their idle activity."""
     if idle.kernel_us is None or busy.kernel_us is None:
         return None
     return max(0.0, busy.kernel_us - idle.kernel_us * busy.seconds / idle.seconds)
 
 
 def disks_beyond(idle: Spent, busy: Spent, operations: int) -> tuple[DiskWork, ...]:
-    """The work of each leaf drive in `busy`, in which `operations` were done, less what it does when idle."""
+    """The work of each leaf drive in `busy`, with `operations` operations, minus its idle activity."""
     share = busy.seconds / idle.seconds
     return tuple(
         _work(name, _numbers(counted), _numbers(idle.disks.get(name)), share, operations)
@@ -92,7 +93,7 @@ def disks_beyond(idle: Spent, busy: Spent, operations: int) -> tuple[DiskWork, .
 
 
 def idle_of(alone: Spent) -> tuple[Idle, ...]:
-    """What the leaf drives did when they were left alone, as the result keeps it."""
+    """The leaf drives' idle activity, in the form of the result."""
     return tuple(
         Idle(
             name=name,
@@ -124,13 +125,14 @@ def _work(
 
 
 def _beneath(name: str, depth: int = 4) -> tuple[str, ...]:
-    """The drives that the work of a leaf arrives at: itself, or for a loop device those under its file."""
+    """The drives that do the work of a leaf: the leaf, or for a loop device the drives below its file."""
     below = drives_under_loop(name) if depth else ()
     return tuple(leaf for one in below for leaf in _beneath(one, depth - 1)) or (name,)
 
 
 def _beyond(counted: int | None, idle: int | None, share: float, operations: int) -> float | None:
-    """None also where the share of others, which is no more than likely, would make up the figure."""
+    """`counted` minus the idle activity; None also if other programs' share, which is only an estimate, is
+    too large."""
     if counted is None or idle is None:
         return None
     others = idle * share
@@ -140,7 +142,7 @@ def _beyond(counted: int | None, idle: int | None, share: float, operations: int
 
 
 def _since(before: DiskCounters | None, now: DiskCounters | None) -> DiskCounters | None:
-    """What was counted since; None where the drive was taken away and counts anew."""
+    """The difference of two counts; None if the drive was detached and its counters restarted."""
     if before is None or now is None or now.writes < before.writes or now.reads < before.reads:
         return None
     flushes = None
@@ -155,8 +157,8 @@ def _since(before: DiskCounters | None, now: DiskCounters | None) -> DiskCounter
 
 
 def _kernel_threads() -> dict[str, int] | None:
-    """Processor time in ns of each thread of the kernel since it was made; None where they are not shown, as
-    in a container."""
+    """Processor time in ns of each kernel thread since its start; None if they are not visible, as in a
+    container."""
     with suppress(OSError):
         if (PROC / f"{KTHREADD}/comm").read_text().strip() != "kthreadd":
             return None
@@ -168,7 +170,7 @@ def _kernel_threads() -> dict[str, int] | None:
 
 
 def _time_ns(number: str) -> int | None:
-    """The first field of schedstat; None for a thread that has ended, or a kernel that does not count."""
+    """The first field of schedstat; None if the thread has ended, or if the kernel does not count it."""
     try:
         with (PROC / number / "schedstat").open("rb") as file:
             return int(file.read().split()[0])

@@ -1,12 +1,12 @@
-"""Disturbances: who else uses the drives that are to be measured, by name, and waiting until they have done.
+"""Disturbances: finds other users of the drives to be measured, and waits until they have finished.
 
-A figure that includes the work of others is not the drive's, so a busy drive is waited for, within the time
-that the caller gives; then it is measured anyway, and the disturbance is a warning of the result. Looks, and
-stops nothing.
+Figures that include the work of other programs are not the drive's. So this module waits for a busy drive, up
+to the caller's time limit. Then the drive is measured anyway, and the result gets a warning about the
+disturbance. Other programs are never stopped.
 
     new-file-system  ext4lazyinit, a thread of the kernel, writes the tables of an ext4 made without them
     resync           md copies, checks or reshapes an array below the target
-    busy-drive       another program: the one that wrote the most meanwhile
+    busy-drive       another program uses the drive; the one that wrote the most is named
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from durability_client.system.block_devices import SYS
 from durability_client.system.other_programs import PROC, Program, busiest, kernel_threads, programs
 
 _LAZY_INIT = "ext4lazyinit"
-# One thread does this for all file systems. Where it works it writes table after table, of 512 KiB or more by
-# default; a file that is written back, or a commit of the journal, is less.
+# One thread does this for all file systems. While it works, it writes one table after another, each of 512
+# KiB or more by default. The writeback of a file, or a commit of the journal, writes less.
 _TABLES_KIB_PER_S = 128
 
 
 class WaitListener(Protocol):
-    """Hears that and how long a drive is waited for."""
+    """Gets the progress of the wait for a drive."""
 
     def say(self, text: str) -> None:
-        """Something that a person should know."""
+        """Gets a message for people."""
 
     def measuring(self, doing: str, done_s: float, left_s: float) -> None:
-        """What is done now, since when, and for how much longer at most."""
+        """Gets the current activity, the seconds since its start, and the most seconds left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """What the drives did in the last interval in which they were left alone, and who disturbed it."""
+    """Activity of the idle drives in the last interval, and its disturbances."""
 
     alone: Spent
     disturbances: tuple[TargetWarning, ...]
@@ -51,8 +51,8 @@ class Settled:
 def wait_until_idle(
     meter: Meter, facts: Facts, listener: WaitListener, *, idle_s: float, wait_s: float
 ) -> Settled:
-    """Leaves the drives of `meter` alone for `idle_s`, again until nobody disturbs it or `wait_s` are over;
-    0 waits for nothing."""
+    """Measure idle intervals of `idle_s` until there is no disturbance, or until `wait_s` have passed. With
+    `wait_s` 0, measures one interval."""
     began_s, told = time.monotonic(), False
     while True:
         before = programs()
@@ -75,7 +75,8 @@ def wait_until_idle(
 def disturbances(
     facts: Facts, alone: Spent, writer: Program | None, *, proc: Path = PROC, sys: Path = SYS
 ) -> Iterator[TargetWarning]:
-    """Who used the drives of the target `facts` in the interval `alone`; `writer` wrote the most in it."""
+    """Other users of the target's drives in the interval `alone`. `writer`: the program that wrote the
+    most."""
     idle = idle_of(alone)
     if (
         facts.file_system is not None
@@ -106,7 +107,7 @@ def _who(writer: Program | None, seconds: float) -> str:
 
 
 def _arrays(facts: Facts, sys: Path) -> Iterator[tuple[str, str]]:
-    """The md arrays below the target that are being copied or checked, and what is done to each."""
+    """The md arrays below the target that are being copied, checked or reshaped, each with the action."""
     for layer in facts.layers:
         name = layer.partition(" ")[0]
         with suppress(OSError):

@@ -1,14 +1,15 @@
-"""fio: the cells that it can measure as this tool does, and those that only it measures, so asked that its
-figures mean the same.
+"""Measures cells with fio, with options that give its figures the same meaning as this tool's.
 
-A cell of one operation in flight uses the psync engine: one sync per write and one file per job, since
-asynchronous engines do not order a sync after writes in flight, and with several files to a job fio syncs
-another than it wrote. Cells of the classic profile use libaio, as KDiskMark does; other cells with several
-operations in flight use libaio with O_DIRECT and posixaio without, since buffered libaio waits for each. No
-ramp time: what of it is counted has differed between versions. What fio calls latency of a write leaves the
-sync out, so of cells with a sync only the rate and the syncs are taken. Refuses to guess: an absent fio is a
-SetupError, a report that lacks a figure or contradicts itself is one too, an error of fio's is a TargetError.
-Before 3.38 fio syncs a mix after reads too, which is another workload: such a round is refused.
+A cell with one operation in flight uses the psync engine, with one sync per write and one file per job.
+Asynchronous engines do not order a sync after writes in flight, and with several files per job fio may sync
+another file than it wrote. Cells of the classic profile use libaio, as KDiskMark does. Other cells with
+several operations in flight use libaio with O_DIRECT, and posixaio without, since buffered libaio blocks.
+There is no ramp time, because fio's versions differ in what they count of it. fio's latency of a write does
+not include the sync, so for cells with a sync only the rate and the sync latencies are used.
+
+If fio is missing, or its report lacks a figure or contradicts itself, SetupError is raised. An error of fio
+is a TargetError. Before 3.38, in a mix, fio also syncs after reads, which is another workload: such a round
+is refused.
 """
 
 from __future__ import annotations
@@ -37,25 +38,25 @@ from durability_client.bench.measure.job_processes import JobError
 from durability_client.system.processes import signals_held
 from durability_client.system.programs import find_tool
 
-_GRACE_S = 30.0  # beyond the runtime and what is in flight at its end, until fio is given up
-_OPERATION_S_MAX = 2.0  # of a slow stick, which writes one block a second
-_LOOK_S = 0.5  # between calls of who watches
-_END_S = 15.0  # a killed process that is still there then waits for the drive
+_GRACE_S = 30.0  # wait for fio's end, beyond its runtime and the operations in flight
+_OPERATION_S_MAX = 2.0  # longest operation, as on a slow stick that writes one block a second
+_LOOK_S = 0.5  # interval between calls of `watch`
+_END_S = 15.0  # a killed process that has not ended after this time waits for the drive
 _REPORT_CHARACTERS_MAX = 64 << 20
-_LACKING = {errno.EINVAL, errno.EOPNOTSUPP}  # what opening with O_DIRECT gives where that is not supported
+_LACKING = {errno.EINVAL, errno.EOPNOTSUPP}  # errors of open if O_DIRECT is not supported
 
 
 class ReportError(ValueError):
-    """What fio printed is not the report that its options ask for."""
+    """fio's output is not the report that its options request."""
 
 
 class UnlikeError(Exception):
-    """What fio did is not what the cell says, so its rate cannot stand beside this tool's. Its text is what a
-    person should know."""
+    """fio did not do the cell's workload, so its rate cannot be compared with this tool's. The text is for
+    people."""
 
 
 class Fio:
-    """An installed fio. Raises SetupError where there is none."""
+    """The installed fio. Raises SetupError if there is none."""
 
     def __init__(self) -> None:
         program = find_tool("fio")
@@ -70,9 +71,12 @@ class Fio:
     def run(
         self, cell: Cell, tasks: Sequence[JobTask], watch: Callable[[], None] = lambda: None
     ) -> tuple[Round, float, float]:
-        """One round of `cell`, without `started_s` and `work`; processor time of fio's jobs in user and in
-        kernel mode, in microseconds. `watch` is called twice a second. Raises TargetError, SetupError,
-        JobError if the target has no O_DIRECT, and UnlikeError if this fio does something else."""
+        """Measure one round of `cell`. Returns the round without `started_s` and `work`, and the processor
+        time of fio's jobs in user and kernel mode, in microseconds.
+
+        `watch` is called twice a second. Raises TargetError, SetupError, JobError if the target does not
+        support O_DIRECT, and UnlikeError if this fio does another workload.
+        """
         command = (self._program, *options(cell), *_jobs(tasks))
         in_flight_s = _OPERATION_S_MAX * cell.jobs * cell.depth
         report = self._report(command, cell, timeout_s=cell.seconds + _GRACE_S + in_flight_s, watch=watch)
@@ -107,11 +111,11 @@ class Fio:
 def _output_of(
     command: Sequence[str], *, timeout_s: float, watch: Callable[[], None]
 ) -> tuple[str, str, int]:
-    """What fio printed, on both streams, and its exit code; its jobs end with it."""
+    """Run fio. Returns both output streams and the exit code. On an error, fio and its jobs are killed."""
     process = None
     deadline = time.monotonic() + timeout_s
     try:
-        with signals_held():  # else a fio that is being started would live on, unknown
+        with signals_held():  # otherwise a signal during the start would leave fio running
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -119,7 +123,7 @@ def _output_of(
                 stderr=subprocess.PIPE,
                 text=True,
                 errors="replace",
-                start_new_session=True,  # so that a Ctrl-C of the terminal is ours alone
+                start_new_session=True,  # so that Ctrl-C reaches only this process
             )
         while True:
             try:
@@ -135,7 +139,7 @@ def _output_of(
         if process is not None:
             if process.returncode is None:
                 _kill_with_jobs(process.pid)
-            with suppress(subprocess.TimeoutExpired):  # before its files are removed
+            with suppress(subprocess.TimeoutExpired):  # its end, before its files are removed
                 process.communicate(timeout=_END_S)
         raise
     if len(output) > _REPORT_CHARACTERS_MAX:
@@ -146,8 +150,8 @@ def _output_of(
 
 
 def _kill_with_jobs(fio: int) -> None:
-    """Kill the process `fio`, its group, and its jobs, which are sessions of their own and would wait for it
-    for ever. It is stopped first, so that it begins no further job."""
+    """Kill the process `fio`, its process group, and its jobs. The jobs have sessions of their own and would
+    wait for fio for ever. fio is stopped first, so that it starts no further job."""
     with suppress(ProcessLookupError):
         os.kill(fio, signal.SIGSTOP)
         _wait_until_stopped(fio)
@@ -159,8 +163,8 @@ def _kill_with_jobs(fio: int) -> None:
 
 
 def _wait_until_stopped(child: int) -> None:
-    """Until SIGSTOP has stopped the process, or it has ended: a fork that is under way ends first. One that
-    waits for its drive forks no more, and is not waited for longer than a drive may take."""
+    """Wait until the process has stopped or ended, so that a fork in progress is complete. A process that
+    waits for its drive does not fork, so the wait is limited to `_END_S`."""
     deadline = time.monotonic() + _END_S
     while time.monotonic() < deadline:
         if os.waitid(os.P_PID, child, os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None:
@@ -169,7 +173,7 @@ def _wait_until_stopped(child: int) -> None:
 
 
 def _children(parent: int) -> list[int]:
-    """The processes whose parent is `parent`; none where there is no /proc."""
+    """The processes whose parent is `parent`; empty without /proc."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -188,7 +192,7 @@ def _engine(cell: Cell) -> str:
 
 
 def _order(cell: Cell) -> str:
-    """fio's name of what is done in which order."""
+    """fio's name of the workload and its order."""
     random = "rand" if cell.pattern == "random" else ""
     return random + {"mix": "rw", "read": "read"}.get(cell.workload, "write")
 
@@ -212,7 +216,7 @@ def options(cell: Cell) -> Iterator[str]:
     yield "--fallocate=none"
     yield "--allow_file_create=0"
     yield "--group_reporting"
-    yield "--lat_percentiles=1"  # from the request to its answer, queue included
+    yield "--lat_percentiles=1"  # from the request to its answer, including the queue
     yield "--clat_percentiles=0"
     yield "--output-format=json+"
 
@@ -220,14 +224,14 @@ def options(cell: Cell) -> Iterator[str]:
 def _jobs(tasks: Sequence[JobTask]) -> Iterator[str]:
     for number, task in enumerate(tasks):
         yield f"--name=job{number}"
-        yield f"--filename={task.path.replace(':', chr(92) + ':')}"  # an unescaped colon begins another file
+        yield f"--filename={task.path.replace(':', chr(92) + ':')}"  # an unescaped colon separates file names
         yield f"--offset={task.offset_bytes}"
         yield f"--size={task.span_bytes // task.cell.block_bytes * task.cell.block_bytes}"
         yield f"--randseed={task.seed & ((1 << 63) - 1)}"
 
 
 def _errno_of(report: Mapping[str, Any]) -> int:
-    """The error that ended fio's jobs, 0 for none."""
+    """The error that ended fio's jobs; 0 if there was none."""
     jobs = report.get("jobs")
     first = jobs[0] if isinstance(jobs, list) and jobs else None
     found = first.get("error") if isinstance(first, dict) else None
@@ -235,9 +239,9 @@ def _errno_of(report: Mapping[str, Any]) -> int:
 
 
 def round_of_report(cell: Cell, report: Mapping[str, Any]) -> tuple[Round, float, float]:
-    """The round that fio's report (`--output-format=json+`, all jobs as one group) is of, and processor time.
-    Raises ReportError for a figure that is missing, is none, or contradicts another, and UnlikeError if there
-    were syncs after reads."""
+    """The round in fio's report (`--output-format=json+`, all jobs as one group), and the processor times.
+    Raises ReportError if a figure is missing, invalid or contradicts another, and UnlikeError if fio synced
+    after reads."""
     jobs = report.get("jobs")
     if not isinstance(jobs, list) or len(jobs) != 1 or not isinstance(jobs[0], dict):
         raise ReportError("jobs: expected one group of all jobs")
@@ -250,7 +254,7 @@ def round_of_report(cell: Cell, report: Mapping[str, Any]) -> tuple[Round, float
     spent_us = _number(job, "job_runtime") * 10.0  # per cent of milliseconds
     synced = _latencies(job, "sync") if cell.has_sync else NO_LATENCIES
     if cell.workload == "mix" and cell.has_sync:
-        # fio's own count leaves fdatasync out, of which it reports latencies alone.
+        # fio's own count does not include fdatasync, for which it reports only latencies.
         counted = _count(_part(job, "sync"), "total_ios")
         _require_syncs_of_writes(cell, max(len(synced), counted), writes)
     found = Round(
@@ -270,7 +274,7 @@ def round_of_report(cell: Cell, report: Mapping[str, Any]) -> tuple[Round, float
 
 
 def _require_syncs_of_writes(cell: Cell, syncs: int, writes: int) -> None:
-    """Raises UnlikeError for more `syncs` than `writes` and one of fio's own for each job explain."""
+    """Raises UnlikeError if there are more `syncs` than `writes` plus one of fio's own syncs per job."""
     if syncs > writes + cell.jobs:
         raise UnlikeError(
             f"fio syncs after reads too (syncs: {syncs:,}, writes: {writes:,}); install fio 3.38 or later"
@@ -278,7 +282,7 @@ def _require_syncs_of_writes(cell: Cell, syncs: int, writes: int) -> None:
 
 
 def _done(cell: Cell, job: Mapping[str, Any], direction: str) -> tuple[int, int]:
-    """Calls that completed, and how long they took in milliseconds."""
+    """The number of completed calls, and their runtime in milliseconds."""
     part = _part(job, direction)
     calls, moved, runtime_ms = (_count(part, name) for name in ("total_ios", "io_bytes", "runtime"))
     if moved != calls * cell.block_bytes:
@@ -308,12 +312,12 @@ def _number(holder: Mapping[str, Any], name: str) -> float:
 
 
 def _fitting(latencies: Latencies, calls: int) -> Latencies:
-    """The latencies if there is one of each call; fio counts some syncs of its own."""
+    """The latencies, if there is one per call; fio may also count syncs of its own."""
     return latencies if len(latencies) == calls else NO_LATENCIES
 
 
 def _latencies(job: Mapping[str, Any], direction: str) -> Latencies:
-    """The buckets of fio, by the value that stands for each."""
+    """The latencies from fio's buckets; each bucket is represented by its value."""
     bins = _part(_part(job, direction), "lat_ns").get("bins", {})
     if not isinstance(bins, dict) or not all(key.isdecimal() and len(key) < 19 for key in bins):
         raise ReportError(f"{direction}.lat_ns.bins: expected counts of nanoseconds")

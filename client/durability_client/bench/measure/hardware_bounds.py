@@ -1,7 +1,7 @@
-"""What bounds a leaf drive whatever it claims: how fast it turns, and the link that it hangs on.
+"""Physical bounds of a leaf drive, whatever it claims: its rotation speed and its link.
 
-Read from /sys, for a disk's speed of rotation also from smartctl where it is installed. None and "" where the
-system does not say; an emulated drive has no link. Refuses to guess from names.
+They are read from /sys, and the rotation speed of a disk also from smartctl, if installed. Unknown values are
+None or "", never guessed from names. An emulated drive has no link.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from durability.formats.facts import Drive
 from durability_client.system.block_devices import SYS, node_of, text_of
 from durability_client.system.programs import output_of
 
-_ROTATION_RATE = slice(4, 6)  # of the VPD page 0xB1 (block device characteristics), big-endian
-_DOES_NOT_TURN = 1  # in that page; 0: not reported, others below the least rate: reserved
+_ROTATION_RATE = slice(4, 6)  # place in the VPD page 0xB1 (block device characteristics), big-endian
+_DOES_NOT_TURN = 1  # value in that page; 0 means not reported, other values below the least rate are reserved
 _RPM_LEAST, _RPM_MOST = 0x0401, 0xFFFE
-# Bits that arrive of those that are sent: 8b/10b up to 5 GT/s, 128b/130b from 8 GT/s on.
+# Share of payload bits in the transferred bits: 8b/10b coding up to 5 GT/s, 128b/130b from 8 GT/s on.
 _PCIE_CODING = {2.5: 0.8, 5.0: 0.8}
 _PCIE_CODING_LATER = 128 / 130
 _SATA_CODING = 0.8
@@ -26,7 +26,7 @@ _USB_CODING = {480: 1.0, 5000: 0.8, 10000: 128 / 132, 20000: 128 / 132}
 
 
 def medium(drive: Drive, *, sys: Path = SYS) -> Medium:
-    """What bounds `drive`."""
+    """The physical bounds of `drive`."""
     device = sys / "class" / "block" / drive.name / "device"
     rpm = _rpm(drive, device) if drive.rotational and not drive.emulated else None
     bytes_per_s, link = (None, "") if drive.emulated else _link(device)
@@ -49,8 +49,8 @@ def _identity_by_smartctl(name: str) -> object:
 
 
 def rpm_in(document: object) -> int | None:
-    """Turns per minute in a document of `smartctl --json -i`: 0 for a drive that says that nothing turns,
-    None where it does not say. A USB bridge or a RAID controller may call that drive rotating."""
+    """Revolutions per minute from a document of `smartctl --json -i`. 0 if the drive reports that it does not
+    rotate, although a USB bridge or RAID controller may report the opposite; None if unknown."""
     rate = document.get("rotation_rate") if isinstance(document, dict) else None
     return None if not isinstance(rate, int) else 0 if rate == 0 else _known(rate)
 
@@ -60,7 +60,7 @@ def _known(rate: int) -> int | None:
 
 
 def _link(device: Path) -> tuple[int | None, str]:
-    """The narrowest place that is known on the way to the drive: the first above it that is a link."""
+    """The drive's link: the first SATA, USB or PCIe link above the drive, which is usually the slowest."""
     if not device.exists():
         return None, ""
     where = device.resolve()

@@ -1,8 +1,8 @@
-"""One job of a cell: its file, its blocks, the order of its places, and the loop that fits the cell.
+"""One job of a cell: its file, its blocks, the order of its places, and the loop for the cell's workload.
 
-What a job needs is opened and made before its first round and given back after its last; between two
-operations it only cuts the next places off lists. Refuses nothing: where the system has no such call, or the
-target no room, the error is passed on.
+Resources are opened before the job's first round and closed after its last. Between two operations the job
+only takes the next places from lists. Errors are passed on, for example if the system lacks a call or the
+target is full.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from durability_client.bench.measure.payload import Payload
 from durability_client.bench.measure.timed_loops import Handles, Paced, Step, Sync
 from durability_client.target.kernel_storage import sync_call
 
-_PLACES = 4096  # laid out at a time
+_PLACES = 4096  # places computed at a time
 _BIN_NS, _BIN_LONG_NS = 100_000_000, 1_000_000_000
-_LONG_S = 60.0  # from here on bins are seconds
+_LONG_S = 60.0  # rounds of at least this duration have bins of one second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTask:
-    """What one job of `cell` works on: the `span_bytes` from `offset_bytes` of the file or device `path`; for
-    `create` the directory `path`. `seed` fixes order and data."""
+    """The task of one job of `cell`: it uses the `span_bytes` from `offset_bytes` of the file or device
+    `path`, or for `create` the directory `path`. `seed` determines order and data."""
 
     cell: Cell
     path: str
@@ -46,8 +46,7 @@ class JobTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """One job from the start of a round to its end. Processor time in microseconds, waiting with open eyes
-    left out."""
+    """The work of one job in a round. Processor times are in microseconds, without busy waiting."""
 
     recorded: Recorded
     user_us: float
@@ -55,12 +54,12 @@ class Stretch:
 
 
 def bin_ns_of(cell: Cell) -> int:
-    """How long the bins are in which the operations of a round are counted."""
+    """Length of the bins in which the operations of a round are counted, in ns."""
     return _BIN_NS if cell.seconds < _LONG_S else _BIN_LONG_NS
 
 
 class Job:
-    """One job; `close` it. `look` is called between some hundred operations. Raises OSError."""
+    """One job; the caller must `close` it. `look` is called every few hundred operations. Raises OSError."""
 
     def __init__(self, task: JobTask, look: Callable[[], None]) -> None:
         cell = self._cell = task.cell
@@ -68,20 +67,20 @@ class Job:
         self._pool = Payload(cell.data, block_bytes=cell.block_bytes, seed=combine(task.seed, 1))
         self._order = _Order(task)
         self._read_words = stream(combine(task.seed, 2), _PLACES) % U64(100) < U64(cell.read_percent)
-        self._used = self._pool.count  # blocks that were written since they were stamped
+        self._used = self._pool.count  # blocks used since the last stamping
         self._io = _open(task)
         self._step = _step_of(cell)
 
     def close(self) -> None:
-        """Give the file back; nothing is synced."""
+        """Close the file without a sync."""
         os.close(self._io.fd)
 
     def sync(self) -> None:
-        """Write back all data of this job, so that none is written during another measurement."""
+        """Write back all data of this job, so that none are written during another measurement."""
         os.fsync(self._io.fd)
 
     def run(self, start_ns: int, until_ns: int) -> Stretch:
-        """Work from `start_ns` (CLOCK_MONOTONIC) until an operation ends at or after `until_ns`."""
+        """Do operations from `start_ns` (CLOCK_MONOTONIC) until one ends at or after `until_ns`."""
         cell, io = self._cell, self._io
         recorder = Recorder(start_ns=start_ns, bin_ns=bin_ns_of(cell), syncs=cell.has_sync)
         io.spun_ns = 0
@@ -109,7 +108,7 @@ class Job:
             self._look()
 
     def _places(self, most: int) -> Sequence[Any]:
-        """The next places, at most `most`, each with a block that was never written before."""
+        """The next places, at most `most`, each with a block that was not written before, or None to read."""
         if self._used == self._pool.count:
             self._pool.refresh()
             self._used = 0
@@ -123,14 +122,14 @@ class Job:
         return list(zip(blocks, places, strict=True))
 
     def _start_over(self) -> None:
-        """A log that has filled its span begins again as an empty file."""
+        """Truncate a log that has filled its span, so that it starts again as an empty file."""
         if self._cell.workload == "append":
             os.ftruncate(self._io.fd, 0)
             os.fsync(self._io.fd)
 
 
 class _Order:
-    """Where the operations of a job go, one after another: offsets in bytes, for `create` plain numbers."""
+    """The places of a job's operations, in order: offsets in bytes, or file numbers for `create`."""
 
     def __init__(self, task: JobTask) -> None:
         cell = task.cell
@@ -145,7 +144,7 @@ class _Order:
         self._taken = 0
 
     def take(self, most: int, start_over: Callable[[], None]) -> list[int]:
-        """The next places, at least one and at most `most`; `start_over` is called before those of another
+        """The next places, at least one and at most `most`. `start_over` is called before each further
         pass."""
         if self._taken == len(self._laid_out):
             self._lay_out(start_over)
@@ -155,7 +154,7 @@ class _Order:
 
     def _lay_out(self, start_over: Callable[[], None]) -> None:
         done = self._next_seq - 1
-        left = self._slots - done % self._slots  # of this pass
+        left = self._slots - done % self._slots  # places left in this pass
         if done and left == self._slots:
             start_over()
         count = _PLACES if self._create else min(_PLACES, left)
@@ -170,7 +169,7 @@ class _Order:
 
 
 def flags_of(cell: Cell) -> int:
-    """The flags with which the cell's files are opened, beside those for reading and writing."""
+    """The flags to open the cell's files, in addition to those for reading and writing."""
     flags = {"dsync": os.O_DSYNC, "osync": os.O_SYNC}.get(cell.sync, 0)
     return flags | (getattr(os, "O_DIRECT", 0) if cell.direct else 0)
 
@@ -192,7 +191,7 @@ def _open(task: JobTask) -> Handles:
 
 
 def _sync_of(cell: Cell) -> Sync | None:
-    """What the loops call."""
+    """The sync function that the loops call, or None."""
     return None if cell.sync == "none" else sync_call(cell.sync)
 
 

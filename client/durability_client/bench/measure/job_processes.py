@@ -1,9 +1,9 @@
-"""The jobs of a cell as processes: started together, stopped together, and never left behind.
+"""Processes for the jobs of a cell: started together, stopped together, and never left behind.
 
-Processes are kept between cells, since starting one takes as long as a short round. A job answers every order
-with what it did or with the error that ended it; one that dies without a word is an error too. Signals stay
-blocked in the jobs, so that Ctrl-C reaches the one process that knows what to save; a job whose parent is
-gone ends within some hundred operations. Judges nothing.
+Processes are reused for later cells, since starting one takes as long as a short round. A job answers each
+order with its result, or with its error. A job that ends without an answer is an error, too. Signals stay
+blocked in the jobs, so that Ctrl-C reaches only the main process, which knows what to save. A job whose
+parent has ended ends within some hundred operations. This module judges nothing.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any, TypeAlias
 from durability_client.bench.measure.job import Job, JobTask, Stretch
 from durability_client.system.processes import CONTEXT, JOIN_S, OrphanedError, ParentWatch, starting
 
-_LEAD_NS, _LEAD_PER_JOB_NS = 2_000_000, 100_000  # ahead of the start, so that each job has heard of it
-_POLL_S = 0.5  # between calls of who watches
+_LEAD_NS, _LEAD_PER_JOB_NS = 2_000_000, 100_000  # time for each job to get the order before the start
+_POLL_S = 0.5  # interval between calls of `watch`
 _TIMER_SLACK = Path("/proc/self/timerslack_ns")
 
 Watch: TypeAlias = Callable[[], None]
@@ -47,7 +47,8 @@ class _Failure:
 
 
 class JobError(Exception):
-    """A job could not begin or go on. `errno` 0: not by an error of the target; the text says by what."""
+    """A job could not start or continue. `errno` 0: not because of a target's error; the text has the
+    cause."""
 
     def __init__(self, errno: int, text: str) -> None:
         super().__init__(text)
@@ -55,7 +56,7 @@ class JobError(Exception):
 
 
 class Jobs:
-    """The processes; use it in a `with` statement. `watch` is called twice a second while jobs work."""
+    """The processes, as a context manager. `watch` is called twice a second while jobs work."""
 
     def __init__(self, watch: Watch = lambda: None) -> None:
         self._watch = watch
@@ -69,17 +70,17 @@ class Jobs:
         self.dismiss()
 
     def start(self, jobs: int) -> None:
-        """Have as many processes as the largest cell needs."""
+        """Start processes until there are `jobs`, which the largest cell needs."""
         while len(self._processes) < jobs:
             self._start()
 
     def open(self, tasks: Sequence[JobTask]) -> None:
-        """Give each job its task, which it prepares. Raises JobError; then `close` what did open."""
+        """Give each job its task, which it prepares. Raises JobError; the caller must then call `close`."""
         self.start(len(tasks))
         self._ask(list(tasks))
 
     def run(self, jobs: int, *, seconds: float) -> tuple[int, list[Stretch]]:
-        """Have the first `jobs` jobs work together: when they began (CLOCK_MONOTONIC) and what each did.
+        """Make the first `jobs` jobs work together. Returns the start (CLOCK_MONOTONIC) and their results.
 
         Raises JobError.
         """
@@ -88,14 +89,14 @@ class Jobs:
         return start_ns, self._ask([order] * jobs)
 
     def close(self, jobs: int, *, sync: bool) -> None:
-        """Have the first `jobs` jobs give their files back, synced if so wanted. Raises JobError."""
+        """Make the first `jobs` jobs close their files, after a sync if `sync`. Raises JobError."""
         self._ask([_Close(sync)] * jobs)
 
     def dismiss(self) -> None:
-        """End all processes, those that a drive keeps waiting included."""
+        """Kill all processes, also those that wait for a drive."""
         deadline = time.monotonic() + JOIN_S
         for process in self._processes:
-            process.kill()  # the other signals are blocked there
+            process.kill()  # all other signals are blocked in the jobs
         for process in self._processes:
             process.join(max(0.0, deadline - time.monotonic()))
         for connection in self._connections:
@@ -109,14 +110,14 @@ class Jobs:
             name = f"durability-job-{len(self._processes)}"
             process = CONTEXT.Process(target=_serve, args=(theirs,), name=name, daemon=True)
             process.start()
-        theirs.close()  # so that reading from the other end ends with the process
+        theirs.close()  # so that reads from `ours` end when the process ends
         self._processes.append(process)
         self._connections.append(ours)
 
     def _ask(self, orders: Sequence[JobTask | _Run | _Close]) -> list[Any]:
-        """Send each of the first jobs its order; their answers, once all have answered. Raises JobError."""
+        """Send each of the first jobs its order, and wait for all answers. Raises JobError."""
         for connection, order in zip(self._connections, orders, strict=False):
-            with suppress(BrokenPipeError):  # it died: reading says so
+            with suppress(BrokenPipeError):  # the process has ended, which the read below reports
                 connection.send(order)
         pending = dict(zip(self._connections, range(len(orders)), strict=False))
         answers: list[Any] = [None] * len(orders)
@@ -145,11 +146,11 @@ class Jobs:
 
 
 def _serve(connection: Connection[Any, Any]) -> None:
-    """Main function of a job's process: carry out orders until there are no more."""
+    """Main function of a job's process: carry out orders until the pipe is closed."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     gc.disable()
     with suppress(OSError):
-        _TIMER_SLACK.write_text("1")  # so that a sleeper wakes when it asked to
+        _TIMER_SLACK.write_text("1")  # so that sleeps end on time
     server = _Server()
     with suppress(EOFError, ConnectionError, OrphanedError):
         while True:
@@ -158,7 +159,7 @@ def _serve(connection: Connection[Any, Any]) -> None:
 
 
 class _Server:
-    """Carries out orders; remembers the job that is open."""
+    """Carries out orders, and holds the open job."""
 
     def __init__(self) -> None:
         self._job: Job | None = None
@@ -172,7 +173,7 @@ class _Server:
             return _Failure(error.errno or 0, error.strerror or str(error))
         except OrphanedError:
             raise
-        except Exception as error:  # a defect must reach a person, who does not see this process
+        except Exception as error:  # report the defect to the parent, since people do not see this process
             return _Failure(0, f"a defect of this tool: {type(error).__name__}: {error}")
 
     def _carry_out(self, order: object) -> object:

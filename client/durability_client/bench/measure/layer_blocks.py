@@ -1,8 +1,8 @@
-"""Blocks of layers: recordsize, volblocksize and cluster_size below a target, as their programs say.
+"""Block sizes of layers below a target: recordsize, volblocksize and cluster_size, from the layers' programs.
 
-A write that is smaller than such a block makes the layer rewrite a whole one. Says only what a layer says of
-itself: a guest cannot see the image or the dataset of its host, so nothing is said there. Blocks of a mounted
-file system and of a drive are among the facts.
+A write that is smaller than such a block makes the layer rewrite a whole block. Only sizes that a layer
+itself reports are listed. A guest cannot see the image or dataset of its host, so none is listed there. The
+block sizes of the mounted file system and of the drives are among the facts.
 
     recordsize     the ZFS dataset of the file system, or of the file behind a loop device: zfs get
     volblocksize   a ZFS volume: zfs get
@@ -28,13 +28,13 @@ from durability_client.system.programs import output_of
 
 _ZVOLS = Path("/dev/zvol")
 _OPEN_FILES_MAX = 64
-Ask = Callable[..., str]  # a program with its arguments, for what it prints
+Ask = Callable[..., str]  # runs a program with arguments and returns its output
 
 
 def layer_blocks(
     facts: Facts, *, sys: Path = SYS, proc: Path = PROC, zvols: Path = _ZVOLS, ask: Ask = output_of
 ) -> tuple[LayerBlock, ...]:
-    """The blocks of the layers of `facts`, the nearest first; () if no layer says any."""
+    """The block sizes of the layers in `facts`, the nearest layer first; () if no layer reports one."""
     found: list[LayerBlock | None] = []
     if facts.file_system is not None and facts.file_system.type == "zfs":
         found.append(_of_zfs("recordsize", facts.file_system.source, ask))
@@ -55,7 +55,7 @@ def _of_mount(mount: Mount | None, ask: Ask) -> LayerBlock | None:
 
 
 def _of_zfs(what: str, dataset: str, ask: Ask) -> LayerBlock | None:
-    """A property of a dataset or volume in bytes; None if zfs is missing or says none."""
+    """A property of a dataset or volume in bytes; None if zfs is missing or reports none."""
     said = ask("zfs", "get", "-Hp", "-o", "value", what, dataset)
     if not said.isdecimal() or len(said) > 18 or not int(said):
         return None
@@ -73,7 +73,7 @@ def _volume_of(name: str, zvols: Path) -> str:
 
 
 def _images_of(name: str, sys: Path, proc: Path) -> Iterator[Path]:
-    """The files that the program has open which serves the network block device `name`."""
+    """The files opened by the program that serves the network block device `name`."""
     with suppress(OSError, ValueError):
         server = proc / str(int((sys / "class" / "block" / name / "pid").read_text()))
         links = sorted((server / "fd").iterdir(), key=lambda link: int(link.name))
@@ -82,7 +82,7 @@ def _images_of(name: str, sys: Path, proc: Path) -> Iterator[Path]:
 
 
 def _of_image(image: Path, ask: Ask) -> LayerBlock | None:
-    """The clusters of an image; None if qemu-img is missing, or it has none."""
+    """The cluster size of an image; None if qemu-img is missing or reports none."""
     with suppress(FormatError):
         # -U: the image is in use; it is only read.
         said = documents.from_json(ask("qemu-img", "info", "-U", "--output=json", str(image)) or "null")

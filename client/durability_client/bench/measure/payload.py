@@ -1,9 +1,10 @@
-"""What the benchmark writes: blocks that no layer below can make less of, unless a cell asks for such.
+"""The data that the benchmark writes: blocks that no layer below can compress or deduplicate, unless a cell
+requests such blocks.
 
-A drive or file system that compresses or deduplicates measures its own cleverness on zeros. So the blocks are
-slices of a pool of pseudo-random words, and before each use every sector of a slice gets a number of its own:
-no two sectors that a job writes are alike, down to 512 bytes. Stamping is one numpy call for hundreds of
-blocks, outside the timed part of an operation.
+On zeros, a drive or file system that compresses or deduplicates would seem faster. So the blocks are slices
+of a pool of pseudo-random words. Before each use, each sector gets a unique number, so that all 512-byte
+sectors that a job writes differ. Stamping is one numpy call for hundreds of blocks, outside the timed part of
+an operation.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _SECTOR_WORDS = limits.SECTOR_BYTES // _WORD
 class Payload:
     """`count` blocks of `block_bytes` in page-aligned memory. The same `seed` gives the same bytes.
 
-    `half`: the second half of each sector is zeros; `repeated`: all blocks are the same, always.
+    `half`: the second half of each sector is zeros. `repeated`: all blocks are always the same.
     """
 
     def __init__(self, data: Data, *, block_bytes: int, seed: int) -> None:
@@ -41,7 +42,7 @@ class Payload:
         self._numbers = np.arange(len(sectors), dtype=U64) + U64(seed & ((1 << 63) - 1))
 
     def refresh(self) -> None:
-        """Make every block differ from all that were written before, where the kind of data asks for it."""
+        """Make each block differ from all blocks before, if the kind of data requires it."""
         if self._stamps is not None:
             self._stamps[:] = self._numbers
             self._numbers += U64(len(self._numbers))
@@ -49,7 +50,7 @@ class Payload:
     @staticmethod
     def _fill(sectors: Words, data: Data, seed: int, *, sectors_per_block: int) -> None:
         if data == "zeros":
-            sectors[:] = 0  # in memory of their own, not the kernel's one page of zeros
+            sectors[:] = 0  # allocates memory; otherwise the kernel would map its shared zero page
             return
         if data == "repeated":
             block = stream(seed, sectors_per_block * _SECTOR_WORDS).reshape(sectors_per_block, -1)

@@ -1,7 +1,7 @@
-"""One round out of what its jobs did: counts added, histograms merged, bins laid on each other.
+"""Combines the results of all jobs into one round: adds counts and bins, and merges histograms.
 
-The round lasts until its last job has ended its last operation, so no operation is left out and none is
-counted in a time that it did not take. Judges nothing.
+The round lasts until the last operation of the last job has ended. So no operation is left out, and the
+round's duration includes all of them. This module judges nothing.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from durability_client.bench.measure.job import Stretch, bin_ns_of
 def round_of(
     cell: Cell, stretches: Sequence[Stretch], *, start_ns: int, started_s: float, idle: Spent, busy: Spent
 ) -> Round:
-    """The round of `cell` whose jobs started at `start_ns`; `busy`: what the machine counted meanwhile,
-    `idle`: and counts when it is left alone."""
+    """The round of `cell` whose jobs started at `start_ns`. `busy`: the machine's activity during the round;
+    `idle`: its activity when idle."""
     took_s = (max(one.recorded.ended_ns for one in stretches) - start_ns) / 1e9
-    # An open loop's last operation may be over before the next would have been due.
+    # In an open loop, the last operation may end before the next would have been due.
     seconds = max(took_s, cell.seconds if cell.pace_us else 1e-9)
     commits, reads = (
         _merged(one.recorded.commits for one in stretches),
@@ -50,7 +50,7 @@ def round_of(
 
 
 def work_of(operations: int, *, user_us: float, system_us: float, idle: Spent, busy: Spent) -> Work:
-    """What the machine did for `operations` operations that took their jobs so much processor time."""
+    """The machine's work for `operations` operations, whose jobs used `user_us` and `system_us`."""
     return Work(
         operations=operations,
         user_us=user_us,
@@ -71,7 +71,7 @@ def _merged(parts: Iterable[Latencies]) -> Latencies:
 
 
 def _bins(stretches: Sequence[Stretch], *, whole: int) -> tuple[int, ...]:
-    """Operations of all jobs per bin, as many bins as were over when the last job ended."""
+    """Operations of all jobs per bin, for the `whole` bins that were complete when the last job ended."""
     total = np.zeros(whole, dtype=np.int64)
     for one in stretches:
         bins = one.recorded.bins[:whole]

@@ -1,10 +1,10 @@
-"""The timed loops: what one operation of each workload is, call by call, and when the clock is read.
+"""The timed loops: the system calls of one operation of each workload, and the clock readings.
 
-Everything is prepared before: offsets, blocks, descriptors. Between a write and its sync there is one reading
-of the clock, and what a call returned is looked at after the last reading. A loop goes through the places
-that it is given and ends early once an operation has ended at or after `until_ns`; each returns the index
-where the next row of clock readings belongs (see `clock_readings`). Nothing is retried: the first error, a
-short read or write included, leaves the loop as OSError.
+Offsets, blocks and descriptors are prepared before. Between a write and its sync there is one clock reading.
+Results of the calls are checked after the last reading. A loop goes through the given places, and ends early
+after an operation that ended at or after `until_ns`. Each loop returns the index of the next row of clock
+readings (see `clock_readings`). No call is retried: the first error, including a short read or write, is
+raised as OSError.
 """
 
 from __future__ import annotations
@@ -16,35 +16,33 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-# A block and where it goes; no block: a read. Of `create`, the number of the file.
+# A block and its offset, or for `create` its file number. Without a block, the operation is a read.
 Place: TypeAlias = "tuple[memoryview, int]"
 MixedPlace: TypeAlias = "tuple[memoryview | None, int]"
 Write: TypeAlias = Callable[[int, memoryview, int], int]
 Sync: TypeAlias = Callable[[int], None]
 Step: TypeAlias = "Callable[[Handles, Sequence[Any], memoryview, int, int], int]"
 
-_SPIN_NS = 60_000  # a sleeper is woken some tens of microseconds late; the rest of the pause is spun away
+_SPIN_NS = 60_000  # sleeps end some tens of microseconds late, so the end of a pause is busy waiting
 _NAP_NS_MAX = 100_000_000
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 @dataclass(slots=True, kw_only=True)
 class Handles:
-    """What the loops call. `fd`: the file, or for `create` its directory; `sync` None: nothing is synced
-    apart from the write. `buffer`: where reads go. `spun_ns`: time that was spent on waiting with open eyes.
-    """
+    """Descriptors, functions and buffers for the loops."""
 
-    fd: int
+    fd: int  # the file, or for `create` its directory
     write: Write
-    sync: Sync | None
+    sync: Sync | None  # None: no sync call after a write
     block_bytes: int
-    buffer: memoryview
+    buffer: memoryview  # for reads
     flags: int = 0
-    spun_ns: int = 0
+    spun_ns: int = 0  # time spent on busy waiting
 
 
 def commit(io: Handles, places: Sequence[Place], words: memoryview, at: int, until_ns: int) -> int:
-    """Write, sync; one operation to a place."""
+    """Write and sync; one operation per place."""
     fd, write, sync, size, clock = io.fd, io.write, io.sync, io.block_bytes, time.monotonic_ns
     assert sync is not None
     for block, offset in places:
@@ -65,7 +63,7 @@ def commit(io: Handles, places: Sequence[Place], words: memoryview, at: int, unt
 
 
 def write_only(io: Handles, places: Sequence[Place], words: memoryview, at: int, until_ns: int) -> int:
-    """Write; nothing is synced, or the write syncs itself."""
+    """Write without a sync call; the write may sync itself."""
     fd, write, size, clock = io.fd, io.write, io.block_bytes, time.monotonic_ns
     for block, offset in places:
         began = clock()
@@ -82,7 +80,7 @@ def write_only(io: Handles, places: Sequence[Place], words: memoryview, at: int,
 
 
 def write_all(io: Handles, places: Sequence[Place]) -> None:
-    """The writes of a group, which are timed together by `group`."""
+    """Do the writes of a group, which `group` times together."""
     fd, write, size = io.fd, io.write, io.block_bytes
     for block, offset in places:
         written = write(fd, block, offset)
@@ -93,7 +91,7 @@ def write_all(io: Handles, places: Sequence[Place]) -> None:
 def group(
     io: Handles, writes: int, batches: Callable[[int], Sequence[Place]], words: memoryview, at: int
 ) -> int:
-    """One operation: `writes` writes, then a sync. `batches(n)` gives the next places, at most n."""
+    """One operation: `writes` writes, then a sync. `batches(n)` returns the next places, at most n."""
     clock = time.monotonic_ns
     assert io.sync is not None
     places = batches(writes)
@@ -116,7 +114,7 @@ def group(
 def read_or_commit(
     io: Handles, places: Sequence[MixedPlace], words: memoryview, at: int, until_ns: int
 ) -> int:
-    """Read where a place has no block; else write, and sync if anything is synced."""
+    """Read if the place has no block; otherwise write, and sync if there is a sync call."""
     fd, write, sync, size, clock = io.fd, io.write, io.sync, io.block_bytes, time.monotonic_ns
     buffers = [io.buffer]
     for block, offset in places:
@@ -144,7 +142,7 @@ def read_or_commit(
 
 
 def create(io: Handles, places: Sequence[Place], words: memoryview, at: int, until_ns: int) -> int:
-    """Make a new file, write it, sync it, close it, sync its directory."""
+    """Make a new file, write, sync and close it, and sync its directory."""
     directory, write, sync, size, clock = io.fd, io.write, io.sync, io.block_bytes, time.monotonic_ns
     flags = _CREATE | io.flags
     for block, number in places:
@@ -171,7 +169,7 @@ def create(io: Handles, places: Sequence[Place], words: memoryview, at: int, unt
 
 
 def sync_only(io: Handles, places: Sequence[Place], words: memoryview, at: int, until_ns: int) -> int:
-    """Sync a file in which nothing was written."""
+    """Sync a file to which nothing was written."""
     fd, sync, clock = io.fd, io.sync, time.monotonic_ns
     assert sync is not None
     for _ in places:
@@ -187,11 +185,11 @@ def sync_only(io: Handles, places: Sequence[Place], words: memoryview, at: int, 
 
 
 class Paced:
-    """The open loop: an operation is due every `pace_ns` from `start_ns` on, whether the last one has ended
-    or not, and its latency counts from then. `step` is the loop that it is made of, used for one place.
+    """The open loop: an operation is due every `pace_ns` from `start_ns` on, even if the last one has not
+    ended. Its latency counts from its due time. `step`: the loop that does a single operation.
 
-    Every operation that is due before `until_ns` is done, also late: a stall must not hide those behind it.
-    A target that cannot keep up at all is given the same time again, and no more.
+    All operations that are due before `until_ns` are done, even if late, so that a stall does not hide the
+    delay of later ones. If the target cannot keep up, the loop ends after twice the planned time.
     """
 
     def __init__(self, step: Step, *, start_ns: int, until_ns: int, pace_ns: int) -> None:
@@ -205,9 +203,9 @@ class Paced:
     def __call__(
         self, io: Handles, places: Sequence[Place], words: memoryview, at: int, until_ns: int
     ) -> int:
-        """Do one operation at each of `places` when it is due; latencies go into `words` from `at` on.
+        """Do one operation at each of `places` when it is due. Clock readings go into `words` from `at` on.
 
-        Returns the index behind the last; ends early, with `done` set, once no operation is due any more.
+        Returns the index after the last row. Ends early, with `done` set, when no operation is due any more.
         """
         for place in places:
             self._wait(io)
@@ -230,8 +228,8 @@ class Paced:
 
 
 def short(what: str, done: int, size: int, offset: int) -> OSError:
-    """A call that did less than it was asked to: a write, because there is no more room (no signal can cut it
-    short, see `job_processes`); a read, because there is no more to read."""
+    """The error for a short call. A short write means a full target, since no signal can interrupt it (see
+    `job_processes`). A short read means the end of the file."""
     return OSError(
         errno.ENOSPC if what == "write" else errno.EIO,
         f"short {what} at offset {offset}: {done} of {size} bytes",

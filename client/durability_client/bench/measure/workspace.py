@@ -1,12 +1,12 @@
-"""Where cells are measured: files of our own in a directory, or a device that may be destroyed.
+"""The place where cells are measured: test files in a directory, or a device that may be overwritten.
 
-A TARGET that is a directory, or a file in one, gets a working directory beside its other contents, with every
-file of the measurement in it; it goes when the measurement ends, however it ends. What a SIGKILL or a power
-cut left behind is recognised by its name and its lock file, which nobody holds any more, and removed by the
-next measurement there. No file that exists is written to or removed. Of one that TARGET names the first and
-the last blocks are looked at, and if it is not this tool's it is refused, because whoever names it expects
-something else. A block device needs the user's consent (see `safety_checks`), and is locked against other
-users.
+If TARGET is a directory, or a file in one, a working directory is made in that directory. It contains all
+test files, and is removed when the measurement ends for any reason. After a SIGKILL or a power cut, the next
+measurement there recognises it by its name and its unlocked lock file, and removes it.
+
+Existing files are neither written nor removed. If TARGET is a file, its first and last blocks are read. A
+file that this tool did not write is refused, because the user who names it expects something else. A block
+device needs the user's consent (see `safety_checks`), and is locked against other users.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.safety_checks import Consent
 
 MEMORY = Path("/dev/shm")
-MEMORY_BYTES = 64 * MIB  # of the control in memory
+MEMORY_BYTES = 64 * MIB  # size of the control measurement in memory
 _NAME = "durability-bench-"
 _NAMES = re.compile(re.escape(_NAME) + r"[0-9a-f]{16}")
 _LOCK = "lock"
@@ -47,50 +47,46 @@ _LOCK_TEXT = "durability bench made this directory; it may be removed when no be
 _MODE = 0o600
 _IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 _MEMORY_DRIVE = re.compile(r"(zram|ram|brd)\d+")
-_FILE_BYTES_MAX = (16 << 40) - MIB  # of ext4; half of a drive's free space up to twice that
+_FILE_BYTES_MAX = (16 << 40) - MIB  # largest file on ext4; half of the free space of drives up to twice that
 _OPEN: set[Path] = set()  # working directories of this process
 
 Progress: TypeAlias = Callable[[int, int], None]
 
 
 class LackError(Exception):
-    """What a cell needs and this place has not; no fault of the target."""
+    """A cell needs something that this place does not have. This is not an error of the target."""
 
 
 class CellPlace(Protocol):
-    """A place for cells. All methods raise OSError for what the target does.
+    """A place for cells. All methods raise OSError for errors of the target."""
 
-    `where`: the directory or device. `leftovers`: what killed measurements had left here, and is gone now.
-    `others`: of measurements that are under way here.
-    """
-
-    where: Path
-    leftovers: list[Path]
-    others: list[Path]
+    where: Path  # the directory or device
+    leftovers: list[Path]  # working directories of killed measurements that were removed
+    others: list[Path]  # working directories of measurements that still run here
 
     def require_room(self, cells: Sequence[Cell]) -> None:
-        """Raises TargetError if there is not enough room for `cells`; writes nothing."""
+        """Raises TargetError if there is not enough space for `cells`. Writes nothing."""
 
     def prepare(self, cells: Sequence[Cell], progress: Progress) -> None:
-        """Write and sync what the overwriting ones of `cells` overwrite. `progress`: bytes done, in all."""
+        """Write and sync the data that cells overwrite. `progress` gets bytes done and bytes in all."""
 
     def begin(self, cell: Cell, seed: int) -> list[JobTask]:
-        """Put files into the cell's state; the task of each of its jobs. Raises LackError."""
+        """Prepare the cell's files, and return the task of each of its jobs. Raises LackError."""
 
     def end(self, cell: Cell) -> None:
-        """Remove what `begin` made."""
+        """Remove the files that `begin` made."""
 
     def close(self) -> str:
-        """Remove everything; a sentence on what could not be removed, else ""."""
+        """Remove all test files. Returns a sentence if that failed, else ""."""
 
 
 def check_target(path: Path, consent: Consent) -> None:
-    """Refuse what TARGET (absolute, symbolic links resolved) must not be. Raises TargetError, UsageError."""
+    """Refuse an unsuitable TARGET (absolute, symbolic links resolved). Raises TargetError, UsageError."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError as error:
         safety_checks.check_path(path, consent)
-        # Its parent would be measured, which is the system's disk where a mount point was mistyped.
+        # Otherwise its parent would be measured: with a mistyped mount point, that is the system's disk.
         raise TargetError(
             f"{path} does not exist, expected a directory, a file in one or a block device; create it, or "
             "mount its file system"
@@ -108,7 +104,7 @@ def check_target(path: Path, consent: Consent) -> None:
 
 
 def place_of(path: Path, consent: Consent, *, size_bytes: int) -> CellPlace:
-    """The place that TARGET means. Raises as `check_target`."""
+    """The place for TARGET. Raises like `check_target`."""
     check_target(path, consent)
     if path.is_block_device():
         return Device(path, size_bytes=size_bytes)
@@ -116,7 +112,7 @@ def place_of(path: Path, consent: Consent, *, size_bytes: int) -> CellPlace:
 
 
 def memory(size_bytes: int) -> CellPlace | None:
-    """The place for the control in memory; None on a system without a tmpfs that has the room."""
+    """The place for the control measurement in memory; None without a tmpfs with enough space."""
     mount = mount_of(MEMORY)
     if mount is None or mount.type != "tmpfs" or not os.access(MEMORY, os.W_OK):
         return None
@@ -128,7 +124,8 @@ def memory(size_bytes: int) -> CellPlace | None:
 
 
 class Directory:
-    """Cells in files, in a working directory in `parent`. A job's share of `size_bytes` is its file's."""
+    """Cells in files, in a working directory in `parent`. A job's file has the job's share of
+    `size_bytes`."""
 
     def __init__(self, parent: Path, *, size_bytes: int) -> None:
         self.where = parent
@@ -143,14 +140,14 @@ class Directory:
             raise TargetError(f"{parent}: cannot create a file in it: {error.strerror}") from error
         _OPEN.add(self._own)
         self._owner = self._own.lstat().st_uid
-        if self._owner != os.geteuid():  # a file system that gives all files to one user
+        if self._owner != os.geteuid():  # on a file system where one user owns all files
             self.leftovers += remove_leftovers(parent, owner=self._owner)
 
     def require_room(self, cells: Sequence[Cell]) -> None:
-        """By what `cells` need at a time."""
+        """Raises TargetError if there is too little space for the files that `cells` need at a time."""
         passing = self._size_bytes if any(not cell.goes_on for cell in cells) else 0
         needed_bytes = sum(file_sizes(cells, self._size_bytes)) + passing
-        needed_bytes += needed_bytes // 64 + MIB  # what the file system itself needs to describe it
+        needed_bytes += needed_bytes // 64 + MIB  # for the file system's own metadata
         file_system = os.statvfs(self._own)
         free_bytes = file_system.f_bavail * file_system.f_frsize
         if free_bytes < needed_bytes:
@@ -160,7 +157,7 @@ class Directory:
             )
 
     def prepare(self, cells: Sequence[Cell], progress: Progress) -> None:
-        """Write and sync the files that several cells overwrite, with the directories of their names."""
+        """Write and sync the files that several cells overwrite, and their directories."""
         sizes = file_sizes(cells, self._size_bytes)
         done, total = 0, sum(sizes)
         for number, size_bytes in enumerate(sizes):
@@ -171,7 +168,7 @@ class Directory:
         sync_directory(self.where)
 
     def begin(self, cell: Cell, seed: int) -> list[JobTask]:
-        """One file per job, or one for all: those of `prepare`, or new ones in the cell's state."""
+        """The tasks for one file per job, or one file for all jobs: files of `prepare`, or new ones."""
         span = self._fill_bytes() if cell.fills else self._size_bytes // (1 if cell.shared else cell.jobs)
         paths = []
         for number in range(1 if cell.shared else cell.jobs):
@@ -203,15 +200,15 @@ class Directory:
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
-        sync_directory(self._own)  # so that the next round does not pay for it
+        sync_directory(self._own)  # so that the next round does not include this work
 
     def close(self) -> str:
-        """Remove the working directory and give its lock back; a sentence on what could not be removed."""
+        """Remove the working directory and release its lock. Returns a sentence if that failed, else ""."""
         _OPEN.discard(self._own)
         try:
             _remove(self._own, self._owner)
         except FileNotFoundError:
-            return ""  # with all above it
+            return ""  # the directory is already gone
         except OSError as error:
             return (
                 f"{self._own} could not be removed ({error.strerror}); remove it when the target works again"
@@ -221,8 +218,8 @@ class Directory:
         return ""
 
     def _fill_bytes(self) -> int:
-        """Most of the free space, in whole MiB. Raises LackError where that is memory, or less than all other
-        cells have."""
+        """Most of the free space, in whole MiB. Raises LackError if the space is memory, or smaller than the
+        size for other cells."""
         mount = mount_of(self._own)
         if mount is not None and mount.type in _IN_MEMORY:
             raise LackError(_in_memory(mount.type))
@@ -237,7 +234,7 @@ class Directory:
         return self._own / f"{kind}-{number:02d}"
 
     def _make(self, path: Path, cell: Cell, span_bytes: int) -> None:
-        """A file or directory in the state that `cell` begins with, durable but for its name."""
+        """Make a file or directory in the state that `cell` needs. Only its name is not durable yet."""
         if cell.workload == "create":
             path.mkdir(0o700)
             return
@@ -255,7 +252,7 @@ class Directory:
 
 
 class Device:
-    """Cells on a block device: jobs in ranges of its first `size_bytes`, next to each other."""
+    """Cells on a block device. The jobs use adjacent ranges of its first `size_bytes`."""
 
     def __init__(self, path: Path, *, size_bytes: int) -> None:
         self.leftovers: list[Path] = []
@@ -272,10 +269,10 @@ class Device:
         self._size_bytes = size_bytes
 
     def require_room(self, cells: Sequence[Cell]) -> None:
-        """Nothing: whoever opened the device has compared its size."""
+        """Do nothing, because the constructor has checked the size."""
 
     def prepare(self, cells: Sequence[Cell], progress: Progress) -> None:
-        """Write and sync all of the cells' bytes from the start of the device on."""
+        """Write and sync the first `size_bytes` of the device."""
         done = 0
         for written in _fill(self._storage.path, self._size_bytes, seed=0, create=False):
             done += written
@@ -307,17 +304,17 @@ class Device:
         ]
 
     def end(self, cell: Cell) -> None:
-        """Nothing: a device holds no files to remove."""
+        """Do nothing, because there are no files to remove on a device."""
         pass
 
     def close(self) -> str:
-        """Give the device's lock back; nothing is left that could fail."""
+        """Release the device's lock. Always returns ""."""
         self._storage.unlock()
         return ""
 
 
 def _require_drives(names: Sequence[str]) -> None:
-    """Raises LackError if one of the drives is memory, which most of its size would fill."""
+    """Raises LackError if one of the drives is in memory, which this cell would fill."""
     if memory_name := next(filter(_MEMORY_DRIVE.fullmatch, names), ""):
         raise LackError(_in_memory(memory_name))
 
@@ -327,7 +324,7 @@ def _in_memory(what: str) -> str:
 
 
 def check_size(cells: Sequence[Cell], size_bytes: int) -> None:
-    """Refuse a size with which a cell would not do what its name says. Raises UsageError."""
+    """Refuse a size that is too small for one of the cells. Raises UsageError."""
     needs = {cell.name: _needed_bytes(cell) for cell in cells if cell.place == "target"}
     name = max(needs, key=needs.__getitem__, default="")
     if needs and size_bytes < needs[name]:
@@ -338,13 +335,14 @@ def check_size(cells: Sequence[Cell], size_bytes: int) -> None:
 
 
 def _needed_bytes(cell: Cell) -> int:
-    """Whole MiB to a job, and no block twice in one commit."""
+    """The bytes that a cell needs: whole MiB per job, and enough that no block is written twice per
+    commit."""
     blocks = max(1, cell.writes_per_sync) * (1 if cell.shared else cell.jobs)
     return max(-(-cell.block_bytes * blocks // MIB), 1 if cell.shared else cell.jobs) * MIB
 
 
 def sync(tasks: Sequence[JobTask]) -> None:
-    """Write back what another program wrote to the files of `tasks`, so that none of it is written during
+    """Write back the data that another program wrote to the files of `tasks`, so that none are written during
     another measurement. Raises OSError."""
     for path in dict.fromkeys(task.path for task in tasks):
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -355,8 +353,8 @@ def sync(tasks: Sequence[JobTask]) -> None:
 
 
 def remove_leftovers(parent: Path, *, owner: int | None = None) -> list[Path]:
-    """Remove working directories in `parent` whose measurement was killed; those removed. `owner`: whose
-    directories they are, None for this user's."""
+    """Remove working directories in `parent` of killed measurements, and return them. `owner`: owner of the
+    directories, None for this user."""
     whose = os.geteuid() if owner is None else owner
     removed = []
     for directory in _working_directories(parent):
@@ -368,7 +366,7 @@ def remove_leftovers(parent: Path, *, owner: int | None = None) -> list[Path]:
 
 
 def _working_directories(parent: Path) -> list[Path]:
-    """What in `parent` is named as working directories are."""
+    """The entries of `parent` with names of working directories."""
     with suppress(OSError):
         names = sorted(filter(_NAMES.fullmatch, os.listdir(parent)))  # noqa: PTH208 - names are compared
         return [parent / name for name in names]
@@ -376,7 +374,7 @@ def _working_directories(parent: Path) -> list[Path]:
 
 
 def _is_of(directory: Path, owner: int) -> bool:
-    """Whether it is a directory, and that user's: another's may become a link while it is being removed."""
+    """Whether it is a directory of that user. Another user could replace theirs by a link during removal."""
     with suppress(OSError):
         found = directory.lstat()
         return stat.S_ISDIR(found.st_mode) and found.st_uid == owner
@@ -384,10 +382,10 @@ def _is_of(directory: Path, owner: int) -> bool:
 
 
 def _remove(directory: Path, owner: int) -> None:
-    """Remove a working directory, its lock file last: what a kill or an error leaves of it is known again.
+    """Remove a working directory, its lock file last, so that remains after a kill or error are recognised.
 
-    It is emptied by its descriptor: the owner of the directory above it may have put a link in its place.
-    Raises OSError.
+    The contents are removed through a descriptor, because the owner of the directory above could replace the
+    directory by a link. Raises OSError.
     """
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -406,11 +404,11 @@ def _remove(directory: Path, owner: int) -> None:
 
 
 def _lock_of(directory: Path) -> Literal["held", "free", "not ours"]:
-    """Whether a process holds the lock of the measurement that `directory` belongs to."""
+    """Whether a process holds the lock of the working directory, or the directory is not this tool's."""
     flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         try:
-            fd = os.open(directory / _LOCK, os.O_RDWR | flags)  # NFSv4 locks only for who may write
+            fd = os.open(directory / _LOCK, os.O_RDWR | flags)  # NFSv4 locks only writable files
         except PermissionError:
             fd = os.open(directory / _LOCK, os.O_RDONLY | flags)
     except OSError:
@@ -429,7 +427,8 @@ def _lock_of(directory: Path) -> Literal["held", "free", "not ours"]:
 
 
 def _make_working_directory(parent: Path) -> tuple[int, Path]:
-    """A new directory in `parent` with a lock file that is held from its first moment; descriptor, path."""
+    """Make a directory in `parent` with a lock file that is locked from the start. Returns the lock file's
+    descriptor, and the directory's path."""
     own = parent / f"{_NAME}{secrets.token_hex(8)}"
     own.mkdir(0o700)
     unnamed = own / f"{_LOCK}.new"
@@ -448,7 +447,8 @@ def _make_working_directory(parent: Path) -> tuple[int, Path]:
 
 
 def _fill(path: Path, size_bytes: int, *, seed: int, create: bool) -> Iterator[int]:
-    """Write `size_bytes` of incompressible data (a multiple of 1 MiB), then sync; yields bytes as written."""
+    """Write `size_bytes` (a multiple of 1 MiB) of incompressible data, then sync. Yields each bytes
+    written."""
     pool = Payload("unique", block_bytes=MIB, seed=combine(seed, size_bytes))
     flags = os.O_WRONLY | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
     with _opened(path, flags) as fd:
@@ -464,7 +464,7 @@ def _fill(path: Path, size_bytes: int, *, seed: int, create: bool) -> Iterator[i
 
 @contextmanager
 def _opened(path: Path, flags: int) -> Iterator[int]:
-    """The file past the page cache where its file system can."""
+    """Open the file, with O_DIRECT if its file system supports that."""
     flags |= os.O_NOFOLLOW
     try:
         fd = os.open(path, flags | getattr(os, "O_DIRECT", 0), _MODE)
@@ -479,7 +479,7 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
 
 
 def _preallocate_most(fd: int, size_bytes: int) -> None:
-    """The same for most of the free space, of which a user may have less. Raises LackError."""
+    """Like `_preallocate`, but raises LackError if the size is more than a file or this user may have."""
     try:
         _preallocate(fd, size_bytes)
     except OSError as error:
@@ -491,7 +491,7 @@ def _preallocate_most(fd: int, size_bytes: int) -> None:
 
 
 def _preallocate(fd: int, size_bytes: int) -> None:
-    """fallocate(2); not posix_fallocate, which writes where the file system cannot. Raises LackError."""
+    """Call fallocate(2), since posix_fallocate writes data if the file system lacks it. Raises LackError."""
     fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
     if fallocate is None:
         raise LackError("needs fallocate, which this system does not have")

@@ -422,8 +422,7 @@ class SlotScan(ScanBase):
         yield from (self._plan.extent(writer) for writer in range(self._plan.writers))
 
     def _every_extent(self) -> Iterator[Extent]:
-        """Like `_extents`, plus other files that may hold records. Without a server's log, no file is too old.
-        """
+        """Like `_extents`, plus other files that may hold records. Without a log, no file is too old."""
         yield from self._extents()
 
     def _bytes_of(self, extents: Iterable[Extent]) -> int:

@@ -7,6 +7,7 @@ This module writes nothing. To read a place again, open another `Reader`, which 
 
 from __future__ import annotations
 
+import errno
 import mmap
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -112,20 +113,25 @@ class Reader:
     def _narrow(self, buffer: memoryview, offset: int, start: int) -> tuple[int, list[ByteRange]]:
         """Like `_fill`, from `start` on. Halves each span that fails, until single blocks remain."""
         unreadable: list[ByteRange] = []
+        block_bytes = self._block_bytes  # another thread may raise it meanwhile
         present = start
         pending = [ByteRange(start, len(buffer))]
         while pending:
             span = pending.pop()
-            blocks = (span.end - span.start) // self._block_bytes
+            blocks = (span.end - span.start) // block_bytes
             try:
                 got = self._file.pread_into(buffer[span.start : span.end], offset + span.start)
                 self._tick()
             except OSError as error:
+                if error.errno == errno.EINVAL and block_bytes < _ALIGNMENT_BYTES:
+                    # A layer above the drives, such as LUKS2 or dm-integrity, has larger blocks.
+                    self._block_bytes = max(self._block_bytes, 2 * block_bytes)
+                    return self._narrow(buffer, offset, start)
                 if error.errno not in MEDIUM_ERRORS:
                     raise
                 self._tick()
                 if blocks > 1:
-                    middle = span.start + blocks // 2 * self._block_bytes
+                    middle = span.start + blocks // 2 * block_bytes
                     pending += [ByteRange(middle, span.end), ByteRange(span.start, middle)]
                     continue
                 buffer[span.start : span.end] = bytes(span.end - span.start)

@@ -1,1 +1,1 @@
-"""Histories on rig b: real processes, networks and file systems."""
+"""Histories on rig B: real processes, networks and file systems."""

@@ -1,8 +1,8 @@
 """The processes of a history on a real kernel: commands of the machine under test, and the server.
 
-The machine that boots anew is this one, with another boot id and a later start of its clock for every command
-that is begun after that: a mount namespace, to which mounts from outside still come, and a time namespace. No
-process outlives the directory of its history, see `cleanup`.
+A "boot" of the machine does not restart this machine. Commands started after it see another boot id and a
+later start of the boot clock. Each runs in a mount namespace, which still receives mounts from outside, and
+in a time namespace. No process survives the directory of its history, see `cleanup`.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _POLL_S = 0.01
 
 
 class DefectError(AssertionError):
-    """A command ended with the exit code that is for defects."""
+    """A command ended with the exit code for defects."""
 
 
 class _Boots:
-    """The boots of one machine. `before`: what its commands begin with, so that they are in the newest."""
+    """The boots of one machine. `before`: the words before a command that put it into the newest boot."""
 
     def __init__(self, directory: Path, name: str, *, seed: int) -> None:
         self.count = 1
@@ -60,7 +60,7 @@ class _Boots:
         self._draw = Random(f"{seed} {name}")
 
     def add(self, *, up_s: int, mounted: Path | None = None) -> None:
-        """One more, which began `up_s` seconds ago, with what is mounted at `mounted`."""
+        """Add a boot that began `up_s` seconds ago. Of the loop devices' mounts, it keeps only `mounted`."""
         self.count += 1
         boot_id = self._directory / f"{self._name}-{self.count}"
         boot_id.write_text(f"{uuid.UUID(int=self._draw.getrandbits(128), version=4)}\n")
@@ -80,20 +80,20 @@ class KernelMachine:
 
     @property
     def boots(self) -> int:
-        """How often it was started."""
+        """Number of boots."""
         return self._boots.count
 
     @property
     def before(self) -> tuple[str, ...]:
-        """What a command begins with, so that it is in the newest boot."""
+        """The words before a command that put it into the newest boot."""
         return self._boots.before
 
     def start_anew(self, mounted: Path) -> None:
-        """The operating system starts now, with the drive's file system at `mounted`."""
+        """Boot the machine now, with the drive's file system at `mounted`."""
         self._boots.add(up_s=0, mounted=mounted)
 
     async def begin(self, *words: str) -> BegunCommand:
-        """A `durability` command on it."""
+        """Start a `durability` command on the machine."""
         self._begun += 1
         name = f"command-{self._begun}"
         words = watched(self._directory, name, (*self._boots.before, *own_command(*words)))
@@ -109,27 +109,27 @@ class KernelMachine:
 
 
 class BegunCommand:
-    """A command that was begun, whose process id is in `pid_file` until it has ended."""
+    """A command that was started; its process id is in `pid_file` until it has ended."""
 
     def __init__(self, process: asyncio.subprocess.Process, pid_file: Path) -> None:
         self._pid_file = pid_file
-        self.ended_ns: int | None = None  # of CLOCK_MONOTONIC
+        self.ended_ns: int | None = None  # time of its end, of CLOCK_MONOTONIC
         self._process = process
         self._ended = asyncio.create_task(self._end())
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the command has not ended."""
         return self._process.returncode is None
 
     def signal(self, number: int) -> None:
-        """Send it a signal, if it has not ended."""
+        """Send the command a signal, if it has not ended."""
         if self.alive:
             self._process.send_signal(number)
 
     async def end(self, timeout_s: float) -> tuple[int, str, str] | None:
-        """Its exit code and what it said to stdout and stderr; None if it has not ended by then. Raises
-        DefectError."""
+        """Wait for the end of the command: exit code, stdout and stderr; None after `timeout_s`. Raises
+        DefectError if the exit code is that of a defect."""
         done, _ = await asyncio.wait((self._ended,), timeout=timeout_s)
         return self._ended.result() if done else None
 
@@ -150,17 +150,17 @@ class ServerProcess:
     def __init__(self, directory: Path, *, seed: int) -> None:
         self._boots = _Boots(directory, "server-boot", seed=seed)
         self.port = 0
-        self.credential = directory / "credential.json"  # of the client, which joins at the first start
+        self.credential = directory / "credential.json"  # the client's credential, written by `join`
         self._directory = directory
         self._process: asyncio.subprocess.Process | None = None
 
     @property
     def runs(self) -> bool:
-        """Whether it was started and not killed."""
+        """Whether the server was started and not killed."""
         return self._process is not None
 
     async def start(self) -> None:
-        """Start it, and wait until it listens. Raises SetupError."""
+        """Start the server, and wait until it listens. Raises SetupError if it ends before."""
         store = f"sqlite:///{self._directory}/store"
         command = (
             *self._boots.before,
@@ -183,11 +183,12 @@ class ServerProcess:
         self.port = int(found[1])
 
     def machine_changes(self, *, moved: bool) -> None:
-        """Its machine has just restarted, or it is to start on another one, which has been up for long."""
+        """Note that the server's machine has just restarted, or, with `moved`, that the server will start on
+        another machine with a long uptime."""
         self._boots.add(up_s=_UP_FOR_S if moved else 0)
 
     async def join(self, address: str) -> None:
-        """Have the client join; it reaches the server at `address`."""
+        """Let the client join the server; its credential names the server's address as `address`."""
         with closing(await connect(self._place, "operate")) as connection:
             invited = await connection.request(Invite(role="client", name=""), Invited)
         await join_server(invited, f"127.0.0.1:{self.port}", self.credential)
@@ -200,7 +201,7 @@ class ServerProcess:
         return Endpoint(local=self._directory / APPLICATION / socket_name(self.port))
 
     async def kill(self) -> None:
-        """SIGKILL."""
+        """Kill the server with SIGKILL."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -208,7 +209,7 @@ class ServerProcess:
             (self._directory / f"server{PID_SUFFIX}").unlink(missing_ok=True)
 
     def copy(self, to: Path) -> None:
-        """Copy its store as it is at one moment, as a snapshot of its file system has it."""
+        """Copy the store as it is at one time, like a snapshot of its file system."""
         to.mkdir()
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
@@ -220,12 +221,12 @@ class ServerProcess:
                 self._process.send_signal(signal.SIGCONT)
 
     def restore(self, copy: Path) -> None:
-        """Put a copy in place of the store of a server that does not run."""
+        """Replace the store with a copy. The server must not run."""
         put_back(copy, self._directory)
 
     async def ask(self, message: Any, answer: Any) -> Any:
-        """What it answers to a query that does not come through the network of the history. Raises
-        DurabilityError."""
+        """Ask the server directly, not through the history's network. Raises DurabilityError, or
+        TimeoutError after 10 s."""
         if self._process is None:
             raise DurabilityError("no server")
         async with asyncio.timeout(_ASK_S):
@@ -234,7 +235,7 @@ class ServerProcess:
 
 
 async def until(condition: Callable[[], bool], timeout_s: float) -> bool:
-    """Wait until `condition` holds; False if it does not by then."""
+    """Wait until `condition` holds; False if it does not within `timeout_s`."""
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline_s:

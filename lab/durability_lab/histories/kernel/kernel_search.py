@@ -1,8 +1,8 @@
-"""Plays histories on rig B, of the same steps as on rig A, and makes one that goes wrong shorter.
+"""Plays histories on rig B, with the same steps as on rig A, and shortens a history that goes wrong.
 
-A history takes seconds here, and what the kernel's scheduling decides differs from play to play. So a
-history that goes wrong is played again with one step less, and a shorter one is kept only where it goes wrong
-as well; one that goes wrong only sometimes stays as it was found. The same seed draws the same histories.
+A history takes seconds here, and the kernel's scheduling differs from play to play. A history that goes wrong
+is played again with one step less. The shorter history is kept only if it goes wrong too. A history that goes
+wrong only sometimes may stay as it was found. The same seed draws the same histories.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from durability_lab.histories.search import DRIVES, STEPS_MAX, WEIGHTS, SearchTa
 from durability_lab.histories.steps import KINDS, MACHINES, SERIALS, TARGETS, History, Step
 from durability_lab.support.cleanup import watched_directory
 
-TRIES = 20  # to make a history shorter
-# Nobody notes here when a drive recovers, and one that is dead shows no more than on rig A.
+TRIES = 20  # number of tries to shorten a history
+# Recovery of a drive is not recorded on this rig. A dead drive shows no more than on rig A.
 _DRIVES = tuple(drive for drive in DRIVES if drive != "dead" and "recovery_ms" not in drive)
 
 
 def play_on_kernel(history: History, within: Path | None = None) -> Played:
-    """Play it on rig B, whose drives have serials of their own and no counters, and on the machine that there
-    is, with its files but the drive within `within`. Raises SetupError where there can be no rig B, and
-    DefectError where a command of the product ends as a defect does."""
+    """Play a history on rig B, with its files except the drive below `within`.
+
+    The drives have their own serials and no counters, and the machine is this one. Raises SetupError if rig B
+    is impossible here, and DefectError if a command of the product ends with the exit code of a defect.
+    """
     made = replace(history, counters=False, serials=SERIALS[0], machine=MACHINES[0])
     return asyncio.run(_play(made, within))
 
@@ -43,9 +45,9 @@ async def _play(history: History, within: Path | None) -> Played:
 
 
 def drawn(count: int, number: int) -> list[History]:
-    """So many histories of steps that can be made on rig B; the same for the same seed `number`.
+    """Draw `count` histories with steps that are possible on rig B; the same for the same seed `number`.
 
-    Each is drawn apart from the others, as there are few of them; every other one has an honest drive.
+    Each is drawn independently of the others, since there are few. Every second one has an honest drive.
     """
     return [_drawn(Random(f"{number} {one}"), honest=one % 2 == 0) for one in range(count)]
 
@@ -76,7 +78,7 @@ def search_on_kernel(
     on_play: Callable[[History], None] = lambda _: None,
     on_right: Callable[[], None] = lambda: None,
 ) -> tuple[SearchTally, WrongHistory | None]:
-    """As `search`, on rig B. Raises SetupError where there can be none."""
+    """As `search`, on rig B. Raises SetupError if rig B is impossible here."""
     tally = SearchTally()
 
     def wrong(history: History) -> tuple[str, Played | None]:
@@ -94,7 +96,7 @@ def search_on_kernel(
 
 
 def _shortened(failure: WrongHistory, wrong: Callable[[History], str]) -> WrongHistory:
-    """The shortest that was found in `TRIES` tries. `wrong`: plays a history; "" where it goes right."""
+    """The shortest wrong history found in `TRIES` tries. `wrong`: plays a history; "" if it goes right."""
     tries = iter(range(TRIES))
     with suppress(StopIteration):
         while (shorter := _shorter(failure, wrong, tries)) is not None:
@@ -105,7 +107,7 @@ def _shortened(failure: WrongHistory, wrong: Callable[[History], str]) -> WrongH
 def _shorter(
     failure: WrongHistory, wrong: Callable[[History], str], tries: Iterator[int]
 ) -> WrongHistory | None:
-    """One with a step less that goes wrong as well. Raises StopIteration after the last try."""
+    """A history with one step less that goes wrong too. Raises StopIteration after the last try."""
     steps = failure.history.steps
     for number in reversed(range(len(steps))):
         next(tries)

@@ -1,7 +1,7 @@
-"""The truth about a history on rig B: which runs were armed, what was cut, what the drive promised and broke.
+"""The truth about a history on rig B: the armed runs, the cuts, and the drive's promises, kept and broken.
 
-`kernel_world` makes the steps happen, and says here what it does; the rest comes from the drive, which
-records when it promised something to whom. Nothing is judged: `deserved` does that.
+`kernel_world` takes the steps and reports them here. The rest comes from the drive, which records when it
+last promised an operation, by run and writer. This module judges nothing: `deserved` judges.
 """
 
 from __future__ import annotations
@@ -33,17 +33,16 @@ _UNHEARD_NS = 2_000_000_000  # a busy machine acknowledges late
 
 @dataclass(slots=True, kw_only=True)
 class MachineState:
-    """What the machine under test is like now. `attached`: it has a block device of the drive; `hung`: the
-    drive does not answer; `mounted`: the file system, if there is one."""
+    """The present state of the machine under test."""
 
-    mounted: bool
+    mounted: bool  # the file system is mounted, if there is one
     up: bool = True
-    attached: bool = True
-    hung: bool = False
+    attached: bool = True  # the machine has a block device of the drive
+    hung: bool = False  # the drive does not answer
 
 
 class KernelTruth:
-    """What `KnownTruth` says of its attributes holds here; only the methods `note_…` change them."""
+    """A `KnownTruth`. Only the methods `note_…` change its attributes."""
 
     def __init__(self, history: History, rig: BlockRig, state: MachineState, store: StoreCopies) -> None:
         self.history = history
@@ -60,34 +59,34 @@ class KernelTruth:
         self._clients: dict[int, BegunCommand] = {}  # by run
         self._broken: list[Broken] = []
         self._sound_runs = SoundRuns()
-        self._begun_ns: dict[int, int] = {}  # by run, when the drive had made its first promise at the latest
-        self._sizes: dict[int, int] = {}  # of the drive, by run, when it was armed
+        self._begun_ns: dict[int, int] = {}  # by run: a time after the drive's first promise
+        self._sizes: dict[int, int] = {}  # by run: size of the drive when the run was armed
 
-    # What is read.
+    # Facts.
 
     @property
     def known(self) -> set[int]:
-        """The runs that the server's store has as armed, as it is now."""
+        """The runs that the server's store has as armed now."""
         return self._store.known
 
     @property
     def stored(self) -> Mapping[int, Sequence[StoredVerdict]]:
-        """By run, the verdicts that the server's store has."""
+        """By run, the verdicts in the server's store."""
         return self._store.stored
 
     @property
     def looks(self) -> Mapping[int, Sequence[PlayedLook]]:
-        """By run, what calls of `verify` have told the server's store."""
+        """By run, the reports of `verify` to the server's store."""
         return self._store.looks
 
     @property
     def unanswered(self) -> Set[int]:
-        """The runs of which the store may have a verdict that nobody has seen."""
+        """The runs that may have a verdict in the store that no answer showed."""
         return self._store.unanswered
 
     @property
     def sound(self) -> set[int]:
-        """The runs that were cut under load, and nothing else happened to."""
+        """The runs that were cut under load and to which nothing else happened."""
         return self._sound_runs.sound
 
     @property
@@ -103,11 +102,11 @@ class KernelTruth:
         return state.up and state.attached and self._rig.powered and ready and not state.hung
 
     def promised_ns(self) -> Mapping[int, int]:
-        """By run, when the drive last promised something to it while its client lived."""
+        """By run, when the drive last promised an operation while the run's client lived."""
         found: dict[int, int] = {}
         for (run, writer), at_ns in self._rig.events.promised_ns().items():
             plan = self.plans.get(run)
-            if plan is not None and writer < plan.writers:  # the control arm is promised nothing
+            if plan is not None and writer < plan.writers:  # promises for the control arm do not count
                 found[run] = max(found.get(run, 0), at_ns)
         for run in set(found) | set(self._clients):
             if workload(self.plans[run].workload).absence_may_stall:  # a removal leaves no record
@@ -118,7 +117,7 @@ class KernelTruth:
         return found
 
     def promised(self, run: int) -> PromisedOperations | None:
-        """Nobody notes each operation here."""
+        """Always None: single operations are not recorded on this rig."""
         return None
 
     def broken(self) -> Sequence[Broken]:
@@ -126,11 +125,11 @@ class KernelTruth:
         return self._broken
 
     def broken_now(self) -> Sequence[Broken]:
-        """As `broken`: nobody looks at the drive but after a cut."""
+        """As `broken`: the drive is checked only after a cut."""
         return self._broken
 
     def metadata_broken(self) -> Set[int]:
-        """All runs, if the drive broke a promise to the file system: it may have lost any file with it."""
+        """All runs if the drive broke a promise to the file system, since any file may be lost then."""
         broken = self._rig.file_system is not None and any(not one.promised for one in self._broken)
         return set(self.plans) if broken else set()
 
@@ -142,55 +141,55 @@ class KernelTruth:
         return int(Path("/sys/block", Path(self._rig.loop).name, "size").read_text()) * 512
 
     def grown(self, run: int) -> bool:
-        """Never: this rig makes no drive larger."""
+        """Always false: this rig makes no drive larger."""
         return False
 
     @property
     def like_cuts(self) -> int:
-        """Clean restarts, which a series may count if the network was dead."""
+        """Number of clean restarts, which a series may count if the network was dead."""
         return sum(step.kind == "reboot" for step in self.history.steps)
 
     def renamed(self, run: int) -> bool:
-        """Never: this rig renames nothing."""
+        """Always false: this rig renames nothing."""
         return False
 
     def left_behind(self, run: int) -> bool:
-        """Never: this rig moves nothing."""
+        """Always false: this rig moves nothing."""
         return False
 
     def series(self, run: int) -> SeriesRuns | None:
-        """Nobody counts series here."""
+        """Always None: series are not counted on this rig."""
         return None
 
     def target(self) -> Storage:
         """The target as it can be read now."""
         return KernelStorage(self._rig.target)
 
-    # What is noted.
+    # Reports of events.
 
     def note_step(self, step: Step, *, client_alive: bool) -> None:
-        """A step is about to be played."""
+        """Note that a step is about to be played."""
         self._sound_runs.step(step, self.plans, client_alive=client_alive)
 
     def note_run(self, run: int, plan: Plan, client: BegunCommand | None) -> None:
-        """The server has registered a run, of `client`."""
+        """Note that the server has registered a run of `client`."""
         self.plans[run] = plan
         if client is not None:
             self._clients[run] = client
 
     def note_armed(self, run: int) -> None:
-        """The server has armed a run."""
+        """Note that the server has armed a run."""
         self.armed.append(run)
         self.known.add(run)
         self._sizes[run] = self._size_bytes()
 
     def note_begun(self, runs: Set[int]) -> None:
-        """The drive has promised something to these runs by now, if ever."""
+        """Note the time for those of these runs for which the drive has promised an operation by now."""
         self._begun_ns.update(dict.fromkeys(runs & set(self.promised_ns()), time.monotonic_ns()))
 
     def note_load(self, what: str, client: BegunCommand | None, *, hears: bool) -> None:
-        """The cut of a step is about to come: whether the newest run is a sound one. `client`: the one that
-        lives; `hears`: the server runs, and the network is up."""
+        """Note whether the newest run is sound at the cut that is about to happen. `client`: the live client,
+        if any. `hears`: the server runs, and the network is up."""
         run = self.newest_run
         if run:
             heard = hears and run in self.armed and run in self.known
@@ -204,7 +203,7 @@ class KernelTruth:
             )
 
     async def note_cut(self, what: str, at_ns: int) -> None:
-        """Something has lost its power or its operating system: what the drive broke by that."""
+        """Note a cut that has happened, and the promises that the drive broke in it."""
         self.cuts.append(PlayedCut(at_ns=at_ns, what=what, promised_ns=dict(self.promised_ns())))
         if what != "guest":
             check = await asyncio.to_thread(self._rig.drive_check)
@@ -212,5 +211,5 @@ class KernelTruth:
             self._broken += check.broken
 
     def note_start(self) -> None:
-        """The machine has started anew."""
+        """Note that the machine has started again."""
         self._sound_runs.machine_starts(self.plans)

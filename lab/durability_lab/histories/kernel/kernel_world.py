@@ -1,11 +1,10 @@
-"""The world of a history on rig B: real processes of the product, a real kernel and file system, and a drive
-of the lab's behind nbdkit.
+"""The world of a history on rig B: real processes, kernel and file system, and a lab drive behind nbdkit.
 
-Each step is one thing that happens, as in `world`, and takes real time; what the kernel's scheduling decides
-makes no two plays quite alike. A cut of the machine is one of the drive and of all processes, whose
-connections fall silent; one of the guest leaves the drive its power and its cache, and takes the block device
-and the page cache away. A step that cannot be made here, or not as things are, does nothing. `kernel_truth`
-has what is known of the history beyond what any tester can know; nothing is judged here.
+Each step is one event, as in `world`, and takes real time. The kernel's scheduling makes every play slightly
+different. A cut of the machine cuts the drive and kills all processes, whose connections fall silent. A cut
+of the guest removes the block device and the page cache, but the drive keeps its power and its cache. A step
+that is impossible here, or in the present state, does nothing. `kernel_truth` has the facts beyond those that
+any tester can know; nothing is judged here.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from durability_lab.histories.store_copies import StoreCopies
 from durability_lab.kernel_rig.block_rig import BlockRig, MountError
 from durability_lab.support.loads import FILE_SYSTEMS, NAMES_MIB, FileSystemName
 
-# What can be made here. There is one drive, and it has no counters.
+# The kinds of steps that are possible here. There is one drive, and it has no counters.
 STEPS: Final = (
     *("run", "pass", "error", "hang", "answer", "cut", "boot", "reboot", "stop", "kill"),
     *("network", "copy", "server", "unmount", "verify"),
@@ -48,22 +47,22 @@ _SIZES: Final[dict[FileSystemName | None, int]] = {
     "xfs": 320 * _MIB,
     "btrfs": 128 * _MIB,
 }
-_LARGER = 8  # than on rig A is a target: these drives are faster
+_LARGER = 8  # targets are this many times larger than on rig A, because these drives are faster
 _PASS_S_MAX = 1.5
-_BOOT_S = 2.2  # longer than the server waits for a silent client, and than the clock of a boot is exact
-_RECOVERY_S = 0.1  # a mount takes about as long
+_BOOT_S = 2.2  # longer than the server waits for a silent client, and than the error of a boot's clock
+_RECOVERY_S = 0.1  # approximate duration of a mount
 _ARMING_S = 30.0
-_UNREACHABLE_S = 1.0  # a client without its server is given so long
+_UNREACHABLE_S = 1.0  # patience with a client that cannot reach its server
 _PROMISE_S = 5.0
 _WRITING_S = 0.1
 _SIGNAL_S = 15.0
-_KILL_S = 1.0  # a process that waits for a drive that hangs goes on waiting
-_LOOK_S = 10.0  # what a client takes at most with a drive that failed
+_KILL_S = 1.0  # patience after SIGKILL with a process that may wait for a hanging drive
+_LOOK_S = 10.0  # longest time that a client spends on a failed drive
 _VERIFY_S = 180.0
 
 
 class KernelWorld:
-    """One history as it goes on. It is used once: `start`, the steps, `finish`, and in any case `end`."""
+    """The world of one history. Use it once: `start`, the steps, `finish`, and in any case `end`."""
 
     def __init__(self, history: History, directory: Path) -> None:
         self.store = StoreCopies(directory)
@@ -84,17 +83,18 @@ class KernelWorld:
         self._client: BegunCommand | None = None
         self._failed: set[int] = set()  # runs with an I/O error
 
-    # What the steps do.
+    # The steps.
 
     async def start(self) -> None:
-        """Make the drive, and start the server."""
+        """Make the drive, and start the network and the server; the client joins the server."""
         await asyncio.to_thread(self.rig.open)
         await self.network.open()
         await self._start_server()
         await self.server.join(self.network.address)
 
     async def take(self, step: Step) -> VerifyAnswer | None:
-        """One step; the answer of a `verify`. Raises DefectError for a command that ends as a defect does."""
+        """Take one step; returns the answer if the step is a `verify`. Raises DefectError if a command ends
+        with the exit code of a defect."""
         await self._note()
         self.truth.note_step(step, client_alive=self._client_alive)
         if step.kind == "verify":
@@ -104,8 +104,7 @@ class KernelWorld:
         return None
 
     async def finish(self) -> VerifyAnswer | None:
-        """What every history ends with: the plug is pulled, everything is put right again, and the operator
-        verifies."""
+        """Take the steps that end every history: a power cut, repair of everything, and a `verify`."""
         await self._note()
         await self._answer(Step("answer"))
         if self._client_alive:
@@ -116,7 +115,7 @@ class KernelWorld:
         return await self._verify(Step("verify"))
 
     async def end(self) -> None:
-        """Nothing happens any more, and nothing of it is left."""
+        """Remove the drive and end all processes and connections."""
         try:
             await asyncio.to_thread(self.rig.close)
         finally:
@@ -169,7 +168,7 @@ class KernelWorld:
         return "--credential", str(self.server.credential)
 
     async def _note(self) -> None:
-        """Note which runs there are and which are armed, as far as the server runs."""
+        """Note the runs that the server knows, and which are armed; nothing if the server does not answer."""
         with suppress(DurabilityError, OSError):
             for row in (await self.server.ask(List(limit=100), Listing)).rows:
                 run = parse_run(str(row["run"]))
@@ -244,7 +243,7 @@ class KernelWorld:
         if self._state.up and not self.rig.powered and client is not None:
             await client.end(_LOOK_S)
         if (self._client_alive and not self.rig.powered) or self._state.hung:
-            return  # on rig B a drive comes back once nothing has the one of before
+            return  # on rig B, a drive can come back only when no process uses the old device
         off, again = not (self._state.up and self.rig.powered), step["cut"] == "yes"
         if not self._state.up and not again:
             await self._start_machine()
@@ -260,7 +259,7 @@ class KernelWorld:
             await self._mount()
 
     async def _cut_in_recovery(self) -> None:
-        """The power goes again while the file system is mounted, or just before or after."""
+        """Cut the power again while the file system is being mounted, or just before or after."""
         mounting = asyncio.create_task(self._mount())
         await asyncio.sleep(self._draw.uniform(0.0, _RECOVERY_S))
         at_ns = time.monotonic_ns()
@@ -315,12 +314,12 @@ class KernelWorld:
             self._writes_on()
 
     def _stops_writing(self) -> None:
-        """The client writes no more from here on: if the network is dead, it does not use up its credit."""
+        """Note that the client stops writing now: if the network is dead, it does not use up its credit."""
         if self._client_alive and not self.network.up:
             self.truth.assumed.ended_unheard.update(list(self.truth.plans)[-1:])
 
     def _writes_on(self) -> None:
-        """The client may write again, and be heard: how it stopped before means nothing any more."""
+        """Note that the client may write again and be heard: assumptions about its earlier stop end."""
         run = self.truth.newest_run
         if self._client_alive and self.network.up and not self._state.hung and run not in self._failed:
             self.truth.assumed.ended_unheard.discard(run)
@@ -364,7 +363,7 @@ class KernelWorld:
         return None if value is None else case_from_value(value)
 
     async def listed(self) -> dict[int, str]:
-        """The verdict that `runs` shows of each run."""
+        """The verdict that `runs` shows for each run; empty if the server does not answer."""
         with suppress(DurabilityError, OSError):
             rows = (await self.server.ask(List(limit=100), Listing)).rows
             return {parse_run(str(row["run"])): str(row["verdict"]) for row in rows}

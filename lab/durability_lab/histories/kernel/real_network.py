@@ -1,8 +1,9 @@
-"""The network of a history on a real kernel: a proxy on loopback that holds what is sent while it is dead.
+"""The network of a history on a real kernel: a proxy on loopback that holds data back while it is dead.
 
-As `virtual_network`, it keeps the bytes of a connection in order and loses none while both ends live: what is
-sent into a dead network, the end of a stream included, arrives when it is back, as TCP sends it again. A
-machine that loses its power says nothing, and one that has started anew resets what it no longer knows.
+Like `virtual_network`, it keeps the bytes of a connection in order and loses none while both ends live. Data
+sent into a dead network, including the end of a stream, arrive when the network is back, as TCP would resend
+them. A machine that loses its power sends nothing. A machine that has started again resets the connections
+that it no longer knows.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _CHUNK_BYTES = 1 << 16
 
 @dataclass(slots=True, eq=False)
 class _Connection:
-    """One connection of the machine under test. `dark`: the machine that had it lost its power."""
+    """One connection of the machine under test. `dark`: that machine has lost its power since."""
 
     client: asyncio.StreamWriter
     server: asyncio.StreamWriter | None = None
@@ -26,7 +27,8 @@ class _Connection:
 
 
 class RealNetwork:
-    """Between the machine under test and the server. `address`: where the machine finds the server."""
+    """The network between the machine under test and the server. `address`: where the machine finds the
+    server."""
 
     def __init__(self) -> None:
         self.address = ""
@@ -39,16 +41,16 @@ class RealNetwork:
 
     @property
     def up(self) -> bool:
-        """Whether it carries anything."""
+        """Whether the network is on."""
         return self._up.is_set()
 
     async def open(self) -> None:
-        """Take connections from now on."""
+        """Accept connections from now on."""
         self._listener = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.address = format_address(*self._listener.sockets[0].getsockname()[:2])
 
     async def close(self) -> None:
-        """Take and carry no more."""
+        """Stop accepting connections, and end all of them."""
         if self._listener is not None:
             self._listener.close()
         for task in self._tasks:
@@ -56,23 +58,23 @@ class RealNetwork:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def lead_to(self, port: int) -> None:
-        """The server listens there, on loopback."""
+        """Connect new connections to the server's port on loopback."""
         self._port = port
 
     def turn(self, *, up: bool) -> None:
-        """The network dies, or is back."""
+        """Turn the network on or off."""
         if up:
             self._up.set()
         else:
             self._up.clear()
 
     def darken(self) -> None:
-        """The machine lost its power: of what it has, nothing is carried any more."""
+        """Note that the machine lost its power: its connections carry nothing any more."""
         for connection in self._connections:
             connection.dark.set()
 
     def reset_dark(self) -> None:
-        """The machine has started anew, and knows nothing of the connections that it had."""
+        """Reset the connections of the earlier boot, which the restarted machine does not know."""
         for connection in self._connections:
             if connection.dark.is_set() and connection.server is not None:
                 tcp_proxy.reset(connection.server)
@@ -90,7 +92,7 @@ class RealNetwork:
                 ways.create_task(self._carry(reader, connection.server, connection))
                 ways.create_task(self._carry(server_reader, writer, connection))
         except* (OSError, asyncio.CancelledError):
-            pass  # one side is gone, and the other learns it; or it is over
+            pass  # one side is gone, and the other is reset; or the network is closed
         finally:
             self._connections.discard(connection)
             self._tasks.discard(task)

@@ -1,1 +1,1 @@
-"""Histories in virtual time: a machine, a drive, a network and a server that are not real."""
+"""Histories in virtual time, with a simulated machine, drive and network, and the product's server."""

@@ -1,8 +1,8 @@
-"""The defects of the product in a history: what its processes raise, or log, that is not for people.
+"""The defects of the product in a history: unexpected exceptions and log messages of its processes.
 
-A command ends with an exit code for a DurabilityError or an OSError. All else is a defect: an exception of a
-task, a thread or a callback, and a message that names one. Refuses to count what a process does that was
-killed.
+A command ends with an exit code for a DurabilityError or an OSError. Any other exception of a task, a thread
+or a callback is a defect, and so is a message that reports a defect. Exceptions of a killed process do not
+count.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import Any, Final
 from durability.errors import DurabilityError
 from durability_lab.histories.simulated.virtual_process import CURRENT, Process
 
-_NAMED: Final = "a defect of this tool: "  # so the product says it in its messages
+_NAMED: Final = "a defect of this tool: "  # the product's messages report a defect with this text
 
 
 def is_named(text: str) -> bool:
-    """Whether a message says that it is about a defect."""
+    """Whether a message reports a defect."""
     return _NAMED in f"{text}: "
 
 
 class Defects(logging.Handler):
-    """Hears what the product logs, and is told what it raises. `found`: each defect, as a sentence."""
+    """Collects the errors that the product logs or raises. `found`: each defect, as a sentence."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
         self.found: list[str] = []
 
     def note(self, where: str, error: BaseException | None) -> None:
-        """This was raised in the process or thread `where`, and nobody took it."""
+        """Note an exception that was raised in the process or thread `where` and not handled."""
         if _is_dead(CURRENT.get()):
             return
         for_people = isinstance(error, DurabilityError | OSError) and not is_named(str(error))
@@ -40,7 +40,7 @@ class Defects(logging.Handler):
             self.found.append(f"a defect in {where}: {type(error).__name__}: {error}{at}")
 
     def emit(self, record: logging.LogRecord) -> None:
-        """A line of the log, of level ERROR or above."""
+        """Note a log record of level ERROR or above."""
         error = record.exc_info[1] if record.exc_info else None
         before = len(self.found)
         self.note(f"{record.name}, {record.getMessage()}", error)
@@ -48,7 +48,7 @@ class Defects(logging.Handler):
             self.found.append(f"a defect in {record.name}: {record.getMessage()}: {error!r}")
 
     def of_loop(self, context: dict[str, Any]) -> None:
-        """What an event loop reports: a callback, or a task that nobody awaits, has raised."""
+        """Note an event loop's report of an exception, of a callback or of a task that was never awaited."""
         handle = context.get("handle")
         if handle is None or not _is_dead(handle._context.get(CURRENT)):
             self.note(str(context.get("message")), context.get("exception"))

@@ -1,8 +1,7 @@
-"""A simulated drive to which things happen: it takes time, fails requests, stops answering, loses its power
-while it is read; and it remembers when it last made a promise to each run.
+"""A simulated drive with events: slow requests, failing requests, no answers, power loss during reads.
 
-It is the target of the real client, as `SimulatedStorage` is, in a machine of the history. Refuses to know
-what a verdict should be: `deserved` does.
+The drive also records when it last made a promise to each run. It is the target of the real client, as
+`SimulatedStorage` is, in a machine of the history. Grading verdicts is the task of `deserved`.
 """
 
 from __future__ import annotations
@@ -40,16 +39,9 @@ _FLIPPED_AT = 100  # in a sector: behind the label of a record
 
 
 class EventfulDrive(Drive):
-    """See the module. `write_s` and `sync_s`: what it takes, half to one and a half times.
+    """A drive with events. A write takes about `write_s`, a flush or FUA write about `sync_s`.
 
-    `failing`: "", "once" or "lasting". `reads_left`: after so many reads `on_read` is called, which has what
-    was read and answers what the host gets of it; None: never. `glitches`: how often it lost its power and
-    nothing else, which no system saw.
-    `node`: what a system shows of it without power (`steps`).
-    `plans`: of every run whose superblock was written to it, in order; `sizes`: its own then. `promised_ns`:
-    by run, when it last promised an operation, and `begun_ns` when it first did; `operations`: by run, each
-    one. `nameless_bytes`: by run, how far what is no record reached, such as a file system's, while that run
-    was the newest; 0 is before the first.
+    The actual time is drawn between half and one and a half times that value.
     """
 
     def __init__(
@@ -62,28 +54,30 @@ class EventfulDrive(Drive):
         self._under_way: dict[object, tuple[int, bytes]] = {}
         self._unpromised: set[int] = set()
         self._limit_bytes = SIZE_BYTES
-        self.failing = ""
+        self.failing = ""  # "", "once" or "lasting"
         self.hung = False
-        self.reads_left: int | None = None
-        self.on_read: Callable[[bytes], bytes] = lambda data: data
-        self.glitches = 0
-        self.node = "stays"
-        self.plans: dict[int, Plan] = {}
-        self.sizes: dict[int, int] = {}
-        self.promised_ns: dict[int, int] = {}
-        self.begun_ns: dict[int, int] = {}
+        self.reads_left: int | None = None  # number of reads until `on_read` is called; None: never
+        self.on_read: Callable[[bytes], bytes] = lambda data: data  # gets the data, returns the host's data
+        self.glitches = 0  # counted power losses without loss of data, which no system saw
+        self.node = "stays"  # how a system shows the drive without power (`steps`)
+        self.plans: dict[int, Plan] = {}  # of every run whose superblock was written, in order
+        self.sizes: dict[int, int] = {}  # by run: size of the drive when its superblock was written
+        self.promised_ns: dict[int, int] = {}  # by run: when the drive last promised an operation
+        self.begun_ns: dict[int, int] = {}  # by run: when the drive first promised an operation
+        # By run: end of the farthest FUA write without a record, such as a file system's, while that run was
+        # the newest. Run 0 stands for the time before the first run.
         self.nameless_bytes: dict[int, int] = {}
-        self.operations: dict[int, PromisedOperations] = {}
+        self.operations: dict[int, PromisedOperations] = {}  # by run
         self._unflushed: set[Label] = set()
         super().__init__(*arguments, **named)
 
     @property
     def powered(self) -> bool:
-        """Whether it has power."""
+        """Whether the drive has power."""
         return self._powered
 
     def read(self, offset: int, length: int) -> bytes:
-        """As `Drive.read`, if nothing has happened to the drive."""
+        """As `Drive.read`, unless the drive fails or hangs; an event may happen at this read."""
         self._gate()
         data = super().read(offset, length)
         if self.reads_left is not None:
@@ -94,7 +88,7 @@ class EventfulDrive(Drive):
         return data
 
     def write(self, offset: int, data: bytes | bytearray | memoryview, *, fua: bool = False) -> None:
-        """As `Drive.write`, after a while; what is under way at a cut may have got anywhere."""
+        """As `Drive.write`, after some time. A cut hands the write to the drive first, which may lose it."""
         key, whole = object(), bytes(data)
         self._under_way[key] = offset, whole
         try:
@@ -122,7 +116,7 @@ class EventfulDrive(Drive):
             self._unpromised.add(run)
 
     def flush(self) -> None:
-        """As `Drive.flush`, after a while."""
+        """As `Drive.flush`, after some time."""
         self._serve(self._sync_s)
         super().flush()
         for run in self._unpromised:
@@ -141,31 +135,31 @@ class EventfulDrive(Drive):
 
     @property
     def unsafe_shutdowns(self) -> int:
-        """How often it has lost its power, as it counts."""
+        """The drive's count of its power losses."""
         return self.cuts + self.glitches
 
     @property
     def recovering(self) -> bool:
-        """Whether reads may fail now of what it gives back later by itself."""
+        """Whether reads may fail now that will succeed later by themselves."""
         model = self.model
         recovery_ms = model.recovery_ms if isinstance(model, faults.Unreadable) else 0.0
         return self._powered and self.cuts > 0 and self.now_s() < self.woke_s + recovery_ms / 1000
 
     @property
     def shown_bytes(self) -> int:
-        """The size that a system shows of it; without power only of a node that stays."""
+        """The size that a system shows; without power 0, unless the node stays."""
         return self.size_bytes if self._powered or self.node == "stays" else 0
 
     @property
     def is_shown(self) -> bool:
-        """Whether a system shows a device."""
+        """Whether a system shows a device for this drive."""
         return self._powered or self.node != "gone"
 
     def cut(self) -> None:
-        """Take the power away, in the middle of what is under way."""
+        """Cut the power, in the middle of the writes that are under way."""
         if self._powered:
             for offset, data in tuple(self._under_way.values()):
-                with suppress(OSError):  # a drive that is dead after an earlier cut takes nothing
+                with suppress(OSError):  # a drive that is dead after an earlier cut accepts no write
                     super().write(offset, data)
         self._under_way.clear()
         self._unpromised.clear()
@@ -174,12 +168,12 @@ class EventfulDrive(Drive):
         super().cut()
 
     def broken(self, log: DriveLog) -> list[Broken]:
-        """The promises that it does not keep, or will not when it has its power again."""
+        """The promises that the drive does not keep now; without power, by the content of its media."""
         read = self.peek if self._powered else self.media.read
         return log.broken(read, self.size_bytes)
 
     def resize(self, size_bytes: int) -> None:
-        """Someone makes it smaller or larger, for good."""
+        """Make the drive smaller or larger permanently."""
         self._limit_bytes = self.size_bytes = size_bytes
 
     def _wake(self) -> None:
@@ -194,7 +188,7 @@ class EventfulDrive(Drive):
         self._gate()
 
     def _gate(self) -> None:
-        """What has happened to the drive happens to this request."""
+        """Apply the drive's state to this request: wait while it hangs, raise OSError if it fails."""
         while self.hung:
             fiber = current_fiber()
             if fiber is None:
@@ -206,7 +200,7 @@ class EventfulDrive(Drive):
 
 
 def _run_of(data: bytes) -> int:
-    """The run of which `data` is an operation; 0 for anything else, the prefill included."""
+    """The run whose operation `data` begins with; 0 for anything else, the prefill included."""
     if not data.startswith(_MAGIC):
         return 0
     label = Label.of(data[:LABEL_BYTES])
@@ -214,7 +208,7 @@ def _run_of(data: bytes) -> int:
 
 
 def _records_of(data: bytes) -> set[Label]:
-    """The operations that `data` has sectors of, by the label of one of them; the prefill is none."""
+    """The operations with sectors in `data`, each as the label of one sector; the prefill does not count."""
     if not _run_of(data):
         return set()
     labels = (Label.of(data[at : at + LABEL_BYTES]) for at in range(0, len(data), SECTOR_BYTES))
@@ -223,7 +217,7 @@ def _records_of(data: bytes) -> set[Label]:
 
 
 def flipped(data: bytes, draw: Random) -> tuple[bytes, bytes]:
-    """`data` with one wrong bit in a sector that is drawn, and what that begins with."""
+    """`data` with one wrong bit in a randomly drawn sector, and the label of that sector."""
     start = draw.randrange(len(data) // SECTOR_BYTES) * SECTOR_BYTES
     wrong = bytearray(data)
     wrong[start + _FLIPPED_AT] ^= 1
@@ -231,7 +225,7 @@ def flipped(data: bytes, draw: Random) -> tuple[bytes, bytes]:
 
 
 class HistoryDriveWatch:
-    """A `DriveWatch` that reads the drive again and again, in virtual time, as that of the kernel does."""
+    """A `DriveWatch` that reads the drive repeatedly, in virtual time, as the kernel's `DriveWatch` does."""
 
     blind = ""
 
@@ -241,7 +235,7 @@ class HistoryDriveWatch:
         self._generation = drive.generation
 
     def look(self, timeout_s: float) -> DriveLook:
-        """Called in a fiber."""
+        """Read the drive until it answers, for at most `timeout_s`. Must be called in a fiber."""
         fiber = current_fiber()
         assert fiber is not None
         end_s = self._loop.time() + timeout_s
@@ -259,42 +253,45 @@ class HistoryDriveWatch:
         return DriveLook(drive="dead", text="every read failed")
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: no resource is held."""
 
 
 class _EmptyFile(SimulatedFile):
-    """A device of which the system shows no byte: a read comes to its end at once."""
+    """A device that the system shows with 0 bytes."""
 
     def pread_into(self, buffer: WritableBuffer, offset: int) -> int:
-        """Nothing."""
+        """Reads nothing."""
         return 0
 
     def size(self) -> int:
-        """0."""
+        """Always 0."""
         return 0
 
 
 class HistoryStorage(SimulatedStorage):
-    """The drive as a target, in a machine that `host` describes. `counters`: it counts unsafe shutdowns.
-    `serials`: which serial it shows (`History`). `emulated`: a hypervisor makes it, and what it counts."""
+    """The drive as a target, in a machine that `host` describes.
+
+    `counters`: the drive counts unsafe shutdowns. `serials`: which serial the drive shows (`History`).
+    `emulated`: a hypervisor emulates the drive and its counter.
+    """
 
     _drive: EventfulDrive
 
     @property
     def mounted(self) -> bool:
-        """Whether nothing needs to be mounted."""
+        """Always true: a drive without file system needs no mount."""
         return True
 
     def mount(self) -> None:
-        """The drive has its power again, or its machine has started."""
+        """Called when the drive has power again or its machine has started; does nothing here."""
 
     def size(self, suffix: str) -> int:
-        """The size that the system shows. Raises FileNotFoundError."""
+        """The size that the system shows. Raises FileNotFoundError if it shows no device."""
         self._require_shown()
         return super().size(suffix)
 
     def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> SimulatedFile:
-        """As `SimulatedStorage.open`. Raises FileNotFoundError where there is no device."""
+        """As `SimulatedStorage.open`. Raises FileNotFoundError if there is no device."""
         self._refuse_names(suffix)
         self._require_shown()
         if not self._drive.shown_bytes:
@@ -302,11 +299,11 @@ class HistoryStorage(SimulatedStorage):
         return super().open(suffix, plan=plan, create=create)
 
     def exists(self, suffix: str) -> bool:
-        """Whether there is a device."""
+        """Whether the system shows a device for this suffix."""
         return super().exists(suffix) and self._drive.is_shown
 
     def drives(self) -> tuple[PresentDrive, ...]:
-        """The drive, as the system shows it."""
+        """The drive, if the system shows it."""
         return super().drives() if self._drive.is_shown else ()
 
     def _require_shown(self) -> None:
@@ -314,7 +311,7 @@ class HistoryStorage(SimulatedStorage):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path))
 
     def unmount(self) -> None:
-        """In order, and mounted again."""
+        """Unmount in order and mount again; does nothing here."""
 
     def __init__(
         self,
@@ -352,15 +349,15 @@ class HistoryStorage(SimulatedStorage):
 
     @property
     def serial(self) -> str:
-        """What the system shows as its serial; "" for none."""
+        """The serial that the system shows; "" for none."""
         return self._serial
 
     def renumber(self) -> None:
-        """The drive shows another serial, if it shows one."""
+        """Change the serial that the drive shows, if it shows one."""
         self._serial += "?" if self._serial else ""
 
     def copy_from(self, other: HistoryStorage) -> None:
-        """Put all that can be read of another drive on the media of this one, where it has room for it."""
+        """Copy all readable data of another drive to the media of this one, as far as they fit."""
         for offset in range(0, min(self._drive.size_bytes, other.drive.size_bytes), _COPIED_BYTES):
             with suppress(OSError):
                 data = other.drive.peek(offset, _COPIED_BYTES)
@@ -373,15 +370,15 @@ class HistoryStorage(SimulatedStorage):
         return self._drive
 
     def watch_drives(self, armed: facts.Facts) -> DriveWatch:
-        """Prepare to look at the drive."""
+        """A watch that reads the drive."""
         return HistoryDriveWatch(self._drive, self._loop)
 
     def host(self) -> facts.Host:
-        """The machine."""
+        """The machine that has the drive."""
         return self._host()
 
     def facts(self) -> facts.Facts:
-        """As a system would find them. Raises TargetError where the drive has no power."""
+        """The facts that a system would find. Raises TargetError if the drive has no power."""
         if not self._drive.powered:
             raise TargetError(f"{self.path}: no such device")
         found = super().facts()
@@ -397,7 +394,7 @@ class HistoryStorage(SimulatedStorage):
         return replace(found, drives=(leaf,), layers=(leaf.name,))
 
     def unsafe_shutdowns(self, drive: FoundDrive) -> int | None:
-        """What the drive counts now. None where it counts nothing, has no power, or is another one to the
-        system than `drive`."""
+        """The drive's present count. None if the drive counts nothing, has no power, or is not the same
+        device as `drive` to the system."""
         here = self._drive.powered and drive.diskseq == self._drive.generation
         return self._drive.unsafe_shutdowns if here and self._counters else None

@@ -1,6 +1,6 @@
 """The machine under test of a history: its boots, its drive as a target, and the process of its client.
 
-What happens to them is done here, and nothing is noted of it.
+This module carries out events and does not record them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from durability_lab.histories.steps import History
 
 T = TypeVar("T")
 
-_UP_FOR_NS: Final = 100 * 1_000_000_000  # at the beginning
+_UP_FOR_NS: Final = 100 * 1_000_000_000  # uptime at the beginning of the history
 
 
 class HistoryMachine:
-    """`up`: whether its system runs; `storage`: its drive as a target. There is one client at a time."""
+    """The machine, with one client at a time. `up`: its system runs. `storage`: its drive as a target."""
 
     def __init__(self, history: History, loop: VirtualLoop) -> None:
         self.up = True
@@ -34,12 +34,12 @@ class HistoryMachine:
         self._booted_ns = loop.now_ns - _UP_FOR_NS
         self._drives = 1
         self._client: Process | None = None
-        self._ended: list[Process] = []  # clients of the past
+        self._ended: list[Process] = []  # earlier clients
         self._pending: list[int] = []  # signals to a frozen client
-        self._runs_before = 0  # on the drive when the client began
+        self._runs_before = 0  # number of runs on the drive when the client began
         self.storage = self._new_drive()
 
-    # What there is.
+    # State.
 
     @property
     def drive(self) -> EventfulDrive:
@@ -48,7 +48,7 @@ class HistoryMachine:
 
     @property
     def plans(self) -> Mapping[int, Plan]:
-        """Of the runs that wrote to the drive, in order."""
+        """The plans of the runs that wrote to the drive, in order."""
         return self.drive.plans
 
     @property
@@ -58,50 +58,50 @@ class HistoryMachine:
 
     @property
     def boot_id(self) -> str:
-        """That of its system."""
+        """The boot id of the system."""
         return f"boot-{self._boots}"
 
     @property
     def reachable(self) -> bool:
-        """Whether the drive has power, and its machine is up."""
+        """Whether the machine is up and the drive has power."""
         return self.up and self.drive.powered
 
     @property
     def client_alive(self) -> bool:
-        """Whether a run goes on."""
+        """Whether a client process is running or frozen."""
         return self._client is not None and bool(self._client.tasks)
 
     @property
     def client_frozen(self) -> bool:
-        """Whether the client was frozen, and goes on with `thaw_client`."""
+        """Whether the client is frozen; `thaw_client` lets it go on."""
         return self._client is not None and self._client.frozen
 
     @property
     def client_goes_on(self) -> bool:
-        """Whether the client lives, and its system lets it run."""
+        """Whether the client is alive and not frozen."""
         return self.client_alive and not self.client_frozen
 
     @property
     def client_run(self) -> int:
-        """The run of the client that lives or lived last; 0 before it has written anything."""
+        """The run of the present or last client; 0 before it has written a superblock."""
         return self.newest_run if len(self.plans) > self._runs_before else 0
 
     @property
     def client_connected(self) -> bool:
-        """Whether the client has a connection that lives at both ends."""
+        """Whether the client has a connection that is open at both ends."""
         return self._client is not None and self._network.connected(self._client)
 
     @property
     def client_closed(self) -> bool:
-        """Whether the client is here, and the server heard it end in order."""
+        """Whether the server heard a connection of the present client end in order."""
         return self._client is not None and self._network.heard_end(self._client)
 
     @property
     def last_words_unheard(self) -> bool:
-        """Whether something that the client sent which ended last has not arrived yet."""
+        """Whether the client that ended last has sent bytes that have not arrived yet."""
         return bool(self._ended) and self._network.unheard(self._ended[-1])
 
-    # What happens to its client.
+    # Events of the client.
 
     def begin_client(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start a client that does `work`."""
@@ -110,7 +110,7 @@ class HistoryMachine:
         return self._client.begin(self._loop, work)
 
     def takes_signal(self, number: int) -> bool:
-        """Whether the client handles such a signal now; one that is frozen gets it when it goes on."""
+        """Whether the client handles this signal now. A frozen client gets the signal when it goes on."""
         if self._client is None or number not in self._client.handlers:
             return False
         if self._client.frozen:
@@ -118,17 +118,17 @@ class HistoryMachine:
         return not self._client.frozen
 
     def signal_client(self, number: int) -> None:
-        """Have the client handle a signal that it takes."""
+        """Let the client handle a signal for which it has a handler."""
         assert self._client is not None
         self._client.handlers[number]()
 
     def freeze_client(self) -> None:
-        """Nothing of the client runs until `thaw_client`."""
+        """Stop all code of the client until `thaw_client`."""
         assert self._client is not None
         self._client.freeze()
 
     def thaw_client(self) -> Sequence[int]:
-        """The client goes on; the signals that it has to handle now."""
+        """Let the client go on; returns the signals that it has to handle now."""
         assert self._client is not None
         self._client.thaw()
         self._network.thaw(self._client)
@@ -136,7 +136,7 @@ class HistoryMachine:
         return pending
 
     def end_client(self, *, silent: bool = False) -> None:
-        """The client's process is gone; `silent`: with its machine, which says nothing more."""
+        """End the client's process. `silent`: its machine ends too and sends nothing more."""
         client, self._client = self._client, None
         self._pending = []
         if silent:
@@ -147,38 +147,38 @@ class HistoryMachine:
         self.end_process(client)
 
     def end_process(self, process: Process) -> None:
-        """A process is gone, with what it held of the target."""
+        """End a process and release its lock on the target."""
         process.end()
         self._network.kill(process)
         self.storage.unlock()
 
-    # What happens to the machine.
+    # Events of the machine.
 
     def lose_system(self) -> None:
-        """It is gone, with the client."""
+        """End the system, with the client."""
         self.end_client(silent=True)
         self.up = False
 
     def lose_system_of(self, processes: Sequence[Process]) -> None:
-        """It is gone, with these processes, while no client runs."""
+        """End the system, with these processes, while no client runs."""
         self._network.darken(*self._ended, *processes)
         for process in processes:
             self.end_process(process)
         self.up = False
 
     def shut_down(self) -> None:
-        """It ends in order: what could not be sent by now never is."""
+        """Shut the system down in order. Bytes that could not be sent by now are never sent."""
         self._network.darken(*self._ended)
 
     def start(self) -> None:
-        """It starts anew."""
+        """Start the system again."""
         self.up = True
         self._boots += 1
         self._booted_ns = self._loop.now_ns
         self._network.reset_dark()
 
     def replace_drive(self, *, copied: bool) -> None:
-        """Another drive of the kind takes the place of this one; `copied`: with a copy of all of it."""
+        """Replace the drive with another one of the same kind; `copied`: with a copy of its content."""
         self._drives += 1
         before, self.storage = self.storage, self._new_drive()
         if copied:

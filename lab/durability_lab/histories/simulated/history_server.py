@@ -1,4 +1,4 @@
-"""The server of a history: the product's own, with its store, on a machine of its own in virtual time."""
+"""The server of a history: the product's own server and store, on a separate machine in virtual time."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from durability_lab.histories.simulated.virtual_process import Process
 from durability_lab.histories.store_copies import put_back
 from durability_server.server import Server
 
-_UP_FOR_NS: Final = 10**6 * 1_000_000_000  # another machine that takes over the store
+_UP_FOR_NS: Final = 10**6 * 1_000_000_000  # clock lead of another machine that takes over the store
 
 
 class HistoryServer:
-    """The server, which may be started and killed many times; its store is in `directory`."""
+    """The server, which can be started and killed many times; its store is in `directory`."""
 
     def __init__(self, directory: Path, loop: VirtualLoop) -> None:
         self._directory = directory
@@ -31,30 +31,30 @@ class HistoryServer:
         self._server: Server | None = None
         self._process: Process | None = None
         self._boots = 1
-        self._ahead_ns = 0  # the clock of its machine, of this history's
+        self._ahead_ns = 0  # how far the clock of the server's machine is ahead of the history's
 
     @property
     def runs(self) -> bool:
-        """Whether it was started and not killed."""
+        """Whether the server was started and not killed."""
         return self._server is not None
 
     @property
     def endpoint(self) -> Endpoint:
-        """The server as its operator has it: the network of a history needs no protection."""
+        """The local endpoint of the server, as for its operator: a history's network needs no protection."""
         return Endpoint(local=self._directory / socket_name(PORT))
 
     def armed(self) -> list[int]:
-        """The runs that it has as armed."""
+        """The runs that the server has as armed."""
         runs = self._server.runs if self._server is not None else ()
         return [one.id for one in runs if one.armed is not None]
 
     def live(self) -> set[int]:
-        """The runs of which it takes the client to be there."""
+        """The runs whose client the server considers live."""
         runs = self._server.runs if self._server is not None else ()
         return {one.id for one in runs if one.session_end == "live"}
 
     async def start(self) -> None:
-        """Start it, and wait until it listens."""
+        """Start the server, and wait until it listens."""
         process = Process("server", boot_id=f"server-boot-{self._boots}", ahead_ns=self._ahead_ns)
 
         async def started() -> Server:
@@ -65,7 +65,7 @@ class HistoryServer:
         self._server, self._process = await process.begin(self._loop, started()), process
 
     def kill(self) -> None:
-        """It is gone, and says nothing more."""
+        """Kill the server; it sends nothing more."""
         assert self._server is not None and self._process is not None
         self._process.end()
         self._loop.network.kill(self._process)
@@ -74,33 +74,34 @@ class HistoryServer:
         self._server = None
 
     def machine_changes(self, *, moved: bool) -> None:
-        """Its machine has just restarted, or it is to start on another one, which has been up for long."""
+        """Note that the server's machine has just restarted, or, with `moved`, that the server will start on
+        another machine with a long uptime."""
         self._boots += 1
         self._ahead_ns = _UP_FOR_NS if moved else -self._loop.now_ns
 
     def copy(self, to: Path) -> None:
-        """Copy its store as it is at one moment, as a snapshot of its file system has it."""
+        """Copy the store as it is now, like a snapshot of its file system."""
         to.mkdir()
         for file in self._directory.glob("store*"):
             shutil.copy(file, to / file.name)
 
     def restore(self, copy: Path) -> None:
-        """Put a copy in place of the store of a server that does not run."""
+        """Replace the store with a copy. The server must not run."""
         put_back(copy, self._directory)
 
     async def case_value(self, run: int) -> Any:
-        """What it has of a run, as a document's value; None where it has no answer."""
+        """The case of a run, as a document's value; None if the server does not answer."""
         with suppress(DurabilityError):
             return (await self._ask(Export(run=run), CaseFile)).case
         return None
 
     async def case(self, run: int) -> Case | None:
-        """What it has of a run; None where it has no answer."""
+        """The case of a run; None if the server does not answer."""
         value = await self.case_value(run)
         return None if value is None else case_from_value(value)
 
     async def listed(self) -> dict[int, str]:
-        """The verdict that `runs` shows of each run."""
+        """The verdict that `runs` shows for each run; empty if the server does not answer."""
         with suppress(DurabilityError):
             rows = (await self._ask(List(limit=100), Listing)).rows
             return {parse_run(str(row["run"])): str(row["verdict"]) for row in rows}

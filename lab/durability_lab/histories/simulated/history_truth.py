@@ -1,8 +1,7 @@
-"""The truth about a history in virtual time: what was cut, what the drive promised and broke, and what
-anybody did to the target.
+"""The truth about a history in virtual time: the cuts, the drive's promises, and changes to the target.
 
-`world` plays the steps, and says here what it does; the rest is read from the drive. Nothing is made to
-happen here, and nothing is judged: `deserved` does that.
+`world` plays the steps and reports them here; the rest is read from the drive. This module causes no events
+and judges nothing: `deserved` judges.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from durability_lab.histories.stored_verdicts import StoredVerdict
 
 
 class HistoryTruth:
-    """What `KnownTruth` says of its attributes holds here; only the methods `note_…` change them."""
+    """A `KnownTruth`. Only the methods `note_…` change its attributes."""
 
     def __init__(
         self,
@@ -55,48 +54,48 @@ class HistoryTruth:
         self._store = store
         self._loop = loop
         self._sound_runs = SoundRuns()
-        self._names: dict[int, tuple[Path, str]] = {}  # by run: of its target and its drive
-        self._begun_in: dict[int, tuple[str, int]] = {}  # by run: the boot, and how often the drive was there
+        self._names: dict[int, tuple[Path, str]] = {}  # by run: path of its target, serial of its drive
+        self._begun_in: dict[int, tuple[str, int]] = {}  # by run: the boot, and generation of the drive
         self._replaced = False
-        self._broken_before: list[Broken] = []  # by this drive, at its cuts
+        self._broken_before: list[Broken] = []  # promises that this drive broke at its cuts
         self._left_behind: set[int] = set()  # runs whose files beside the target are elsewhere
-        self._metadata_lost: set[int] = set()  # runs whose file system lost what they rest on
+        self._metadata_lost: set[int] = set()  # runs whose file system lost metadata of their files
 
-    # What is read.
+    # Facts.
 
     @property
     def known(self) -> set[int]:
-        """The runs that the server's store has as armed, as it is now."""
+        """The runs that the server's store has as armed now."""
         return self._store.known
 
     @property
     def stored(self) -> Mapping[int, Sequence[StoredVerdict]]:
-        """By run, the verdicts that the server's store has."""
+        """By run, the verdicts in the server's store."""
         return self._store.stored
 
     @property
     def looks(self) -> Mapping[int, Sequence[PlayedLook]]:
-        """By run, what calls of `verify` have told the server's store."""
+        """By run, the reports of `verify` to the server's store."""
         return self._store.looks
 
     @property
     def unanswered(self) -> Set[int]:
-        """The runs of which the store may have a verdict that nobody has seen."""
+        """The runs that may have a verdict in the store that no answer showed."""
         return self._store.unanswered
 
     @property
     def sound(self) -> set[int]:
-        """The runs that were cut under load, and nothing else happened to."""
+        """The runs that were cut under load and to which nothing else happened."""
         return self._sound_runs.sound
 
     @property
     def load_known(self) -> bool:
-        """True: the drive has a pace of its own, and virtual time keeps it."""
+        """Always true: the simulated drive takes its own time, and virtual time keeps to it."""
         return True
 
     @property
     def plans(self) -> Mapping[int, Plan]:
-        """Of the runs that wrote to the drive, in order."""
+        """The plans of the runs that wrote to the drive, in order."""
         return self._machine.plans
 
     @property
@@ -109,12 +108,14 @@ class HistoryTruth:
         return self._machine.drive.promised_ns
 
     def promised(self, run: int) -> PromisedOperations | None:
-        """What the drive promised of the run, and when."""
+        """The operations that the drive promised to the run, with times."""
         return self._machine.drive.operations.get(run, PromisedOperations())
 
     def broken(self) -> Sequence[Broken]:
-        """The promises that the drive did not keep at one of its cuts, or does not keep now. What a later run
-        wrote over them may hide them from a look at the end."""
+        """The promises that the drive broke at one of its cuts or does not keep now.
+
+        The end state alone is not enough: later runs may have overwritten broken promises.
+        """
         return [*self._broken_before, *self.broken_now()]
 
     def broken_now(self) -> Sequence[Broken]:
@@ -122,9 +123,11 @@ class HistoryTruth:
         return self._machine.drive.broken(self._machine.storage.log)
 
     def metadata_broken(self) -> Set[int]:
-        """The runs for which the drive broke a promise to the file system, in a record that what they wrote
-        rests on: their own, or an earlier one. What a run wrote stays where it is when a later record is
-        lost."""
+        """The runs whose files depend on a journal record of the file system that the drive lost.
+
+        A run depends on records of its own time and earlier ones. The loss of a later record does not move
+        the run's data.
+        """
         return self._metadata_lost | self._metadata_lost_now()
 
     def _metadata_lost_now(self) -> set[int]:
@@ -150,16 +153,19 @@ class HistoryTruth:
         return any(before < after for before, after in pairwise(sizes))
 
     def renamed(self, run: int) -> bool:
-        """Whether the target, or its drive, has another name than when the run began to write."""
+        """Whether the target's path or the drive's serial has changed since the run began to write."""
         return self._names.get(run, self._names_now) != self._names_now
 
     def went_on(self, run: int) -> bool:
-        """Whether the machine is in the boot of the run, and the drive was not attached anew."""
+        """Whether the machine is still in the boot of the run, and the drive was not enumerated again."""
         return self._begun_in[run] == (self._machine.boot_id, self._machine.drive.generation)
 
     def others_seen(self, run: int) -> dict[int, bool]:
-        """The runs but this one of which a verify of this one finds machine and drive, which is surely
-        recognised, and is not too early. Whether nothing had happened between the two."""
+        """The other runs whose machine and drive a verify of this run certainly reports on.
+
+        The drive must have the same size and name as for the other run, and the verify must not be too early
+        for it. The value tells whether both runs began in the same boot with the same drive generation.
+        """
         live, drive = self._server.live(), self._machine.drive
         others = [one for one in self.plans if one != run and one in self.known and one in self.armed]
         as_it_was = [
@@ -169,8 +175,8 @@ class HistoryTruth:
         return {one: self._begun_in[one] == self._begun_in[run] for one in seen}
 
     def left_behind(self, run: int) -> bool:
-        """Whether the target was moved without the files in which the run has its records. If some are beside
-        it, the move did not happen, or the drive has undone it."""
+        """Whether the target was moved without the files that hold the run's records. If such files are
+        beside the target, the move did not happen, or the drive has undone it."""
         if run not in self._left_behind:
             return False
         try:
@@ -184,9 +190,9 @@ class HistoryTruth:
         return storage.path, storage.serial
 
     def series(self, run: int) -> SeriesRuns | None:
-        """What an armed run is in one series with; None where that is not known."""
+        """The series of an armed run; None if it is not known."""
         serials = self.history.serials
-        if self._replaced and serials == "same":  # the drive of before may have runs of it
+        if self._replaced and serials == "same":  # runs of the earlier drive may belong to the series
             return None
         armed = [one for one in self.plans if one in self.known and one in self.armed]
         alike = [] if serials == "none" else [one for one in armed if self._stack(one) == self._stack(run)]
@@ -194,38 +200,38 @@ class HistoryTruth:
         return SeriesRuns(ended_in=ended_in, cut=self._store.cut, counts=serials != "none")
 
     def _stack(self, run: int) -> Any:
-        """What runs of one series share: plan, size and serial of the drive."""
+        """The values that runs of one series share: plan, and size and serial of the drive."""
         own = ("run", "seed", "target")
         plan = self.plans[run]
         shared = [getattr(plan, one.name) for one in fields(plan) if one.name not in own]
         return shared, self._machine.drive.sizes[run], self._names[run][1]
 
     def target(self) -> HistoryStorage:
-        """The target, whatever became of it."""
+        """The target in its present state."""
         return self._machine.storage
 
-    # What is noted.
+    # Reports of events.
 
     def note_runs(self) -> None:
-        """Note of each run what the next step may change."""
+        """Note the facts about each run that the next step may change."""
         self.note_armed()
         for run in self.plans:
             self._names.setdefault(run, self._names_now)
             self._begun_in.setdefault(run, (self._machine.boot_id, self._machine.drive.generation))
 
     def note_armed(self) -> bool:
-        """Note which runs are armed; whether the newest is."""
+        """Note which runs are armed. Returns whether the newest run is."""
         new = [run for run in self._server.armed() if run not in self.armed]
         self.armed += new
         self.known.update(new)
         return self._machine.newest_run in self.armed
 
     def note_step(self, step: Step) -> None:
-        """A step is about to be played."""
+        """Note that a step is about to be played."""
         self._sound_runs.step(step, self.plans, client_alive=self._machine.client_alive)
 
     def note_cut(self, what: str) -> None:
-        """Something is about to lose its power, or its operating system."""
+        """Note that the machine or its drive is about to lose power, or that the system is about to die."""
         self.cuts.append(
             PlayedCut(
                 at_ns=self._loop.now_ns,
@@ -237,7 +243,7 @@ class HistoryTruth:
         )
 
     def note_load(self, what: str) -> None:
-        """The cut of a step is about to come: whether the newest run is a sound one."""
+        """Note whether the newest run is sound at the cut that is about to happen."""
         run, drive = self._machine.newest_run, self._machine.drive
         if run:
             hears = self._server.runs and self._loop.network.up
@@ -253,42 +259,42 @@ class HistoryTruth:
                 self._store.cut.add(run)
 
     def note_power_going(self) -> None:
-        """The drive is about to lose its power: what it has lost by now. One without power gives nothing back
-        that shows it."""
+        """Note the promises that the drive has broken before it loses its power. Without power, these can no
+        longer be read."""
         if self._machine.drive.powered:
             self.note_broken(self.broken_now())
 
     def note_power_gone(self) -> None:
-        """The drive has lost its power: what it has broken by that."""
+        """Note the promises that the drive broke when it lost its power."""
         self.note_broken(self.broken_now())
         self._metadata_lost |= self._metadata_lost_now()
 
     def note_broken(self, broken: Sequence[Broken]) -> None:
-        """The drive did not keep these promises, and may seem to later."""
+        """Note promises that the drive did not keep, although it may seem to keep them later."""
         self._broken_before += broken
 
     def note_start(self) -> None:
-        """The machine has started anew."""
+        """Note that the machine has started again."""
         self._sound_runs.machine_starts(self.plans)
 
     def note_nothing_due(self) -> None:
-        """Of no run a verdict is due any more."""
+        """Note that no verdict is due for any run any more."""
         self._sound_runs.spoil(self.plans)
 
     def note_left_behind(self) -> None:
-        """The target was moved without the files beside it."""
+        """Note that the target was moved without the files beside it."""
         self._left_behind |= {run for run, plan in self.plans.items() if plan.contract.needs_file}
 
     def note_like_cut(self) -> None:
-        """Something happens that is no cut, and that a series may count."""
+        """Note an event that is not a cut, but that a series may count as one."""
         self.like_cuts += 1
 
     def note_replaced(self, *, copied: bool) -> None:
-        """Another drive has taken the place of the one before; `copied`: with a copy of it."""
+        """Note that another drive has replaced the earlier one; `copied`: with a copy of its content."""
         serials = self.history.serials
         self._replaced = True
         self.like_cuts += serials in ("same", "none")
-        # They have one serial, or none and what was written.
+        # Both drives show the same serial, or no serial but the same content.
         self.mistakable = serials == "same" or (serials == "none" and copied)
         self._broken_before = []
         self.armed = []

@@ -1,15 +1,15 @@
-"""A file system in memory over a simulated drive: honest, journalled, and as durable as its drive.
+"""A file system over a simulated drive: honest, journalled, and as durable as its drive.
 
-It is what lies between the client and the drive where a target is a file. Data go to the drive as they are
-written. Names, sizes and where blocks lie are changed in memory, and a sync of any file or of the directory
-commits all such changes: a flush, then one record of the journal with force unit access. Each record holds
-the checksum of the one before it, so a mount replays exactly the records that were committed in order and
-that the drive still has. Once a commit has failed, nothing more is changed until the next mount.
+If a target is a file, this file system lies between the client and the drive. Data go to the drive at once.
+Names, sizes and block places are changed in memory. A sync of any file or of the directory commits all such
+changes: a flush, then one journal record with force unit access. Each record holds the checksum of the record
+before it. A mount therefore replays exactly the records that were committed in order and that the drive still
+has. After a failed commit, no change is possible until the next mount.
 
-    0            JOURNAL_BYTES                                  end
-    | records …  | blocks, each given out once and never again  |
+    0            JOURNAL_BYTES                            end
+    | records …  | blocks, each allocated once, not reused |
 
-Refuses to be a file system for anything but one history: blocks are not reused.
+Since blocks are not reused, the file system is useful for one history only.
 """
 
 from __future__ import annotations
@@ -45,15 +45,17 @@ _WAIT_S = 0.002
 
 @dataclass(slots=True)
 class _Inode:
-    """A file: its size, and by number the block of the drive that holds each of its blocks."""
+    """A file."""
 
-    size: int = 0
-    blocks: dict[int, int] = field(default_factory=dict)
+    size: int = 0  # in bytes
+    blocks: dict[int, int] = field(default_factory=dict)  # by block of the file: block of the drive
 
 
 class SimulatedFileSystem:
-    """The file system on `drive`; `make` comes first, then `mount`, after every loss of power as well: a
-    drive that got its power back is another one, on which what was mounted has failed."""
+    """The file system on `drive`. Call `make` first, then `mount`.
+
+    After every power loss, call `mount` again: the drive is then a new device, and the old mount has failed.
+    """
 
     def __init__(self, drive: Drive) -> None:
         self._drive = drive
@@ -71,16 +73,16 @@ class SimulatedFileSystem:
         self._committing = False
         self._failed = False
         self._generation = self._drive.generation
-        self._mount = object()  # what a writer of an earlier mount does is nothing of this one
+        self._mount = object()  # tells writers of an earlier mount from those of this one
 
     def make(self) -> None:
-        """An empty file system."""
+        """Make an empty file system."""
         self._reset()
         self._pending.append(("made",))
         self.commit()
 
     def mount(self) -> None:
-        """Replay the journal. Raises OSError where the drive cannot be read, or holds no file system."""
+        """Replay the journal. Raises OSError if the drive cannot be read or has no file system."""
         self.mounted = False
         self._reset()
         while (operations := self._next_record()) is not None:
@@ -91,7 +93,7 @@ class SimulatedFileSystem:
         self.mounted = True
 
     def _next_record(self) -> list[list[Any]] | None:
-        """The operations of the record where the journal ends so far, None if there is none."""
+        """The operations of the next journal record, None if there is no valid record."""
         head = self._drive.read(self._journal_end, _SECTOR_BYTES)
         magic, before, checksum, length = _RECORD.unpack_from(head)
         if magic != _MAGIC or before != self._last_checksum or length > JOURNAL_BYTES:
@@ -105,16 +107,16 @@ class SimulatedFileSystem:
         operations: list[list[Any]] = unpack(body)  # type: ignore[assignment]
         return operations
 
-    # Changes. Each is applied in memory at once, and is durable with the next commit.
+    # Changes. Each is applied in memory at once, and durable after the next commit.
 
     def change(self, *operation: Any) -> None:
-        """One change of names, sizes or blocks. Raises OSError where the file system has failed."""
+        """Make one change of names, sizes or blocks. Raises OSError if the file system has failed."""
         self.require_alive()
         self._apply(operation)
         self._pending.append(operation)
 
     def require_alive(self) -> None:
-        """Raises OSError where a commit has failed, or nothing is mounted."""
+        """Raises OSError if a commit has failed, the drive was enumerated again, or nothing is mounted."""
         if self._has_failed() or not self.mounted:
             raise OSError(errno.EIO, "the file system has failed")
 
@@ -123,7 +125,7 @@ class SimulatedFileSystem:
 
     @property
     def is_stale(self) -> bool:
-        """Whether the drive was enumerated anew since the mount."""
+        """Whether the drive was enumerated again since the mount."""
         return self._drive.generation != self._generation
 
     def _apply(self, operation: tuple[Any, ...]) -> None:
@@ -148,7 +150,7 @@ class SimulatedFileSystem:
         """Make data and all changes durable. Raises OSError, after which the file system has failed."""
         while self._committing:
             fiber = current_fiber()
-            if fiber is None:  # the writer that commits is gone, and will not end
+            if fiber is None:  # the committing writer is gone, so its commit never ends
                 raise OSError(errno.EIO, "a commit does not end")
             fiber.sleep(_WAIT_S)
         if self._has_failed():
@@ -162,7 +164,7 @@ class SimulatedFileSystem:
             if operations:
                 self._append(operations)
             self._require_mount(mount)
-        except greenlet.GreenletExit:  # who asked for it is killed, and the next commit does it
+        except greenlet.GreenletExit:  # the caller was killed; the next commit takes over its operations
             if self._mount is mount:
                 self._pending = operations + self._pending
             raise
@@ -192,7 +194,7 @@ class SimulatedFileSystem:
     # Files.
 
     def inode_of(self, name: str) -> int:
-        """The file of that name. Raises FileNotFoundError."""
+        """The inode number of a file. Raises FileNotFoundError, or OSError if nothing is mounted."""
         if not self.mounted:
             raise OSError(errno.EIO, "nothing is mounted")
         if name not in self.names:
@@ -200,7 +202,7 @@ class SimulatedFileSystem:
         return self.names[name]
 
     def create(self, name: str) -> int:
-        """A new file. Raises FileExistsError."""
+        """Create a file; returns its inode number. Raises FileExistsError."""
         if name in self.names:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
         number = self._next_inode
@@ -214,7 +216,7 @@ class SimulatedFileSystem:
     def pieces(
         self, number: int, offset: int, length: int, *, allocate: bool
     ) -> list[tuple[int | None, int]]:
-        """Where `length` bytes at `offset` lie: each piece's place on the drive and length; None: nowhere."""
+        """The pieces of `length` bytes at `offset`: place on the drive (None if unallocated) and length."""
         inode, found = self._inodes[number], list[tuple[int | None, int]]()
         while length:
             index, within = divmod(offset, BLOCK_BYTES)
@@ -237,7 +239,7 @@ def _padded(length: int) -> int:
 
 
 class _File:
-    """A `TargetFile` on a `SimulatedFileSystem`; `fua`: every write is durable when it returns."""
+    """A `TargetFile` on a `SimulatedFileSystem`. `fua`: every write is durable when it returns."""
 
     direct = True
 
@@ -269,7 +271,7 @@ class _File:
         length = max(0, min(len(buffer), self.size() - offset))
         pieces = self._files.pieces(self._number, offset, length, allocate=False)
         read = [bytes(step) if place is None else self._drive.read(place, step) for place, step in pieces]
-        memoryview(buffer)[:length] = b"".join(read)  # an error before keeps no view of the buffer alive
+        memoryview(buffer)[:length] = b"".join(read)  # an earlier error keeps no view of the buffer alive
         return length
 
     def size(self) -> int:
@@ -279,11 +281,11 @@ class _File:
         self._files.change("size", self._number, size_bytes)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: no resource is held."""
 
 
 class _Directory:
-    """A `TargetDirectory` of the one directory that there is."""
+    """A `TargetDirectory` for the only directory of the file system."""
 
     def __init__(self, files: SimulatedFileSystem) -> None:
         self._files = files
@@ -292,11 +294,11 @@ class _Directory:
         self._files.commit()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: no resource is held."""
 
 
 class HistoryFileStorage(HistoryStorage):
-    """As `HistoryStorage`, of a file on a simulated file system."""
+    """As `HistoryStorage`, for a file on a simulated file system."""
 
     kind: TargetKind = "file"
 
@@ -310,18 +312,18 @@ class HistoryFileStorage(HistoryStorage):
 
     @property
     def mounted(self) -> bool:
-        """Whether the file system is mounted, on the drive as it was enumerated last."""
+        """Whether the file system is mounted, and the drive was not enumerated again since."""
         return self._files.mounted and not self._files.is_stale
 
     def mount(self) -> None:
-        """Mount what is on the drive; nothing is mounted if that cannot be done."""
+        """Mount the file system on the drive; if that fails, nothing is mounted."""
         try:
             self._files.mount()
         except OSError:
             self._files.mounted = False
 
     def copy_from(self, other: HistoryStorage) -> None:
-        """As that of the drive; the file system has the UUID of the other one."""
+        """As in `HistoryStorage`; UUID and path also become those of the other storage."""
         assert isinstance(other, HistoryFileStorage)
         super().copy_from(other)
         self._uuid = other._uuid
@@ -329,13 +331,13 @@ class HistoryFileStorage(HistoryStorage):
         self.mount()
 
     def unmount(self) -> None:
-        """Write everything back, in order, and mount again."""
+        """Commit all changes, and mount again."""
         with contextlib.suppress(OSError):
             self._files.commit()
         self.mount()
 
     def facts(self) -> facts.Facts:
-        """As a system would find them. Raises TargetError where nothing is mounted."""
+        """The facts that a system would find. Raises TargetError if nothing is mounted."""
         if not self._files.mounted:
             raise TargetError(f"{self.path}: its file system is not mounted")
         file_system = facts.FileSystem(
@@ -359,43 +361,43 @@ class HistoryFileStorage(HistoryStorage):
         )
 
     def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> _File:  # type: ignore[override]
-        """A file of the target, which `create` makes; with the plan's FUA."""
+        """Open a file of the target; `create` makes it. Its writes use FUA if the plan's sync says so."""
         number = self._files.create(suffix) if create else self._files.inode_of(suffix)
         fua = plan is not None and plan.sync in WRITE_THROUGH_METHODS
         return _File(self._files, self._drive, number, fua=fua)
 
     def open_bulk(self, suffix: str, *, create: bool = False, direct: bool = True) -> _File:  # type: ignore[override]
-        """The same, for what is synced at the end."""
+        """As `open`, for bulk writes that are synced at the end."""
         new = create and not (suffix == MAIN and suffix in self._files.names)
         number = self._files.create(suffix) if new else self._files.inode_of(suffix)
         return _File(self._files, self._drive, number, fua=False)
 
     def exists(self, suffix: str) -> bool:
-        """Whether it is there."""
+        """Whether the file exists."""
         return self._files.mounted and suffix in self._files.names
 
     def suffixes(self) -> tuple[str, ...]:
-        """Of all files that are this tool's. Raises OSError where nothing is mounted."""
+        """The suffixes of all files of this tool. Raises OSError if nothing is mounted."""
         if not self._files.mounted:
             raise OSError(errno.EIO, "nothing is mounted")
         return tuple(sorted(name for name in self._files.names if name == CONTROL or parse_name(name)))
 
     def size(self, suffix: str) -> int:
-        """In bytes."""
+        """Length of the file in bytes."""
         return self._files.size_of(self._files.inode_of(suffix))
 
     def unlink(self, suffix: str) -> None:
-        """Remove it."""
+        """Remove the file."""
         self._files.inode_of(suffix)
         self._files.change("removed", suffix)
 
     def rename(self, old_suffix: str, new_suffix: str) -> None:
-        """Give it another name."""
+        """Rename the file."""
         self._files.inode_of(old_suffix)
         self._files.change("moved", old_suffix, new_suffix)
 
     def open_directory(self) -> _Directory:
-        """The directory, to sync it."""
+        """Open the directory, to sync it."""
         return _Directory(self._files)
 
     def sync_directory(self, *, ancestors: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""`verify` as an operator of a history starts it, once or twice over one target."""
+"""`verify` as an operator of a history starts it, once or twice on one target."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from durability_lab.histories.simulated.eventful_drive import HistoryStorage
 from durability_lab.histories.simulated.virtual_loop import VirtualLoop
 from durability_lab.histories.simulated.virtual_process import Process
 
-_PATIENCE_S: Final = 20.0 + WAIT_S  # with a command that gives no answer
+_PATIENCE_S: Final = 20.0 + WAIT_S  # how long to wait for a command's answer
 _AGAIN_S: Final = 0.0003
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyOutput:
-    """What one `verify` printed: its document, or why there is none."""
+    """The output of one `verify`."""
 
     document: dict[str, Any] | None
-    why: str
+    why: str  # why there is no document
 
 
 class VerifyCommands:
-    """One `verify`, and with `beside` another, which is begun again as long as the first holds the target.
-    `processes`: theirs, in this order."""
+    """One `verify`, and with `beside` a second one, which starts again while the first holds the target.
+    `processes`: the processes of both, in this order."""
 
     def __init__(
         self, loop: VirtualLoop, storage: HistoryStorage, options: VerifyOptions, *, beside: bool
@@ -40,14 +40,14 @@ class VerifyCommands:
         self._options = options
 
     async def outputs(self) -> list[VerifyOutput]:
-        """Run them; what each of them printed."""
+        """Run the commands; returns the output of each."""
         first = self._begin(self.processes[0])
         tasks = [first, *(self._begin(process, patiently=first) for process in self.processes[1:])]
         await asyncio.wait(tasks, timeout=_PATIENCE_S)
         return [await _output(task) for task in tasks]
 
     def _begin(self, process: Process, *, patiently: asyncio.Task[str] | None = None) -> asyncio.Task[str]:
-        """`patiently`: again and again while the target is held by that one."""
+        """Start a `verify`. `patiently`: start it again and again while that task holds the target."""
 
         async def verified() -> str:
             while True:
@@ -65,7 +65,7 @@ class VerifyCommands:
 
 
 async def _output(task: asyncio.Task[str]) -> VerifyOutput:
-    """How a `verify` ended; it is ended if it has not."""
+    """The output of a `verify`; one that has not ended is cancelled."""
     if not task.done():
         task.cancel()
         await asyncio.wait({task})

@@ -1,12 +1,12 @@
-"""An event loop whose time is virtual, and in which the product's own code runs unchanged.
+"""An event loop in virtual time that runs the product's own code unchanged.
 
-Waiting costs nothing: when nothing is ready, the clock jumps to whatever is due next. What blocks in the
-product (a writer's sync, a scan in its thread, a nap) runs in a fiber, a stack of its own that is left when
-it sleeps and taken up again when its time has come; so a history is one thread, and its order of events
-depends on nothing but its seed. `virtual_time` makes sleeping, the monotonic clocks, threads and what the
-product draws at random (run ids, seeds of plans) those of the loop for as long as a history lasts.
+Waiting takes no real time: when nothing is ready, the clock jumps to the next due event. Blocking code of the
+product (a writer's sync, a scan in its thread, a sleep) runs in a fiber. A fiber has its own stack, which is
+left when the fiber sleeps and resumed at the due time. A history is therefore one thread, and its order of
+events depends only on its seed. During a history, `virtual_time` replaces sleeping, the monotonic clocks,
+threads and the product's random numbers (run ids, seeds of plans).
 
-Refuses to wait for what can never happen: a loop with nothing left to do raises DeadlockError.
+A loop with nothing left to do raises DeadlockError.
 """
 
 from __future__ import annotations
@@ -38,37 +38,37 @@ from durability_lab.histories.simulated.virtual_process import CURRENT, Process
 from durability_server import clock
 
 _START_NS = 1_000 * 10**9
-_STARTED = datetime(2026, 1, 1, tzinfo=UTC)  # by the wall clock
+_STARTED = datetime(2026, 1, 1, tzinfo=UTC)  # the wall clock at time 0 of the loop
 _JOIN_S = 0.001
 _RESOLUTION_S = 1e-9
 
 
 class DeadlockError(RuntimeError):
-    """Everything waits for something else."""
+    """The history is not over, but no event is ready or due."""
 
 
 class _NoFiles(selectors.BaseSelector):
-    """A selector that never waits: the loop's own pipe is the only file that there is, and unused."""
+    """A selector that never waits: the loop's own pipe is the only file, and it is unused."""
 
     def __init__(self) -> None:
         self._keys: dict[int, selectors.SelectorKey] = {}
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Nothing has happened."""
+        """Always empty: no file is ever ready."""
         return []
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        """Note the pipe."""
+        """Register the pipe."""
         key = selectors.SelectorKey(fileobj, fileobj, events, data)
         self._keys[fileobj] = key
         return key
 
     def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        """Forget it."""
+        """Remove the pipe."""
         return self._keys.pop(fileobj)
 
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        """What was registered."""
+        """The registered files."""
         return self._keys
 
 
@@ -85,11 +85,11 @@ class Fiber:
         loop.fibers[self] = None
 
     def start(self) -> None:
-        """Run it until it first sleeps."""
+        """Run the fiber until it first sleeps."""
         self._resume()
 
     def sleep(self, seconds: float) -> None:
-        """Called within: let others run for `seconds`."""
+        """Called in the fiber: let others run for `seconds`."""
         if self._loop.over or self._ended:
             raise greenlet.GreenletExit
         self._loop.call_later(max(0.0, seconds), self._resume)
@@ -101,11 +101,11 @@ class Fiber:
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the fiber has not ended."""
         return not self._greenlet.dead
 
     def end(self) -> None:
-        """Leave it for good, wherever it is; it sleeps no more."""
+        """End the fiber permanently, wherever it is; it cannot sleep any more."""
         self._greenlet.parent = greenlet.getcurrent()
         self._greenlet.throw()
 
@@ -125,7 +125,7 @@ class Fiber:
         except BaseException as error:
             if not self.result.done():
                 self.result.set_exception(error)
-                self.result.exception()  # whoever waits for it gets it; else it is nobody's
+                self.result.exception()  # a waiter gets the error; without one, asyncio must not log it
         else:
             if not self.result.done():
                 self.result.set_result(value)
@@ -140,21 +140,17 @@ def current_fiber() -> Fiber | None:
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop in virtual time. `network` is what `create_unix_server` and `create_unix_connection` use.
-
-    `now_ns`: the time, in nanoseconds from any start. `fibers`: those that have not ended. `over`: whether
-    none may sleep any more. `failed`: the tasks of processes that ended with an error, each with the name of
-    its process.
-    """
+    """An event loop in virtual time. `create_unix_server` and `create_unix_connection` use `network`."""
 
     def __init__(self, network: VirtualNetwork) -> None:
         super().__init__(_NoFiles())
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []  # a heap: when, and in which order
         self._order = itertools.count()
-        self.now_ns = _START_NS
+        self.now_ns = _START_NS  # the time, in nanoseconds from any start
         self.network = network
-        self.fibers: dict[Fiber, None] = {}
-        self.over = False
+        self.fibers: dict[Fiber, None] = {}  # fibers that have not ended
+        self.over = False  # whether no fiber may sleep any more
+        # The tasks of processes that ended with an error, each with the name of its process.
         self.failed: list[tuple[str, asyncio.Task[Any]]] = []
         self.defects = Defects()
         self.set_exception_handler(lambda _, context: self.defects.of_loop(context))
@@ -164,10 +160,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """The time, in seconds."""
         return self.now_ns / 1e9
 
-    # What asyncio does here for each event costs half of a history, so it is done in the plainest way.
+    # asyncio's own versions take half of a history's time, so these do only what is needed.
 
     def call_soon(self, callback: Callable[..., object], *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
-        """As that of asyncio."""
+        """As in asyncio."""
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)  # type: ignore[attr-defined]
         return handle
@@ -175,7 +171,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
-        """As that of asyncio; what is due at the same time comes in the order of the calls."""
+        """As in asyncio; callbacks that are due at the same time run in the order of the calls."""
         timer = asyncio.TimerHandle(when, callback, args, self, context)
         heapq.heappush(self._timers, (when, next(self._order), timer))
         return timer
@@ -183,12 +179,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
-        """As that of asyncio."""
+        """As in asyncio."""
         return self.call_at(self.now_ns / 1e9 + delay, callback, *args, context=context)
 
     def _run_once(self) -> None:
-        """What is ready, and what is due; if there is neither, the clock jumps to what is due next. What
-        belongs to a frozen process is kept until that goes on."""
+        """Run the ready and due callbacks. If there are none, the clock jumps to the next due callback.
+
+        Callbacks of a frozen process are kept until the process goes on.
+        """
         ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
         timers = self._timers
         if not ready:
@@ -211,7 +209,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                 handle._run()
 
     def end_of_play(self) -> list[str]:
-        """The defects of processes up to now, those of tasks included that nobody has awaited."""
+        """The defects of processes so far, including those of tasks that were never awaited."""
         for name, task in self.failed:
             if task._log_traceback:
                 self.defects.note(name, task.exception())
@@ -219,7 +217,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self.defects.found
 
     def end_fibers(self) -> None:
-        """Leave every fiber that has not ended, so that nothing of the history runs later."""
+        """End every fiber, so that no code of the history runs later."""
         self.over = True
         for fiber in tuple(self.fibers):
             fiber.end()
@@ -228,7 +226,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """Run it in a fiber."""
+        """Run the function in a fiber."""
         fiber = Fiber(self, lambda: func(*args))
         self.call_soon(fiber.start)
         return fiber.result
@@ -236,22 +234,22 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def add_signal_handler(  # type: ignore[override]
         self, sig: int, callback: Callable[..., object], *args: Any
     ) -> None:
-        """Signals are the history's: it calls the handlers of a process itself."""
+        """Store a handler for the present process. The history calls it when it sends the signal."""
         process = CURRENT.get()
         if process is not None:
             process.handlers[sig] = lambda: callback(*args)
 
     def remove_signal_handler(self, sig: int) -> bool:
-        """Forget a handler."""
+        """Remove a handler."""
         process = CURRENT.get()
         return process is not None and process.handlers.pop(sig, None) is not None
 
     async def create_unix_server(self, protocol_factory: Any, path: Any = None, **_: Any) -> Any:
-        """Listen within the history's network, whose bytes need no protection."""
+        """Listen in the history's network."""
         return self.network.listen(protocol_factory, CURRENT.get())
 
     async def create_unix_connection(self, protocol_factory: Any, path: Any = None, **_: Any) -> Any:
-        """Connect within the history's network."""
+        """Connect in the history's network."""
         return await self.network.connect(self, protocol_factory, CURRENT.get())
 
 
@@ -275,19 +273,19 @@ class _FiberThread:
     def _do(self, target: Callable[..., Any], args: tuple[Any, ...]) -> None:
         try:
             target(*args)
-        except Exception as error:  # as of a thread, nobody gets it
+        except Exception as error:  # as in a thread, no caller gets it
             self._loop.defects.note("a thread", error)
 
     def start(self) -> None:
-        """Run it as soon as the loop comes to it."""
+        """Start the thread in the loop's next turn."""
         self._loop.call_soon(self._fiber.start)
 
     def is_alive(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the thread has not ended."""
         return self._fiber.alive
 
     def join(self, timeout: float | None = None) -> None:
-        """Called in a fiber: wait until it has ended, at most `timeout` seconds."""
+        """Called in a fiber: wait until the thread has ended, at most `timeout` seconds."""
         caller = current_fiber()
         end_s = self._loop.time() + (timeout if timeout is not None else math.inf)
         while caller is not None and self.is_alive() and self._loop.time() < end_s:
@@ -295,7 +293,7 @@ class _FiberThread:
 
 
 def _submit(_: ThreadPoolExecutor, function: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
-    """At once, in the caller: which of several threads reads first would be chance."""
+    """Run the function at once, in the caller: with several threads, the order of reads would be random."""
     future: Future[Any] = Future()
     try:
         future.set_result(function(*args, **named))
@@ -313,8 +311,8 @@ def _current() -> Process:
 
 @contextmanager
 def virtual_time(loop: VirtualLoop, *, seed: int) -> Iterator[None]:
-    """Within the block, this process's clocks are those of `loop`, sleeping is a matter for fibers, and
-    secrets follow from `seed`. After it no fiber is left."""
+    """In the block, this process uses the clock of `loop`, sleeping works in fibers only, and secrets follow
+    from `seed`. After the block no fiber is left."""
     drawn = Random(f"{seed} secrets")
 
     def sleep(seconds: float) -> None:
@@ -335,10 +333,10 @@ def virtual_time(loop: VirtualLoop, *, seed: int) -> Iterator[None]:
             (clock, "read_boot_id", lambda: _current().boot_id),
             (clock, "wall", wall),
             (time, "sleep", sleep),
-            (os, "sched_getaffinity", lambda _: {0}),  # the sender chooses its pace by them
+            (os, "sched_getaffinity", lambda _: {0}),  # the sender's pace depends on the processors
             (threading, "Thread", _FiberThread),
             (ThreadPoolExecutor, "submit", _submit),
-            (signal, "pthread_sigmask", lambda *_: set()),  # a writer blocks them, for its own process
+            (signal, "pthread_sigmask", lambda *_: set()),  # a writer would block signals of the real process
             (secrets, "randbelow", drawn.randrange),
             (secrets, "token_bytes", drawn.randbytes),
             (secrets, "token_hex", lambda nbytes: drawn.randbytes(nbytes).hex()),

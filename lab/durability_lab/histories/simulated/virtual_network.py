@@ -1,9 +1,10 @@
-"""The network of a history: TCP connections in memory, with a delay, and what becomes of them when it fails.
+"""The network of a history: TCP connections in memory, with delays and failures.
 
-A connection keeps its bytes in order and loses none while both ends live: what is sent into a dead network
-arrives when it is back. A process that ends closes its connections in order, as its kernel does, or resets
-them where it was killed in a dead network while the other side went on sending; a machine that loses its
-power says nothing, and a machine that has started anew resets what it no longer knows.
+A connection keeps its bytes in order and loses none while both ends live. Bytes sent into a dead network
+arrive when the network is back. When a process ends, its connections are closed in order, as by its kernel.
+If it was killed while the network was dead and the peer had bytes under way, they are reset. A machine that
+loses its power sends nothing. A machine that has started again resets the connections that it no longer
+knows.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ from typing import Any
 
 from durability_lab.histories.simulated.virtual_process import CURRENT, Process
 
-_WINDOW_BYTES = 64 << 10  # that a kernel takes before its process reads
-SEALED_BYTES = 22  # that TLS adds to what is sent at once
+_WINDOW_BYTES = 64 << 10  # bytes that a kernel takes before its process reads
+SEALED_BYTES = 22  # bytes that TLS adds to one write
 TCP_INFO = struct.Struct("=56xI60xQ100xI")  # ms since the last acknowledgement, bytes acknowledged, window
-_BUFFER_BYTES = 256 << 10  # what a kernel takes before a program notices that nothing leaves
+_BUFFER_BYTES = 256 << 10  # bytes that a kernel takes before a program notices that nothing is sent
 _PORT = 7420
 
 
 class VirtualNetwork:
-    """All connections of one history. `delay_s`: from one end to the other, half to one and a half times."""
+    """All connections of one history. `delay_s`: mean delay between the ends; each delay is drawn between
+    half and one and a half times that value."""
 
     def __init__(self, *, delay_s: float, seed: int) -> None:
         self.up = True
@@ -36,22 +38,22 @@ class VirtualNetwork:
         self._draw = Random(f"{seed} network").random
         self._factory: Callable[[], asyncio.BaseProtocol] | None = None
         self._owner: Any = None
-        self._ends: dict[End, None] = {}  # in the order in which they were made
+        self._ends: dict[End, None] = {}  # in order of creation
         self._dark: list[End] = []
         self._heard_end_of: set[Any] = set()
         self._changed: list[asyncio.Future[None]] = []
 
     def listen(self, factory: Callable[[], asyncio.BaseProtocol], owner: Any) -> VirtualListener:
-        """Take connections from now on, for the process `owner`."""
+        """Accept connections from now on, for the process `owner`."""
         self._factory, self._owner = factory, owner
         return VirtualListener(self)
 
     def close(self) -> None:
-        """Take no more."""
+        """Accept no more connections."""
         self._factory = None
 
     def turn(self, *, up: bool) -> None:
-        """The network dies, or is back."""
+        """Turn the network on or off."""
         self.up = up
         if up:
             waiting, self._changed = self._changed, []
@@ -64,7 +66,8 @@ class VirtualNetwork:
     async def connect(
         self, loop: asyncio.AbstractEventLoop, factory: Callable[[], asyncio.BaseProtocol], owner: Any
     ) -> tuple[End, asyncio.BaseProtocol]:
-        """Both ends of a new connection, as `create_connection` gives them. Raises ConnectionRefusedError."""
+        """Make a connection; returns transport and protocol of this end, as `create_connection` does. Raises
+        ConnectionRefusedError if no process listens."""
         await asyncio.sleep(self.delay_s())
         while not self.up:
             future = loop.create_future()
@@ -80,12 +83,15 @@ class VirtualNetwork:
         return ours, ours.protocol
 
     def delay_s(self) -> float:
-        """What the next bytes take."""
+        """The delay of the next bytes."""
         return self._delay_s * (0.5 + self._draw())
 
     def kill(self, owner: Any) -> None:
-        """The process is gone; its kernel closes what it had open. In a dead network it has yet to take what
-        the peer sent: nobody reads that any more, so it resets the connection once the network is back."""
+        """End the connections of a killed process.
+
+        Its kernel closes them in order. If the network is dead and the peer's bytes have not arrived yet, no
+        process will read them, so the kernel resets the connection once the network is back.
+        """
         for end in self._ends_of(owner):
             if not end.gone:
                 end.vanish()
@@ -95,24 +101,24 @@ class VirtualNetwork:
                     end.send_reset()
 
     def connected(self, owner: Any) -> bool:
-        """Whether the process has a connection that lives at both ends."""
+        """Whether the process has a connection that is open at both ends."""
         return any(end.lives and end.peer.lives for end in self._ends_of(owner))
 
     def heard_end(self, owner: Any) -> bool:
-        """Whether the server heard a connection of the process end in order."""
+        """Whether the peer heard a connection of the process end in order."""
         return owner in self._heard_end_of
 
     def note_end(self, owner: Any) -> None:
-        """It did."""
+        """Note that the peer heard a connection of the process end in order."""
         self._heard_end_of.add(owner)
 
     def unheard(self, owner: Any) -> bool:
-        """Whether something that the process sent has not arrived yet."""
+        """Whether bytes that the process sent have not arrived yet."""
         return any(end.has_to_say for end in self._ends_of(owner))
 
     def darken(self, *owners: Any) -> None:
-        """The machine of these processes lost its power: nothing more is said, also by those that had
-        ended."""
+        """Note that the machine of these processes lost its power: it sends nothing more, not even for
+        processes that had ended."""
         for owner in owners:
             for end in self._ends_of(owner):
                 end.vanish(with_its_queue=True)
@@ -120,7 +126,7 @@ class VirtualNetwork:
                     self._dark.append(end)
 
     def thaw(self, owner: Any) -> None:
-        """The process goes on, and reads what came meanwhile."""
+        """Let the process read the bytes that arrived while it was frozen."""
         for end in self._ends_of(owner):
             end.read_on()
 
@@ -128,24 +134,24 @@ class VirtualNetwork:
         return [end for end in self._ends if end.owner is owner]
 
     def reset_dark(self) -> None:
-        """The machine has started anew, and knows nothing of the connections that it had."""
+        """Reset the connections of the earlier boot, which the restarted machine does not know."""
         dark, self._dark = self._dark, []
         for end in dark:
             end.send_end("rst")
 
     def forget(self, end: End) -> None:
-        """The connection is over on this end."""
+        """Remove an end whose connection is over."""
         self._ends.pop(end, None)
 
 
 class _Socket:
-    """What the product asks of a connection's socket."""
+    """The part of a socket's interface that the product uses."""
 
     def __init__(self, end: End) -> None:
         self._end = end
 
     def getsockopt(self, level: int, option: int, length: int = 0) -> bytes:
-        """The credentials of the other end, and the kernel's account. Raises OSError for anything else."""
+        """SO_PEERCRED and TCP_INFO of the connection. Raises OSError for any other option."""
         if (level, option) == (socket.SOL_SOCKET, socket.SO_PEERCRED):
             return struct.pack("3i", os.getpid(), os.geteuid(), os.getegid())
         if (level, option) == (socket.IPPROTO_TCP, socket.TCP_INFO):
@@ -154,26 +160,26 @@ class _Socket:
 
 
 class VirtualListener:
-    """What `create_server` returns, as far as the server needs it."""
+    """The part of `create_server`'s result that the server uses."""
 
     def __init__(self, network: VirtualNetwork) -> None:
         self._network = network
         self.sockets = (self,)
 
     def getsockname(self) -> tuple[str, int]:
-        """Where it listens."""
+        """The address of the listener."""
         return "127.0.0.1", _PORT
 
     def close(self) -> None:
-        """Take no more connections."""
+        """Accept no more connections."""
         self._network.close()
 
     async def wait_closed(self) -> None:
-        """At once."""
+        """Returns at once."""
 
 
 class End(asyncio.Transport):
-    """One end of a connection; the transport of the protocol there."""
+    """One end of a connection: the transport of its protocol."""
 
     peer: End
     protocol: asyncio.BaseProtocol
@@ -183,38 +189,38 @@ class End(asyncio.Transport):
         self.owner = owner
         self._network = network
         self._loop = loop
-        self._queue: list[bytes | str] = []  # to the peer: bytes, or how the connection ends
-        self._way = deque[bytes | str]()  # on the way to it
-        self._stalled = 0  # of those, the ones whose time came in a dead network
+        self._queue: list[bytes | str] = []  # to the peer: bytes, or "fin" or "rst"
+        self._way = deque[bytes | str]()  # entries on the way to the peer
+        self._stalled = 0  # entries on the way that were due while the network was dead
         self._last_s = 0.0
-        self._unread = deque[bytes | str]()  # that came while the process was frozen
-        self._acked_bytes = 0  # of what was sent, what the other kernel took
-        self._acked_s = loop.time()  # when it last said so
+        self._unread = deque[bytes | str]()  # entries that arrived while the process was frozen
+        self._acked_bytes = 0  # sent bytes that the peer's kernel acknowledged
+        self._acked_s = loop.time()  # time of the last acknowledgement
         self._closing = False
-        self._silent = False  # the machine is no more: nothing is sent again
-        self.gone = False  # the process or machine is no more: nothing is delivered here
+        self._silent = False  # the machine is gone: nothing is sent again
+        self.gone = False  # the process or machine is gone: nothing is delivered here
         self._over = False  # the protocol was told that the connection is lost
 
     @property
     def has_to_say(self) -> bool:
-        """Whether something was sent that has not arrived."""
+        """Whether entries were sent that have not arrived."""
         return bool(self._queue or self._way)
 
     @property
     def lives(self) -> bool:
-        """Whether this end is open and its process there."""
+        """Whether this end is open and its process exists."""
         return not (self.gone or self._over or self._closing)
 
-    # What protocols call.
+    # Called by protocols.
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """The name of the other end, and what the kernel knows of the connection."""
+        """The address of the peer ("peername"), or the socket."""
         if name == "socket":
             return _Socket(self)
         return ("192.0.2.2", 40000) if name == "peername" else default
 
     def tcp_info(self) -> bytes:
-        """What Linux tells of a connection, as far as the product asks."""
+        """Linux's TCP_INFO, with the fields that the product reads."""
         age_ms = int((self._loop.time() - self._acked_s) * 1000)
         unread = sum(len(one) + SEALED_BYTES for one in self.peer._unread)
         return TCP_INFO.pack(age_ms, self._acked_bytes, _WINDOW_BYTES - unread)
@@ -224,13 +230,13 @@ class End(asyncio.Transport):
         return self._closing
 
     def write(self, data: Any) -> None:
-        """Send it."""
+        """Send the data."""
         if not self._closing and not self.gone and data:
             self._queue.append(bytes(data))
             self.flow()
 
     def can_write_eof(self) -> bool:
-        """True."""
+        """Always true."""
         return True
 
     def write_eof(self) -> None:
@@ -238,11 +244,11 @@ class End(asyncio.Transport):
         self.send_end("fin")
 
     def get_write_buffer_size(self) -> int:
-        """What the kernel has not taken."""
+        """Bytes that the kernel has not taken yet."""
         return max(0, sum(len(one) for one in self._queue) - _BUFFER_BYTES)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Nothing to set."""
+        """Does nothing."""
 
     def pause_reading(self) -> None:
         """Not used by the product."""
@@ -251,7 +257,7 @@ class End(asyncio.Transport):
         """Not used by the product."""
 
     def close(self) -> None:
-        """Send what is queued, then close."""
+        """Send the queued data, then close."""
         if not self._closing:
             self._closing = True
             if not self.gone:
@@ -266,16 +272,16 @@ class End(asyncio.Transport):
                 self.send_reset()
                 self._loop.call_soon(self._lose, None)
 
-    # What the network does.
+    # Called by the network.
 
     def begin(self, factory: Callable[[], asyncio.BaseProtocol]) -> None:
-        """The connection is made: give this end its protocol."""
+        """Give this end of a new connection its protocol."""
         context = self._context()
         self.protocol = context.run(factory)
         context.run(self.protocol.connection_made, self)
 
     def vanish(self, *, with_its_queue: bool = False) -> None:
-        """Whoever had this end is no more; nor is what its machine had to send, if that is gone as well."""
+        """Note that the process of this end is gone. `with_its_queue`: unsent data are gone too."""
         self.gone = True
         self._silent = with_its_queue
         if with_its_queue:
@@ -285,17 +291,17 @@ class End(asyncio.Transport):
                 self._stalled -= 1
 
     def send_end(self, how: str) -> None:
-        """Tell the other end, after all that is queued."""
+        """Send "fin" or "rst" after all queued data."""
         self._queue.append(how)
         self.flow()
 
     def send_reset(self) -> None:
-        """Tell the other end, instead of all that is queued."""
+        """Send "rst" in place of all queued data."""
         self._queue.clear()
         self.send_end("rst")
 
     def flow(self) -> None:
-        """Put on the way what is queued, unless the network is dead."""
+        """Send the queued and stalled entries on their way, unless the network is dead."""
         if not self._network.up:
             return
         due = self._stalled + len(self._queue)
@@ -307,7 +313,7 @@ class End(asyncio.Transport):
             self._loop.call_at(self._last_s, self._deliver, context=Context())
 
     def _deliver(self) -> None:
-        """The first of what is on the way arrives, as events of the same time come in any order."""
+        """Deliver the first entry on the way: timers of the same time may fire in any order."""
         if self._network.up:
             what = self._way.popleft()
             if not self.peer._silent:
@@ -322,7 +328,7 @@ class End(asyncio.Transport):
             self._stalled += 1
 
     def arrive(self, what: bytes | str) -> None:
-        """Something comes from the other end."""
+        """Take an entry from the peer."""
         if self.gone or self._over:
             return
         if what == "fin":
@@ -333,13 +339,13 @@ class End(asyncio.Transport):
             self._context().run(self._hand_over, what)
 
     def read_on(self) -> None:
-        """The process goes on after it was frozen."""
+        """Take the entries that arrived while the process was frozen."""
         waiting, self._unread = self._unread, deque()
         for what in waiting:
             self.arrive(what)
 
     def _context(self) -> Context:
-        """What comes of it belongs to the process, and not to the one that sent it."""
+        """A context of this end's own process: callbacks here belong to it, not to the sending process."""
         context = Context()
         context.run(CURRENT.set, self.owner if isinstance(self.owner, Process) else None)
         return context

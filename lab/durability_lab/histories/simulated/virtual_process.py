@@ -1,4 +1,4 @@
-"""A program of a history: what belongs to it ends with it, and stands still while it is frozen."""
+"""A process of a history: its tasks, fibers and connections end with it, and stop while it is frozen."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ T = TypeVar("T")
 
 
 class Process:
-    """A program on a machine of the history: its task, its fibers and its connections end with it. `boot_id`:
-    of that machine, whose clock is ahead of the history's by `ahead_ns`."""
+    """A process on a machine of the history: its tasks, fibers and connections end with it. `boot_id`: the
+    boot of that machine, whose clock is ahead of the history's by `ahead_ns`."""
 
     def __init__(self, name: str, *, boot_id: str = "", ahead_ns: int = 0) -> None:
         self.name = name
@@ -21,11 +21,11 @@ class Process:
         self.dead = False
         self.frozen = False
         self.tasks: set[asyncio.Task[Any]] = set()
-        self.handlers: dict[int, Callable[[], object]] = {}  # of signals
-        self._waiting: list[asyncio.Handle] = []  # what would have run while it was frozen
+        self.handlers: dict[int, Callable[[], object]] = {}  # signal handlers
+        self._waiting: list[asyncio.Handle] = []  # callbacks that were due while the process was frozen
 
     def begin(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Have it do `work`. An error of it is raised where the task is awaited, or is found at the end."""
+        """Run `work` in this process. Its error is raised when the task is awaited, or found at the end."""
 
         async def within() -> T:
             CURRENT.set(self)
@@ -36,7 +36,7 @@ class Process:
         return task
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
-        """The task is one of it, and ends with it."""
+        """Add a task to this process; the task ends with the process."""
         self.tasks.add(task)
         task.add_done_callback(self._ended)
 
@@ -49,26 +49,26 @@ class Process:
                 task.get_loop().failed.append((self.name, task))  # type: ignore[attr-defined]
 
     def freeze(self) -> None:
-        """Nothing of it runs until `thaw`; its kernel goes on."""
+        """Stop all code of the process until `thaw`; its kernel goes on."""
         self.frozen = True
 
     def thaw(self) -> None:
-        """It goes on; what was due meanwhile comes at once, in its order."""
+        """Let the process go on; callbacks that were due meanwhile run at once, in order."""
         self.frozen = False
         waiting, self._waiting = self._waiting, []
         for handle in waiting:
             handle._loop._ready.append(handle)  # type: ignore[attr-defined]
 
     def keep(self, handle: asyncio.Handle) -> None:
-        """Run this after `thaw`: it came while the process was frozen."""
+        """Keep a callback that was due while the process was frozen; it runs after `thaw`."""
         self._waiting.append(handle)
 
     def end(self) -> None:
-        """Nothing of it runs any more, but for what cancelled tasks do at their end."""
+        """End the process: no code of it runs any more, except the cleanup of cancelled tasks."""
         self.dead = True
         self.thaw()
         for task in tuple(self.tasks):
             task.cancel()
 
 
-CURRENT: ContextVar[Process | None] = ContextVar("process", default=None)  # whose code runs
+CURRENT: ContextVar[Process | None] = ContextVar("process", default=None)  # the process whose code runs

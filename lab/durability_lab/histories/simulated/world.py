@@ -1,9 +1,8 @@
-"""The world of a history: a machine with a drive, a server with its store, a network between, an operator.
+"""The world of a history: a machine with a drive, a server with its store, a network, and an operator.
 
 The client's `run` and `verify`, the link, the protocol, the server and its store are the product's own, in
-virtual time (`virtual_loop`); the machine, the drive and the network are the history's. Each step is one
-thing that happens. Nothing is remembered here of what happened, and nothing is judged: `history_truth` and
-`unheard_clients` are told.
+virtual time (`virtual_loop`). The machine, the drive and the network are simulated. Each step is one event.
+This module neither records nor judges events: it reports them to `history_truth` and `unheard_clients`.
 """
 
 from __future__ import annotations
@@ -36,19 +35,19 @@ from durability_lab.histories.simulated.virtual_process import Process
 from durability_lab.histories.steps import History, Step
 from durability_lab.histories.store_copies import StoreCopies
 
-_LESSER: dict[str, ProvableCutClass] = {"os": "os", "vm": "vm"}  # than what an attestation means by itself
+_LESSER: dict[str, ProvableCutClass] = {"os": "os", "vm": "vm"}  # weaker than the default of --cut-class
 
 _BOOT_S = 2.0
 _ARMING_S = 3.0
 _WRITING_S = 0.03
-_ENDING_S = 2.0  # that a client has after a signal
-_GROUP_KIB = 256  # of the target, for each operation of a group: a run on a smaller one is refused
+_ENDING_S = 2.0  # time that a client has to end after a signal
+_GROUP_KIB = 256  # target size per operation of a group; a run on a smaller target is refused
 _LOOK_S = 0.005
 
 
 class World:
-    """One history as it goes on. `truth`: what is known of it beyond what any tester can know; `store`: what
-    the server's store has of it."""
+    """The world of one history. `truth`: facts beyond those that any tester can know. `store`: the content of
+    the server's store."""
 
     def __init__(self, history: History, directory: Path, loop: VirtualLoop) -> None:
         self._history = history
@@ -61,17 +60,17 @@ class World:
         self.truth = HistoryTruth(
             history, self._machine, self._server, self.store, loop, assumed=self._unheard.assumed
         )
-        self._moves = 0  # of the target
-        self._interrupted = False  # the `verify` that goes on has lost something
+        self._moves = 0  # number of moves of the target
+        self._interrupted = False  # an event disturbed the present `verify`
         self._draw = Random(f"{history.seed} bits")
-        self._flipped = b""  # what a sector begins with of which it has read a wrong bit
+        self._flipped = b""  # the label of the sector in which that `verify` read a wrong bit
 
     async def start(self) -> None:
         """Start the server."""
         await self._server.start()
 
     async def take(self, step: Step) -> VerifyAnswer | None:
-        """One step; the answer of a `verify`."""
+        """Take one step; returns the answer if the step is a `verify`."""
         self._note_time()
         self.truth.note_step(step)
         if step.kind == "verify":
@@ -80,8 +79,7 @@ class World:
         return None
 
     async def finish(self) -> VerifyAnswer | None:
-        """What every history ends with: the plug is pulled, everything is put right again, and the operator
-        verifies."""
+        """Take the steps that end every history: a power cut, repair of everything, and a `verify`."""
         self._note_time()
         self._machine.drive.hung, self._machine.drive.failing = False, ""
         if self._machine.client_alive:
@@ -92,18 +90,18 @@ class World:
         return await self._verify(Step("verify"))
 
     async def end(self) -> None:
-        """Nothing happens any more."""
+        """Kill the server and cancel all other tasks."""
         await self._do_server(Step("server"))
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
         await asyncio.sleep(_LOOK_S)
 
     async def listed(self) -> dict[int, str]:
-        """The verdict that `runs` shows of each run."""
+        """The verdict that `runs` shows for each run."""
         return await self._server.listed()
 
     def _note_time(self) -> None:
-        """Some time has passed since the last step."""
+        """Note that time has passed since the last step."""
         self.truth.note_runs()
         self._unheard.note_time()
 
@@ -195,7 +193,7 @@ class World:
         if not machine.drive.powered:
             machine.drive.power_on()
         if off and step["cut"] == "yes":
-            await asyncio.sleep(_BOOT_S * 3 / 4)  # nothing that was promised before is at risk by now
+            await asyncio.sleep(_BOOT_S * 3 / 4)  # by now no earlier promise is at risk
             self.truth.note_cut("drive" if machine.up else "machine")
             self._lose_power()
             return
@@ -252,7 +250,7 @@ class World:
             storage.path = storage.path.with_name(f"renamed-{self._moves}")
             if step["alone"] == "yes" and self._machine.reachable and storage.mounted:
                 self.truth.note_left_behind()
-                with suppress(OSError):  # of a drive that fails, or does not answer
+                with suppress(OSError):  # the drive fails or does not answer
                     for suffix in storage.suffixes():
                         storage.unlink(suffix)
                     storage.sync_directory()
@@ -372,7 +370,7 @@ class World:
             )
 
         if not machine.storage.mounted:
-            machine.storage.mount()  # a drive that had not recovered may have by now
+            machine.storage.mount()  # the drive may have recovered by now
         unread = self.truth.broken_now() if machine.drive.recovering else ()
         first, *second = await self._verified(step, options)
         recovered = bool(unread) and not machine.drive.recovering
@@ -384,7 +382,7 @@ class World:
         return answer
 
     async def _verified(self, step: Step, options: VerifyOptions) -> list[VerifyOutput]:
-        """What `verify` printed, and another one beside it, where something may be lost meanwhile."""
+        """The outputs of `verify`, and of a second `verify` if the step has one. Events may disturb them."""
         machine, drive = self._machine, self._machine.drive
         commands = VerifyCommands(self._loop, machine.storage, options, beside=step["beside"] == "yes")
         self._interrupted, self._flipped = False, b""
@@ -396,7 +394,7 @@ class World:
         return outputs
 
     def _on_read(self, data: bytes, step: Step, processes: Sequence[Process]) -> bytes:
-        """What `verify` gets of what it reads, when something happens to it."""
+        """Let the step's event happen at this read; returns the data that the host gets."""
         if step["loses"] == "bit":
             data, self._flipped = flipped(data, self._draw)
         else:
@@ -404,7 +402,7 @@ class World:
         return data
 
     def _lose(self, step: Step, processes: Sequence[Process]) -> None:
-        """What `verify`, the first of `processes`, loses in the middle of its reads."""
+        """Let the step's event disturb `verify`, the first of `processes`, during its reads."""
         self._interrupted = True
         what = step["loses"]
         if what == "server":
@@ -418,8 +416,11 @@ class World:
             self._cut_while_read("drive" if what == "power" else what, processes, node=step["node"])
 
     def _cut_while_read(self, what: str, processes: Sequence[Process], *, node: str) -> None:
-        """The drive, its machine, or the system of that goes. Of a run that ended before, only the first boot
-        after its cut shows when: with the machine, nothing is due any more."""
+        """Cut the drive, its machine, or the machine's system while `verify` reads.
+
+        Only the first boot after a run's cut shows when the run ended. If that boot ends here, no verdict is
+        due any more.
+        """
         self._machine.drive.node = node
         self.truth.note_cut(what)
         if what != "guest":

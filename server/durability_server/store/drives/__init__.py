@@ -1,1 +1,1 @@
-"""What the store knows of drives and targets."""
+"""Queries of the store about drives and targets."""

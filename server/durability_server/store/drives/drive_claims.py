@@ -1,8 +1,8 @@
-"""What each client's runs say of one target, found by the marks of its drives.
+"""What each client's runs say about one target, found by the marks of its drives.
 
-Results hide serials as hashes, so the drives of the store are hashed to be compared. Refuses to pool clients,
-and to let a row limit hide a loss, or a series by many runs of another one: all runs on the drives are
-counted, and only names of series are limited.
+Benchmark results hide serials as hashes, so the drives of the store are hashed for the comparison. Clients
+are counted apart. All runs on the drives are counted: a row limit must not hide a loss, nor a series behind
+many runs of another one. Only the named runs are limited.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from durability_server.store.drives.drive_listing import Seen, said, standing_of
 from durability_server.store.run_rows import standing_verdicts
 from durability_server.store.target_keys import identity_of, machine_of_path, run_drives
 
-RUNS_NAMED_MAX = 50  # of one client, with one outcome
-_Kind: TypeAlias = tuple[str, str]  # a series, a class of cuts
-_READ_MAX = 20  # of one client's drives whose serials do not fit the listing
+RUNS_NAMED_MAX = 50  # named runs of one client with the same outcome
+_Kind: TypeAlias = tuple[str, str]  # series and cut class
+_READ_MAX = 20  # drives of one client whose facts are read because their serials do not fit the listing
 
 _DRIVES = tables.run_drives.c
 _RUNS = tables.runs.c
@@ -47,9 +47,8 @@ def claims(
     held_at: ColumnElement[Any],
     seen: Seen,
 ) -> tuple[dict[str, Value], ...]:
-    """A row for each client with armed runs, among the chosen, on a target of exactly the drives with these
-    marks; the client with the newest run first. `held_at` and `seen` are as `drive_listing.drives` has
-    them."""
+    """One row for each client with chosen armed runs on a target made of exactly the drives with these marks.
+    The client with the newest run is first. `held_at` and `seen` are as in `drive_listing.drives`."""
     mark_of = {identity: one for identity, one in _marks(db, chosen) if one in marks}
     if not mark_of:
         return ()
@@ -73,9 +72,9 @@ def claims(
 
 
 def _claim(runs: list[Row[Any]], given: Mapping[str, PastVerdict], seen: Seen) -> dict[str, Value]:
-    """What the runs of one client say, newest first."""
+    """What the runs of one client say. `runs` has the newest first."""
     standing = standing_of(runs, given, seen)
-    # A run whose series is not known is one of its own.
+    # A run without a series counts as a series of its own.
     series_of = {row.run: row.series or row.run for row in runs}
     lost: dict[_Kind, str] = {}
     kept: dict[_Kind, str] = {}
@@ -88,7 +87,7 @@ def _claim(runs: list[Row[Any]], given: Mapping[str, PastVerdict], seen: Seen) -
             kept.setdefault(kind, one.run)
         elif alone.left_out:
             left.setdefault(kind, one.run)
-    # A run without an outcome may have met a power cut: only a series of such cuts tells of it.
+    # A run without an outcome may have met a power cut. It is left out if its series has durable power cuts.
     told = {*kept, *((series, "none") for series, cut_class in kept if cut_class == "power")}
     return {
         "runs": len(runs),
@@ -100,14 +99,14 @@ def _claim(runs: list[Row[Any]], given: Mapping[str, PastVerdict], seen: Seen) -
 
 
 def _named(runs: Mapping[_Kind, str]) -> list[Value]:
-    """The runs, newest first, of which as many are named as may be: those of the strongest class first."""
+    """As many runs as may be named: those of the strongest cut class first, then the newest first."""
     rank: dict[str, int] = {cut_class: number for number, cut_class in enumerate(PROVABLE_CUT_CLASSES)}
     found = sorted(runs.items(), key=lambda one: rank.get(one[0][1], len(rank)))
     return [run for _, run in found[:RUNS_NAMED_MAX]]
 
 
 def _marks(db: Connection, chosen: ColumnElement[bool]) -> Iterator[tuple[str, str]]:
-    """The identity of each drive with a serial of its own, and its mark."""
+    """The identity and mark of each drive with a serial of its own."""
     keys = (_RUNS.client, _DRIVES.identity, _DRIVES.serial, _DRIVES.model)
     paths, newest = func.min(_RUNS.path_key).label("path_key"), func.max(_RUNS.number).label("newest")
     drives = select(*keys, paths, newest).select_from(_BOTH).where(chosen, _DRIVES.serial != "")
@@ -124,14 +123,14 @@ def _marks(db: Connection, chosen: ColumnElement[bool]) -> Iterator[tuple[str, s
 
 
 def _is_cut(*names: str) -> bool:
-    """Whether one of a drive's names may be longer than listings have it."""
+    """Whether one of a drive's names may have been cut for listings."""
     return any(len(name) >= limits.DRIVE_NAME_MAX for name in names)
 
 
 def _marks_by_facts(db: Connection, number: int, identity: str) -> Iterator[tuple[str, str]]:
-    """Of a drive whose serial or model is longer than listings have it, by the facts of a run."""
+    """The mark of a drive whose serial or model was cut for listings, from the facts of a run."""
     armed = db.execute(select(_RUNS.armed).where(_RUNS.number == number)).scalar_one()
-    with suppress(FormatError):  # of a release whose facts this one does not read
+    with suppress(FormatError):  # facts of a release that this one cannot read
         facts = from_value(Facts, unpack(armed))
         for drive in facts.drives:
             alone = replace(facts, drives=(drive,))

@@ -1,9 +1,10 @@
-"""What the store has of the drives that runs were made on: their cuts, and what their verdicts say.
+"""The drives of stored runs: their cuts, and what their verdicts say.
 
-A run counts for all drives below its target together, since a mirror keeps what one of them lost. A drive is
-known by its own serial and its model. One without is known by model and serial on its machine, and has no
-bound, since it may be several. Refuses to judge: it counts the verdicts that stand, as a series is counted.
-Refuses to pool clients: each names its drives itself, so one drive of two clients is two.
+A run counts for all drives below its target together, because a mirror hides the losses of one drive. A drive
+is identified by its own serial and its model. A drive without one is identified by model and serial on its
+machine; it has no bound, because several drives may look the same. Verdicts are only counted here, as in a
+series. Clients are counted apart, because each client names its drives itself: one drive of two clients is
+listed twice.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ from durability_server.store.target_keys import (
     target_keys,
 )
 
-# The end of a run's session as it stands, by what is stored of it, where it is held, and by whom.
+# The end of a run's session as it counts, from its stored end, the address of its holder, and the holder.
 Seen: TypeAlias = Callable[[str, str | None, str], SessionEnd]
 
 _DRIVES = tables.run_drives.c
@@ -62,7 +63,7 @@ _RUNS = tables.runs.c
 
 
 def add_drives(db: Connection, run: str, facts: Facts) -> tuple[RunDrive, ...]:
-    """Keep the drives that a run is made on, in the place of those that were known before; returns them."""
+    """Stores the drives of a run in place of those known before, and returns them."""
     drives = run_drives(facts)
     rows = [
         {"run": run, "number": number, "identity": one.identity, "model": one.model, "serial": one.serial}
@@ -74,11 +75,11 @@ def add_drives(db: Connection, run: str, facts: Facts) -> tuple[RunDrive, ...]:
 
 
 def list_drives(db: Connection, run: str, armed: Value) -> None:
-    """Keep the drives of a run whose facts at arming are `armed`: from now on it counts for them."""
+    """Stores the drives of a run with the facts `armed` at arming. The run now counts for these drives."""
     facts = from_value(Facts, armed)
     drives = add_drives(db, run, facts)
     of_run = {
-        # A dock may have one serial for every disk in it: those are told apart by their models.
+        # All disks in a dock may have the same serial, so their models distinguish them.
         "drive_set": identity_of(" ".join(f"{one.identity} {one.model}" for one in drives)),
         "enumerations": " ".join(enumerations(facts)),
     }
@@ -86,13 +87,13 @@ def list_drives(db: Connection, run: str, armed: Value) -> None:
 
 
 def derive_from_facts_of_all_runs(db: Connection) -> None:
-    """Keep the drives, the target's identities and the series of the runs in a store of an earlier release as
-    this one has them; one run's facts at a time. Of a run that was never armed there are no facts: if its
-    drives were known by their machine, its file system or path identifies its target."""
+    """Derives drives, target identities and series of all runs in a store of an earlier release, one run's
+    facts at a time. A run that was never armed has no facts. If its drives were identified by their machine,
+    their key is removed, so its file system or path identifies its target."""
     armed_runs = select(_RUNS.run).where(_RUNS.armed.is_not(None))
     for run in db.execute(armed_runs).scalars().all():
         row = db.execute(select(_RUNS.armed, _RUNS.plan).where(_RUNS.run == run)).one()
-        with suppress(FormatError):  # of a release whose facts this one does not read
+        with suppress(FormatError):  # facts of a release that this one cannot read
             armed = unpack(row.armed)
             facts = from_value(Facts, armed)
             list_drives(db, run, armed)
@@ -108,12 +109,13 @@ def derive_from_facts_of_all_runs(db: Connection) -> None:
 
 
 def on_host(host: str) -> ColumnElement[bool]:
-    """Whether a run's machine has this in its name; "": any."""
+    """Whether the name of a run's machine contains `host`; "" matches any."""
     return contains(_RUNS.host, host)
 
 
 def on_drive(drive: str) -> ColumnElement[bool]:
-    """Whether a run is on a drive with this in its model or serial; "": also one without a drive."""
+    """Whether a run is on a drive with `drive` in its model or serial. "" matches any run, also without a
+    drive."""
     if not drive:
         return true()
     return (
@@ -130,7 +132,7 @@ def _end(row: Row[Any], seen: Seen) -> SessionEnd:
 
 
 def standing_of(runs: Sequence[Row[Any]], given: Mapping[str, PastVerdict], seen: Seen) -> list[PastVerdict]:
-    """The verdict that stands on each of these runs, and what stands for those that nobody verified."""
+    """The verdict that counts for each of these runs, or "unverified" after a possible cut."""
     each = [given.get(row.run) or unverified(row.run, _end(row, seen), row.receipt_wall) for row in runs]
     return [one for one in each if one is not None]
 
@@ -143,10 +145,10 @@ def drives(
     held_at: ColumnElement[Any],
     seen: Seen,
 ) -> tuple[dict[str, Value], ...]:
-    """The drives with the newest of the chosen runs, with what all chosen runs of one client on each say; the
-    drives of one target are listed as one. `limits`: how many of all clients, and of each; where the first,
-    or the room of an answer, leaves some out, each client has its share. `drive`: a part of a drive's model
-    or serial. `held_at`: where another server holds a run; `seen`: how its session ended."""
+    """The drives with the newest of the chosen runs, with the results of all chosen runs of one client on
+    each. The drives of one target are listed as one. `limits`: maximum for all clients, and for each. If the
+    first or the size of an answer excludes some, each client gets its share. `drive`: part of a drive's model
+    or serial. `held_at`: where another server holds a run. `seen`: how its session ended."""
     limit, of_one = limits
     chosen = (*chosen, on_drive(drive), _RUNS.drive_set != "")
     newest = func.max(_RUNS.number).label("newest")
@@ -183,7 +185,7 @@ _OF_RUN = (
 
 
 def _names(db: Connection, runs: Select[Any]) -> dict[str, dict[str, Value]]:
-    """For each of these runs the models and the serials of its drives."""
+    """The models and serials of the drives of each of these runs."""
     drives: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
     for row in db.execute(select(_DRIVES.run, _DRIVES.serial, _DRIVES.model).where(_DRIVES.run.in_(runs))):
         drives[row.run].append((row.serial, row.model))
@@ -199,7 +201,7 @@ def _together(names: Sequence[str]) -> str:
 
 
 def said(standing: Sequence[PastVerdict]) -> dict[str, Value]:
-    """What the verdicts that stand on the runs on a drive say, as a series is counted."""
+    """What the verdicts that count say about a drive, counted as in a series."""
     strength = strength_of_drive(standing)
     return {
         "cut_class": strength.cut_class,
@@ -213,11 +215,11 @@ def said(standing: Sequence[PastVerdict]) -> dict[str, Value]:
 def _drive(
     runs: list[Row[Any]], given: Mapping[str, PastVerdict], names: Mapping[str, str], seen: Seen
 ) -> dict[str, Value]:
-    """What listings have of a drive beside its names; `runs`: those of one client on it, oldest first."""
+    """A drive in listings, without its names. `runs`: those of one client on it, oldest first."""
     standing = standing_of(runs, given, seen)
     newest = runs[-1]
     told = said(standing)
-    if not all(row.series for row in runs):  # without a serial of its own it may be several drives
+    if not all(row.series for row in runs):  # several drives may look the same without their own serial
         told["bound"] = None
     return {
         "host": newest.host,

@@ -1,6 +1,7 @@
-"""Which run is the newest on a target whose superblock is gone, and what to do where the store knows none.
+"""The newest run on a target whose superblock is gone, and advice if the store has no run there.
 
-Within a transaction of the caller's. Refuses to choose among clients: each names its own runs.
+All functions run within a transaction of the caller. If several clients have runs there, none is chosen: each
+client names its own runs.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from durability_server.store.client_store import client_names
 from durability_server.store.run_rows import known_row, newest_of_each_client, of_client
 from durability_server.store.target_keys import TargetKeys
 
-_CANDIDATES_MAX = 5  # that a refusal names
+_CANDIDATES_MAX = 5  # runs named in a refusal
 _NOT_ON_TARGET = "the target holds no superblock of a run, and this server has no armed run on it"
 
 
 def on_target(db: Connection, keys: TargetKeys, *, client: str | None) -> int:
-    """The newest armed run on the target, of the client `client`; None: of the one that has any. Raises
-    RefusedError "run-unknown" if there is none, and "run-ambiguous" if several clients have some."""
+    """The newest armed run of `client` on the target; with None, of the only client that has one. Raises
+    RefusedError "run-unknown" if there is none, and "run-ambiguous" if several clients have one."""
     armed = and_(tables.runs.c.armed.is_not(None), of_client(client))
-    at_path = replace(keys, drive="", file_system="")  # whatever is mounted there now
+    at_path = replace(keys, drive="", file_system="")  # the same path with anything mounted there
     rows = newest_of_each_client(db, keys, armed)
     there = [] if rows else newest_of_each_client(db, at_path, armed)
     for found, where in ((rows, "on this target"), (there, "at this path, on other drives")):
@@ -53,8 +54,8 @@ def _several_clients(rows: Sequence[Row[Any]], names: Mapping[str, str], where: 
 
 
 def _advice(elsewhere: tuple[Row[Any], bytes] | None) -> str:
-    """What to do about a target without a run; `elsewhere`: the newest run at its path, on other drives, and
-    its facts."""
+    """Advice about a target without a run. `elsewhere`: the newest run at its path on other drives, with its
+    facts."""
     if elsewhere is None:
         return (
             "check the path and that its file system is mounted, or name the run with --run. If the file"

@@ -1,1 +1,1 @@
-"""A store that an earlier release made becomes one of this release, and the old one is kept."""
+"""Migration of a store of an earlier release, which keeps a copy of the old store."""

@@ -1,20 +1,20 @@
-"""How a store that an earlier release made becomes one of this release: numbered steps, after a copy.
+"""Migration of a store of an earlier release: numbered steps, after a copy.
 
     format 1   a state before release 0.1.0: tokens in files, one server, no campaigns
-    format 2   release 0.1.0: clients that join, several servers on one store, campaigns; later its drives
+    format 2   release 0.1.0: clients that join, several servers on one store, campaigns; later drives
     format 3   the release that made the store, so that an older one can name it; kept
-               results of the benchmark; machines that join again after each boot; which
-               runs met one cut; which are live, by an index; where those lie that were never
-               armed
+               benchmark results; machines that join again after each boot; which runs
+               met the same cut; an index of live runs; where the targets of runs are
+               that were never armed
 
-All steps, and the new number, are one transaction. A server that is killed meanwhile leaves the store as it
-was, and the next one starts anew. With SQLite the store is copied to a file beside it before the first step
-(`store_copy`), with PostgreSQL to tables of their own within the transaction (`table_copies`). No release
-changes `format` and `server_id` of `meta`: any release reads them to refuse a store by name.
+All steps and the new format number are one transaction. A server that is killed meanwhile leaves the old
+store, and the next server starts again. An SQLite store is copied to a file beside it before the first step
+(`store_copy`). PostgreSQL tables are copied to other tables within the transaction (`table_copies`). No
+release changes `format` and `server_id` of `meta`: every release reads them to refuse a store by name.
 
-To change what the store has, add a step at the end of `STEPS`. A step is SQL that both databases take. It
-does not use `tables`, which later releases change. A new table needs no SQL: what is missing of `tables` is
-made after the last step. So its step is `Migration(4, "what it keeps")`.
+To change the tables, add a step at the end of `STEPS`. A step is SQL that both databases accept. It does not
+use `tables`, which later releases change. A new table needs no SQL, because missing tables of `tables` are
+created after the last step. So its step is `Migration(4, "its content")`.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from durability_server.store.migration import store_copy, table_copies
 
 log = logging.getLogger(__name__)
 
-COPY_PREFIX = "before_format_{}_"  # of tables in PostgreSQL that keep what was there before
+COPY_PREFIX = "before_format_{}_"  # prefix of copied tables in PostgreSQL
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """Makes a store of format `to` from one of the format before. `what`: what it adds, for people."""
+    """Makes a store of format `to` from one of the previous format. `what`: what it adds, for people."""
 
     to: int
     what: str
-    change: Callable[[Connection], None] | None = None  # None: only new tables
+    change: Callable[[Connection], None] | None = None  # None if there are only new tables
 
 
 @dataclass(frozen=True, slots=True)
 class FoundStore:
-    """A store as it is before any step. `software`: the release that made it, if the store says so."""
+    """A store before any step. `software`: the release that made it, "" if unknown."""
 
     format: int
     software: str
@@ -60,7 +60,7 @@ class FoundStore:
 
 @dataclass(frozen=True, slots=True)
 class Migrated:
-    """A store that got another format, and where it is kept as it was."""
+    """A migrated store: its formats before and after, and where the copy of the old store is."""
 
     before: int
     after: int
@@ -80,7 +80,7 @@ def _binary(db: Connection) -> str:
 
 
 def _clients_and_servers(db: Connection) -> None:
-    """The runs of a store of format 1 are the operator's."""
+    """The runs of a store of format 1 become the operator's."""
     _run(
         db,
         "ALTER TABLE runs ADD COLUMN client TEXT NOT NULL DEFAULT ''",
@@ -94,8 +94,8 @@ def _clients_and_servers(db: Connection) -> None:
 
 
 def _software_and_drives(db: Connection) -> None:
-    """What is kept of a run's drives, and its series, come from the facts of the run; the first stores of
-    format 2 had nothing of the drives."""
+    """Derives the drives and the series of each run from its facts. The first stores of format 2 had no
+    drives."""
     _run(
         db,
         "ALTER TABLE meta ADD COLUMN software TEXT NOT NULL DEFAULT ''",
@@ -123,13 +123,13 @@ STEPS = (
     ),
 )
 STORE_FORMAT = STEPS[-1].to
-_SOFTWARE = f"durability {durability.__version__}"  # what a store says of the release that made it
-FORMATS = (STEPS[0].to - 1, *(step.to for step in STEPS))  # that this release reads
+_SOFTWARE = f"durability {durability.__version__}"  # stored as the release that made the store
+FORMATS = (STEPS[0].to - 1, *(step.to for step in STEPS))  # formats that this release reads
 
 
 def open_store(database: Database) -> Migrated | None:
-    """Make the store in `database` one of this release: a new one, or one that an earlier release made.
-    Returns what was migrated. Raises StoreError for a store that this release cannot read, and leaves it."""
+    """Creates the store in `database`, or migrates one of an earlier release. Returns the migration. Raises
+    StoreError for a store that this release cannot read, and leaves it unchanged."""
     with database.transaction() as db:
         store = found(db)
         if store is not None:
@@ -140,18 +140,18 @@ def open_store(database: Database) -> Migrated | None:
             return Migrated(store.format, STORE_FORMAT, _migrate_shared(db, database.name, store))
     if database.file is None:
         return None
-    file = database.file.resolve()  # a link's copy lies, and needs its room, where the store does
+    file = database.file.resolve()  # the copy is beside the store itself, not beside a link to it
     if store is not None and store.format < STORE_FORMAT:
         _say_that_it_begins(database.name, store)
         with database.sqlite() as connection:
             store_copy.write(connection, file)
-        with database.transaction() as db:  # the file is this server's since it was opened
+        with database.transaction() as db:  # no other server had the file in between
             _migrate(db, store)
     return _keep_copy(file)
 
 
 def _say_that_it_begins(name: str, store: FoundStore) -> None:
-    """It may take minutes, in which the server answers nobody."""
+    """Logs the beginning, because a migration may take minutes, in which the server does not answer."""
     log.warning("%s: the store is copied and migrated from format %d to %d", name, store.format, STORE_FORMAT)
 
 
@@ -163,7 +163,7 @@ def _complete(db: Connection, store: FoundStore | None) -> None:
 
 
 def _keep_copy(file: Path) -> Migrated | None:
-    """Give the copy of a migration that is durable its name, also that of a server killed before it could."""
+    """Renames the copy of a durable migration, also if a killed server could not do that."""
     if not store_copy.copying(file).exists():
         return None
     before = store_copy.format_of(store_copy.copying(file))
@@ -176,7 +176,7 @@ def _keep_copy(file: Path) -> Migrated | None:
 
 
 def found(db: Connection) -> FoundStore | None:
-    """What the store is; None where there is none."""
+    """The store before any step, None if there is none."""
     inspector = inspect(db)
     if not inspector.has_table("meta"):
         return None
@@ -187,7 +187,7 @@ def found(db: Connection) -> FoundStore | None:
 
 
 def require_known(name: str, store: FoundStore) -> None:
-    """Raises StoreError for a store that this release cannot read; nothing of it has been changed."""
+    """Raises StoreError for a store that this release cannot read. Nothing has been changed then."""
     if store.format in FORMATS:
         return
     here = f"durability {durability.__version__} reads {FORMATS[0]} to {STORE_FORMAT}"
@@ -204,7 +204,7 @@ def require_known(name: str, store: FoundStore) -> None:
 
 
 def _migrate(db: Connection, store: FoundStore) -> None:
-    """Take every step that `store` lacks, within the transaction of `db`, and note the new format."""
+    """Runs every step that `store` lacks in the transaction of `db`, and stores the new format."""
     for step in STEPS:
         if step.to > store.format and step.change is not None:
             step.change(db)
@@ -216,8 +216,8 @@ def _migrate(db: Connection, store: FoundStore) -> None:
 
 
 def _migrate_shared(db: Connection, name: str, store: FoundStore) -> str:
-    """Migrate the database of several servers, which nobody else may use now. Keep what was there, and let no
-    server of the release before save any more. Returns what the copies are called. Raises
+    """Migrates a database of several servers while no other server may use it. Copies the old tables, and
+    prevents servers of the old release from saving any more. Returns a description of the copies. Raises
     StoreError."""
     inspector = inspect(db)
     present = inspector.get_table_names()
@@ -243,7 +243,7 @@ def _migrate_shared(db: Connection, name: str, store: FoundStore) -> str:
 
 
 def _copy_name(file: Path, store_format: int) -> Path:
-    """The first free name beside `file` for a copy of it with this format."""
+    """The first free name beside `file` for a copy with this format."""
     number, place = 1, file.with_name(f"{file.name}.format-{store_format}")
     while place.exists():
         number += 1

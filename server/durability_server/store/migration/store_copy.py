@@ -1,11 +1,11 @@
-"""The copy of an SQLite store that a migration keeps beside it.
+"""The copy of an SQLite store that a migration keeps beside the store.
 
-    STORE.copying      while it is written, and until the migration is durable
-    STORE.format-N     afterwards: the store as it was, with its format N
+    STORE.copying      while the copy is written, and until the migration is durable
+    STORE.format-N     afterwards: the old store with its format N
 
-A server that is killed before the migration is durable leaves `STORE.copying`, whole or not, and the store
-as it was: the next one writes the copy again. One that is killed after it leaves a whole copy, which the next
-one gives its name. Refuses a disk without the room.
+A server that is killed before the migration is durable leaves the old store and `STORE.copying`, complete or
+not. The next server writes the copy again. A server that is killed later leaves a complete copy, which the
+next server renames. The copy is refused if the disk has too little room.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from urllib.parse import quote
 
 from durability.errors import StoreError
 
-_SPARE_BYTES = 16 << 20  # for the migration itself
-_MADE = 0o600  # as the store: it holds the secrets of the runs
+_SPARE_BYTES = 16 << 20  # extra room for the migration itself
+_MADE = 0o600  # mode of the copy, like the store's, because it has the secrets of the runs
 
 
 def copying(file: Path) -> Path:
-    """The copy of `file` that has no name of its own yet."""
+    """The path of an unfinished copy of `file`."""
     return file.with_name(f"{file.name}.copying")
 
 
 def write(source: sqlite3.Connection, file: Path) -> None:
-    """Copy the store that `source` has open to `copying(file)`, durably. Raises StoreError."""
+    """Copies the store that `source` has open to `copying(file)`, durably. Raises StoreError."""
     place = copying(file)
     try:
-        remove(file)  # first: what a killed server left is no room that is taken, and of no use
+        remove(file)  # first, because the useless copy of a killed server takes room
         _require_room(file)
         os.close(os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, _MADE))
         with closing(sqlite3.connect(place)) as target:
@@ -44,7 +44,7 @@ def write(source: sqlite3.Connection, file: Path) -> None:
 
 
 def _require_room(file: Path) -> None:
-    """Raises StoreError where its file system has no room to migrate `file` and keep a copy."""
+    """Raises StoreError if the file system has too little room to migrate `file` and keep a copy."""
     needed = _SPARE_BYTES + 2 * sum(one.stat().st_size for one in (file, _log(file)) if one.exists())
     free = shutil.disk_usage(file.parent).free
     if free < needed:
@@ -55,7 +55,7 @@ def _require_room(file: Path) -> None:
 
 
 def format_of(place: Path) -> int | None:
-    """The format of the store in the file `place`; None where it is not a whole store."""
+    """The format of the store in the file `place`; None if that is not a complete store."""
     with suppress(sqlite3.Error):
         uri = f"file:{quote(str(place.absolute()))}?mode=ro&immutable=1"
         with closing(sqlite3.connect(uri, uri=True)) as store:
@@ -65,7 +65,7 @@ def format_of(place: Path) -> int | None:
 
 
 def keep(file: Path, name: Path) -> None:
-    """Give the copy of `file` its name, durably. Raises StoreError."""
+    """Renames the copy of `file` to `name`, durably. Raises StoreError."""
     place = copying(file)
     try:
         place.rename(name)
@@ -75,13 +75,13 @@ def keep(file: Path, name: Path) -> None:
 
 
 def remove(file: Path) -> None:
-    """Remove what is left of a copy that was not finished."""
+    """Removes an unfinished copy."""
     for path in (copying(file), _log(copying(file)), _journal(copying(file))):
         path.unlink(missing_ok=True)
 
 
 def sync(path: Path) -> None:
-    """Make a file, or the names in a directory, durable. Raises OSError."""
+    """Makes a file, or the names in a directory, durable. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,8 +1,8 @@
-"""The copies of tables that a migration keeps in PostgreSQL, beside the tables.
+"""The copies of tables that a migration in PostgreSQL keeps beside the tables.
 
-A copy has all that its table has: rows, keys, and indexes, which have their names behind the prefix as well.
-So whoever drops the tables and takes the prefix off has the store as it was, to which that release saves, and
-which a later one migrates (docs/how-to/upgrade.md has the lines). Within a transaction of the caller's.
+A copy has the table's rows, keys and indexes, whose names get the prefix too. Dropping the tables and
+removing the prefix restores the old store. The old release can save to it, and a later one can migrate it
+(docs/how-to/upgrade.md has the commands). All functions run within a transaction of the caller.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from sqlalchemy import Connection, inspect
 
 
 def write(db: Connection, names: Sequence[str], prefix: str) -> None:
-    """Copy these tables. Those that they refer to are among them."""
+    """Copies these tables. Tables that they refer to must be among them."""
     for name in names:
-        # Without defaults: that of a number would be the table's own sequence, which goes with it.
+        # Without defaults: a number's default would be the table's own sequence, which is dropped with the
+        # table.
         db.exec_driver_sql(f'CREATE TABLE "{prefix}{name}" (LIKE "{name}")')
         db.exec_driver_sql(f'INSERT INTO "{prefix}{name}" SELECT * FROM "{name}"')
     inspector = inspect(db)
@@ -33,11 +34,11 @@ def write(db: Connection, names: Sequence[str], prefix: str) -> None:
             if "duplicates_constraint" not in index:
                 on = f"{copy} ({_listed(index['column_names'])})"
                 db.exec_driver_sql(f'CREATE INDEX "{prefix}{index["name"]}" ON {on}')
-    for name in names:  # now that the keys are there to which they refer
+    for name in names:  # last, because the keys that they refer to must exist
         for link in inspector.get_foreign_keys(name):
             mine, theirs = _listed(link["constrained_columns"]), _listed(link["referred_columns"])
             refers = f'FOREIGN KEY ({mine}) REFERENCES "{prefix}{link["referred_table"]}" ({theirs})'
-            # Its name may be that of the table's: it has no index.
+            # May keep the table's constraint name, because a foreign key has no index.
             db.exec_driver_sql(f'ALTER TABLE "{prefix}{name}" ADD CONSTRAINT "{link["name"]}" {refers}')
 
 

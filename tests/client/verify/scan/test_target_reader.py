@@ -65,3 +65,47 @@ def test_an_unreadable_block_of_a_superblock_hides_no_plan(tmp_path: Path, make_
     path = lay_down(Disk(plan), tmp_path).path
     storage = LargeBlocksStorage(path, bad=unreadable(8192))
     assert read_superblocks(storage, None) == (plan, plan)
+
+
+@pytest.mark.parametrize("length", [4 * 4096, CHUNK_BYTES])
+def test_an_unreadable_block_below_a_layer_of_larger_blocks_is_found(tmp_path: Path, length: int) -> None:
+    """LUKS2 with blocks of 4096 bytes, on a drive with blocks of 512, refuses smaller reads. Only its block
+    is unreadable."""
+    whole, path = b"\xa5" * 8 * 4096, tmp_path / "target"
+    path.write_bytes(whole)
+    storage = LargeBlocksStorage(path, bad=unreadable(2 * 4096))
+    with Reader(storage, "", block_bytes=SECTOR, tick=lambda: None) as reader:
+        for _ in range(2):
+            content = reader.read(aligned_buffer(), 0, length)
+            (span,) = content.unreadable
+            assert (span.start, span.end) == (2 * 4096, 3 * 4096)
+            assert content.data == (whole[: span.start] + bytes(4096) + whole[span.end :])[:length]
+
+
+class RefusingFile(FailingFile):
+    """A file of which no part can be read since a read failed."""
+
+    __slots__ = ()
+
+    def pread_into(self, buffer: WritableBuffer, offset: int) -> int:
+        if memoryview(buffer).nbytes < CHUNK_BYTES:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return super().pread_into(buffer, offset)
+
+
+class RefusingStorage(FailingStorage):
+    """Files of that kind."""
+
+    def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> KernelFile:
+        return RefusingFile(super().open(suffix, plan=plan, create=create), self._bad, {})
+
+
+def test_a_read_that_is_refused_at_every_size_is_an_error(tmp_path: Path) -> None:
+    """It is not tried for ever, and nothing counts as unreadable."""
+    (tmp_path / "target").write_bytes(bytes(CHUNK_BYTES))
+    storage = RefusingStorage(tmp_path / "target", bad=unreadable(0))
+    with (
+        Reader(storage, "", block_bytes=SECTOR, tick=lambda: None) as reader,
+        pytest.raises(OSError, match="Invalid argument"),
+    ):
+        reader.read(aligned_buffer(), 0, CHUNK_BYTES)
