@@ -1,8 +1,8 @@
-"""How long an acknowledgement takes: from the return of the drive's sync to its receipt by the server, under
-load.
+"""Measure the ack lag under load: from the return of the drive's sync to the server's receipt.
 
-What the drive acknowledged in this time before a cut is not tested by it. Both ends run here on loopback and
-share the machine's clock: the target notes when each sync returned, the server when each frontier came.
+Operations that the drive acknowledged within this time before a cut are not tested by the cut. Both ends run
+on loopback and share the machine's clock. The target records when each sync returned, and the server records
+when each frontier arrived.
 
     python benchmarks/ack_lag.py [--directory DIR] [--writers 1,4] [--seconds 5]
 """
@@ -37,7 +37,7 @@ COMMITS_MAX = 1 << 20  # per writer
 
 
 class TimedFile(KernelFile):
-    """Notes when each sync returned: commit n of writer w at [w * COMMITS_MAX + n]."""
+    """A file that records when each sync returned: commit n of writer w at [w * COMMITS_MAX + n]."""
 
     __slots__ = ("_at", "_plan", "_times")
 
@@ -48,14 +48,14 @@ class TimedFile(KernelFile):
         self._at = -1
 
     def pwrite(self, buffer: Buffer, offset: int) -> None:
-        """Write; the first offset tells whose file this is."""
+        """Write; the first offset shows which writer has this file."""
         super().pwrite(buffer, offset)
         if self._at < 0:
             per_writer = self._plan.slots * self._plan.record_bytes
             self._at = (offset - limits.SUPERBLOCK_BYTES) // per_writer * COMMITS_MAX
 
     def sync(self) -> None:
-        """Sync, and note CLOCK_MONOTONIC in nanoseconds behind it."""
+        """Sync, then record CLOCK_MONOTONIC in nanoseconds."""
         super().sync()
         self._times[self._at] = time.monotonic_ns()
         self._at += 1
@@ -78,7 +78,7 @@ class TimedStorage(KernelStorage):
 
 
 def instrument() -> Callable[[], object]:
-    """In the server's process: note when each frontier came."""
+    """In the server's process: record when each frontier arrived."""
     from durability_server.runs.run import Run  # noqa: PLC0415 - only that process is a server
 
     receipts: list[tuple[int, ...]] = []
@@ -100,8 +100,11 @@ def measure(
     web: str | None = None,
     beside: Callable[[Server], AbstractContextManager[object]] = contextlib.nullcontext,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The lag in ns of every acknowledged operation, and the times of the acks that carried them. `web`:
-    where the server shows a live page; `beside` gets the server, and is entered for the time of the run."""
+    """The lag in ns of every acknowledged operation, and the times of all acks, in ns.
+
+    `web`: address of the server's live page, None for none. `beside`: a context manager over the server,
+    entered for the duration of the run.
+    """
     times = RawArray(c_uint64, writers * COMMITS_MAX)
     options = {"size_bytes": 64 << 20, "writers": writers, "duration_s": seconds, "force": True}
     with tempfile.TemporaryDirectory(dir=directory) as place, serving(instrument, web=web) as server:
@@ -122,7 +125,7 @@ def measure(
 
 
 def main() -> None:
-    """Run with each number of writers and print rate and lag of each."""
+    """Run with each number of writers, and print rate and lag."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--directory", type=Path, default=Path("/var/tmp"), help="on the drive that is written"

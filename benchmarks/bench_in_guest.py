@@ -1,12 +1,12 @@
-"""What `durability bench` says in a virtual machine: of a host that ignores flushes, and of stacked devices.
+"""Run `durability bench` in a virtual machine: on a host that ignores flushes, and on stacked devices.
 
-A guest of QEMU with NVMe drives that are files here: one with `cache=unsafe`, the others `cache=writeback`.
-On these it makes a partition, a linear device of dm, a mirror of md and a logical volume of LVM, and measures
-each. Without KVM, times are an emulator's; counts and verdicts are what this shows.
+A guest of QEMU has NVMe drives that are files here: one with `cache=unsafe`, the others with
+`cache=writeback`. On these, the guest makes a partition, a linear device of dm, a mirror of md and a logical
+volume of LVM, and measures each. Without KVM, the times are an emulator's; only counts and verdicts matter.
 
-The kernel is a Debian package, unpacked (`apt-get download linux-image-VERSION`, `dpkg-deb --extract`, then
+The kernel is an unpacked Debian package (`apt-get download linux-image-VERSION`, `dpkg-deb --extract`, then
 `depmod --basedir ROOT VERSION`), because the lab keeps only the modules of its own guests. mdadm and lvm are
-used where they are in PATH, here as in the guest.
+used if they are in PATH, which is the same here and in the guest.
 
     python benchmarks/bench_in_guest.py --kernel ROOT [--seed N]
 """
@@ -52,7 +52,7 @@ mkdir -p /run/lock /run/lvm /run/mdadm
 
 
 def kernel_below(root: Path) -> GuestKernel:
-    """The kernel that was unpacked there, with the lab's modules and those of stacked devices."""
+    """The kernel that was unpacked to `root`, with the lab's modules and those of stacked devices."""
     (image,) = (root / "boot").glob("vmlinuz-*")
     version = image.name.removeprefix("vmlinuz-")
     files: dict[Path, None] = {}
@@ -67,7 +67,7 @@ def kernel_below(root: Path) -> GuestKernel:
 
 
 def run_guest(kernel: GuestKernel, seed: int) -> int:
-    """Boot, print what the guest reports, and wait for its end."""
+    """Boot the guest, print its reports, and wait for its end; returns the exit code."""
     with tempfile.TemporaryDirectory(prefix="durability-guest-", dir="/var/tmp") as name:
         directory = Path(name)
         settings = {
@@ -114,7 +114,7 @@ def run_guest(kernel: GuestKernel, seed: int) -> int:
 
 
 def _reports(command: Sequence[str]) -> list[str]:
-    """The lines that the guest reports, each printed as it comes."""
+    """The lines that the guest reports, each printed when it arrives."""
     lines = []
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -129,7 +129,7 @@ def _reports(command: Sequence[str]) -> list[str]:
 
 
 def inside(seed: int) -> None:
-    """In the guest: make each device, measure it, report."""
+    """In the guest: make each device, measure it, and report the result."""
     for name, target in _targets():
         result = measured_on(target, CONTROLS, seconds=0.5, rounds=2, size_bytes=64 * MIB, seed=seed)
         disks = disks_per_operation(result.rounds_of(HEADLINE.name))
@@ -162,7 +162,7 @@ def _targets() -> Iterator[tuple[str, Path]]:
         yield "ext4 on the same", _mounted(Path("/dev/md0"))
     if shutil.which("lvm"):
         _run("lvm", "vgcreate", "--devicesfile", "", "group", str(drives[5]))
-        # Nobody makes its node while it is created, so it is not cleared; the drive is empty.
+        # The volume has no device node while it is created, so it is not cleared; the drive is empty anyway.
         keep = ("--zero", "n", "--wipesignatures", "n")
         _run("lvm", "lvcreate", "--yes", *keep, "--size", "120m", "--name", "volume", "group")
         _run("dmsetup", "mknodes")
@@ -184,7 +184,7 @@ def _run(*command: str, given: str = "") -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Start the guest, or with --inside be the program in it; gives the exit code."""
+    """Start the guest, or with --inside run as the program in it; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kernel", type=Path, help="what a kernel's package was unpacked into")
     parser.add_argument("--seed", type=int, default=secrets.randbits(32))

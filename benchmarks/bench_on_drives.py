@@ -1,8 +1,7 @@
-"""What `durability bench` says of drives that are known: the tables of
-docs/explanation/bench-on-drives.md.
+"""Run `durability bench` on known drives: makes the tables of docs/explanation/bench-on-drives.md.
 
-Drives are made by nbdkit's filters and by the lab's models (see `drives`), and by this machine's own disk.
-Root on Linux, with the lab's packages. Eight minutes.
+The drives are made by nbdkit's filters (see `drives`) and by the lab's models; one is this machine's own
+disk. This needs root on Linux and the lab's packages, and takes eight minutes.
 
     python benchmarks/bench_on_drives.py [--directory DIR] [--only PART ...] [--seeds 20] [--seed N]
 """
@@ -41,7 +40,7 @@ from durability_lab.kernel_rig.block_rig import BlockRig
 
 SUSTAINED = sustained()[-2]
 SLOW_CACHE = (*HONEST, "cache-min-block-size=1M", "--filter=delay", "delay-write=1ms")
-SLOW_BYTES = 2 * MIB  # of files, where each write takes milliseconds
+SLOW_BYTES = 2 * MIB  # size of files on drives whose writes take milliseconds
 DELAYS_MS = (0, 2, 4)
 
 
@@ -50,7 +49,7 @@ def _milliseconds(time_ms: int) -> tuple[str, ...]:
 
 
 def plausibilities(directory: Path, seed: int) -> None:
-    """What reaches each drive for a commit, and what it is called."""
+    """Flushes per commit and control times of each drive, and its plausibility."""
     rows: list[tuple[str, Callable[[], AbstractContextManager[BlockRig | None]], bool]] = [
         ("this machine's disk", nullcontext, False),
         ("cache, flush honoured (nbdkit)", lambda: Drive(*HONEST), False),
@@ -92,7 +91,7 @@ def steadiness(directory: Path, seed: int) -> None:
 
 
 def stalls(directory: Path, seed: int) -> None:
-    """A stall of 100 ms in every second, in the closed loop and where commits are due."""
+    """A stall of 100 ms in every second, in the closed loop and with paced commits."""
     for name, delay_ms, stalling in (
         ("fast", 0, False),
         ("fast", 0, True),
@@ -113,7 +112,7 @@ def stalls(directory: Path, seed: int) -> None:
 
 
 def inflation(directory: Path, seed: int, seeds: int) -> None:
-    """What the probe flags on a compressing file system, and how often on one that does not compress."""
+    """Probes flagged on a file system that compresses, and false flags on one that does not."""
     mounts: tuple[tuple[Literal["btrfs", "ext4"], str, int], ...] = (
         ("btrfs", "compress-force=zstd", 1),
         ("ext4", "defaults", seeds),
@@ -135,7 +134,7 @@ def inflation(directory: Path, seed: int, seeds: int) -> None:
 
 
 def comparison(directory: Path, seed: int) -> None:
-    """Drives whose writes take 2 ms and 4 ms: the ratio that follows from the delays, and the one found."""
+    """Drives whose writes take 2 ms and 4 ms: the expected ratio and the measured one."""
     results: list[tuple[str, Result]] = []
     for delay_ms in DELAYS_MS:
         with Drive(*_milliseconds(delay_ms)) as drive:
@@ -167,7 +166,7 @@ def _latencies(measured: CellRounds) -> str:
 
 
 def main() -> int:
-    """Print each part, or those of --only; gives the exit code."""
+    """Print each part, or those of --only; returns the exit code."""
     parts: dict[str, Callable[[Path, int], None]] = {
         "plausibility": plausibilities,
         "steady": steadiness,

@@ -1,9 +1,9 @@
-"""How near `durability bench` comes to fio, and what each costs by itself.
+"""Compare the rates of `durability bench` with those of fio, and the cost per operation of both tools.
 
-The cells that fio can be asked for (headline, fsync, O_DIRECT with O_DSYNC, 16 KiB, 4 jobs) are measured by
-both in one run on the same files, round beside round in shuffled order, and compared in pairs, because a
-drive's rate drifts by more than the difference. On tmpfs, where a sync is nothing, what is left of an
-operation is system calls and the tool.
+The cells that fio supports (headline, fsync, O_DIRECT with O_DSYNC, 16 KiB, 4 jobs) are measured by both in
+one run on the same files. Rounds alternate in shuffled order and are compared in pairs, because a drive's
+rate drifts by more than the difference. On tmpfs, a sync costs nothing, so the time of an operation is that
+of system calls and the tool.
 
     python benchmarks/bench_vs_fio.py [--directory DIR] [--rounds 5] [--seconds 3] [--seed N]
 """
@@ -26,11 +26,11 @@ from durability_client.bench.progress_bar import Bar
 from durability_client.bench.runner import Options, measure
 from durability_client.target.safety_checks import Consent
 
-LOWEST, HIGHEST = 0.95, 1.05  # the aim, of the median of the paired ratios
+LOWEST, HIGHEST = 0.95, 1.05  # aim for the median of the paired ratios
 
 
 def measured(directory: Path, cells: Sequence[Cell], *, size_bytes: int, seed: int) -> Result:
-    """Both tools' rounds of `cells` in files in `directory`."""
+    """Measure `cells` with both tools, in files in `directory`."""
     options = Options(
         target=directory,
         cells=tuple(cells),
@@ -50,7 +50,7 @@ def measured(directory: Path, cells: Sequence[Cell], *, size_bytes: int, seed: i
 
 
 def ratios(result: Result, cell: Cell) -> list[float]:
-    """Our rate by fio's, round by round; prints each."""
+    """The ratio of our rate to fio's for each round, also printed."""
     ours, theirs = result.rounds_of(cell.name), result.rounds_of(cell.name, "fio")
     pairs = []
     for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
@@ -63,7 +63,7 @@ def ratios(result: Result, cell: Cell) -> list[float]:
 
 
 def main() -> int:
-    """Measure each cell with both programs in turns and print the ratios; gives the exit code."""
+    """Measure each cell with both tools in turns, and print the ratios; returns 1 if one misses the aim."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--directory", type=Path, default=Path("/var/tmp"), help="on the drive to be measured"

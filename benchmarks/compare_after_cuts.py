@@ -1,11 +1,11 @@
-"""What `compare` says of three drives before and after a campaign that cuts their power, as Markdown.
+"""Print the answers of `compare` for three drives before and after a campaign of power cuts, as Markdown.
 
     python benchmarks/compare_after_cuts.py --seed 7 --cuts 59
 
-One drive has a volatile cache and honours flushes, one has no volatile cache and so behaves as a protected
-one, one ignores flushes. Each is measured with the same cells. Then a real campaign (server, agent,
-operator's commands as processes) cuts their power under load. Needs root and the packages of the lab. Every
-sentence is printed as the command gave it; nothing is judged here.
+One drive has a volatile cache and honours flushes. One has no volatile cache, like a protected drive. One
+ignores flushes. Each is measured with the same cells. Then a real campaign (server, agent and operator's
+commands as processes) cuts their power under load. This needs root and the packages of the lab. Sentences are
+printed exactly as the command gave them.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ async def _run(seed: int, cuts: int) -> None:
 
 
 async def _compare(campaign: RealCampaign, files: dict[str, Path], cuts: str) -> None:
-    """A row for each pair of drives."""
+    """Print a row for each pair of drives."""
     for (one, first), (two, other) in combinations(files.items(), 2):
         done = await campaign.durability("compare", str(first), str(other), "--json")
         found: dict[str, Any] = json.loads(done.out)

@@ -1,10 +1,11 @@
-"""Drives that behave in a known way, to check what the benchmark says of them.
+"""Drives with known behaviour, to check the results of `durability bench`.
 
-nbdkit's own filters make them, which share no code with this project: a delay of each write, a bandwidth that
-drops while the drive is used, a pause once in a while, a cache that honours flushes or ignores them. Below
-them are the lab's parts (nbdfuse, a loop device), so a drive goes with its `with` block, whatever ends it.
+nbdkit's own filters make these drives; they share no code with this project. They give a delay of each write,
+a bandwidth that drops during use, pauses from time to time, and a cache that honours or ignores flushes. The
+drives use the lab's other parts (nbdfuse, a loop device), so a drive is removed with its `with` block in any
+case.
 
-Refuses to be a model of any real drive: only what is injected is known, and only that may be asserted.
+The drives are not models of real drives: only the injected behaviour is known and may be asserted.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ _ANSWER_S = 10.0
 
 
 class Drive(BlockRig):
-    """A drive of nbdkit's filters, `words` being them and their parameters, over a file in memory.
+    """A drive made of nbdkit's filters over a file in memory; `words`: the filters and their parameters.
 
-    `write_through`: it declares no volatile cache, so the kernel sends no flush. `rotational`: it says that
-    it rotates. Both are said by the loop device, which forgets them when it goes.
+    `write_through`: the drive declares no volatile cache, so the kernel sends no flush. `rotational`: the
+    drive declares that it rotates. Both are settings of the loop device, and `close` resets them.
     """
 
     def __init__(
@@ -51,25 +52,25 @@ class Drive(BlockRig):
         self._rotational = rotational
 
     def power_on(self) -> None:
-        """As any rig, and say whether it rotates."""
+        """As in `BlockRig`, and set whether the drive rotates."""
         super().power_on()
         self._say_rotational(self._rotational)
 
     def close(self) -> None:
-        """As any rig."""
+        """As in `BlockRig`, and reset whether the drive rotates."""
         if self.loop:
             self._say_rotational(False)
         super().close()
 
     def throttle(self, bits_per_s: int) -> None:
-        """Let no more than this pass from now on, writes and reads together, after 2 seconds' worth of it."""
+        """Limit writes and reads together to this rate from now on, after a burst of 2 s at this rate."""
         new = self._rate_file.with_suffix(".new")
         new.write_text(f"{bits_per_s}\n")
         new.replace(self._rate_file)
 
     @contextmanager
     def stalling(self, *, every_s: float, for_s: float) -> Iterator[None]:
-        """Within the block the drive answers nothing for a while, again and again, until the block ends."""
+        """During the block, let the drive stall for `for_s`, every `every_s`."""
         over = threading.Event()
 
         def stall() -> None:
@@ -78,7 +79,7 @@ class Drive(BlockRig):
                 control.connect(str(self._pause_socket))
                 while not over.wait(every_s - for_s):
                     control.sendall(b"p")
-                    control.recv(1)  # once what was under way is done
+                    control.recv(1)  # answers once the requests under way are done
                     over.wait(for_s)
                     control.sendall(b"r")
                     control.recv(1)
@@ -103,7 +104,7 @@ class Drive(BlockRig):
         Path("/sys/block", Path(self.loop).name, "queue/rotational").write_text(str(int(value)))
 
     def _drive_command(self) -> tuple[str, ...]:
-        """What nbdkit is to run; each drive can be throttled and stalled."""
+        """The words for nbdkit; each drive can be throttled and stalled."""
         filters = [word for word in self._words if word.startswith("--")]
         parameters = [word for word in self._words if not word.startswith("--")]
         return (
@@ -113,19 +114,19 @@ class Drive(BlockRig):
 
 
 class Silent:
-    """A listener of a measurement that says nothing, and calls `when_measuring` once it is under way."""
+    """A listener of a measurement that prints nothing, and calls `when_measuring` when measuring begins."""
 
     def __init__(self, when_measuring: Callable[[], None] | None = None) -> None:
         self._when_measuring = when_measuring
 
     def say(self, text: str) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def preparing(self, done: int, total: int) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def measuring(self, doing: str, done_s: float, left_s: float) -> None:
-        """The first call is that of the first round."""
+        """Calls `when_measuring` the first time, which is in the first round."""
         act, self._when_measuring = self._when_measuring, None
         if act is not None:
             act()
@@ -142,10 +143,10 @@ def outcome_on(
     idle_s: float = 0.1,
     listener: ProgressListener | None = None,
 ) -> MeasuredResult:
-    """What measuring `cells` on `target`, as the standard mode does, gives and what ended it.
+    """Measure `cells` on `target` in standard mode; returns the result and the error that ended it early.
 
-    `seconds` of a round (then without a warm-up) and `rounds` are the cells' own where None. `idle_s`: how
-    long the drive is left alone before, which is short, since nobody else uses these drives.
+    `seconds`: duration of a round, without warm-up. `rounds`: number of rounds. If None, both are the cells'
+    own. `idle_s`: pause before measuring, short because these drives have no other users.
     """
     times: dict[str, Any] = {} if seconds is None else {"seconds": seconds, "warmup_s": 0.0}
     times |= {} if rounds is None else {"rounds": rounds}
@@ -165,7 +166,7 @@ def outcome_on(
 
 
 def measured_on(target: Path, cells: Iterable[Cell], **how: Any) -> Result:
-    """The same, where nothing ends it early. Raises what did."""
+    """As `outcome_on`, but returns only the result, and raises the error that ended it early."""
     outcome = outcome_on(target, cells, **how)
     if outcome.ending is not None:
         raise outcome.ending

@@ -1,8 +1,9 @@
-"""What a slow network costs a writer: nothing, as long as its credit lasts.
+"""Measure how a slow network affects a writer, which should be unaffected as long as its credit lasts.
 
-The same run over proxies that add 0, 0.2 and 2 ms to the round trip. Rounds are interleaved and compared in
-pairs with the round without delay, which goes through a proxy as well, because a drive's rate drifts by more
-than the difference. A round that had to wait for credit says so: its rate is the server's, not the writer's.
+The same run goes through proxies that add 0, 0.2 and 2 ms to the round trip. Rounds are interleaved, and each
+is compared with the round without delay, which also uses a proxy. Pairs are compared because a drive's rate
+drifts by more than the difference. A round in which the writer waited for credit is marked: its rate is the
+server's, not the writer's.
 
     python benchmarks/latency.py [--directory DIR] [--rounds 5] [--seconds 3]
 """
@@ -39,7 +40,7 @@ ADDED_MS = (0.0, 0.2, 2.0)  # to the round trip
 
 @contextlib.contextmanager
 def proxies(address: str, added_ms: Sequence[float]) -> Iterator[list[str]]:
-    """The addresses of a proxy per delay, all in a process of their own."""
+    """The addresses of one proxy per delay; all proxies run in a separate process."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve_proxies, args=(address, added_ms, theirs), daemon=True)
@@ -66,7 +67,7 @@ def _serve_proxies(address: str, added_ms: Sequence[float], pipe: Connection) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What each round does."""
+    """The load of each round."""
 
     target: Path
     writers: int
@@ -75,7 +76,7 @@ class Load:
 
 
 def measure(load: Load, where: Endpoint) -> tuple[float, bool]:
-    """The acknowledged rate of one run, and whether it was seen waiting for credit."""
+    """The acknowledged rate of one run, and whether it reported that it waited for credit."""
     options = RunOptions(
         endpoint=where,
         size_bytes=load.size_bytes,
@@ -92,16 +93,16 @@ def measure(load: Load, where: Endpoint) -> tuple[float, bool]:
 
 
 def compare(load: Load, *, rounds: int) -> dict[float, float]:
-    """Print the rounds; the median of the paired ratios of each delay to no delay."""
+    """Print the rounds; returns, for each delay, the median of the paired ratios to no delay."""
     ratios: dict[float, list[float]] = {added: [] for added in ADDED_MS}
     with serving() as server, proxies(server.address, ADDED_MS) as addresses:
 
         def through(address: str) -> Endpoint:
             return replace(server.endpoint, addresses=(parse_address(address),))
 
-        measure(load, through(addresses[0]))  # what a new file costs is nobody's latency
+        measure(load, through(addresses[0]))  # makes the file, whose cost must not count
         for number in range(rounds):
-            # In turn, because the first run of a round may find the drive rested.
+            # The order rotates, because the first run of a round may find the drive rested.
             order = [ADDED_MS[(number + place) % len(ADDED_MS)] for place in range(len(ADDED_MS))]
             results = {added: measure(load, through(addresses[ADDED_MS.index(added)])) for added in order}
             for added, (rate, waited) in sorted(results.items()):
@@ -115,7 +116,7 @@ def compare(load: Load, *, rounds: int) -> dict[float, float]:
 
 
 def main() -> None:
-    """Print the rate at each round trip, the median of --rounds."""
+    """Print the rounds, and the median ratio for each added round trip."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--directory", type=Path, default=Path("/var/tmp"), help="on the drive to be measured"

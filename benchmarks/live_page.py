@@ -1,9 +1,9 @@
-"""What open browsers cost a run: the lag of acknowledgements, and how long clients wait for a heartbeat,
-without a live page, and with one that many browsers show.
+"""Measure how open browsers slow down a run: lag of acknowledgements, and waits for heartbeats.
 
-Rounds are pairs, whose order changes from round to round. Each browser holds a stream of events of the first
-page and reads all that comes. Heartbeats are those of `--idle` clients with runs that acknowledge nothing, in
-a process of their own. All of them share this machine's processors with server, run and drive.
+Each round measures without a live page, and with one that many browsers show; the order alternates. Each
+browser holds an event stream of the first page and reads all its data. The heartbeats are those of `--idle`
+clients in a separate process, whose runs acknowledge nothing. All of them share this machine's processors
+with server, run and drive.
 
     python benchmarks/live_page.py [--directory DIR] [--writers 1] [--seconds 10] [--rounds 5] [--streams 50]
         [--idle 20]
@@ -55,7 +55,7 @@ def _browsers(port: int, streams: int, opened: Event) -> None:
 
 @contextmanager
 def browsers(page: str, *, streams: int) -> Iterator[None]:
-    """So many streams of the page are open."""
+    """For the duration of the block, `streams` event streams of the page are open."""
     context = multiprocessing.get_context("spawn")
     opened = context.Event()
     port = urlsplit(page).port
@@ -72,8 +72,8 @@ def browsers(page: str, *, streams: int) -> Iterator[None]:
 
 @contextmanager
 def listeners(server: Server, *, idle: int, waits: list[float], streams: int) -> Iterator[None]:
-    """So many idle clients, and browsers, are there; `waits` gets the times between their heartbeats, in
-    s."""
+    """For the duration of the block, there are `idle` idle clients and `streams` browsers. The times between
+    the clients' heartbeats, in s, are added to `waits`."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=idle_clients, args=(server.endpoints, 1, idle, theirs), daemon=True)
@@ -90,7 +90,7 @@ def listeners(server: Server, *, idle: int, waits: list[float], streams: int) ->
 def round_of(
     directory: Path, writers: int, seconds: float, *, idle: int, streams: int
 ) -> tuple[tuple[float, ...], list[float]]:
-    """The figures of one run, and the waits for heartbeats in s; `streams` 0: without a live page."""
+    """The figures of one run, and the waits for heartbeats in s. `streams` 0: without a live page."""
     waits: list[float] = []
     beside = partial(listeners, idle=idle, waits=waits, streams=streams)
     web = "127.0.0.1:0" if streams else None
@@ -101,8 +101,8 @@ def round_of(
 
 
 def main() -> None:
-    """Print the figures of each round, then the medians of the ratios of pairs, and how many heartbeats were
-    late."""
+    """Print the figures of each round, then the medians of the paired ratios and the numbers of late
+    heartbeats."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--directory", type=Path, default=Path("/var/tmp"))
     parser.add_argument("--writers", type=int, default=1)
@@ -139,7 +139,7 @@ def main() -> None:
 
 
 def _print_late(streams: int, waits: list[float], idle: int) -> float:
-    """The share of heartbeats that came late, printed with the number of them."""
+    """Print and return the share of late heartbeats."""
     due_s = heartbeat_interval_ns(idle + 1) / 1e9
     late = sum(wait > due_s + LATE_S for wait in waits)
     share = late / len(waits)

@@ -1,7 +1,7 @@
-"""Peak memory of `serve`, `run` and `verify` for a small and a large target: it must not grow with the size.
+"""Print the peak memory of `serve`, `run` and `verify` for targets of several sizes; it must not grow.
 
-Each is a command of its own, as a user starts it; what is printed is the peak resident set of the largest
-process among it and its children (getrusage). The large target is really written and read.
+Each is a separate command, as a user starts it. The figure is the peak resident set of the largest process
+among the command and its children (getrusage). The targets are really written and read.
 
     python benchmarks/memory.py [--directory DIR] [--sizes 64MiB,16GiB]
 """
@@ -28,7 +28,7 @@ def finished(process: subprocess.Popen[str]) -> tuple[int, float]:
 
 
 def measure(directory: Path, size: str) -> None:
-    """Serve, run and verify one target of `size`, and print three peaks."""
+    """Serve, run and verify one target of `size`, and print the three peaks."""
     store = Path(tempfile.mkdtemp(prefix="memory-", dir=directory))
     target = store / "target"
     try:

@@ -1,11 +1,10 @@
-"""What the evidence costs a writer: the acknowledged rate of `durability run` relative to fio, which makes
-the same writes.
+"""Compare the acknowledged rate of `durability run` with that of fio, which makes the same writes.
 
-Each load is measured with as many fio jobs as writers; the server runs on the same machine. Rounds of `run`
-and fio follow each other, in changing order, and are compared in pairs, because a drive's rate drifts by more
-than the difference. Beside the rates stand the writes and flushes that reached the block device of the
-directory, and the processor time of the client or of fio's jobs, all per operation. On tmpfs, where a sync is
-nothing, a bare loop shows the microseconds that `run` adds.
+Each load is measured with as many fio jobs as writers. The server runs on the same machine. Rounds of `run`
+and fio alternate in changing order and are compared in pairs, because a drive's rate drifts by more than the
+difference. The results also have, per operation, the writes and flushes that reached the directory's block
+device, and the processor time of the client or of fio's jobs. On tmpfs, a sync costs nothing. There a bare
+loop shows the microseconds that `run` adds.
 
     python benchmarks/run_vs_fio.py [--directory DIR] [--loads fdatasync,fsync] [--jobs 1,4,16] [--rounds 5]
 """
@@ -39,12 +38,12 @@ from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import DriveWatch
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_APPENDED_BYTES = 8 << 30  # per job of fio: more than it writes in a round
+_APPENDED_BYTES = 8 << 30  # file size per job of fio: more than a job writes in a round
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What is written, and how it is synced."""
+    """The writes of a load, and their sync."""
 
     sync: SyncMethod = "fdatasync"
     direct: bool = False
@@ -53,7 +52,7 @@ class Load:
     workload: str = "overwrite"
 
     def fio_options(self) -> tuple[str, ...]:
-        """The same for fio, which has no RWF_DSYNC: O_DSYNC makes the same writes."""
+        """The load as fio's options. fio has no RWF_DSYNC; O_DSYNC makes the same writes."""
         sync = {
             "fdatasync": f"--fdatasync={self.group}",
             "fsync": f"--fsync={self.group}",
@@ -82,30 +81,30 @@ LOADS: Mapping[str, Load] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A round of either program. Writes and flushes are those of the block device, None where the directory
-    lies on none. `writers_us` is user and system time of the writers, or of fio's jobs, and `sender_us` of
-    the client's main process; the kernel's threads are not in them."""
+    """A round of either program. All figures but `rate` are per operation.
 
-    rate: float
-    writes: float | None
-    flushes: float | None
-    writers_us: float
-    sender_us: float = 0.0
+    Processor times are user and system time, without the kernel's threads.
+    """
+
+    rate: float  # operations per second
+    writes: float | None  # of the block device; None if the directory has none
+    flushes: float | None  # of the block device; None if the directory has none
+    writers_us: float  # processor time of the writers, or of fio's jobs
+    sender_us: float = 0.0  # processor time of the client's main process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What was used of the block device below a directory, and of the processors by this process and its
-    writers, up to some moment."""
+    """Totals up to some time: use of the block device below a directory, and processor time."""
 
     writes: int | None
     flushes: int | None
     writers_s: float
-    sender_s: float
+    sender_s: float  # processor time of this process
 
     @classmethod
     def now(cls, directory: Path) -> Usage:
-        """Up to now."""
+        """The totals up to now."""
         number = directory.stat().st_dev
         writes, flushes = None, None
         with contextlib.suppress(OSError):
@@ -115,7 +114,8 @@ class Usage:
         return cls(writes=writes, flushes=flushes, writers_s=_writers_s(), sender_s=time.process_time())
 
     def until(self, end: Usage, *, operations: int, rate: float, fio_s: float | None = None) -> Measured:
-        """What `operations` took from this moment to `end`; with `fio_s` of fio's processor time."""
+        """The figures of `operations` between these totals and `end`. `fio_s`: fio's processor time, if the
+        round is fio's."""
 
         def each(before: int | None, after: int | None) -> float | None:
             return None if before is None or after is None else (after - before) / operations
@@ -131,7 +131,7 @@ class Usage:
 
 
 def _writers_s() -> float:
-    """Processor time of this process's fork server and of all that it has started."""
+    """Processor time, in s, of this process's fork server and of the processes that it has started."""
     parents, used = {}, {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -150,12 +150,12 @@ def _writers_s() -> float:
 
 
 class MeasuredStorage(KernelStorage):
-    """Notes what was used before the run is armed, when all is prefilled and the writers wait."""
+    """A storage that records the usage before the run is armed, after the prefill, while the writers wait."""
 
     armed: Usage
 
     def watch_drives(self, armed: Facts) -> DriveWatch:  # type: ignore[override]
-        """As the kernel's."""
+        """As in `KernelStorage`, and record the usage."""
         watch = super().watch_drives(armed)
         self.armed = Usage.now(self.path.parent)
         return watch
@@ -164,7 +164,7 @@ class MeasuredStorage(KernelStorage):
 def measure_run(
     target: Path, where: Endpoint, load: Load, *, writers: int, size_bytes: int, seconds: float
 ) -> tuple[Measured, RunSummary]:
-    """One run of `seconds`, prefilled before."""
+    """Measure one run of `seconds`, without its prefill."""
     options = RunOptions(
         endpoint=where,
         size_bytes=size_bytes,
@@ -186,7 +186,8 @@ def measure_run(
 
 
 def measure_fio(target: Path, load: Load, *, jobs: int, size_bytes: int, seconds: float) -> Measured:
-    """fio over the file that `run` left, its superblocks spared; a file for each job that appends."""
+    """Measure fio on the file that `run` left, without its superblocks. If fio appends, each job has its own
+    file."""
     if load.workload == "append":
         place = (
             f"--directory={target.parent}",
@@ -212,7 +213,7 @@ def measure_fio(target: Path, load: Load, *, jobs: int, size_bytes: int, seconds
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     end = Usage.now(target.parent)
     job = json.loads(done.stdout)["jobs"][0]
-    busy = (job["usr_cpu"] + job["sys_cpu"]) / 100  # of the time of all jobs together
+    busy = (job["usr_cpu"] + job["sys_cpu"]) / 100  # share of the run time of all jobs together
     return before.until(
         end,
         operations=job["write"]["total_ios"],
@@ -222,7 +223,7 @@ def measure_fio(target: Path, load: Load, *, jobs: int, size_bytes: int, seconds
 
 
 def bare_rate(target: Path, *, size_bytes: int, seconds: float) -> float:
-    """Commits per second of the shortest Python loop: pwrite, fdatasync, and the clock now and then."""
+    """Commits per second of the shortest Python loop: pwrite, fdatasync, and the clock every 1000 commits."""
     record = os.urandom(LOADS["fdatasync"].record_bytes)
     last = (size_bytes - 2 * limits.SUPERBLOCK_BYTES) // len(record)
     offsets = [limits.SUPERBLOCK_BYTES + number * 7919 % last * len(record) for number in range(1000)]
@@ -241,7 +242,7 @@ def bare_rate(target: Path, *, size_bytes: int, seconds: float) -> float:
 def compare_with_fio(
     directory: Path, where: Endpoint, name: str, jobs: int, *, rounds: int, size_bytes: int, seconds: float
 ) -> str:
-    """Print the rounds; the line of their medians."""
+    """Print the rounds; returns the line with their medians."""
     load, pairs = LOADS[name], list[tuple[Measured, Measured]]()
     label = f"{name:16} {jobs:3} writers"
     with tempfile.TemporaryDirectory(dir=directory) as place:
@@ -266,7 +267,7 @@ def _pair(ours: Measured, fio: Measured) -> str:
 
 
 def _medians(pairs: list[tuple[Measured, Measured]]) -> str:
-    """The median ratio with the range of the rounds; `run` and fio by the median of each figure."""
+    """The median ratio with the range of the rounds, and the medians of the other figures."""
 
     def both(name: str) -> str:
         columns = zip(*((getattr(ours, name), getattr(fio, name)) for ours, fio in pairs), strict=True)
@@ -282,7 +283,8 @@ def _medians(pairs: list[tuple[Measured, Measured]]) -> str:
 
 
 def added_on_tmpfs(where: Endpoint, *, rounds: int, size_bytes: int, seconds: float) -> float:
-    """Microseconds per operation that `run` adds to the bare loop where a sync costs nothing; the median."""
+    """Microseconds per operation that `run` adds to the bare loop on tmpfs, where a sync costs nothing; the
+    median."""
     added = []
     with tempfile.TemporaryDirectory(dir=MEMORY) as place:
         target = Path(place) / "durability.dat"

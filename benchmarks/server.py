@@ -1,15 +1,14 @@
-"""What the server carries: many clients at once, acknowledgements per second of one core, memory, heartbeats
-kept.
+"""Measure the server's capacity: many clients, acknowledgements per CPU second, memory and heartbeats.
 
     python benchmarks/server.py [--clients 200] [--idle 0] [--seconds 10]
 
-Two phases of equal length over real sockets on loopback, each with a server in a process of its own. *Paced*:
-every client acknowledges 20 times a second; what counts is that no heartbeat is late. *Flat out*: every
-client sends without pause, on the same cores; what counts is how many acknowledgements one second of the
-server's CPU time takes in. In both, `--idle` more clients, in a process of their own, have a run each and
-acknowledge nothing; theirs are the heartbeats that are counted then. Ends with an error where not everything
-is credited, and with exit code 1 where a heartbeat was late while paced: it came later than 0.1 s after it
-was due.
+There are two phases of equal length over real sockets on loopback, each with a server in a separate process.
+*Paced*: every client acknowledges 20 times a second, and no heartbeat may be late. *Flat out*: every client
+sends without pause, on the same cores; the result is the number of acknowledgements per second of the
+server's CPU time. In both phases, `--idle` more clients in a separate process have one run each and
+acknowledge nothing. With `--idle`, only the heartbeats of these clients count. The benchmark fails if some
+acknowledgements are not granted within 60 s. The exit code is 1 if a heartbeat was late while paced: more
+than 0.1 s after it was due.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ from durability_server.connections.connection_manager import heartbeat_interval_
 PACE_S = 0.05
 CONTEXT = client_context()
 BATCH = 64  # acknowledgements per write, flat out
-IN_FLIGHT = 4096  # acknowledgements of a client that the server has not granted: `run` sends one for many
+IN_FLIGHT = 4096  # most acknowledgements of a client that are not granted yet; `run` sends one for many
 LATE_S = 0.1
 CREDITED_S = 60
 
 
 @dataclass(slots=True)
 class Client:
-    """One client of the load; `beats` are the times at which heartbeats came."""
+    """One client of the load. `beats`: the times at which heartbeats arrived."""
 
     stream: SecureStream
     session: ClientProtocol
@@ -63,7 +62,7 @@ class Client:
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def receive(self) -> list[Message]:
-        """The messages that come next."""
+        """The next messages. Raises ConnectionError if the server closed the connection."""
         data = await self.reader.read(1 << 16)
         if not data:
             raise ConnectionError("the server closed the connection")
@@ -84,7 +83,7 @@ class Client:
         self.writer.write(self.stream.outgoing())
 
     async def ask(self, request: Message) -> Message:
-        """Sends a request; its answer."""
+        """Sends a request; returns the answer."""
         self.session.send(request)
         self.write(self.session.outgoing())
         while True:
@@ -92,12 +91,12 @@ class Client:
                 return message
 
     async def listen(self) -> None:
-        """Receives for ever."""
+        """Receives messages without end."""
         while True:
             await self.receive()
 
     async def acknowledge(self, count: int) -> None:
-        """So many acknowledgements in one write, as soon as few enough are in flight."""
+        """Sends `count` acknowledgements in one write, once few enough are in flight."""
         while self.seq + count > self.grant + IN_FLIGHT:
             self.news.clear()
             await self.news.wait()
@@ -105,13 +104,13 @@ class Client:
         self.write(b"".join(frame(encode(Ack(frontiers=(seq,), control=0))) for seq in seqs))
         self.seq += count
         await self.writer.drain()
-        await asyncio.sleep(0)  # the others get their turn too, and answer heartbeats
+        await asyncio.sleep(0)  # lets the other clients run and answer heartbeats
 
 
 async def connect(
     where: Endpoint, purpose: str
 ) -> tuple[SecureStream, ClientProtocol, asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection after the handshake."""
+    """Connect, and complete the handshake."""
     reader, writer = await asyncio.open_connection(*where.addresses[0])
     stream = SecureStream.client_end(CONTEXT, fingerprint=where.fingerprint)
     session = ClientProtocol(
@@ -126,7 +125,7 @@ async def connect(
 
 
 async def begin(clients: list[Endpoint], number: int) -> Client:
-    """Run `number`, armed; the clients take turns."""
+    """Register and arm run `number`, for the clients in turn."""
     plan = Plan(
         run=number,
         seed=number,
@@ -161,7 +160,7 @@ async def begin(clients: list[Endpoint], number: int) -> Client:
 
 
 async def begin_all(clients: list[Endpoint], numbers: range) -> tuple[list[Client], list[asyncio.Task[None]]]:
-    """So many runs, each of which listens as soon as it has begun."""
+    """Begin the runs `numbers`, each of which listens as soon as it has begun."""
     begun, listening = [], []
     for number in numbers:
         begun.append(await begin(clients, number))
@@ -170,11 +169,11 @@ async def begin_all(clients: list[Endpoint], numbers: range) -> tuple[list[Clien
 
 
 async def load(clients: list[Client], seconds: float, *, flat_out: bool) -> None:
-    """All clients acknowledge for so long."""
+    """Let all clients acknowledge for `seconds`."""
     end = time.monotonic() + seconds
 
     async def one(number: int, client: Client) -> None:
-        await asyncio.sleep(PACE_S * number / len(clients))  # not all at the same moment
+        await asyncio.sleep(PACE_S * number / len(clients))  # spreads the clients over the pace
         client.beats.clear()
         while time.monotonic() < end:
             if flat_out:
@@ -187,7 +186,7 @@ async def load(clients: list[Client], seconds: float, *, flat_out: bool) -> None
 
 
 async def credited(clients: list[Client]) -> None:
-    """Returns when everything that was acknowledged has been granted."""
+    """Returns when every acknowledgement has been granted."""
     for client in clients:
         while client.grant < client.seq:
             client.news.clear()
@@ -195,7 +194,7 @@ async def credited(clients: list[Client]) -> None:
 
 
 def usage() -> Callable[[], tuple[float, int]]:
-    """In the server's process: what it has used at the end, CPU seconds and peak resident bytes."""
+    """In the server's process: a function for its CPU seconds and peak resident bytes at the end."""
 
     def collect() -> tuple[float, int]:
         used = resource.getrusage(resource.RUSAGE_SELF)
@@ -206,20 +205,22 @@ def usage() -> Callable[[], tuple[float, int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What one phase showed; `beat_gap_s` is the longest that any client waited for a heartbeat, and
-    `beats_late` how many came more than `LATE_S` after they were due."""
+    """The results of one phase."""
 
     acks: int
     seconds: float
     cpu_s: float
     peak_bytes: int
-    beat_gap_s: float
-    beats_late: int
+    beat_gap_s: float  # the longest time that any client waited for a heartbeat
+    beats_late: int  # heartbeats that arrived more than `LATE_S` after they were due
 
 
 def idle_clients(where: list[Endpoint], first: int, count: int, pipe: Connection) -> None:
-    """In a process of its own: clients that acknowledge nothing. Says when all have their runs, is told when
-    the load begins and ends, and gives the gaps between heartbeats of that time, in s."""
+    """In a separate process: run clients that acknowledge nothing.
+
+    The process reports when all have their runs, and is told when the load begins and ends. It sends the gaps
+    between the heartbeats of that time, in s.
+    """
 
     async def work() -> None:
         clients, listening = await begin_all(where, range(first, first + count))
@@ -236,12 +237,12 @@ def idle_clients(where: list[Endpoint], first: int, count: int, pipe: Connection
 
 
 def gaps(clients: list[Client]) -> list[float]:
-    """The time between each two heartbeats, in s."""
+    """The times between successive heartbeats, in s."""
     return [late - early for client in clients for early, late in pairwise(client.beats)]
 
 
 async def phase(where: list[Endpoint], clients: int, idle: int, seconds: float, *, flat_out: bool) -> Outcome:
-    """One phase on a fresh server; what the server used is filled in when it has ended."""
+    """Run one phase on a new server; the caller fills in the server's CPU time and memory."""
     started, listening = await begin_all(where, range(1, clients + 1))
     ours, theirs = multiprocessing.Pipe()
     beside = multiprocessing.get_context("spawn").Process(
@@ -276,7 +277,7 @@ async def phase(where: list[Endpoint], clients: int, idle: int, seconds: float, 
 
 
 def measure(clients: int, idle: int, seconds: float, *, flat_out: bool) -> Outcome:
-    """One phase on a server of its own."""
+    """Run one phase on a server of its own."""
     with serving(usage, clients=-(-(clients + idle) // RUNS_OF_ONE)) as server:
         outcome = asyncio.run(phase(server.endpoints, clients, idle, seconds, flat_out=flat_out))
         cpu_s, peak_bytes = cast("tuple[float, int]", server.stop())
@@ -284,7 +285,7 @@ def measure(clients: int, idle: int, seconds: float, *, flat_out: bool) -> Outco
 
 
 def main() -> int:
-    """Prints one line per phase; 1 if a heartbeat was late while paced."""
+    """Prints one line per phase; returns 1 if a heartbeat was late while paced."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     arguments.add_argument("--clients", type=int, default=200)
     arguments.add_argument("--idle", type=int, default=0)

@@ -1,17 +1,17 @@
-"""Several servers on one PostgreSQL while servers are killed and PostgreSQL is restarted.
+"""Test several servers on one PostgreSQL while servers are killed and PostgreSQL is restarted.
 
     python benchmarks/server_fleet.py [--servers 3] [--clients 900] [--processes 2] [--minutes 10]
         [--kill-every 20] [--restarts 2] [--pace 1]
 
-Each client is the product's own link to a server, with a run of its own that acknowledges every `--pace`
-seconds; the heartbeats are the product's. Every `--kill-every` seconds one server, in turn, is killed with
-SIGKILL and started again 3 s later; PostgreSQL is killed and started again `--restarts` times in between.
+Each client is the product's own link to a server, with the product's heartbeats. It has one run, which
+acknowledges every `--pace` seconds. Every `--kill-every` seconds one server, in turn, is killed with SIGKILL
+and started again 3 s later. In between, PostgreSQL is stopped at once and started again `--restarts` times.
 
-Prints how long clients had no server: from the loss of their connection, or from the moment at which
-PostgreSQL was back, until they had resumed. Then every run is held against its client: no frontier above what
-was acknowledged, none below what was granted; half of the runs are ended as verify does it, at any server,
-and half are stopped by their client. Ends with exit code 1 where a frontier is wrong, or where a client
-needed more than 5 s.
+The benchmark prints how long clients had no server: from the loss of their connection, or from the return of
+PostgreSQL, until they had resumed. Then every run in the store is compared with its client. A frontier must
+not be above the client's acknowledgements or below its grants. Half of the runs are ended by any server, as
+`verify` ends them; half are stopped by their client. The exit code is 1 if a frontier is wrong, a client has
+no server at the end, or a client was without a server for more than 5 s.
 """
 
 from __future__ import annotations
@@ -38,17 +38,16 @@ from durability_lab.support.postgresql import PostgreSQL, postgresql_server
 from durability_lab.support.server_fleet import AckingClient, Fleet, case_at, contradiction
 
 RESUMED_S = 5.0
-DOWN_S = 3.0  # of a killed server
+DOWN_S = 3.0  # time until a killed server is started again
 STARTED_AT_ONCE = 16
 SETTLED_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What one process of clients does: `count` runs from the number `first` on, of the clients `where` in
-    turns."""
+    """The work of one process: `count` runs, numbered from `first`."""
 
-    where: tuple[Endpoint, ...]
+    where: tuple[Endpoint, ...]  # the joined clients, used in turn
     first: int
     count: int
     pace_s: float
@@ -56,21 +55,21 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What one process of clients found; times are of CLOCK_MONOTONIC, in seconds. `outages`: from when to
-    when a client had no server. `wrong`: what the store says that cannot be."""
+    """The results of one process of clients."""
 
+    # Start and end of each time in which a client had no server, in s of CLOCK_MONOTONIC.
     outages: tuple[tuple[float, float], ...]
     acks: int
-    wrong: tuple[str, ...]
+    wrong: tuple[str, ...]  # contradictions between store and clients, as sentences
 
 
 def clients_process(load: Load, pipe: Connection) -> None:
-    """Begin the runs, say so, go on until told to stop, and hand over the outcome."""
+    """Begin the runs, report that, go on until told to stop, and send the outcome."""
     pipe.send(asyncio.run(clients(load, pipe)))
 
 
 async def clients(load: Load, pipe: Connection) -> Outcome:
-    """The clients of one process."""
+    """Run the clients of one process."""
     every = [
         AckingClient(number, pace_s=load.pace_s) for number in range(load.first, load.first + load.count)
     ]
@@ -106,7 +105,7 @@ async def clients(load: Load, pipe: Connection) -> Outcome:
 
 
 async def check(client: AckingClient, where: Endpoint, places: asyncio.Semaphore) -> str:
-    """Ends the run, and holds the store's case against the client; what is wrong with it, or ""."""
+    """Ends the run, and compares the store's case with the client. Returns the contradiction, or ""."""
     turn = client.plan.run // 2 % len(where.addresses)
     elsewhere = replace(where, addresses=(where.addresses[turn],))
     async with places:
@@ -123,7 +122,7 @@ async def check(client: AckingClient, where: Endpoint, places: asyncio.Semaphore
 
 
 async def ended(where: Endpoint, client: AckingClient) -> Case:
-    """The case as verify gets it; a server may not have noticed yet that the client has gone."""
+    """The case as `verify` gets it. A server may not have noticed yet that the client is gone."""
     async with asyncio.timeout(SETTLED_S):
         while True:
             try:
@@ -133,8 +132,8 @@ async def ended(where: Endpoint, client: AckingClient) -> Case:
 
 
 async def start(fleet: Fleet, runs: int) -> tuple[Endpoint, ...]:
-    """Start the servers, and join as many clients as the runs need; they are operators, so any may ask for
-    any run."""
+    """Start the servers, and join as many clients as the runs need. The clients are operators, so any of them
+    may query any run."""
     first = await fleet.start()
     names = (f"lab-{number}" for number in range(2, -(-runs // RUNS_OF_ONE) + 1))
     return first, *[await fleet.join(name) for name in names]
@@ -142,7 +141,7 @@ async def start(fleet: Fleet, runs: int) -> tuple[Endpoint, ...]:
 
 @contextmanager
 def loads(where: tuple[Endpoint, ...], options: argparse.Namespace) -> Iterator[list[Connection]]:
-    """The processes of the clients, once all their runs are armed."""
+    """Start the processes of the clients; yields their pipes once all runs are armed."""
     context = multiprocessing.get_context("spawn")
     share, rest = divmod(options.clients, options.processes)
     pipes, processes, first = [], [], 1
@@ -165,7 +164,7 @@ def loads(where: tuple[Endpoint, ...], options: argparse.Namespace) -> Iterator[
 
 
 async def trouble(fleet: Fleet, database: PostgreSQL, options: argparse.Namespace) -> list[float]:
-    """Kills servers in turn and restarts PostgreSQL; the times at which that was back."""
+    """Kills servers in turn and restarts PostgreSQL; returns the times at which PostgreSQL was back."""
     begun_s = time.monotonic()
     lasts_s = options.minutes * 60
     restarts = [lasts_s * (number + 1) / (options.restarts + 1) for number in range(options.restarts)]
@@ -191,13 +190,13 @@ async def trouble(fleet: Fleet, database: PostgreSQL, options: argparse.Namespac
 
 
 def without(outage: tuple[float, float], back_s: list[float]) -> float:
-    """Seconds of an outage since a server could do something."""
+    """Duration of an outage, in s, from the time at which PostgreSQL was last back, if that is in it."""
     since_s, until_s = outage
     return until_s - max([since_s, *(back for back in back_s if since_s < back < until_s)])
 
 
 def report(outcomes: list[Outcome], back_s: list[float], options: argparse.Namespace) -> int:
-    """Prints the figures; the exit code."""
+    """Prints the figures; returns the exit code."""
     times = sorted(without(outage, back_s) for outcome in outcomes for outage in outcome.outages)
     wrong = [text for outcome in outcomes for text in outcome.wrong]
     late = sum(one > RESUMED_S for one in times)
@@ -215,7 +214,7 @@ def report(outcomes: list[Outcome], back_s: list[float], options: argparse.Names
 
 
 def main() -> int:
-    """Prints what happens and the figures; 1 if a frontier is wrong or a client was late."""
+    """Prints events and figures; returns 1 if a frontier is wrong, or a client was late or has no server."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     arguments.add_argument("--servers", type=int, default=3)
     arguments.add_argument("--clients", type=int, default=900)

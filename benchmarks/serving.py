@@ -1,5 +1,7 @@
-"""A server in a process of its own for the benchmarks: on loopback, its store in memory, so that only
-`run`'s own drive is measured."""
+"""A server for the benchmarks in a separate process, on loopback, with its store in memory.
+
+The drive under measurement therefore has only the load of `run`.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from durability_client.link.endpoint import Endpoint, endpoint
 from durability_lab.support.local_server import join_server
 
 MEMORY = Path("/dev/shm")
-RUNS_OF_ONE = 50  # of one client at the same time: it may have so many connections
+RUNS_OF_ONE = 50  # concurrent runs of one client, limited by its connections
 
 
 @contextmanager
@@ -28,8 +30,11 @@ def serving(
     clients: int = 1,
     web: str | None = None,
 ) -> Iterator[Server]:
-    """A running server which so many clients have joined. `instrument` is called in its process before it
-    starts and returns what makes the result that `Server.stop` hands over. `web`: where its live page is."""
+    """A running server that `clients` clients have joined.
+
+    `instrument` is called in the server's process before it starts. It returns a function that makes the
+    result of `Server.stop`. `web`: address of the server's live page, None for none.
+    """
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
         ours, theirs = context.Pipe()
@@ -45,34 +50,33 @@ def serving(
 
 
 class Server:
-    """`address` is what `run --server` wants, and each of `credentials` what `run --credential` wants.
-    `page`: the address of its live page, "" for none."""
+    """A running server, seen from the benchmark."""
 
     def __init__(self, process: multiprocessing.process.BaseProcess, pipe: Connection) -> None:
         self._process = process
         self._pipe = pipe
-        self.address: str
-        self.credentials: tuple[Path, ...]
-        self.page: str
+        self.address: str  # for `run --server`
+        self.credentials: tuple[Path, ...]  # each for `run --credential`
+        self.page: str  # address of the live page, "" for none
         self.address, self.credentials, self.page = pipe.recv()
 
     @property
     def credential(self) -> Path:
-        """That of the first client."""
+        """The credential of the first client."""
         return self.credentials[0]
 
     @property
     def endpoint(self) -> Endpoint:
-        """The server, for the first client in this process."""
+        """The server's endpoint for the first client."""
         return self.endpoints[0]
 
     @property
     def endpoints(self) -> list[Endpoint]:
-        """The server, for each client in this process."""
+        """The server's endpoint for each client."""
         return [endpoint(self.address, credential) for credential in self.credentials]
 
     def stop(self) -> object:
-        """End the server; what its instrument measured, the first time."""
+        """End the server. The first call returns the result of its instrument, later calls None."""
         if not self._process.is_alive():
             return None
         assert self._process.pid is not None

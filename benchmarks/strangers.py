@@ -1,25 +1,25 @@
-"""What strangers and greedy clients cost a server: memory, descriptors, lines of log, the time of others.
+"""Measure how unknown connections and greedy clients burden a server and slow down its honest clients.
 
     python benchmarks/strangers.py [--only NAME] [--held 12000] [--seconds 10] [--runs 10000]
 
-A real `durability serve` for each load, beside it an honest client with a live run, and honest clients that
-connect one after the other over a round trip of 20 ms (a proxy delays each direction by 10 ms; the kernel's
-own delay, netem, is not everywhere). The strangers are connections from four addresses of the loopback
-network, made by a process of its own:
+Each load has a real `durability serve`. Beside it, an honest client has a live run, and honest clients
+connect one after the other over a round trip of 20 ms. (A proxy delays each direction by 10 ms; the kernel's
+own delay, netem, is not available everywhere.) The unknown connections come from four addresses of the
+loopback network and are made by a separate process:
 
-    quiet         none: what the machine itself adds
-    silent        --held connections that say nothing; those that the server closes are replaced
-    byte          the same, which say the first byte of TLS and then nothing
-    half          the same, which say half of the first message of TLS
-    hello         the same, which say all of it, and then nothing
+    quiet         none: shows the load of the machine itself
+    silent        --held connections that send nothing; the server's closed ones are replaced
+    byte          as `silent`, but each sends the first byte of TLS and then nothing
+    half          as `silent`, but each sends half of the first TLS message
+    hello         as `silent`, but each sends the whole first TLS message and then nothing
     rate          4,000 new silent connections a second
     rate-hello    4,000 a second that begin a handshake
     listing       four operators that list --runs runs without pause
     maps          a client that sends one frame of 4 M empty maps, again and again
 
-Printed for each: resident and proportional memory (MiB) and descriptors before and at most, how many of the
-honest connects succeeded and how long the slowest took, the longest wait of the live run for a heartbeat and
-for credit, and bytes of log a second.
+For each load, the benchmark prints resident and proportional memory (MiB) and descriptors, before and at
+most. It also prints the number of successful honest connects and the slowest of them, the live run's longest
+waits for a heartbeat and for credit, bytes of log per second, and the server's share of a processor.
 """
 
 from __future__ import annotations
@@ -104,17 +104,17 @@ class Serve:
 
     @property
     def log_bytes(self) -> int:
-        """What it has written, its events included."""
+        """Bytes that the server has written to its log and its events."""
         return sum((self.directory / name).stat().st_size for name in ("log", "events"))
 
     @property
     def cpu_s(self) -> float:
-        """Seconds of a processor that it has used."""
+        """Processor time that the server has used, in s."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def look(self) -> None:
-        """Take its memory and its descriptors as they are now."""
+        """Record the server's present memory and descriptors."""
         rolled = Path(f"/proc/{self.process.pid}/smaps_rollup").read_text(encoding="ascii")
         sizes = {line.split(":")[0]: line.split()[1] for line in rolled.splitlines()[1:]}
         self.rss_max = max(self.rss_max, int(sizes["Rss"]) << 10)
@@ -125,13 +125,13 @@ class Serve:
 
     @asynccontextmanager
     async def operated(self) -> AsyncIterator[server_connection.Connection]:
-        """A connection of its operator, over the local socket."""
+        """A connection of the server's operator, over the local socket."""
         (path,) = (self.directory / APPLICATION).glob("*.socket")
         with closing(await server_connection.connect(Endpoint(local=path), "operate")) as connection:
             yield connection
 
     async def joined(self, name: str, *, role: str = "client") -> Endpoint:
-        """A new client of it."""
+        """Join a new client; returns its endpoint."""
         credential = self.directory / f"{name}.json"
         async with self.operated() as operator:
             invited = await operator.request(messages.Invite(role=role, name=name), messages.Invited)
@@ -141,7 +141,7 @@ class Serve:
 
 @contextmanager
 def serving(runs: int) -> Iterator[Serve]:
-    """A running server, its store in memory and with so many runs."""
+    """A running server with its store in memory and `runs` stored runs."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as name, ExitStack() as stack:
         directory = Path(name)
         url = f"sqlite:///{directory}/store.sqlite"
@@ -169,15 +169,15 @@ def serving(runs: int) -> Iterator[Serve]:
 
 @dataclass(slots=True)
 class Honest:
-    """What honest clients met: seconds of each connect, `None` for one that failed; waits for credit."""
+    """The results of the honest clients."""
 
-    connects: list[float | None] = field(default_factory=list)
-    credits: list[float] = field(default_factory=list)
+    connects: list[float | None] = field(default_factory=list)  # duration in s, None for a failed connect
+    credits: list[float] = field(default_factory=list)  # waits of the live run for credit, in s
     over: bool = False
 
 
 async def live(client: Client, honest: Honest) -> None:
-    """The live run: acknowledges one operation and waits for its credit, without end."""
+    """The live run: acknowledges one operation and waits for its grant, without end."""
     while True:
         before = time.monotonic()
         await client.acknowledge(1)
@@ -189,7 +189,7 @@ async def live(client: Client, honest: Honest) -> None:
 
 
 async def connecting(where: Endpoint, honest: Honest) -> None:
-    """Connects and closes until it is over."""
+    """Connects and closes again and again, until `honest.over`."""
     while not honest.over:
         before = time.monotonic()
         try:
@@ -208,7 +208,7 @@ async def listing(where: Endpoint, counted: list[int]) -> None:
     while True:
         stream.send(frame(messages.encode(messages.List(limit=limits.LISTING_ROWS_MAX))))
         writer.write(stream.outgoing())
-        answered = False  # nothing is decoded, which would take the time of the honest clients here
+        answered = False  # answers are not decoded: that would take time from the honest clients here
         while not answered:
             bodies = frames.feed(stream.receive(await reader.read(1 << 20)))
             answered = messages.Listing in {*map(messages.kind_of, bodies)}
@@ -216,7 +216,7 @@ async def listing(where: Endpoint, counted: list[int]) -> None:
 
 
 async def sending_maps(where: Endpoint) -> None:
-    """A client that sends the frame, and comes back when the server has closed its connection."""
+    """A client that sends the frame, and connects again when the server has closed its connection."""
     body = bytearray(pack([0x22, 1, "maps", None])[:-1])  # Evidence, without its data
     body += b"\xdd" + MAPS.to_bytes(4, "big") + b"\x80" * MAPS
     while True:
@@ -230,7 +230,7 @@ async def sending_maps(where: Endpoint) -> None:
 
 
 def strangers(load: str, port: int, held: int) -> Flood | None:
-    """The strangers of a load, None where there are none."""
+    """The flood of unknown connections of a load, None if the load has none."""
     hello = flood.client_hello()
     kept = Flood(port=port, held=held, rate=RATE)
     moving = Flood(port=port, held=2 * RATE, rate=RATE, renewed=True)
@@ -245,7 +245,7 @@ def strangers(load: str, port: int, held: int) -> Flood | None:
 
 
 async def measure(serve: Serve, load: str, options: argparse.Namespace) -> None:
-    """One load, and the line about it."""
+    """Run one load and print its line."""
     me = await serve.joined("honest")
     others = [
         await serve.joined(f"other-{number}", role="operator" if load == "listing" else "client")
@@ -305,7 +305,7 @@ async def measure(serve: Serve, load: str, options: argparse.Namespace) -> None:
 
 
 def fill(store: Store, runs: int) -> None:
-    """Register so many runs of the operator."""
+    """Register `runs` runs of the operator."""
     store.open()
     for number in range(1, runs + 1):
         registration = Registration(
@@ -326,7 +326,7 @@ def fill(store: Store, runs: int) -> None:
 
 
 def main() -> None:
-    """Measure each load on a server of its own."""
+    """Measure each load on a new server."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--only", action="append", choices=LOADS)
     parser.add_argument("--held", type=int, default=12_000)

@@ -1,8 +1,8 @@
-"""How fast verify reads a target back, beside `dd` on the same file, and how much memory that takes.
+"""Measure how fast verify reads a target back, compared with `dd` on the same file, and its peak memory.
 
-Cold, both read the drive with O_DIRECT, in turns, and the ratio is that of each pair. From memory (a tmpfs)
-there is no drive to wait for, so the processor's time says what a core could check. The peak memory is that
-of the reading process, for a small target and a large one.
+Cold: both read the drive with O_DIRECT, in turns, and each pair gives a ratio. From memory (a tmpfs): there
+is no drive to wait for, so the processor time shows how much one core can check. The peak memory is that of
+the reading process, for a small target and a large one.
 
     python benchmarks/verify.py [--directory DIR] [--size 4GiB] [--large 16GiB] [--rounds 5]
 """
@@ -37,11 +37,11 @@ RECORD_BYTES = 4096
 MEMORY = Path("/dev/shm")
 SMALL_BYTES = 64 << 20
 CHUNK_SLOTS = 1024
-DAMAGED = {"lost": "lost", "empty": "corrupt", "foreign": "foreign", "corrupt": "corrupt"}  # and the finding
+DAMAGED = {"lost": "lost", "empty": "corrupt", "foreign": "foreign", "corrupt": "corrupt"}  # kind: finding
 
 
 def plan_of(size_bytes: int) -> Plan:
-    """One writer's records over the whole size, with the credit that `run` would give it."""
+    """A plan of one writer over the whole size, with the credit that `run` would give it."""
     slots = size_bytes // RECORD_BYTES
     return Plan(
         run=1,
@@ -64,12 +64,12 @@ def plan_of(size_bytes: int) -> Plan:
 
 
 def acked_of(plan: Plan) -> int:
-    """How many operations the writer acknowledged: one and a half passes."""
+    """Number of operations that the writer acknowledged: one and a half passes."""
     return plan.slots * 3 // 2
 
 
 def contents(plan: Plan, kind: str) -> Callable[[Words], bytes]:
-    """What consecutive slots hold, as a function of their numbers."""
+    """A function that gives the content of consecutive slots, by their numbers."""
     theirs = replace(plan, run=5, target=7) if kind == "foreign" else plan
     stamper, frontier = Stamper(theirs), 0 if kind == "lost" else acked_of(plan)
 
@@ -87,7 +87,7 @@ def contents(plan: Plan, kind: str) -> Callable[[Words], bytes]:
 
 
 def lay_down(plan: Plan, path: Path, kind: str = "clean") -> KernelStorage:
-    """The target after one and a half passes, written in one go, or with other content in every slot."""
+    """Write the target as it is after one and a half passes, or with damaged content in every slot."""
     storage, extent, content = KernelStorage(path), plan.extent(0), contents(plan, kind)
     with path.open("wb") as file:
         for offset in plan.superblock_offsets:
@@ -109,7 +109,7 @@ def dd_s(path: Path, *flags: str) -> float:
 
 
 async def scan_s(storage: KernelStorage, plan: Plan) -> float:
-    """The time of a scan in its process, from the first read to the report."""
+    """Duration of a scan in its process, in s, from its start to the report; superblocks are read before."""
     with ScanProcess(storage, stall_s=limits.SCAN_STALL_S_MIN) as scan_process:
         await scan_process.superblocks(plan)
         began_s = time.perf_counter()
@@ -120,18 +120,18 @@ async def scan_s(storage: KernelStorage, plan: Plan) -> float:
 
 
 def job_of(plan: Plan) -> ScanJob:
-    """The scan that a verify with a complete log would do."""
+    """The scan job of a verify with a complete log."""
     return ScanJob(plan=plan, acked=(acked_of(plan),), control_completed=0, block_bytes=limits.SECTOR_BYTES)
 
 
 def check(report: ScanReport, plan: Plan) -> None:
-    """Raises SystemExit unless the report is of a whole, intact target."""
+    """Raises SystemExit unless the report covers the whole target without findings."""
     if not report.finished or report.findings or report.checked != plan.slots:
         raise SystemExit(f"the scan of an intact target came to {report}")
 
 
 def cold(directory: Path, size_bytes: int, rounds: int) -> None:
-    """Print GB/s from the drive past the page cache, and the ratio to `dd` of each round."""
+    """Print GB/s from the drive, without the page cache, and the ratio to `dd` of each round."""
     plan = plan_of(size_bytes)
     path = directory / "target"
     storage = lay_down(plan, path)
@@ -148,7 +148,7 @@ def cold(directory: Path, size_bytes: int, rounds: int) -> None:
 
 
 def cached(size_bytes: int, rounds: int) -> None:
-    """Print GB/s from memory: per core by processor time, in all by the clock."""
+    """Print GB/s from memory: per core by processor time, and in total by wall time."""
     if not MEMORY.is_dir():
         print("memory  not measured: this system has no /dev/shm")
         return
@@ -171,7 +171,7 @@ def cached(size_bytes: int, rounds: int) -> None:
 
 
 def findings(size_bytes: int, rounds: int) -> None:
-    """Print the rates from memory of a clean target and of those with a finding in every slot, by pairs."""
+    """Print the rates from memory for targets with a finding in every slot, and ratios to a clean target."""
     if not MEMORY.is_dir():
         return
     plan = plan_of(size_bytes)
@@ -199,7 +199,7 @@ def findings(size_bytes: int, rounds: int) -> None:
 
 
 def peak(directory: Path, size_bytes: int) -> None:
-    """The children's peak only ever rises, so the small target comes first."""
+    """Print the peak memory of a scan. Call this for small targets first: the children's peak never falls."""
     plan = plan_of(size_bytes)
     storage = lay_down(plan, directory / "target")
     elapsed_s = asyncio.run(scan_s(storage, plan))
@@ -209,7 +209,7 @@ def peak(directory: Path, size_bytes: int) -> None:
 
 
 def main() -> None:
-    """Print memory, rate from the drive, and rates from memory of a clean target and of damaged ones."""
+    """Print peak memory, rate from the drive, and rates from memory for clean and damaged targets."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--size", type=parse_size, default=parse_size("4GiB"))

@@ -1,1 +1,1 @@
-"""The machine under test: writes, syncs, acknowledges; after the cut, reads back and judges."""
+"""The client, on the machine under test: writes, syncs and acknowledges; after the cut, reads and judges."""

@@ -1,4 +1,4 @@
-"""`durability clients`: what an operator sees and changes of a server's clients."""
+"""`durability clients`: lists, invites, renames and revokes a server's clients."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COLUMNS = ("name", "role", "state", "since", "runs", "client")
 
 
 async def list_clients(endpoint: Endpoint, *, json: bool, out: TextIO) -> None:
-    """Write the clients and the open invitations to `out`. Raises PeerError, RefusedError for no operator."""
+    """Write the clients and open invitations to `out`. Raises PeerError, RefusedError if not an operator."""
     with closing(await connect(endpoint, "operate")) as connection:
         rows = (await connection.request(ListClients(), Clients)).rows
     if json:
@@ -39,14 +39,14 @@ async def list_clients(endpoint: Endpoint, *, json: bool, out: TextIO) -> None:
 
 
 async def invite(endpoint: Endpoint, *, role: str, name: str, out: TextIO) -> None:
-    """Write the line that another machine types. Raises as `list_clients`."""
+    """Write the command to type on another machine. Raises like `list_clients`."""
     with closing(await connect(endpoint, "operate")) as connection:
         invited = await connection.request(Invite(role=role, name=name), Invited)
     print(f"On the other machine, once, until {invited.expires}:\n  {invited.line}", file=out)
 
 
 async def invite_machines(endpoint: Endpoint, *, name: str, machines: int, days: int, out: TextIO) -> None:
-    """Write how machines that run the live image join, each again after every boot. Raises as
+    """Write the settings with which machines that run the live image join after each boot. Raises like
     `list_clients`."""
     with closing(await connect(endpoint, "operate")) as connection:
         asked = InviteMachines(name=name, machines=machines, valid_s=days * 86_400)
@@ -63,14 +63,14 @@ async def invite_machines(endpoint: Endpoint, *, name: str, machines: int, days:
 
 
 async def rename(endpoint: Endpoint, client: str, name: str) -> None:
-    """Give a client, named by its name or id, another name. Raises as `list_clients`, and RefusedError."""
+    """Rename a client, which is given by its name or id. Raises like `list_clients`, and RefusedError."""
     with closing(await connect(endpoint, "operate")) as connection:
         await connection.request(Rename(client=client, name=name), Stored)
 
 
 async def revoke(endpoint: Endpoint, client: str, *, out: TextIO) -> None:
-    """Have the server forget a client or an open invitation, and write to `out` which campaigns have it: a
-    server of an earlier release does not say. Raises as `rename`."""
+    """Revoke a client or an open invitation, and write to `out` which campaigns still need the client. A
+    server of an earlier release does not report these. Raises like `rename`."""
     with closing(await connect(endpoint, "operate")) as connection:
         connection.send(Revoke(client=client))
         answer = await connection.receive()

@@ -1,6 +1,6 @@
 """Facts and figures as text: for `device`, for `run` before it writes, and for `show`.
 
-Says "unknown" if the system does not know, and never guesses.
+Unknown values are shown as "unknown", never guessed.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def describe(facts: Facts) -> Iterator[str]:
 
 
 def describe_commits(plan: Plan, statistics: Statistics) -> Iterator[tuple[str, str]]:
-    """What the commits of a run, each a write or more and their sync, cost, and on what machine: names and
-    values."""
+    """Latency and rate of a run's commits (one or more writes and their sync), and the machine's conditions,
+    as names and values."""
     latencies = statistics.latencies()
     percentiles = (
         f"p{percent:g} {duration(latencies.percentile(percent))}"

@@ -1,9 +1,9 @@
 """`durability join`: makes this machine a client of a server, once, with a code that the server gave.
 
-The code has the server's fingerprint, so the server is known before anything is said to it, and a secret, so
-the server knows that its operator wants this client. What comes of it is proven by a connection of its own
-before the command ends. Refuses to replace a credential that works, unless it is told to, and to use the code
-before there is a place for the credential.
+The code contains the server's fingerprint, so the server is authenticated before any data are sent. It also
+contains a secret, which proves that the server's operator invited this client. A second connection tests the
+new credential before the command ends. A credential that works is replaced only with `force`. The code is
+used only after space for the credential has been reserved.
 """
 
 from __future__ import annotations
@@ -41,19 +41,22 @@ async def join(
     out: TextIO,
     machine: str = "",
 ) -> None:
-    """Join `server`, HOST or HOST:PORT, as `name`; "" is this machine's. The credential is left in the file
-    `credential`, by default where every command looks for it; `force` replaces one that is there.
-    `machine`: what tells a machine from others that keeps no credential over a boot, "" for any other.
+    """Join `server` (HOST or HOST:PORT) as `name`; "" stands for this machine's host name.
+
+    The credential is stored in the file `credential`, by default where every command looks for it. `force`
+    replaces an existing one. `machine`: identity of a machine that does not store its credential across
+    boots, else "".
 
     Raises UsageError, SetupError, FormatError for a torn credential without `force`, PeerError, and
-    RefusedError for a code that is over. SetupError also if another `join` made the file meanwhile.
+    RefusedError for a code that is no longer valid. SetupError also if another `join` made the file
+    meanwhile.
     """
     path = credential or credential_path()
     earlier = _require_free(path, force=force)
     parsed = parse_join_code(code)
     address = parse_address(server, port=PORT)
     stranger = Endpoint(addresses=(address,), fingerprint=parsed.fingerprint, secret=parsed.secret)
-    with place_for_credential(path, replaces=force) as save:  # first: the code is good once
+    with place_for_credential(path, replaces=force) as save:  # first, because the code can be used only once
         with closing(await connect(stranger, "join")) as connection:
             fingerprint = connection.server_fingerprint
             named = name or socket.gethostname()
@@ -89,9 +92,11 @@ async def join(
 
 
 def _require_free(path: Path, *, force: bool) -> Credential | None:
-    """The credential that is replaced, if it can be read. Raises UsageError where a credential would be lost,
-    and FormatError where a torn one would be or one of another release, unless `force` says that it may; and
-    SetupError for a file that others can read."""
+    """The credential to be replaced, if it can be read.
+
+    Without `force`, raises UsageError if a credential would be lost, and FormatError if a torn one, or one of
+    another release, would be lost. Raises SetupError for a file that others can read.
+    """
     try:
         earlier = load_credential(path)
     except FormatError:

@@ -1,4 +1,4 @@
-"""How the client makes pages of HTML from templates. Adds nothing to what a page says."""
+"""Templates for the client's HTML pages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from durability import plain_text
 
 
 def page_templates(*packages: str) -> Environment:
-    """The templates of these packages, the first that has one. Text is escaped, and made one plain line."""
+    """The templates of these packages; the first package with a template is used. Text is escaped, and made
+    one plain line."""
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(package) for package in packages]),
         autoescape=True,

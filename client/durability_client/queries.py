@@ -1,6 +1,6 @@
-"""`runs`, `show` and `export`: what the server stores. They touch no target and end no run.
+"""`runs`, `show` and `export`: show data stored on the server. They access no target and end no run.
 
-They show what the server says; only `verify` draws conclusions.
+They show the server's data as they are; only `verify` draws conclusions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from durability_client.text_tables import table
 
 _RUN_COLUMNS = ("run", "state", "session_end", "verdict", "acked", "registered", "path", "label")
 _DRIVE_COLUMNS = ("model", "serial", "host", "cuts", "clean", "at_most", "last_verdict")
-_TEXT_CHARACTERS = 160  # of an event
+_TEXT_CHARACTERS = 160  # longest text of an event
 _EXPORT = "an export"
 
 Row = Mapping[str, Any]
@@ -44,28 +44,27 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenRuns:
-    """Which runs are listed. `limit`: of runs, or of drives; `drive`: a part of a drive's model or serial;
-    `host`: a part of the machine's name; "" is any."""
+    """Filter of the runs to list. "" matches all."""
 
-    limit: int
-    drive: str = ""
-    host: str = ""
+    limit: int  # most runs, or most drives
+    drive: str = ""  # a part of a drive's model or serial
+    host: str = ""  # a part of the machine's name
 
     def by(self, what: Literal["run", "drive"]) -> List:
-        """The request for them."""
+        """The request to the server."""
         return List(limit=self.limit, by=what, drive=self.drive, host=self.host)
 
 
 async def runs(endpoint: Endpoint, chosen: ChosenRuns, *, each: bool, json: bool, out: TextIO) -> None:
-    """Write the drives with the newest runs to `out`, newest first; with `each` the runs, and both as JSON.
-    Raises PeerError."""
+    """Write the drives with the newest runs to `out`, newest first. `each`: write the runs instead. JSON
+    contains both. Raises PeerError."""
     with closing(await connect(endpoint, "query")) as connection:
         drives = () if each and not json else (await connection.request(chosen.by("drive"), Listing)).rows
         rows = (await connection.request(chosen.by("run"), Listing)).rows if each or json else ()
     if json:
         print_json({"schema": RUNS_SCHEMA, "runs": rows, "drives": drives}, out)
     elif each:
-        # A zero as text: else it is a dash, as what is not known.
+        # Numbers as text, because the table shows a 0 as a dash, like an unknown value.
         _print(table(_RUN_COLUMNS, [{**row, "acked": str(row["acked"])} for row in rows]), out)
     else:
         columns = _DRIVE_COLUMNS if _each_has_one_client(drives) else (*_DRIVE_COLUMNS, "client")
@@ -79,7 +78,7 @@ def _print(lines: Iterator[str], out: TextIO) -> None:
 
 
 def _drive_row(drive: Row) -> Row:
-    """What the table has of a drive. Numbers are text, so that a zero is one."""
+    """The table's row of a drive. Numbers are text, so that a 0 is shown."""
     bound = drive["bound"]
     return {
         **drive,
@@ -92,18 +91,18 @@ def _drive_row(drive: Row) -> Row:
 
 
 def _each_has_one_client(drives: Sequence[Row]) -> bool:
-    """Whether no serial is claimed by two clients; then nobody needs to know whose drives these are."""
+    """Whether no serial is claimed by two clients. Then the column of clients is not needed."""
     claims = {(drive["serial"], *_client(drive)) for drive in drives if drive["serial"]}
     return len(claims) == len({serial for serial, *_ in claims})
 
 
 def _client(drive: Row) -> tuple[str, str]:
-    """Id and name of the client; releases before 0.2 do not say them."""
+    """Id and name of the client; "" from servers before release 0.2."""
     return str(drive.get("client", "")), str(drive.get("client_name", ""))
 
 
 def _below(drives: Sequence[Row]) -> str:
-    """What the columns say, and where the runs are."""
+    """The text below the table: an explanation of the columns, and the command that lists the runs."""
     count = sum(drive["runs"] for drive in drives)
     return (
         f"{counted(count, 'run')}; a row is a drive, or all drives below one target."
@@ -113,7 +112,7 @@ def _below(drives: Sequence[Row]) -> str:
 
 
 async def show(endpoint: Endpoint, run: int, *, json: bool, out: TextIO) -> None:
-    """Write all that the server has of `run` to `out`. Raises PeerError, RefusedError for an unknown run."""
+    """Write the server's data of `run` to `out`. Raises PeerError, and RefusedError for an unknown run."""
     with closing(await connect(endpoint, "query")) as connection:
         document = (await connection.request(Show(run=run), Shown)).document
     if json:
@@ -124,10 +123,9 @@ async def show(endpoint: Endpoint, run: int, *, json: bool, out: TextIO) -> None
 
 
 async def export(endpoint: Endpoint, run: int, *, output: Path | None, out: TextIO) -> None:
-    """Write the case of `run` to the file `output`, else to `out`, for `verify --from-export`.
+    """Write the case of `run` to the file `output`, or to `out`, for `verify --from-export`.
 
-    A file that exists is not replaced. Raises as `show` does, and SetupError where the file cannot be
-    written.
+    An existing file is not replaced. Raises like `show`, and SetupError if the file cannot be written.
     """
     if output is not None:
         output_files.check_new(output, _EXPORT)
@@ -158,7 +156,7 @@ def _page(document: Row) -> Iterator[str]:
         yield ""
         yield f"verdict      {verdict.get('verdict')}, cut: {verdict.get('cut', {}).get('class')}"
         match verdict.get("requirements"):
-            case {"cut": str(cut), "min_cuts": int(cuts)}:  # earlier releases do not say it
+            case {"cut": str(cut), "min_cuts": int(cuts)}:  # missing from earlier releases
                 yield f"             asked for: a cut of class {cut}, {counted(cuts, 'verified cut')}"
         yield from (f"             {_reason(reason)}" for reason in _documents(verdict.get("reasons")))
     evidence = _documents(document.get("evidence"))
@@ -190,7 +188,7 @@ def _head(case: Case) -> Iterator[str]:
 
 
 def _look(look: Look, run: str) -> str:
-    """What a call of `verify` told the server before it read the target."""
+    """The data that a call of `verify` sent to the server before it read the target."""
     of = "" if look.run == run else f" of run {look.run}"
     said = f'attested "{look.attested}"' if look.attested else "no cut attested"
     drives = "".join(f", {one.name} diskseq {one.diskseq or '?'}" for one in look.facts.drives)
@@ -198,7 +196,7 @@ def _look(look: Look, run: str) -> str:
 
 
 def _reason(value: Any) -> str:
-    """The sentence of a verdict's reason. Servers before 0.2 stored reasons of any form."""
+    """The text of a verdict's reason. Servers before release 0.2 stored reasons of any form."""
     match value:
         case {"text": str(text)}:
             return text

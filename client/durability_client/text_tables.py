@@ -1,4 +1,4 @@
-"""Tables of plain text: aligned columns, the widest cell of each giving its width. And the bars in them."""
+"""Tables of plain text, with columns as wide as their widest cells, and bars for cells."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from durability import plain_text
 
 BARS = "▁▂▃▄▅▆▇█"
 _BETWEEN = "  "
-_NARROW = 8  # no column is made narrower
+_NARROW = 8  # least width to which a column is narrowed
 _CUT = "…"
 
 
 def table(
     columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *, width: int | None = None
 ) -> Iterator[str]:
-    """The lines of a table with a heading; a cell without a value is a dash. `width`: of the terminal, None
-    for none. In it the widest column is made narrower, and its cells are cut, until the lines fit."""
+    """The lines of a table with a heading. A cell without a value is a dash. `width`: width of the terminal,
+    or None. The widest columns are narrowed, and their cells cut, until the lines fit."""
     cells = [[name.replace("_", " ") for name in columns]]
     cells += [[plain_text.as_line(str(row.get(name) or "-")) for name in columns] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
@@ -30,7 +30,7 @@ def table(
 
 
 def bar(share: float, bars: str = BARS) -> str:
-    """The bar for a value that is this share, from 0 to 1, of the highest."""
+    """The bar for a value that is `share` (0 to 1) of the highest."""
     return bars[min(len(bars) - 1, int(share * len(bars)))]
 
 
@@ -40,6 +40,6 @@ def _narrow(widths: list[int], room: int) -> None:
 
 
 def _cell(text: str, width: int) -> str:
-    """Filled or cut to so many columns; some characters take two."""
+    """The text padded or cut to `width` columns; some characters take two columns."""
     fits = cell_len(text) <= width
     return set_cell_size(text, width) if fits else set_cell_size(text, width - 1) + _CUT

@@ -142,7 +142,8 @@ def test_connection_options_are_the_same_everywhere() -> None:
 
 
 def test_choices_are_those_of_what_they_are_for() -> None:
-    """For its help the command line imports neither side nor lab, so it spells their choices: equal ones."""
+    """The command line's own lists of choices equal those of the lab and of `accept`, which it does not
+    import for help."""
     assert get_args(lab_options.FileSystem) == get_args(loads.FileSystemName)
     assert get_args(get_args(lab_options.GuestFileSystem)[0]) == get_args(vm_command.GuestFileSystem)
     assert tuple(one.value for one in lab_options.Rig) == get_args(matrix_cells.Rig)

@@ -528,9 +528,8 @@ def test_the_size_of_a_package(tmp_path: Path) -> None:
 
 
 def test_two_places_give_the_same_package(tmp_path: Path) -> None:
-    """Built on two file systems, on which directories have other sizes, from clones of another date, a
-    package has the same bytes. What is compressed in it names no system, whatever Python built it. Its
-    environment is a small one here."""
+    """Packages built on two file systems, from clones of different dates, have the same bytes. Compressed
+    files in them name no operating system. The test uses a small environment."""
     require("dpkg-deb")
     with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
         made = [_small_package(tmp_path, dated_s=1_500_000_000), _small_package(Path(memory))]

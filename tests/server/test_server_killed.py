@@ -118,9 +118,8 @@ def deaths(fleet: Fleet, store_url: str, request: pytest.FixtureRequest) -> list
 async def test_a_server_that_is_killed_costs_no_verdict(
     fleet: Fleet, deaths: list[Callable[[], None]]
 ) -> None:
-    """After many kills of the server at random acknowledgements of four runs, all go on. A cut makes honest
-    drives durable and liars a loss. No run has more than its client acknowledged: each record that the
-    server counts as acknowledged is on an honest drive."""
+    """Four runs survive many kills of the server. After a cut, honest drives are durable and lying drives a
+    loss. Every record that the server counts as acknowledged is on an honest drive."""
     seed = random.SystemRandom().getrandbits(32)
     print(f"seed {seed}")
     models = {

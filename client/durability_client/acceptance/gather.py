@@ -509,8 +509,8 @@ def _chosen_results(
 async def _newest_result(endpoint: Endpoint, drive: _Drive, clients: tuple[str, ...]) -> None:
     """Add the newest complete stored result of the drive; results of `bench --accept` are preferred.
 
-    If campaigns of the drive are known, the result must be of a machine that they cut, or of the operator,
-    since another client's drive with this serial may be a different one.
+    If campaigns of the drive are known, the result must be of a machine that they cut, or of the operator.
+    Another client's drive with this serial may be a different drive.
     """
     if not marks_of(drive.facts[0]):
         return

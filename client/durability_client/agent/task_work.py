@@ -111,7 +111,7 @@ class TaskWork:
             for key, mine in keys.items():
                 drive = self._drives.setdefault(key, DriveWork(self._setting))
                 group.create_task(drive.do(task, mine, self._reporter(task, mine)))
-        if task.kind == "shutdown" and task.drives:  # without drives: nobody switches it on again
+        if task.kind == "shutdown" and task.drives:  # without drives it is never switched on again
             await self._shut_down()
 
     async def _retire(self, key: _Key) -> None:

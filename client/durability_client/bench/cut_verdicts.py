@@ -7,8 +7,9 @@ This module only asks the server; it begins and ends no run. These rules apply:
   that campaigns cut.
 - Evidence against a drive counts in addition to the runs and campaigns that the user named.
 - A client that the user named decides only on drives on which it has runs.
-- A drive is not proven if a client whose runs do not count has a loss on it, or a cut without an outcome,
-  unless the user chose the clients whose runs on it count.
+- A drive is not proven if a client whose runs do not count has a loss on it, or a cut without an outcome.
+  This
+  does not apply if the user chose the clients whose runs on it count.
 """
 
 from __future__ import annotations

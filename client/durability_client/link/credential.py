@@ -149,9 +149,9 @@ def _unchanged_soon(path: Path) -> Iterator[bool]:
 def _unchanged(path: Path, *, within_s: float) -> Iterator[bool | None]:
     """Lock the file `path` against other commands of this user during the block.
 
-    Yields True if the file is locked. Yields False if its file system cannot lock files, since saving a
-    credential matters more than a lock, and if the file does not exist or cannot be opened, since then it has
-    nothing to lose. Yields None if another command keeps the file locked for longer than `within_s`.
+    Yields True if the file is locked. Yields False if its file system cannot lock files: saving a credential
+    matters more than the lock. Yields False also if the file does not exist or cannot be opened, since then
+    no data can be lost. Yields None if another command keeps the file locked for longer than `within_s`.
     """
     try:
         descriptor = _locked(path, within_s=within_s)

@@ -34,7 +34,8 @@ _INPUT_BYTES = 256
 
 
 def names(active: Path = _ACTIVE) -> list[str]:
-    """The consoles on the kernel's command line. The foreground screen stands for the first screen."""
+    """The consoles on the kernel's command line. All screens among them become the first screen, which is in
+    the foreground."""
     try:
         found = active.read_text().split()
     except OSError:

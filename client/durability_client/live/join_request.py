@@ -32,9 +32,9 @@ _ONLY_QUOTES = 'only two " keep a value with blanks together'
 _CARD = re.compile("[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}")
 _OF_KERNEL = "durability."
 _KERNEL_KEYS = ("join", "name", "machine")
-_WORD = re.compile(r'(?:[^\s"]|"[^"]*(?:"|\Z))+')  # as the kernel splits words; the closing quote may be missing
-_MARK = re.compile("['`\u00b4\u00ab\u00bb\u2018-\u201f\u2039\u203a]")  # other characters that people use as quotes
-_PART_MAX = 4  # a word without digits, and with at most so many characters, may belong to the text before it
+_WORD = re.compile(r'(?:[^\s"]|"[^"]*(?:"|\Z))+')  # as the kernel splits words
+_MARK = re.compile("['`\u00b4\u00ab\u00bb\u2018-\u201f\u2039\u203a]")  # other quotes
+_PART_MAX = 4  # a word without digits of at most this length may belong to the text before it
 # Other programs' words that are as short or have a digit. `_FLAG` matches further ones by their form.
 _FLAGS = frozenset({"S", "auto", "gpt", "hlt", "live", "mce", "rhgb", "ro", "rw", "s", "swap", "text"})
 _FLAG = re.compile(r"--+|-[a-z]|no\w+|[a-z]\w*_\w+|\w[\w-]*\.[A-Za-z_].*")
@@ -43,12 +43,12 @@ _DASH = "[-_\u2010-\u2015\u2212]"
 _BLANK = r"(?:\s|\\t|\\xa0|\\u2\d{3})"  # also in the form of repr()
 _CODES = re.compile(
     "(?<![0-9A-Za-z])(?:"
-    f"[0-9A-Za-z](?:{_DASH}*[0-9A-Za-z]){{32,47}}(?![0-9A-Za-z])"  # also with a few characters too few or too many
+    f"[0-9A-Za-z](?:{_DASH}*[0-9A-Za-z]){{32,47}}(?![0-9A-Za-z])"  # or a few characters too few or too many
     f"|(?:[0-9A-Za-z]{{5}}{_DASH}){{3,}}[0-9A-Za-z]+"  # also only its beginning: the first 16 are secret
     f"|[0-9A-Za-z]{{5}}(?:(?:{_DASH}|{_BLANK})+[0-9A-Za-z]{{5}}){{3,}}(?![0-9A-Za-z])"
     ")"
 )
-_MIXED = re.compile("[0-9][A-Za-z]|[A-Za-z][0-9]")  # codes contain this; words and numbers of a sentence rarely do
+_MIXED = re.compile("[0-9][A-Za-z]|[A-Za-z][0-9]")  # in codes; rarely in sentences
 _HIDDEN = "(code)"
 
 

@@ -54,7 +54,7 @@ _HOST_NAME_MAX = 63
 _VERDICTS = 5
 _ROWS = DRIVES_MAX + _VERDICTS  # during a cycle, the newest run of each drive has no verdict yet
 _ASK_S = 10.0
-# Refusals after which another code may succeed. "bad-request": the code can be used only once.
+# Refusals after which another code may succeed. "bad-request": the code is one for a client that joins once.
 _OVER = frozenset({"code-expired", "code-used", "code-unknown", "machine-revoked", "bad-request"})
 _NO_KEY = (
     "nothing tells this machine from others: set `machine = TEXT` on a stick, or `durability.machine=TEXT` on"

@@ -54,7 +54,7 @@ def head(view: View, *, width: int) -> list[str]:
 
 
 def _wrapped(trouble: str, width: int) -> list[str]:
-    """The text in lines of `width`. It is wrapped, not cut, because its end may contain the remedy."""
+    """The text in at most `_TROUBLE_LINES_MAX` lines, because its end may contain the remedy."""
     return textwrap.wrap(
         plain_text.as_line(trouble),
         width,

@@ -1,8 +1,8 @@
-"""Whether a self-encrypting drive (TCG Opal) is locked.
+"""Detects whether a self-encrypting drive (TCG Opal) is locked.
 
-A drive may lock itself when it loses its power. Then its reads fail, or return a boot program (the shadow
-MBR) instead of its first data. Neither is a loss, so ask here before missing data count. Linux answers since
-6.1, only to root, and only if it is built with Opal and may send the drive such commands.
+A drive may lock itself when it loses power. Then its reads fail, or return a boot program (the shadow MBR)
+instead of its first data. Neither is a loss, so callers check this before missing data count. Linux answers
+since 6.1, only to root, and only if it is built with Opal and may send such commands to the drive.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _LOCKED, _MBR_ENABLED, _MBR_DONE = 0x08, 0x10, 0x20
 
 
 def is_locked(name: str) -> bool:
-    """Whether the drive `name` says that a range of it is locked, or that it shows its shadow MBR. False if
-    it cannot be asked."""
+    """Whether the drive `name` reports that one of its ranges is locked, or that it shows its shadow MBR.
+    False if the status cannot be read."""
     answer = bytearray(_STATUS.size)
     try:
         fd = os.open(block_devices.node_of(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

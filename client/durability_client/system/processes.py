@@ -1,4 +1,4 @@
-"""Starts the client's processes, from a clean fork server, with signals blocked.
+"""Starts the client's processes, from a clean fork server with preloaded modules, with signals blocked.
 
 The fork server loads nothing from the working directory, which may belong to another user. A terminal sends
 Ctrl-C to all its foreground processes, but only the main process knows what must be saved. So child processes

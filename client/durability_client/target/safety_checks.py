@@ -112,9 +112,9 @@ def check_path(path: Path, consent: Consent) -> None:
 def check_erasable(path: Path) -> dict[str, tuple[Signature, ...]]:
     """Refuse a block device that must not be formatted although its own data may be erased.
 
-    This is a device that is in use or read-only, or that is a part of RAID, LVM, ZFS, an encrypted device or
-    a btrfs on several devices, also in a partition. Returns the signatures on the device, with key "", and in
-    its partitions, with their numbers as keys. Raises TargetError.
+    Such a device is in use or read-only, or is a part of RAID, LVM, ZFS, an encrypted device or a btrfs on
+    several devices. The same applies to its partitions. Returns the signatures on the device, with key "",
+    and in its partitions, with their numbers as keys. Raises TargetError.
     """
     _check_device(path, Consent(destroy_data=True, force=True))
     number = path.stat().st_rdev

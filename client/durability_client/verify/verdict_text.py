@@ -295,8 +295,8 @@ def _control(outcome: Outcome) -> str:
 def _may_have_held_back(outcome: Outcome) -> str:
     """Name of the layer that may have kept an O_DIRECT write, or its new place, in memory; "" for none.
 
-    This is the page cache below a loop device, a layer with its own journal, a file system that does not
-    write in place, or one that uses the page cache despite O_DIRECT. ext4 does that in two cases.
+    Such layers are the page cache below a loop device, and layers with their own journal. So are file systems
+    that do not write in place, or that use the page cache despite O_DIRECT, as ext4 does in two cases.
     """
     loop = next((drive.name for drive in outcome.armed.drives if drive.name.startswith("loop")), "")
     if loop:

@@ -212,11 +212,11 @@ async def _as_the_device_shows(
 async def _newest_here(
     case: Case, found: Found, case_source: CaseSource, scan_process: ScanProcess
 ) -> tuple[Case, str]:
-    """Find the case of the newest armed run on the target, because a lying drive may have kept only the
-    superblock of an older run, that of `case`.
+    """Find the case of the newest armed run on the target.
 
-    Returns that case, or `case` if nothing shows that the newer run used this target (rule 9), and the reason
-    why the newer run's superblocks could not be read, or "".
+    The drive may have lost this run, so that only the superblock of an older run is left, that of `case`.
+    Returns the newest run's case, or `case` if the newer run is not shown to be on this target (rule 9). Also
+    returns the reason why the newer run's superblocks could not be read, or "".
     """
     try:
         newest = await case_source.open(0, found.facts)

@@ -109,8 +109,9 @@ class _Child:
         future: asyncio.Future[SwitchAnswer] = asyncio.get_running_loop().create_future()
         self._asked[number] = clock.now_ns(), future
         assert self._process.stdin is not None
+        request = SwitchRequest(number=number, switch=SwitchAccess.of(power), operation=operation)
         self._process.stdin.write(
-            request_line(SwitchRequest(number=number, switch=SwitchAccess.of(power), operation=operation))
+            request_line(request)
         )  # if the process has ended, `_hear` fails the request
         return await future
 

@@ -100,7 +100,7 @@ def test_every_shipped_profile_fits_the_screen(place: Path, name: str) -> None:
 
 
 def test_the_slowest_published_drive_of_its_kind_is_fast_enough() -> None:
-    """What the profile of a kind asks for is what published drives of that kind do."""
+    """The commit rate that a shipped profile asks for is the lowest published rate of that kind of drive."""
     (limit,) = (
         one.limit
         for one in profiles.load("datacenter-nvme-plp").profile.criteria

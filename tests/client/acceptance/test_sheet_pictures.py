@@ -47,7 +47,7 @@ def test_the_count_beside_the_bound_is_of_the_cuts_that_it_rests_on() -> None:
 
 
 def test_the_bound_is_that_of_the_criterion() -> None:
-    """Of several series the longest counts, and of the class that is asked for."""
+    """The caption has the criterion's bound: that of the longest series of the class asked for."""
     of = evidence(campaign(200, name="long"), campaign(5, name="short"), campaign(300, cut_class="os"))
     assert "At most 1.5 % of cuts may lose data" in _caption(of)
     (line,) = _decided(of).lines

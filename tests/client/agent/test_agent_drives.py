@@ -104,7 +104,7 @@ async def test_a_member_in_a_partition_is_seen(server: TaskServer, make_loop: Ma
 
 
 async def test_a_mounted_device_is_refused(server: TaskServer, make_mount: MakeMount) -> None:
-    """What somebody has mounted is in use, and stays as it is."""
+    """A mounted device is refused as in use, and its files stay unchanged."""
     device, directory = make_mount()
     (directory / "mine").write_text("kept")
     for status in await both(server, device):

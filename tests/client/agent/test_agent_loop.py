@@ -173,7 +173,7 @@ async def test_the_same_task_is_done_once(here: LoopHere, tmp_path: Path) -> Non
 
 
 async def test_a_run_of_another_boot_is_not_begun(here: LoopHere, tmp_path: Path) -> None:
-    """What an earlier boot wrote may be unverified, so its task is not begun."""
+    """A run task of an earlier boot is not begun, because data of that boot may be unverified."""
     async with task_server(tmp_path) as server:
         task = Tasks((drive_on("/dev/durability-none"),)).make("run", fresh=True, boot_id="another")
         status = await server.do(task, "failed")

@@ -55,7 +55,8 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
 
 
 def test_systemd_rates_the_exposure_of_the_unit(tmp_path: Path) -> None:
-    """What root's work on drives does not need is taken from it: the exposure does not grow unseen."""
+    """The systemd unit has no privileges that work on drives does not need; its exposure stays below the
+    threshold."""
     path = tmp_path / service.NAME
     path.write_text(service.unit([]))
     command = ["systemd-analyze", "--offline=true", "security", "--threshold=68", "--no-pager", str(path)]
@@ -69,7 +70,7 @@ def test_systemd_rates_the_exposure_of_the_unit(tmp_path: Path) -> None:
 
 
 def test_words_are_quoted_for_systemd() -> None:
-    """What systemd would expand or take apart arrives as it was typed."""
+    """Characters that systemd would expand or split arrive as they were typed."""
     command = exec_start(service.unit(["--credential", '/etc/a b/100%$x".json', "--server", "[::1]:7420"]))
     assert command.endswith(' agent --credential "/etc/a b/100%%$$x\\".json" --server "[::1]:7420"')
 

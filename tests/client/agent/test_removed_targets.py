@@ -34,7 +34,7 @@ def test_release_keeps_a_newer_run_that_was_begun_by_hand(tmp_path: Path) -> Non
 
 
 def test_release_refuses_files_of_others(tmp_path: Path) -> None:
-    """What no run wrote stays, and is said."""
+    """A target that no run wrote is not removed, and the refusal says so."""
     target = tmp_path / "t"
     target.write_bytes(b"somebody's")
     with pytest.raises(NotOursError):

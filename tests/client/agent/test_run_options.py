@@ -30,7 +30,7 @@ DEFAULTS = read_campaign(FILE, name="ssd", seed=7)
 
 @pytest.mark.parametrize("arm", [*DEFAULTS.arms, ONE], ids=lambda arm: arm.name)
 def test_run_takes_the_options_of_an_arm(arm: Arm) -> None:
-    """What a campaign file leaves out is left to `run`; nothing empty is passed."""
+    """Options missing in the campaign file are left to the defaults of `run`; no empty option is passed."""
     (drive,) = DEFAULTS.drives
     options = run_options(_task(drive, arm))
     run = typer.main.get_command(app).commands["run"]  # type: ignore[attr-defined]

@@ -60,7 +60,7 @@ def test_a_result_is_printed_kept_and_shown_again(
 
 
 def test_a_terminal_that_knows_only_ascii(environment: dict[str, str], tmp_path: Path, place: Path) -> None:
-    """What it has no character for is a question mark, and the exit code stays."""
+    """On an ASCII terminal, other characters become question marks, and the exit code does not change."""
     output = tmp_path / "result.json"
     assert _durability(environment, "bench", place, *SMALL, "--quick", "-o", output).returncode == 0
     narrow = environment | {"PYTHONIOENCODING": "ascii", "COLUMNS": "40"}
@@ -259,7 +259,7 @@ def test_a_result_is_not_thrown_away(
 
 
 def test_a_file_that_is_no_result_is_named(environment: dict[str, str], tmp_path: Path) -> None:
-    """What is not a result, or not there, ends with 5 and the file's name."""
+    """A file that is missing or not a benchmark result gives exit code 5 and the file's name."""
     path = tmp_path / "other.json"
     path.write_text('{"schema": "durability.run/1"}')
     for name, words in ((path, "not the result of a benchmark"), (tmp_path / "none.json", "cannot read")):

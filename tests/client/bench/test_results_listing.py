@@ -18,7 +18,7 @@ def _row(*cells: Cell) -> Mapping[str, Any]:
 
 
 def test_a_rate_has_its_megabytes() -> None:
-    """Of the same cell; a row that an earlier server stored has none."""
+    """A listed rate has the MB/s of the same cell; a row stored by an earlier server has none."""
     row = _row(*STANDARD[:4])
     assert row["bytes_per_s"] == 4096 * row["rate"] and row["cell"] == HEADLINE.name
     head, line, _ = listing_lines([row], None)

@@ -161,7 +161,8 @@ def test_rounds_are_shuffled_by_the_seed() -> None:
 
 @pytest.mark.parametrize("ending", [KeyboardInterrupt(), SystemExit(143)], ids=["Ctrl-C", "SIGTERM"])
 def test_an_early_end_keeps_whole_rounds(clean: Path, ending: BaseException) -> None:
-    """What was measured until then is in a result marked as partial, and the files are gone."""
+    """After an early end, the complete rounds are in a result marked as partial, and the files are
+    removed."""
 
     def end(number: int) -> None:
         if number == 4:
@@ -280,7 +281,7 @@ def test_what_comes_first_is_told(make_mount: Callable[..., tuple[Path, Path]]) 
 
 
 def test_a_round_stays_whose_files_cannot_be_removed(make_mount: Callable[..., tuple[Path, Path]]) -> None:
-    """What was measured is kept even if the target then refuses to give up the file of it."""
+    """A round's result is kept even if its file cannot be removed afterwards."""
     _, directory = make_mount("ext4")
 
     def attribute(change: str) -> None:
@@ -340,7 +341,7 @@ def test_a_target_without_direct_writes_is_no_error(clean: Path) -> None:
 
 
 def test_serials_are_hashed_unless_asked(clean: Path) -> None:
-    """What identifies this machine is in the result only where the user wants it."""
+    """The result identifies this machine only if the user asks for that; otherwise the values are hashed."""
     hidden = measure(_options(clean, tiny()), Ear()).result
     shown = measure(_options(clean, tiny(), show_serials=True), Ear()).result
     assert (hidden.serials, shown.serials) == ("hashed", "shown")

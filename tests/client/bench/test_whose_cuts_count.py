@@ -67,9 +67,8 @@ def _text(proof: Proof | None) -> str:
 async def test_what_a_client_whose_runs_do_not_count_knows_keeps_a_drive_from_being_proven(
     cut: Cut, tmp_path: Path, verdict: str, what: str
 ) -> None:
-    """A campaign cut the drive 59 times. Its client has another run on it, and another client has one: nobody
-    knows whose is whose, so none counts, and the drive is not proven. The user may choose. `compare`, with
-    and without a name, and the page say the same."""
+    """Two clients have runs on one drive, so neither's cuts count and the drive is not proven. The user may
+    choose a client with --client. `compare`, with and without a name, and the page give the same answer."""
     cut.clients = {61: OTHER}
     drives = [*[(_drive(), "durable")] * 59, (_drive(wwid="naa.1"), verdict), (_drive(), "durable")]
     endpoint = await cut.begin(drives, LOG)
@@ -243,9 +242,9 @@ def _on(options: str, wwid: str = "") -> Facts:
 @pytest.mark.parametrize("barrier_first", [False, True])
 @pytest.mark.parametrize("unreadable", [False, True])
 async def test_each_set_up_of_a_drive_is_looked_for(cut: Cut, barrier_first: bool, unreadable: bool) -> None:
-    """A drive was measured with barriers and without. Its newest loss was without, and says nothing of the
-    other set-up, of which an older one is. Or the newest run cannot be read, and may be of either. The order
-    of the results changes nothing, and the page says the same."""
+    """A loss without barriers says nothing about the set-up with barriers, and the reverse. A run that cannot
+    be read may belong to either set-up. The order of the results changes nothing, and the page gives the same
+    answer."""
     bare, whole = _on("rw,nobarrier"), _on("rw")
     cuts = [(_on("rw", wwid="naa.1"), "loss"), (bare, "loss")]
     endpoint = await cut.begin([*[(whole, "durable")] * 59, *([(bare, "")] if unreadable else cuts)], LOG)
@@ -293,8 +292,8 @@ async def test_a_campaign_reduces_the_count_of_what_is_named(cut: Cut) -> None:
 
 
 async def test_a_campaign_answers_for_all_cuts_without_an_outcome_of_a_series(cut: Cut) -> None:
-    """A run by hand is of the series of the campaign's runs, of which one was left out: all others are clean,
-    also where the run is named. The one that was left out may be named: then it stays open."""
+    """A named run by hand has the outcome of its series, without the run that the campaign left out. If the
+    left-out run itself is named, its outcome stays unknown."""
     stopped = replace(said("nothing", 60), cause="agent", text="its run ended before the cut")
     log = written_log("c", [*[[said("durable", run)] for run in range(1, 60)], [stopped]])
     cuts = [_drive(diskseq=run) for run in range(1, 62)]

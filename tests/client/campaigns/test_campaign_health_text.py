@@ -145,7 +145,8 @@ def test_the_whole_table_has_a_row_for_each_cycle() -> None:
 
 
 def test_a_drive_without_counters_says_so() -> None:
-    """What the client measures itself is shown, and the rest is named as not known."""
+    """For a drive without counters, the client's own measurements are shown, and the counters are listed as
+    not known."""
     lines = lines_of(state_of(3, lambda _: SILENT), whole=True)
     assert lines[0] == "health of ssd (3 cycles)"
     assert [line.split("  ")[1] for line in lines[2:5]] == ["time to mount", "commit p50", "commit p99"]

@@ -54,7 +54,7 @@ def test_a_loss_at_idle_is_said_beside_the_bound() -> None:
 
 
 def test_arms_without_a_loss_add_nothing() -> None:
-    """What was kept is in the tables."""
+    """An arm without a loss adds nothing to the sentence about the drive."""
     kept = Tally(cuts=12, losses=0, unknown=0, bound=0.22, bound_if_lost=None, low=None, high=None)
     arm = ArmResult(arm="still", moment="idle", tally=kept, kept=12, left_out=0)
     assert sentence(result(arm)) == "no loss seen in 59 cuts: at most 5.0 % of cuts lose data (95 %)."
@@ -115,7 +115,7 @@ def test_cuts_that_are_not_under_load_have_a_verdict(losses: int) -> None:
 
 
 def test_a_check_has_no_time_left() -> None:
-    """What the campaign would take is not what its check takes."""
+    """A check of a campaign shows no time left, because the campaign's duration is not the check's."""
     told = ToldCampaign()
     told.begin(told_settings(), check_only=True)
     told.note()
@@ -143,7 +143,7 @@ def test_a_pause_under_way_is_said(stop: bool, then: str) -> None:
 
 
 def test_losses_by_arm_have_their_interval() -> None:
-    """Of a drive that loses in one arm and not in the other, the arm is named with its rate."""
+    """If a drive loses data in only one arm, that arm is listed with the interval of its loss rate."""
     world = World(settings_of(drives=("b",), switches=1, arms=("load", "again"), cuts=4, stop_at="end"))
     world.words = ["durable", "loss", "durable", "loss"]
     assert world.finish() == "complete"
@@ -155,7 +155,7 @@ def test_losses_by_arm_have_their_interval() -> None:
 
 
 def test_the_time_left_is_a_value() -> None:
-    """What `status` says in words, its JSON has in seconds."""
+    """The JSON of `status` has the time left in seconds."""
     state = CampaignState()
     state.apply(
         Entry(

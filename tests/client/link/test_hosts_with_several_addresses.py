@@ -99,7 +99,8 @@ async def test_an_address_that_refuses_costs_no_time(named: Named, monkeypatch: 
 async def test_a_host_that_does_not_answer_is_said_with_its_addresses(
     named: Named, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What came of each address is told; a number stands for itself."""
+    """If a named host does not answer, the error has the result of each address; a numeric address is not
+    repeated."""
     monkeypatch.setattr(host_socket, "PATIENCE_S", 0.0)
     monkeypatch.setattr(server_connection, "CONNECT_TIMEOUT_S", 0.5)
     with hole("127.0.0.2") as dead:
@@ -187,7 +188,7 @@ async def test_a_run_has_a_small_window_from_the_beginning(narrow: bool) -> None
 
 
 async def test_a_slower_address_is_left_alone(named: Named, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two that answer the connection to one is closed, before anything is said."""
+    """If two addresses answer, the slower connection is closed before any byte is sent on it."""
     monkeypatch.setattr(host_socket, "PATIENCE_S", 0.0)
     with socket.create_server(("127.0.0.2", 0)) as one, socket.create_server(("127.0.0.3", 0)) as other:
         named(one.getsockname(), other.getsockname())

@@ -73,7 +73,7 @@ async def test_the_next_address_is_tried(
 
 @pytest.mark.slow
 async def test_what_a_server_says_counts_more_than_silence(where: Endpoint) -> None:
-    """Of several errors the one of a server that answered is told."""
+    """If several addresses fail, the error of a server that answered is raised."""
     several = replace(where, addresses=(*NOWHERE.addresses, *where.addresses), secret=b"x" * 32)
     with pytest.raises(AuthenticationError):
         await connect(several, "query")

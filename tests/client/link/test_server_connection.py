@@ -414,7 +414,7 @@ async def test_a_server_that_does_not_resume_a_run_is_said_with_what_to_look_at(
 
 
 async def test_a_peer_of_another_protocol_is_told_from_a_server() -> None:
-    """What answers with another protocol is an error of the peer, not of this tool."""
+    """A peer that speaks another protocol is a PeerError, not a defect of this tool."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"SSH-2.0-OpenSSH_9.2\r\n")

@@ -155,7 +155,7 @@ async def test_what_is_no_terminal_is_closed(tmp_path: Path) -> None:
 async def test_a_terminal_that_is_there_again_is_opened_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is typed there is heard, and it shows all anew."""
+    """A terminal that was replaced is opened again: its input is read, and the whole screen is shown."""
     place = tmp_path / "console"
     monkeypatch.setattr(live_command, "names", lambda: [str(place)])
     live = Live(MACHINE, JoinRequest())
@@ -174,7 +174,8 @@ async def test_a_terminal_that_is_there_again_is_opened_again(
 
 
 def test_the_network_of_the_file() -> None:
-    """What systemd-networkd is told, and which addresses are shown."""
+    """The join file's address and card become a systemd-networkd file, and only addresses of real cards are
+    shown."""
     text = live_command.network_file(JoinRequest(address="192.0.2.7/24", gateway="192.0.2.1"))
     assert "Address=192.0.2.7/24\nGateway=192.0.2.1\n" in text and "DNS" not in text
     assert "MACAddress" not in text  # so it is for every wired card

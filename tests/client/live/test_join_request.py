@@ -76,7 +76,7 @@ def test_quotes_keep_a_value_together(words: str, machine: str, name: str) -> No
     ],
 )
 def test_a_mistake_in_the_kernels_line_is_told(word: str, complaint: str) -> None:
-    """What else the line says counts."""
+    """A mistake in the kernel's command line is reported; the other words on the line still count."""
     request = from_kernel(f"durability.name=rack-3 {word}")
     assert request.name == "rack-3" and complaint in request.mistake
     assert (request.server, request.code, request.machine) == ("", "", "")

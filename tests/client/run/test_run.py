@@ -427,7 +427,7 @@ class FullDisk(Lines):
 
 
 async def test_a_prefill_is_over_before_its_target_is_free(lab: Lab, tmp_path: Path) -> None:
-    """What is to be shown of it cannot be written: the run ends, and the thread that fills ends first."""
+    """If a prefill's output cannot be written, the run ends only after the filling thread has ended."""
     threads = ThreadPoolExecutor()
     asyncio.get_running_loop().set_default_executor(threads)
     storage, lab.lines = Unlocked(tmp_path / "target"), FullDisk()

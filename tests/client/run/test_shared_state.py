@@ -30,7 +30,7 @@ def publish_in_child(shared: SharedState) -> None:
 
 
 def test_a_child_process_writes_into_the_same_memory() -> None:
-    """What a writer process publishes is what the sender reads."""
+    """The sender reads the frontiers, states and failures that a writer process publishes."""
     shared = SharedState(3)
     child = CONTEXT.Process(target=publish_in_child, args=(shared,))
     child.start()
@@ -76,7 +76,7 @@ def test_a_grant_never_sinks() -> None:
 
 
 def test_the_earliest_failure_is_the_one_that_counts() -> None:
-    """Of several writers' errors the first in time is reported, whichever writer had it."""
+    """Among the failures of several writers, the earliest in time is reported."""
     shared = SharedState(3)
     assert shared.first_failure() is None
     shared.fail(failure(2, at_ns=20))
@@ -86,7 +86,7 @@ def test_the_earliest_failure_is_the_one_that_counts() -> None:
 
 
 def test_a_killed_writer_is_told_from_one_that_crashed() -> None:
-    """That its process was ended is kept with the failure."""
+    """A failure records whether the writer's process was killed."""
     shared = SharedState(1)
     killed = replace(failure(0, at_ns=10, errno=0, text="killed"), killed=True)
     shared.fail(killed)

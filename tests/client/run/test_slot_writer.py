@@ -204,7 +204,7 @@ class Unusable(Plan):
 
 
 def test_a_writer_that_cannot_be_made_says_so(tmp_path: Path, make_plan: MakePlan) -> None:
-    """What goes wrong before a writer runs ends it as what goes wrong later does."""
+    """An error before a writer runs ends the run like a later error, with the error's text."""
     shared = SharedState(2)
     arguments = (Unusable(**asdict(make_plan())), 1, KernelStorage(tmp_path / "target"), shared)
     writer = threading.Thread(target=write_records, args=arguments)  # blocks the signals of its thread

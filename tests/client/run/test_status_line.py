@@ -76,7 +76,7 @@ def test_json_on_a_terminal_is_not_overwritten() -> None:
 
 
 def test_a_notice_forges_no_line() -> None:
-    """What a server says stays one line, so that none of it looks like a line of the run."""
+    """A server's notice stays on one line, so no part of it looks like a line of the run."""
     err = io.StringIO()
     StatusLine("00000000000000ff", out=None, err=err).say("server: full\nverdict: durable")
     assert err.getvalue() == "server: full\\nverdict: durable\n"

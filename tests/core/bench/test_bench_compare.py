@@ -467,8 +467,9 @@ def only_held(result: Result) -> Result:
 
 @pytest.mark.slow
 def test_a_drive_that_collapses_under_load_is_not_taken() -> None:
-    """Its short rounds are 16 times as fast, and it is left with a thirteenth of the other's rate: the answer
-    says both, and one line how far it fell, in the JSON too. The mean of the load would hide that."""
+    """A drive that is 16 times as fast in short rounds but a thirteenth as fast at the end of the load is not
+    recommended. The answer gives both ratios; text and JSON say how far the rate fell. The mean would hide
+    the fall."""
     found = decided(STEADY, held(9000.0, 6000.0, falls_to=1 / 60, number=2))
     assert found.answers == (
         "Choose by your load: B commits 16 times as fast as A in short rounds, but A commits 13 times as fast"

@@ -199,9 +199,8 @@ def restarted(*, up_s: float, server: str = "server") -> ToldCampaign:
 def test_restart_of_a_machine_is_not_blamed_before_the_switch_was_asked(
     up_s: float, server: str, text: str | None
 ) -> None:
-    """A machine may panic because its drive goes, so one that starts anew while the switch is asked is left
-    out with what is known. So is one whose time is that of another boot of the server. A later one shows
-    nothing. Many in a row pause the campaign for that reason."""
+    """A cycle is left out if the machine restarted before its switch was asked. A restart afterwards may be a
+    consequence of the cut and shows nothing."""
     (said,) = restarted(up_s=up_s, server=server).ended().drives
     expected = ("kept", None, "") if text is None else ("nothing", "agent", text)
     assert (said.word, said.cause, said.text) == expected

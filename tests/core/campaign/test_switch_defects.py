@@ -375,8 +375,8 @@ def test_cut_once_is_no_answer_of_an_arm_that_cuts_twice() -> None:
 
 @pytest.mark.slow
 def test_machine_that_stays_on_takes_the_second_cut_from_the_others() -> None:
-    """Two machines with a switch each, to be cut twice. The first off cuts b, and c goes on, so there is no
-    second one: a pass of b is of one cut, and the arm asks for two. A loss of b counts."""
+    """If one machine's switch does not switch it off, the other machine gets no second cut. A pass of the cut
+    machine does not count, because its arm asks for two cuts. A loss counts."""
     for verdict, said in (("durable", ("nothing", "switch")), ("loss", ("loss", None))):
         world = World(settings_of(drives=("b", "c"), own=True, arms=("again",), cuts=1))
         until_phase(world, "load")

@@ -210,9 +210,9 @@ def test_what_was_lost_from_the_start_reaches_back_to_arming(plan: Plan) -> None
 
 
 def test_what_an_earlier_boot_of_the_server_received_is_old(plan: Plan) -> None:
-    """A timeline that begins at 0 with what came before a reboot: none of that is at risk, and its loss
-    reaches back to the reboot at least, nobody knows how far, whatever the clock of that earlier boot said at
-    arming. The clock may be another machine's, and far ahead."""
+    """Receipts of an earlier boot of the server are not at risk. Their loss reaches back at least to the
+    reboot, with no upper bound. The clock of the earlier boot does not count, because it may be another
+    machine's."""
     timeline = (Receipt(at_ns=0, frontiers=(2000,)), Receipt(at_ns=LAST_NS, frontiers=(2010,)))
     armed = Event(at_ns=LAST_NS * 2, wall="", kind="armed", text="")
     reboot = Event(at_ns=LAST_NS - 1200 * MS, wall="", kind="reboot", text="")

@@ -253,9 +253,8 @@ def test_only_the_group_after_the_newest_can_have_been_in_flight(
 
 @pytest.mark.parametrize("group", [1, 3])
 def test_groups_that_cannot_be_read_may_have_been_acknowledged(make_plan: MakePlan, group: int) -> None:
-    """Of two groups after the newest a slot cannot be read: one of them was not in flight, so that is a loss
-    unless a later pass reads them. The third may have been in flight behind them, so its damage is no more
-    than unreadable. No later one was: the third was read, and is not there."""
+    """Of two unreadable groups after the newest one, the first counts as acknowledged. Damage to the third
+    group is only `unreadable`, because it may have been in flight. Damage to later groups is `corrupt`."""
     plan = small(make_plan, slots=128, group=group, credit=6 * group)
     disk = written(plan, 99)
     bad = {(0, disk.slot_of(0, 99 + number * group)): {0, 1} for number in (1, 2)}

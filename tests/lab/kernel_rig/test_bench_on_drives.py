@@ -69,11 +69,9 @@ def liar(request: pytest.FixtureRequest) -> Iterator[BlockRig]:
 
 
 def test_a_liar_is_never_given_a_clean_bill(liar: BlockRig) -> None:
-    """Every flush reaches it, one per commit, and none takes any time: it may be what it is not.
-
-    With `fuamode=discard` too: the kernel sends the flush, and counts it, since the loop device declares a
-    volatile cache; it is the filter below that drops it, which only a cut shows.
-    """
+    """Drives that ignore flushes get one flush per commit, but the flushes take no time: they are called
+    suspicious. With `fuamode=discard`, a filter below the loop device drops the flush, which only a cut
+    shows."""
     result = measured_on(liar.target, CONTROLS, seconds=0.1, rounds=2, seed=SEED)
     assert _flushes(result) == pytest.approx(1, abs=0.02)
     found = plausibility(result)
@@ -133,10 +131,8 @@ def _steadiness_of_a_throttled_drive(longer: float) -> Steady:
 
 
 def test_a_throttled_drive_is_not_steady() -> None:
-    """A drive that slows down while it is used is said to, with how much of its rate was left, once it has
-    made as many commits as a judgement takes. A machine that becomes busy meanwhile makes fewer: then it gets
-    longer. One that is busy before the drive slows down, and idle after, hides it: then it is measured
-    again."""
+    """A drive that slows down during the measurement is reported as not steady, with its remaining rate. A
+    busy machine may hide the slowdown, so the measurement is repeated and made longer."""
     for longer in (1, 2, 4, 4):
         found = _steadiness_of_a_throttled_drive(longer)
         if found.last_third is not None and found.last_third < 0.8:

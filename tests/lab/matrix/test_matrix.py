@@ -82,8 +82,9 @@ def test_cells_have_names_of_their_own(cells: list[MatrixCell]) -> None:
 
 
 def test_long_matrix_is_long_enough() -> None:
-    """On rigs a and b 1,000 cuts of honest drives and 50 of each liar at least, under loads that its lie is
-    about; 20 on rig c; both curves; each file system and workload, alone and shared, under liars as well."""
+    """The long matrix has at least 1,000 cuts of honest drives on rigs A and B, 50 of each lying drive under
+    loads that show its fault, and 20 on rig C. It has both curves. Lying drives meet every workload and file
+    system."""
     cells = long_cells()
     honest = [cell for cell in cells if expected_verdict.is_honest(cell.drive)]
     assert sum(cell.cuts for cell in honest if cell.rig != "c") >= 1000
@@ -369,11 +370,9 @@ async def test_cut_that_cannot_be_made_is_a_failure() -> None:
 @pytest.mark.usefixtures("rig_machine")
 @pytest.mark.parametrize("file_system", [None, "ext4"], ids=str)
 async def test_cut_of_rig_b_is_held_against_the_truth(file_system: FileSystemName | None, seed: int) -> None:
-    """A liar under a real kernel: caught, with findings that its log confirms, each counted once.
-
-    A raw device can always be read again, and all are compared; a file system may not mount any more, and
-    then none is. A machine that stands still for a second before the cut lets the drive keep all.
-    """
+    """A lying drive under a real kernel is caught, and its drive log confirms the findings. On a raw device
+    every finding is compared; a file system that does not mount cannot be. A machine that stands still before
+    the cut may lose nothing, so the cut is repeated."""
     cell = MatrixCell(rig="b", drive="early-ack:delay_ms=1000", load=Load(file_system=file_system), cuts=3)
     async with Cutter() as cutter:
         for number in (1, 2, 3):

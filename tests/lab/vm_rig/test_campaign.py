@@ -40,10 +40,9 @@ reason = "It must come back."
 
 @pytest.mark.timeout(3600)
 async def test_each_drive_of_a_guest_gets_what_it_deserves() -> None:
-    """Three cuts: the honest drive is durable in each, in class `vm`. Each liar is named in the cycle of its
-    first loss; the last one, which skips half of the flushes, may have luck. A cycle whose guest was too slow
-    to have records at risk is repeated. `accept` passes the honest drive, for what three cuts show and no
-    more, and refuses each drive that lost data: of all together and of each alone, with its exit code."""
+    """In a guest's campaign, the honest drive is durable in each cut, in class `vm`, and each lying drive
+    that lost data is named in its cycle. A cycle without records at risk is repeated. `accept` passes the
+    honest drive and refuses drives that lost data."""
     async with guest_campaign(["honest", *LIARS], seed=21) as campaign:
         campaign.write_file(campaign=f"cuts = {CUTS}\nseed = 7\n{GUEST_TIMES}", file_system="ext4", arms=ARM)
         started = await campaign.campaign("start", str(campaign.file), "--yes")

@@ -260,9 +260,8 @@ async def test_what_a_run_gives_by_itself_is_counted_now_and_then(
 async def test_a_client_has_so_many_writers_at_a_time(
     lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of them may be in each commit, for which all clients wait. One run too many is refused before
-    anything is stored of it, and one that comes back has to wait for another to end; other clients, and the
-    operator, go on."""
+    """A client may have only a limited number of writers at a time. A run above the limit is refused and not
+    stored; a resuming run must wait until another ends. Other clients and the operator are not affected."""
     monkeypatch.setattr(limits, "WRITERS_OF_CLIENT_MAX", 5)
     running = await lab.start(sqlite_url)
     clients = [await lab.connect(running.address) for _ in range(2)]

@@ -119,8 +119,8 @@ def test_a_store_that_another_user_left_open_is_refused(place: Path) -> None:
 @as_root
 @pytest.mark.parametrize("owner", [0, BOB])
 def test_a_store_that_another_user_shares_with_a_group_is_opened(place: Path, owner: int) -> None:
-    """The server may be of that group, and would have no store else. It says at each start what is better,
-    and what a server that was killed left beside the store stays open to the group, but to nobody else."""
+    """A store that another user shares with the server's group is opened, with a warning at each start that
+    names the remedy. Files left by a killed server stay open to the group only."""
     _put(place, owner=owner, group=ALICE, mode=0o660)
     line = f"chown {ALICE} '{place}' && chmod 600 '{place}'"
     said = _opened_as(ALICE, place, killed=True)

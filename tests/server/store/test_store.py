@@ -412,9 +412,9 @@ def test_a_later_run_elsewhere_on_the_drive_supersedes(store_fixture: StoreFixtu
 def test_a_later_run_elsewhere_on_the_drive_supersedes_though_it_was_never_armed(
     store_fixture: StoreFixture, serial: str
 ) -> None:
-    """It may have begun to write, and nobody can look where its superblocks lie; so its plan is not told, nor
-    that of an attempt on the target itself. One of another client, on another drive or beside it, and another
-    file of the file system, leave the run as it is."""
+    """A later run on the whole drive supersedes an earlier one even if it was never armed, because it may
+    have begun to write. Its plan is then not among the attempts. Runs on other drives, places or files, or of
+    other clients, do not supersede it."""
     file = store_fixture.lab.facts(drives=(drive(serial=serial),))
     device = replace(file, kind="device", file_system=None, size_bytes=1 << 40)
     whole = replace(device, path="/dev/sda", offset_bytes=0)
@@ -446,8 +446,9 @@ def test_a_later_run_elsewhere_on_the_drive_supersedes_though_it_was_never_armed
 def test_a_drive_without_a_serial_of_its_own_has_targets(
     store_fixture: StoreFixture, serial: str, kind: str
 ) -> None:
-    """As the disks of many guests: a run is found by its target after the boot and is superseded by a later
-    one on it, also by one on a partition of it. A run on a drive with the same serial, beside it, is none."""
+    """On a drive without a serial of its own, a run is found by its target after a boot. A later run on that
+    target or on a partition of the drive supersedes it. A run on another drive with the same serial does
+    not."""
 
     def on(name: str, **changes: Any) -> Facts:
         facts = store_fixture.lab.facts(drives=(drive(name=name, serial=serial),), **changes)

@@ -239,8 +239,7 @@ WITH_LOG = facts(drives=PAIR)  # the same, with its log on the other drive
 def test_targets_overlap_where_they_share_a_place_on_a_drive(
     one: Facts, other: Facts, *, expected: bool
 ) -> None:
-    """Whole drives have all that lies on them; of a file system the beginning counts, or the number of a file
-    that has two names; places below layers are
-    unknown. A drive without a serial of its own may be the one that had its name on the machine, or its
-    number of the hypervisor; of two file systems only an own serial shows that they are on one drive."""
+    """Two targets overlap if they may share a place on a drive. A whole drive overlaps everything on it. A
+    place below layers is unknown. A drive without a serial is compared by its name on the machine or its
+    number in the hypervisor."""
     assert overlap(one, other) is overlap(other, one) is expected

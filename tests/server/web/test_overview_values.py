@@ -131,9 +131,9 @@ def _looked_for(name: str, machine: str, client: str, trouble: Trouble) -> list[
 
 @pytest.mark.parametrize("client", ["c1", ""])
 def test_a_drive_vanished_from_the_machine_that_was_cut(filled: StoreFixture, client: str) -> None:
-    """Two clients claim one serial. The campaign cut the one that was renamed since, and another one has its
-    name by now; a log of release 0.1 has only the name. A later campaign, which calls the machine by its new
-    name, finds the drive."""
+    """If two clients claim one serial, the drive vanished from the client that the campaign cut, even if it
+    was renamed since. A log of release 0.1 has only the client's name. A later campaign that finds the drive
+    ends the alarm."""
     for run, name in enumerate(("renamed", "b"), 1):
         _join(filled, f"c{run}", name)
         _begin(filled, run, "S1", "silence", client=f"c{run}")

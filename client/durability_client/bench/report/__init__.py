@@ -1,1 +1,1 @@
-"""The benchmark's pages: a result, or a comparison, as one HTML file with its pictures in it."""
+"""Output of the benchmark: results and comparisons on the terminal, and as HTML pages with pictures."""

@@ -1,7 +1,7 @@
-"""Charts: which pictures a result is worth, and what is in them. Choice of data; `plot` draws.
+"""Charts: chooses the pictures for a result, and their data. `plot` draws them.
 
-A picture is made of what was measured: cells that a result has not are left out of it, and a picture without
-any is not made. Where a sample is too small for a percentile its line is faint.
+Cells that the result does not have are left out of a picture, and pictures without cells are not made. If a
+sample is too small for a percentile, the line is faint.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _PERCENT_TICKS = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A picture and what stands below it."""
+    """A picture and its caption."""
 
     title: str
     caption: str
@@ -112,7 +112,7 @@ def latency_figures(result: Result) -> Iterator[Figure]:
 
 
 def _others(measured: Sequence[CellRounds]) -> list[Labelled]:
-    """What replaces the standard commits if there are none, as in a profile."""
+    """The cells to show if there are no standard commits, as in a profile."""
     return _named([one for one in measured if one.cell.group not in _NOT_VARIED][:SERIES])
 
 
@@ -136,8 +136,8 @@ def latency_figure(
     caption: str,
     numbers: Sequence[int] | None = None,
 ) -> Figure:
-    """Latencies by percentile, of each labelled histogram, none of which is empty; in the styles `numbers`,
-    or one after the other."""
+    """Latencies by percentile, of each labelled histogram. No histogram may be empty. `numbers`: styles of
+    the curves, by default in order."""
     most = max(len(histogram) for _, histogram in curves)
     steps = [histogram.steps() for _, histogram in curves]
     low, high = log_bounds(max(1, one) for each in steps for one in (each[0][0], each[-1][0]))
@@ -174,13 +174,13 @@ def _percentile_words(label: str, histogram: FineHistogram) -> str:
 
 
 def _curve(label: str, number: int, histogram: FineHistogram) -> Series:
-    """A curve of steps: full as far as ten samples lie beyond, then faint to the largest."""
+    """A curve of steps: solid while at least `SAMPLES_BEYOND_MIN` samples lie beyond, then faint."""
     total = len(histogram)
     full: list[Point] = []
     faint: list[Point] = []
     before = 0
     for value, below in histogram.steps():
-        bounded = min(below, total - 0.5)  # the largest sample's end would be at infinity
+        bounded = min(below, total - 0.5)  # otherwise the largest sample's end would be at infinity
         for count in (before, bounded):
             point = Point(x=nines(count / total), y=max(1, value), marked=False)
             (full if total - count >= SAMPLES_BEYOND_MIN or not full else faint).append(point)
@@ -200,7 +200,7 @@ def _time_axis(title: str, low: float, high: float) -> Axis:
 
 
 def curve_figures(summaries: Iterable[CellSummary]) -> Iterator[Figure]:
-    """How the rate goes with the block size, the jobs and the writes to a sync."""
+    """The rate by block size, by number of jobs, and by writes per sync."""
     measured = [
         one
         for one in summaries
@@ -242,7 +242,7 @@ def _varied(measured: Sequence[CellSummary], field: Varying, title: str, caption
 
 
 def _apart_from(field: Varying, cell: Cell) -> tuple[object, ...]:
-    """What two cells have in common that differ in `field` alone."""
+    """The parameters that cells of one family share, all except `field`."""
     others = (one.name for one in fields(Cell) if one.name != field)
     return tuple(getattr(cell, name) for name in others if name not in _NOT_OF_THE_FAMILY)
 
@@ -298,7 +298,7 @@ def _family_name(cell: Cell, field: Varying) -> str:
 
 
 def _spread(summary: CellSummary, field: Varying) -> Spread:
-    """Of writes where that is what counts."""
+    """The rate of a cell; for writes per sync, the rate of writes."""
     spread = summary.writes_per_s if field == "writes_per_sync" else None
     found = spread or summary.rate
     assert found is not None
@@ -323,7 +323,8 @@ def _rate_axis(title: str, low: float, high: float) -> Axis:
 
 
 def _proportional(family: Sequence[CellSummary], field: Varying, high: float) -> Iterator[Reference]:
-    """What the rate were if it grew as the jobs, or the writes to a sync, do, as far as the axis goes."""
+    """A reference line: the rate if it grew in proportion to the jobs or the writes per sync. It ends at the
+    end of the axis."""
     first, last = (float(getattr(one.cell, field)) for one in (family[0], family[-1]))
     rate = _spread(family[0], field).median
     if field == "block_bytes" or not rate:
@@ -339,8 +340,7 @@ def _bytes_word(size_bytes: int) -> str:
 
 
 def ladder_figures(result: Result) -> Iterator[Figure]:
-    """The time of a flush against what was written before it, with what the link could carry and the
-    controls."""
+    """The time of a flush by the bytes written before it, with the limit of the link and the controls."""
     controls = controls_of(result)
     if not controls.ladder:
         return

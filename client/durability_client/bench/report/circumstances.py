@@ -18,7 +18,7 @@ from durability.formats.facts import Drive, MachineLoad
 from durability.units import counted, format_size
 
 UNKNOWN = "unknown"
-_SHARE_MIN = 0.01  # of the drives' size: what is less wears nothing
+_SHARE_MIN = 0.01  # share of the drives' size; smaller amounts cause no noticeable wear
 Row: TypeAlias = tuple[str, str]
 
 
@@ -31,7 +31,7 @@ class Section:
 
 
 def sections(result: Result) -> tuple[Section, ...]:
-    """All that is known of a result but its figures."""
+    """All facts of a result, without its figures."""
     media = {medium.name: medium for medium in result.media}
     return (
         Section(title="Target", rows=tuple(_target(result))),
@@ -45,7 +45,7 @@ def sections(result: Result) -> tuple[Section, ...]:
 
 
 def in_brief(result: Result) -> Iterator[Row]:
-    """What a reader of the figures needs to know, a line each: where, on what, and how busy it was."""
+    """The facts that a reader of the figures needs, a line each: target, drives, machine, load and run."""
     facts, media = result.facts, {medium.name: medium for medium in result.media}
     target, machine, run = dict(_target(result)), dict(_machine(result)), dict(_run(result))
     target["mounted"] = target.get("mounted", UNKNOWN).replace(",", ", ")  # so that lines can end there
@@ -77,7 +77,7 @@ _OF_A_DRIVE: Mapping[str, str] = MappingProxyType(
 
 
 def _known(rows: Mapping[str, str], texts: Mapping[str, str]) -> str:
-    """The values of `rows` that are known, in the words of `texts`."""
+    """The known values of `rows`, formatted by `texts`."""
     return ", ".join(
         text.format(rows[name]) for name, text in texts.items() if rows.get(name, UNKNOWN) != UNKNOWN
     )
@@ -156,7 +156,7 @@ def _written(result: Result) -> str:
 
 
 def before_and_after(result: Result) -> tuple[tuple[str, str, str], ...]:
-    """What is to be known of the machine before the run and after it: the name and both values."""
+    """The machine's load before and after the run: names and both values."""
     before, after = (_machine_load(moment) for moment in (result.before, result.after))
     return tuple((name, before[name], after[name]) for name in before)
 

@@ -1,6 +1,6 @@
 """A comparison on one screen of 80 by 24: the answer, its caveat and cause, then each result with its proof.
 
-The tables have every cell (`--full`); this has those that decide. Rendering only.
+The tables have all cells (`--full`); the screen has those that decide. This module only renders.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from durability_client.bench.report.one_screen import bar, said, wrapped
 from durability_client.system.terminal import SCREEN_HEIGHT_MAX, SCREEN_WIDTH_MAX, cut_to
 
 _STYLES: dict[ProofWord, str] = {"proven": "green", "too few cuts": "bold yellow", "lost data": "bold red"}
-_LABEL_MAX = 24  # of a result's name in a table
+_LABEL_MAX = 24  # longest name of a result in a table
 _NAMES = {  # the cells that decide, in plain words
     HEADLINE.name: "1 writer",
     HELD_COMMIT.name: "1 writer, at the end of the held load",
@@ -44,9 +44,12 @@ _NAMES = {  # the cells that decide, in plain words
 
 
 def show_comparison_screen(comparison: Comparison, console: Console) -> None:
-    """The answer, under which other conditions it was measured, refusals, a row for each result, the cells
-    that decide with bars, and where the rest is. What has no room is left out and named: the cause first,
-    then the plausibilities, then whole words on cuts."""
+    """Print the answer, different conditions, refusals, a row for each result, the deciding cells with bars,
+    and how to see the rest.
+
+    Parts without room are left out and named: first the cause, then the plausibilities, then the complete
+    texts about cuts.
+    """
     width = min(console.width, SCREEN_WIDTH_MAX)
     above, left_out, below = _fitted(comparison, width)
     for line in above:
@@ -67,8 +70,8 @@ def show_comparison_screen(comparison: Comparison, console: Console) -> None:
 
 
 def _fitted(comparison: Comparison, width: int) -> tuple[list[Text], list[str], list[Text]]:
-    """The lines above the rows of the results, what they leave out, in words, and from the rows on: the first
-    way that has room for a warning and a last line, else the shortest."""
+    """The lines above the results' rows, the names of parts that were left out, and the lines from the rows
+    on. Uses the first variant that leaves room for a warning and a last line, else the shortest."""
     refused = [
         line for refusal in comparison.refusals for line in said("", "", f"not comparable: {refusal}", width)
     ]
@@ -90,7 +93,7 @@ def _fitted(comparison: Comparison, width: int) -> tuple[list[Text], list[str], 
 
 
 def show_answer(comparison: Comparison, console: Console) -> None:
-    """The answer, whose rate did not last, the caveat and the cause, each once."""
+    """Print the answer, results whose rate did not last, the caveat and the cause."""
     for line in _answer(comparison, min(console.width, SCREEN_WIDTH_MAX)):
         console.print(line, soft_wrap=True)
 
@@ -120,8 +123,8 @@ def _answer(comparison: Comparison, width: int, *, conditions: bool = False) -> 
 
 
 def _results(comparison: Comparison, width: int, *, whole: bool) -> Iterator[Text]:
-    """Each result with the figures of the cell that decides, and what cuts said of its drive; `whole`: on
-    lines of its own where the row has no room for it, else cut."""
+    """Each result with the figures of the deciding cell, and the verdicts of cuts on its drive. If the row
+    has no room for these, they get lines of their own with `whole`, else they are cut."""
     row = deciding_row(comparison.rows)
     head = ("", "commits/s", "MB/s", "p99", "ratio", "cuts")
     table = [head]
@@ -149,7 +152,7 @@ def _results(comparison: Comparison, width: int, *, whole: bool) -> Iterator[Tex
 
 
 def _classic(comparison: Comparison) -> Iterator[tuple[str, Row]]:
-    """The classic rows that all results have, by the labels that people know."""
+    """The classic rows that all results have, with their usual labels."""
     rows = {row.cell.name: row for row in comparison.rows if row.engine == "fio"}
     for one in CLASSIC:
         for cell, doing in ((one.read, "read"), (one.write, "write without a sync")):
@@ -158,7 +161,7 @@ def _classic(comparison: Comparison) -> Iterator[tuple[str, Row]]:
 
 
 def _cells(comparison: Comparison, width: int) -> Iterator[Text]:
-    """The cells that decide, each result with a bar."""
+    """The deciding cells, with a bar for each result."""
     known = [
         row for name in _NAMES for row in comparison.rows if row.cell.name == name and row.basis == "rate"
     ]

@@ -1,8 +1,8 @@
-"""Page: a result, or a comparison, as one HTML file that needs nothing else and asks for nothing.
+"""Pages: a result, or a comparison, as one self-contained HTML file.
 
-No script, no font, no picture and no style from elsewhere, and the page itself forbids a browser to load any.
-All text is escaped by the templates: anyone can choose a drive's model, a path or a label. Derives
-nothing that the tables of the terminal do not have; what only a cut can show, it says so.
+A page loads no script, font, picture or style, and forbids the browser to load any. The templates escape all
+text, because anyone can choose a drive's model, a path or a label. Figures are the same as in the terminal's
+tables. The page says which properties only a cut can show.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from durability_client.bench.report.charts import Figure
 from durability_client.bench.report.small_charts import Dots, key_svg, spark_svg, standing_svg, time_figures
 from durability_client.page_templates import page_templates
 
-_OVER_TIME = "commit"  # a group; others have their rate over time in the table
+_OVER_TIME = "commit"  # group with large pictures of the rate over time; others have small ones in the table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,15 +45,14 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatioRow:
-    """A cell of a comparison as a row: `rates` (or times, see `compare.Row.basis`) with `intervals` and
-    what they `moved`; of each result but the first, `svg` has a dot and `texts` figures."""
+    """A cell of a comparison as a row."""
 
     name: str
-    rates: tuple[str, ...]
+    rates: tuple[str, ...]  # or times, see `compare.Row.basis`
     intervals: tuple[str, ...]
-    moved: tuple[str, ...]
-    svg: str
-    texts: tuple[str, ...]
+    moved: tuple[str, ...]  # MB/s
+    svg: str  # a dot for each result but the first
+    texts: tuple[str, ...]  # the ratio of each result but the first
 
 
 def result_page(result: Result) -> str:
@@ -113,7 +112,7 @@ def comparison_page(comparison: Comparison, results: Sequence[Result]) -> str:
 
 
 def _headline(summaries: Sequence[CellSummary]) -> CellSummary | None:
-    """The cell that stands for the whole: the first of the standard ones, else the first that has a rate."""
+    """The cell that represents the result: the headline cell, else the first cell with a rate."""
     measured = [one for one in summaries if one.rate is not None]
     named = (one for one in measured if one.cell.name == catalogue.HEADLINE.name)
     return next(named, measured[0] if measured else None)
@@ -127,7 +126,7 @@ def _groups(summaries: Sequence[CellSummary]) -> tuple[Group, ...]:
 
 
 def _order(result: Result) -> Iterator[tuple[str, str]]:
-    """When each round began, and its cell, in the order of time."""
+    """The start time and cell of each round, in time order."""
     made = [iter(one.rounds) for one in result.cells]
     for index in result.order:
         yield f"{next(made[index]).started_s:.1f}", result.cells[index].cell.name
@@ -146,7 +145,8 @@ def _against(row: Row, dots: Dots) -> RatioRow:
 
 
 def _in_short(ratio: Ratio | None, text: str) -> str:
-    """The ratio with its interval; where there is none, why, which the page's head says in full."""
+    """The ratio with its interval, or a short reason if there is none. The page's head has the full
+    reason."""
     if ratio is None:
         return text.partition(":")[0]
     if ratio.low is None or ratio.high is None:
@@ -156,7 +156,7 @@ def _in_short(ratio: Ratio | None, text: str) -> str:
 
 
 def _overlaid(comparison: Comparison, results: Sequence[Result]) -> Iterator[Figure]:
-    """Latencies of the cells that matter most, all results in one picture."""
+    """Latencies of the most important cells, with all results in one picture."""
     compared = {row.cell.name for row in comparison.rows if row.engine == "durability"}
     chosen = [name for name in charts.COMMITS if name in compared]
     chosen = chosen or [row.cell.name for row in comparison.rows if row.cell.name in compared][:4]

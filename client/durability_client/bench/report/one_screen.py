@@ -1,7 +1,7 @@
-"""A result on one screen of 80 by 24: the four lines of the bottom line, and small pictures of what they say.
+"""A result on one screen of 80 by 24: the four lines of the bottom line, with small pictures.
 
-The tables have all figures (`--full`); this has those that decide. Colours are rich's, and absent without a
-terminal. Rendering only.
+The tables have all figures (`--full`); the screen has those that decide. Colours are used only on a terminal.
+This module only renders.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from durability.units import counted, format_size
 from durability_client.bench.report import small_charts
 from durability_client.system.terminal import SCREEN_HEIGHT_MAX, SCREEN_WIDTH_MAX, cut_to
 
-LABEL = 8  # width of the words on the left
-_EMPTY = 3  # lines between parts of the screen, which go first if it is full
+LABEL = 8  # width of the labels on the left
+_EMPTY = 3  # empty lines between parts of the screen, which are removed first if the screen is full
 _SPARK_BARS = 24
 STYLES = {
     "steady": "green",
@@ -40,22 +40,24 @@ STYLES = {
     "suspicious": "bold red",
     "not shown": "bold yellow",
 }
-Point: TypeAlias = tuple[str, float, str]  # of a curve: its name, its height, and that in words
+Point: TypeAlias = tuple[str, float, str]  # of a curve: name, value, and value as text
 _DECADES = (10.0, 1e5)  # commits per second on the axis of published drives
 
 
 def show_screen(result: Result, console: Console, *, joined: bool = True) -> None:
-    """Title, four lines, classic rates, pictures, warnings, and where all figures are: as much of it as fits
-    `SCREEN_HEIGHT_MAX` lines, the four lines and the table of classic rates in any case. `joined`: this
-    machine has a server, so the next command works on it."""
+    """Print title, four lines, classic rates, pictures, warnings, and how to see all figures.
+
+    The output has at most `SCREEN_HEIGHT_MAX` lines, but always the four lines and the table of classic
+    rates. `joined`: this machine has a server, so that the proposed command works.
+    """
     found, width = bottom_line(result), min(console.width, SCREEN_WIDTH_MAX)
     title = Text(cut_to(_title(result), width), style="bold")
     four, rates = list(_four_lines(found, width, joined=joined)), list(_classic_table(result))
-    room = SCREEN_HEIGHT_MAX - len([title, *four, *rates]) - 1  # the last
+    room = SCREEN_HEIGHT_MAX - len([title, *four, *rates]) - 1  # 1: the last line
     cost = list(_cost(result, width))
-    cost = cost if len(cost) <= room else []  # the table has both rates
+    cost = cost if len(cost) <= room else []  # can be left out, since the table has both rates
     classic, room = [*rates, *cost], room - len(cost)
-    # What the line `steady` names is not repeated.
+    # Disturbances in the line `steady` are not repeated.
     warnings = [
         one.text
         for one in (*result_warnings(result), *result.facts.warnings)
@@ -76,15 +78,15 @@ def show_screen(result: Result, console: Console, *, joined: bool = True) -> Non
 
 @dataclass(frozen=True, slots=True)
 class _Below:
-    """Pictures that fit, and whether a sentence on the best size does not."""
+    """The pictures that fit, and whether a sentence about the best size was left out."""
 
     lines: tuple[Text, ...]
     lacks_size: bool
 
 
 def _below(result: Result, found: BottomLine, width: int, room: int) -> _Below:
-    """What fits `room` lines: sentences on the best size before curves, and these before the kinds of
-    published drives, which the line `place` names too. A sentence is whole or left out."""
+    """The parts that fit in `room` lines. Sentences about the best size have priority over curves, and curves
+    over the published kinds of drives, which are in the line `place`, too. A sentence is never cut."""
     curves, standing = _curves(result, width), list(_standing(found, width))
     sizes = [list(said("", "", best.text, width)) for best in best_sizes(result)]
     fitting: list[Text] = []
@@ -99,14 +101,14 @@ def _below(result: Result, found: BottomLine, width: int, room: int) -> _Below:
 
 
 def _fitted(lines: list[Text]) -> list[Text]:
-    """The lines without some of the empty ones, the last first, if there are too many."""
+    """The lines, without as many empty ones as necessary to fit the screen; the last are removed first."""
     while len(lines) > SCREEN_HEIGHT_MAX and (empty := [at for at, line in enumerate(lines) if not line]):
         lines = [line for at, line in enumerate(lines) if at != empty[-1]]
     return lines
 
 
 def show_lines(result: Result, console: Console, *, joined: bool = True) -> None:
-    """The four lines of the bottom line alone."""
+    """Print only the four lines of the bottom line."""
     for line in _four_lines(bottom_line(result), min(console.width, SCREEN_WIDTH_MAX), joined=joined):
         console.print(line, soft_wrap=True)
 
@@ -116,14 +118,14 @@ def _four_lines(found: BottomLine, width: int, *, joined: bool) -> Iterator[Text
         yield labelled("speed" if not number else "", line)
     yield from said("steady", found.steady, found.steady_reason, width)
     yield from said("honest?", found.honesty, found.honesty_reason, width)
-    # On one line however narrow, to be copied.
+    # Always on one line, so that it can be copied.
     for words in next_lines(found.command, joined=joined):
         yield labelled("", Text(words))
     yield from said("place", "", found.standing, width)
 
 
 def next_lines(command: str, *, joined: bool) -> Iterator[str]:
-    """What to type next, each on a line of its own; a machine without a server gets one first."""
+    """The next commands, one per line. Without a server, the first command sets one up."""
     if not joined:
         yield "next: durability serve  # on a machine that stays up; type here the line that it prints"
     yield plain_text.as_line(f"{'next' if joined else 'then'}: {command}")
@@ -155,10 +157,10 @@ def _speeds(found: BottomLine, width: int) -> Iterator[Text]:
     room = width - LABEL - sum(widths) - 2 * len(widths) - 1
     for one, row in zip(speeds, rows, strict=True):
         line = Text("  ".join(word.rjust(size) for word, size in zip(row, widths, strict=True)))
-        drawn = bar(one.rate / highest, max(0, min(room, 24))) if highest else ""  # nobody committed
+        drawn = bar(one.rate / highest, max(0, min(room, 24))) if highest else ""  # no commits
         line.append("  " + drawn, style="cyan")
         yield line
-        if one.other_cell:  # a line of its own, since the row has no room for most names
+        if one.other_cell:  # on a separate line, since most names do not fit in the row
             yield Text(cut_to(f"({one.other_cell})", width - LABEL))
 
 
@@ -173,7 +175,7 @@ def _speed_words(one: Speed) -> tuple[str, str, str, str]:
 
 
 def said(label: str, word: str, reason: str, width: int) -> Iterator[Text]:
-    """A sentence in lines beside its label; a word in front of it has the style of its meaning."""
+    """A sentence in lines beside its label. `word`: a first word, styled by its meaning."""
     text = plain_text.as_line(f"{word}: {reason}" if word else reason)
     for number, row in enumerate(wrapped(text, width - LABEL)):
         line = Text(row)
@@ -183,8 +185,8 @@ def said(label: str, word: str, reason: str, width: int) -> Iterator[Text]:
 
 
 def wrapped(text: str, width: int, *, first: str = "", then: str = "") -> Iterator[str]:
-    """`text` in lines of `width` columns, broken between words, and within a word that is longer than a line,
-    such as a path. The first begins with `first`, each other one with `then`."""
+    """`text` in lines of `width` columns, broken between words. A word that is longer than a line, such as a
+    path, is broken, too. The first line begins with `first`, the others with `then`."""
     start, line = first, ""
     for word in text.split(" "):
         longer = f"{line} {word}" if line else word
@@ -228,7 +230,7 @@ def _standing(found: BottomLine, width: int) -> Iterator[Text]:
 
 
 def _at(rate: float, room: int) -> int:
-    """The column of `rate` among `room` of the logarithmic axis."""
+    """The column of `rate` on a logarithmic axis with `room` columns."""
     low, high = (math.log10(end) for end in _DECADES)
     share = (math.log10(max(rate, 1e-3)) - low) / (high - low)
     return round(min(1.0, max(0.0, share)) * (room - 1))
@@ -236,25 +238,25 @@ def _at(rate: float, room: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Curves:
-    """Curves by writers and by block size, which stand before the sentences on the best size, and over time,
-    which stands after them."""
+    """Curves around the sentences about the best size: `before` them by writers and by block size, `after`
+    them over time."""
 
     before: tuple[Text, ...]
     after: tuple[Text, ...]
 
     @property
     def all(self) -> tuple[Text, ...]:
-        """All of them."""
+        """All curves."""
         return (*self.before, *self.after)
 
     def kept(self, room: int) -> _Curves:
-        """The first of them that fit so many lines."""
+        """The first curves, as many as fit in `room` lines."""
         return _Curves(self.before[:room], self.after[: max(0, room - len(self.before))])
 
 
 def _curves(result: Result, width: int) -> _Curves:
-    """Rate by writers, bandwidth by block size, and the rate over time, each as a spark. A curve has the
-    headline and what differs from it in one parameter."""
+    """Rate by writers, bandwidth by block size, and rate over time, each as a spark line. A curve has the
+    headline cell and cells that differ from it in one parameter."""
     cells = [summarise(one) for one in result.cells if one.engine == "durability" and one.rounds]
     headline = [one for one in cells if one.cell.name == HEADLINE.name]
     held = [one for one in cells if one.cell.group == "sustained"][:1]
@@ -280,7 +282,7 @@ def _curves(result: Result, width: int) -> _Curves:
 
 
 def _over_time(one: CellSummary) -> str:
-    """What the rate over time is of."""
+    """The description of the rate over time."""
     cell, seconds = one.cell, len(one.series) * one.bin_s
     what = "commits" if cell.sync != "none" else "writes"
     size = "" if cell.block_bytes == HEADLINE.block_bytes else f" of {format_size(cell.block_bytes)}"
@@ -288,7 +290,8 @@ def _over_time(one: CellSummary) -> str:
 
 
 def classic_lines(result: Result, width: int) -> Iterator[Text]:
-    """The classic rates, each beside the same with syncs, and what a sync takes away; none without them."""
+    """The classic rates, each beside the rate with syncs, and the cost of a sync. Empty without such
+    rates."""
     yield from _classic_table(result)
     yield from _cost(result, width)
 
@@ -323,18 +326,18 @@ def _by_block(one: CellSummary) -> Point:
 
 
 def _curve(label: str, points: Sequence[Point], unit: str, width: int, *, shorter: str = "") -> Text:
-    """A line of a curve; `shorter`: the unit if there is no room for `unit` beside all points."""
+    """The line of a curve. `shorter`: used if there is no room for `unit` beside all points."""
     spark = small_charts.spark([value for _, value, _ in points], len(points))
     words = "  ".join(f"{key}: {written}" for key, _, written in points)
     room = width - LABEL - len(spark) - 2
     if len(f"{words}  {unit}") > room:
         unit = shorter or unit
-    if len(f"{words}  {unit}") > room:  # the ends of the curve say what it is
+    if len(f"{words}  {unit}") > room:  # show only the ends of the curve
         (first, _, low), (last, _, high) = points[0], points[-1]
         words = f"{first}: {low} … {last}: {high}"
     return labelled(label, Text.assemble((spark, "cyan"), f"  {words}  {unit}"))
 
 
 def bar(share: float, room: int) -> str:
-    """A bar of `share` of `room` columns, one at least."""
+    """A bar of `share` of `room` columns, at least one column."""
     return "█" * max(1, round(share * room)) if room else ""

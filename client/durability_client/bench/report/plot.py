@@ -1,7 +1,7 @@
-"""Plot: series of points within two axes, each labelled where it ends. Knows nothing about benchmarks.
+"""Plots: series of points between two axes, each labelled at its end. Independent of benchmarks.
 
-A label beside a line needs no legend and no colour; labels are set apart where lines end at one place, and a
-thin line leads from each to its own. Refuses nothing: what has no points is not drawn.
+With labels beside the lines, no legend and no colours are needed. If lines end at the same place, labels are
+moved apart, and a thin line connects each with its series. Series without points are not drawn.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from durability_client.bench.report.svg import CHARACTER, SERIES, Drawing, Place
 
 WIDTH, HEIGHT = 520.0, 330.0
 _LEFT, _TOP, _BOTTOM, _RIGHT_MIN = 72.0, 14.0, 48.0, 24.0
-_LABEL_GAP = 14.0  # between base lines
-_LEADER = 12.0  # from the frame to a label
+_LABEL_GAP = 14.0  # distance of base lines
+_LEADER = 12.0  # distance from the frame to a label
 _LABEL_CHARACTERS_MAX = 19
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """What an axis counts, from `low` to `high`, and its ticks with their words."""
+    """An axis from `low` to `high`, with its title, and its ticks with their labels."""
 
     title: str
     low: float
@@ -31,13 +31,13 @@ class Axis:
     log: bool = False
 
     def scale(self, start: float, end: float) -> Scale:
-        """The axis laid out between two places."""
+        """The scale of the axis between two places."""
         return Scale(low=self.low, high=self.high, start=start, end=end, log=self.log)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A point; `low` to `high` is its interval, `word` stands above it. `marked`: with the series' mark."""
+    """A point. `low` to `high`: its interval. `word`: text above it. `marked`: draw the series' mark."""
 
     x: float
     y: float
@@ -49,8 +49,8 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Points to be joined and labelled at their end, in style `number`. `faint`: points after these that are
-    too uncertain for a full line."""
+    """Points to be connected and labelled at their end, in style `number`. `faint`: further points that are
+    too uncertain for a solid line."""
 
     label: str
     number: int
@@ -69,7 +69,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """A whole picture. `description`: what it shows, in words and figures, for people who cannot see it."""
+    """A whole picture. `description`: its content in words and figures, for people who cannot see it."""
 
     title: str
     description: str
@@ -79,7 +79,7 @@ class Plot:
     references: tuple[Reference, ...] = ()
 
     def svg(self) -> str:
-        """The picture."""
+        """The picture as SVG."""
         drawing = Drawing(WIDTH, HEIGHT)
         right = WIDTH - self._label_room()
         x, y = self.x.scale(_LEFT, right), self.y.scale(HEIGHT - _BOTTOM, _TOP)
@@ -115,7 +115,7 @@ class Plot:
 
 
 def _draw_series(drawing: Drawing, series: Series, x: Scale, y: Scale) -> Place:
-    """Draws it; where it ends."""
+    """Draw the series, and return the place of its end."""
     places = [(x.at(point.x), y.at(point.y)) for point in series.points]
     faint = [(x.at(point.x), y.at(point.y)) for point in series.faint]
     drawing.path(_thinned([*places[-1:], *faint]), f"faint s{series.number % SERIES}")
@@ -145,7 +145,7 @@ def _draw_labels(drawing: Drawing, ends: Sequence[tuple[str, str, Place]], right
 
 
 def _thinned(places: Sequence[Place], nearest: float = 0.6) -> list[Place]:
-    """`places` without those indistinguishable from the one before; the last one is always kept."""
+    """`places` without those that are too close to the previous one. The last one is always kept."""
     kept: list[Place] = []
     for place in places[:-1]:
         if not kept or max(abs(place[0] - kept[-1][0]), abs(place[1] - kept[-1][1])) >= nearest:

@@ -1,7 +1,7 @@
-"""Scales: from a quantity to a place on an axis, and where an axis gets its ticks.
+"""Scales: convert quantities to places on an axis, and choose the ticks of an axis.
 
-Pure arithmetic, so that a picture's geometry is tested without looking at it. A scale keeps what lies beyond
-its ends at the end: a picture never draws outside its frame.
+The module is pure arithmetic, so that tests can check a picture's geometry. A scale moves quantities beyond
+its ends to the end, so that a picture never draws outside its frame.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-TICKS_MIN = 3  # of a logarithmic axis, before only decades are ticked
+TICKS_MIN = 3  # a logarithmic axis with fewer decades gets ticks between them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class Scale:
     log: bool = False
 
     def __post_init__(self) -> None:
-        """Raises ValueError for an axis that has no length, or a logarithm of nothing."""
+        """Raises ValueError for an axis without length, or a logarithmic axis that does not start above 0."""
         if not self.low < self.high or (self.log and not self.low > 0):
             raise ValueError(f"a scale from {self.low} to {self.high}")
 
@@ -41,7 +41,7 @@ class Scale:
 def log_bounds(quantities: Iterable[float], *, widest: float = 1.15) -> tuple[float, float]:
     """Ends of a logarithmic axis that holds the positive ones of `quantities` with a margin of `widest`.
 
-    At least a factor of 4 apart, so that noise does not look like a difference.
+    The ends differ at least by a factor of 4, so that noise does not look like a difference.
     """
     positive = [one for one in quantities if one > 0] or [1.0]
     low, high = min(positive) / widest, max(positive) * widest
@@ -50,7 +50,7 @@ def log_bounds(quantities: Iterable[float], *, widest: float = 1.15) -> tuple[fl
 
 
 def log_ticks(low: float, high: float) -> tuple[float, ...]:
-    """Round numbers from `low` to `high`: decades, or if these are few some of each."""
+    """Round numbers from `low` to `high`: decades, or if these are few, further numbers of each decade."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for digits in ((1,), (1, 3), (1, 2, 5), (1, 2, 3, 5, 7)):
         found = [digit * 10.0**decade for decade in decades for digit in digits]
@@ -74,9 +74,9 @@ def nines(share: float) -> float:
 
 
 def set_apart(wanted: Sequence[float], *, gap: float, low: float, high: float) -> tuple[float, ...]:
-    """Places for labels, as near to those `wanted` as can be, at least `gap` apart and from `low` to `high`.
+    """Places for labels from `low` to `high`, at least `gap` apart, and as near to `wanted` as possible.
 
-    If they do not all fit, they go beyond `high`.
+    If not all fit, the places continue beyond `high`.
     """
     order = sorted(range(len(wanted)), key=lambda index: wanted[index])
     places: list[float] = []

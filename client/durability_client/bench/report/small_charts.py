@@ -1,7 +1,7 @@
-"""Small pictures that stand in a row of a table, or under each other. Choice of data and drawing.
+"""Small pictures for the rows of a table, or one below the other: choice of data, and drawing.
 
-The rate over time as it was measured, round after round; and ratios as dots with their intervals on one
-common axis, 1 marked. Refuses to draw a ratio that the comparison refuses to give.
+They show the rate over time, round after round, and ratios as dots with intervals on a common axis with a
+mark at 1. Ratios that the comparison does not give are not drawn.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ _SPARK_WIDTH, _SPARK_HEIGHT = 80.0, 18.0
 _DOTS_WIDTH, _DOTS_ROW, _DOTS_SIDE = 220.0, 18.0, 16.0
 _RATIO_TICKS = (1.0, 0.5, 2.0, 0.1, 10.0, 0.2, 5.0, 0.8, 1.25, 0.01, 100.0, 0.001, 1000.0)
 _TICK_GAP = 30.0
-_KIND_ROW, _KIND_LEFT = 22.0, 108.0  # of the picture of published drives
-_COMMITS = (20.0, 100_000.0)  # per second: its axis
+_KIND_ROW, _KIND_LEFT = 22.0, 108.0  # in the picture of published drives
+_COMMITS = (20.0, 100_000.0)  # range of its axis, in commits per second
 _COMMIT_TICKS = (100, 1_000, 10_000, 100_000)
-_LANES_MAX = 6  # rounds that get their time written below
-_GAP, _GAPS_MAX = 0.02, 0.3  # between two rounds, and together, of the width
+_LANES_MAX = 6  # most rounds whose time is written below
+_GAP, _GAPS_MAX = 0.02, 0.3  # share of the width for one gap between rounds, and for all gaps
 
 
 def spark(series: Sequence[float], bars: int = figures.SPARK_BARS) -> str:
-    """`series` as bars of text, from 0 to its highest."""
+    """`series` as text bars, on a scale from 0 to its maximum."""
     means = figures.binned(series, bars)
     highest = max(means, default=0.0)
     return "".join(bar(mean / highest) for mean in means) if highest else ""
 
 
 def spark_svg(summary: CellSummary) -> str:
-    """The rate over time in a table's cell, "" where there is none."""
+    """The rate over time for a table's cell; "" if there is none."""
     means = figures.binned(summary.series)
     highest = max(means, default=0.0)
     if not highest:
@@ -90,7 +90,7 @@ def standing_svg(rate: float, standing: str) -> str:
 
 
 def time_figures(measured: Iterable[CellRounds]) -> Iterator[Figure]:
-    """The rate over time of each cell that has any."""
+    """The rate over time of each cell that has bins."""
     for one in measured:
         if any(each.bins for each in one.rounds):
             yield _over_time(one)
@@ -122,7 +122,7 @@ def _over_time(measured: CellRounds) -> Figure:
 
 
 def _lanes(rounds: Sequence[Round]) -> list[tuple[float, float]]:
-    """Where each round begins and ends, as long as it took, with a gap between two."""
+    """Start and end of each round on the axis, in proportion to its duration, with gaps between rounds."""
     share = min(_GAP, _GAPS_MAX / len(rounds))
     room = (_WIDTH - _LEFT - _RIGHT) * (1 - share * (len(rounds) - 1))
     gap = (_WIDTH - _LEFT - _RIGHT) * share
@@ -156,7 +156,7 @@ def _draw_seconds(drawing: Drawing, one: Round) -> None:
 
 
 def _draw_windows(drawing: Drawing, windows: Sequence[float], y: Scale) -> None:
-    """The means that steadiness is judged by."""
+    """Draw the means by which steadiness is judged."""
     width = (_WIDTH - _LEFT - _RIGHT) / max(1, len(windows))
     for number, mean in enumerate(windows):
         start = _LEFT + number * width
@@ -165,24 +165,24 @@ def _draw_windows(drawing: Drawing, windows: Sequence[float], y: Scale) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dots:
-    """A common axis of ratios: rows of dots with intervals on it."""
+    """A common axis of ratios, with rows of dots and intervals."""
 
     low: float
     high: float
 
     @classmethod
     def over(cls, ratios: Iterable[Ratio | None]) -> Dots:
-        """An axis that holds all of `ratios` and 1."""
+        """An axis that contains all `ratios` and 1."""
         known = [one for one in ratios if one is not None]
         ends = [end for one in known for end in (one.value, one.low, one.high) if end is not None]
         return cls(low=min([0.8, *ends]) / 1.1, high=max([1.25, *ends]) * 1.1)
 
     def axis_svg(self) -> str:
-        """The axis: a heading of the rows."""
+        """The axis, as a heading of the rows."""
         drawing = Drawing(_DOTS_WIDTH, 20)
         x = self._scale()
         shown: list[float] = []
-        for tick in _RATIO_TICKS:  # those that matter most first
+        for tick in _RATIO_TICKS:  # the most important first
             at = x.at(tick)
             if self.low <= tick <= self.high and all(abs(at - other) > _TICK_GAP for other in shown):
                 shown.append(at)
@@ -192,7 +192,7 @@ class Dots:
         )
 
     def row_svg(self, ratios: Sequence[Ratio | None], text: str) -> str:
-        """Dots with intervals, one under the other; none where a ratio is not given."""
+        """Dots with intervals, one below the other; no dot for a missing ratio."""
         drawing = Drawing(_DOTS_WIDTH, _DOTS_ROW * len(ratios))
         x = self._scale()
         if any(ratio is not None for ratio in ratios):

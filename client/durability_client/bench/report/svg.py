@@ -1,8 +1,8 @@
 """Drawing: a picture's parts as SVG, with a title and a description for people who cannot see it.
 
-All text is escaped here, and colours are classes: the page's style sheet says what they are in the light,
-in the dark and on paper. Series differ in colour, dashes and the shape of their marks, so that no one of
-these is needed to tell them apart.
+This module escapes all text. Colours are CSS classes; the page's style sheet defines them for light mode,
+dark mode and paper. Series differ in colour, dashes and the shape of their marks, so that each of these alone
+distinguishes them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from durability import plain_text
 Anchor: TypeAlias = Literal["start", "middle", "end"]
 Place: TypeAlias = tuple[float, float]
 
-SERIES = 6  # styles there are
+SERIES = 6  # number of styles
 CHARACTER = 8.0  # width of a character of the labels, in wide fonts, in the picture's units
 _MARK = 3.6  # half of a mark's width
 
@@ -55,7 +55,7 @@ class Drawing:
         )
 
     def turned_text(self, place: Place, text: str, style: str = "label") -> None:
-        """The same from below upwards, its middle at `place`."""
+        """A line of text that runs upwards, with its middle at `place`."""
         x, y = place
         self._parts.append(
             f'<text transform="translate({x:g} {y:g}) rotate(-90)" text-anchor="middle" '
@@ -79,7 +79,7 @@ class Drawing:
         self._parts.append(f'{shapes[series % SERIES]} class="{escape(style)} s{series % SERIES}"/>')
 
     def finish(self, title: str, description: str, style: str = "chart") -> str:
-        """The whole, for a page to hold."""
+        """The complete SVG element."""
         return (
             f'<svg class="{escape(style)}" role="img" viewBox="0 0 {self.width:g} {self.height:g}" '
             f'width="{self.width:g}" height="{self.height:g}" xmlns="http://www.w3.org/2000/svg">'

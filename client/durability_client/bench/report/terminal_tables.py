@@ -1,7 +1,7 @@
-"""A result, or a comparison, as tables for a terminal: what each cell gave, then what that means.
+"""A result, or a comparison, as tables for a terminal: the figures of each cell, then their meaning.
 
-A cell's name is never shortened, since it says what was measured. If a terminal has no room for it beside the
-figures, it gets its own line above them. Rendering only: figures come from the summaries of the core.
+A cell's name is never shortened, since it describes the measurement. If a terminal has no room for it beside
+the figures, it gets a line above them. This module only renders; figures come from the core's summaries.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from durability_client.bench.report import circumstances, small_charts
 from durability_client.bench.report.comparison_screen import show_answer
 from durability_client.bench.report.one_screen import classic_lines, show_lines, wrapped
 
-_NAMES = len("before/after")  # the longest of a fact
+_NAMES = len("before/after")  # longest name of a fact
 _SPARK_BARS = 10
-_GAP = 1  # between columns
+_GAP = 1  # blanks between columns
 _PROSE_WIDTH_MAX = 100  # longer lines are harder to read
-_STYLES = {"NOT STEADY": "bold red", "steady": "green"}  # of short rounds there is a figure, and no style
+_STYLES = {"NOT STEADY": "bold red", "steady": "green"}  # short rounds have a figure without style
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellLine:
-    """A cell: its figures, and beside the name what is not a figure. `notes` stand below."""
+    """A cell: its name and figures. `beside`: texts beside the name. `notes`: lines below."""
 
     group: Group
     name: str
@@ -50,14 +50,14 @@ class CellLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sheet:
-    """A table: what it is about, the headings of its figures (in two lines or one), and its lines."""
+    """A table: its title, the headings of its figures (in one or two lines), and its lines."""
 
     title: str
     headings: tuple[str, ...]
     lines: tuple[CellLine, ...]
 
     def widths(self) -> tuple[int, ...]:
-        """What each column of figures takes."""
+        """The width of each column of figures."""
         columns = zip(*(line.figures for line in self.lines), strict=True)
         return tuple(
             max(*map(cell_len, heading.split("\n")), *map(cell_len, column))
@@ -65,23 +65,23 @@ class Sheet:
         )
 
     def names_width(self) -> int:
-        """What the names take, indented."""
+        """The width of the names, with their indent."""
         return 2 + max(cell_len(line.name) for line in self.lines)
 
     def beside_widths(self) -> tuple[int, ...]:
-        """What stands beside the names takes so much."""
+        """The widths of the texts beside the names."""
         return tuple(
             max(map(cell_len, column)) for column in zip(*(line.beside for line in self.lines), strict=True)
         )
 
     def width(self) -> int:
-        """What all of it takes with each cell on one line."""
+        """The width of the table with each cell on one line."""
         return self.names_width() + sum(_GAP + width for width in (*self.widths(), *self.beside_widths()))
 
 
 def show_result(result: Result, console: Console, *, joined: bool = True) -> None:
-    """The bottom line, the facts, the figures of all cells, fio's beside, the verdict and the warnings; then
-    the bottom line again, where it can be seen without scrolling."""
+    """Print the bottom line, the facts, the figures of all cells (with fio's beside), the verdict and the
+    warnings. Then print the bottom line again, where it is visible without scrolling."""
     show_lines(result, console, joined=joined)
     console.print()
     if classic := list(classic_lines(result, min(console.width, _PROSE_WIDTH_MAX))):
@@ -114,14 +114,15 @@ def show_result(result: Result, console: Console, *, joined: bool = True) -> Non
 
 
 def _show_fact(name: str, text: str, console: Console) -> None:
-    """A line, wrapped wherever it must: the options of a mount can be as long as a page."""
+    """Print a fact, wrapped as needed: mount options can be as long as a page."""
     width, first, then = min(console.width, _PROSE_WIDTH_MAX), f"{name:<{_NAMES}} ", " " * (_NAMES + 1)
     for line in wrapped(plain_text.as_line(text), width, first=first, then=then):
         console.print(Text(line), soft_wrap=True)
 
 
 def show_comparison(comparison: Comparison, console: Console) -> None:
-    """The answer, why the results are not comparable, or each cell of all; then the answer again."""
+    """Print the answer, the reasons if the results are not comparable, or else all cells; then the answer
+    again."""
     show_answer(comparison, console)
     for refusal in comparison.refusals:
         _say(console, f"not comparable: {refusal}", "bold red")
@@ -164,7 +165,7 @@ def _compared(row: Row) -> CellLine:
 
 
 def _sheets(summaries: Sequence[CellSummary], width: int) -> tuple[Sheet, ...]:
-    """One table where there is room for all, else two."""
+    """One table if there is room for all columns, else two tables."""
     rates = Sheet(
         title="Rates with intervals, and latency of a commit: writes and their sync",
         headings=("per\nsecond", "\nMB/s", "\ninterval", *(f"\n{word}" for word in figures.PERCENTILES)),
@@ -254,7 +255,7 @@ def _show_sheet(sheet: Sheet, console: Console) -> None:
 
 
 def _add_line(line: CellLine, table: Table, sheet: Sheet, console: Console, *, beside: bool) -> Table:
-    """Adds the cell to the table, or prints it with its name above; the table to go on with."""
+    """Add the cell to the table, or print it with its name above. Returns the table for the next cells."""
     asides = [Text(word, style=_STYLES.get(word, "")) for word in line.beside]
     if beside:
         table.add_row(Text(f"  {line.name}"), *line.figures, *asides)
@@ -277,7 +278,7 @@ def _add_line(line: CellLine, table: Table, sheet: Sheet, console: Console, *, b
 
 
 def _columns(sheet: Sheet, *, names: bool) -> Table:
-    """An empty table of the sheet's columns, so wide in each part of it."""
+    """An empty table with the sheet's columns. All parts of the sheet have the same column widths."""
     table = Table.grid(padding=(0, _GAP, 0, 0))
     table.add_column(no_wrap=True, width=sheet.names_width() if names else 2)
     for width in sheet.widths():
@@ -297,7 +298,7 @@ def _show_verdict(verdict: Plausibility, console: Console) -> None:
     _say(console, f"plausibility: {verdict.headline}", "bold")
     for line in _prose(verdict):
         _say(console, line, indent=2)
-    for command in verdict.commands:  # on one line however narrow, to be copied
+    for command in verdict.commands:  # always on one line, so that it can be copied
         console.print(Text(plain_text.as_line(f"  next: {command}")), soft_wrap=True)
 
 
@@ -307,7 +308,7 @@ def _prose(verdict: Plausibility) -> Iterator[str]:
 
 
 def _say(console: Console, text: str, style: str = "", indent: int = 0) -> None:
-    """A sentence, wrapped; what follows its first line is indented by two more."""
+    """Print a wrapped sentence. Further lines are indented by two more columns."""
     width, first, then = min(console.width, _PROSE_WIDTH_MAX), " " * indent, " " * (indent + 2)
     for line in wrapped(plain_text.as_line(text), width, first=first, then=then):
         console.print(Text(line, style=style), soft_wrap=True)

@@ -1,8 +1,8 @@
 """Lookups: reads the contents of many names of the target at a time.
 
-A name that cannot be found is missing. A name whose file cannot be opened or read because of an I/O error is
-unreadable. The list of the directory is not used here: each name is opened by itself, and opened again for
-each lookup. This module does not decide which names should exist.
+A name that cannot be found, or whose metadata are damaged, is missing. A name whose file cannot be opened or
+read because of an I/O error is unreadable. The list of the directory is not used here: each name is opened by
+itself, and opened again for each lookup. This module does not decide which names should exist.
 """
 
 from __future__ import annotations

@@ -207,7 +207,8 @@ class SlotScan(ScanBase):
             self._lose_range(extent.writer, edges, range(first, absent.stop))
 
     def _lose_range(self, writer: int, counted: Sequence[int], absent: range) -> None:
-        """Count the slots of `absent` that are not in `counted`, and the newest operation of each as lost."""
+        """Count the slots of `absent` that are not in `counted`, and note their newest proven operations as
+        lost."""
         frontier, acked = self._oracle.proven[writer], self._oracle.acked[writer]
         for start in range(absent.start, absent.stop, _SLOTS_AT_A_TIME):
             slots = np.arange(start, min(absent.stop, start + _SLOTS_AT_A_TIME), dtype=U64)

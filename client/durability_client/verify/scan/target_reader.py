@@ -24,9 +24,8 @@ from durability.formats.record import read_superblock
 from durability_client.target.storage import MEDIUM_ERRORS, Storage
 
 CHUNK_BYTES = 2 << 20
-_ALIGNMENT_BYTES = (
-    mmap.PAGESIZE
-)  # enough for O_DIRECT on every drive; also the smallest read of the page cache
+# Alignment that O_DIRECT accepts on every drive. It is also the smallest read of the page cache.
+_ALIGNMENT_BYTES = mmap.PAGESIZE
 _SUPERBLOCK_PIECE_BYTES = 4096  # every drive accepts such reads; other parts of a copy hold the plan, too
 
 Job = TypeVar("Job")
@@ -138,9 +137,8 @@ class Reader:
                 unreadable.append(span)
                 got = span.end - span.start
             if got and got % limits.SECTOR_BYTES == 0 and span.start + got < span.end:
-                pending.append(
-                    ByteRange(span.start + got, span.end)
-                )  # a read may end early in front of an unreadable block
+                # A read may end early in front of an unreadable block.
+                pending.append(ByteRange(span.start + got, span.end))
             if got:  # beyond the end of the file, the buffer holds only old data
                 present = max(present, span.start + got)
         return present, unreadable

@@ -298,7 +298,7 @@ async def test_a_run_whose_drive_kept_its_power_is_stopped(tmp_path: Path) -> No
 
 
 async def test_a_run_that_is_killed_has_ended(tmp_path: Path) -> None:
-    """What ends a run from outside is said with the exit code of a shell."""
+    """A run that was killed is reported as ended, with a shell's exit code for the signal (137)."""
     async with bench(tmp_path, "honest", "", seed=10) as b:
         run = await b.armed()
         for process, words, _ in programs():

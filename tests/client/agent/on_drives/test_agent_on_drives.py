@@ -181,7 +181,7 @@ async def test_a_drive_that_never_returns_is_missing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file_system", ["ext4", "xfs"])
 async def test_a_file_system_that_is_gone_is_a_loss(tmp_path: Path, file_system: str) -> None:
-    """What does not mount is verified by its device, and said to be unmountable."""
+    """If the file system does not mount, the agent verifies the device and reports `unmountable`."""
     async with bench(tmp_path, "honest", file_system, seed=4) as b:
         run = await b.armed()
         b.rig.cut()
@@ -380,9 +380,9 @@ async def test_a_raw_drive_that_carried_a_partition_table_is_tested_again(
 async def test_a_run_that_was_never_verified_is_verified_before_the_next_one(
     tmp_path: Path, make_mount: MakeMount, label: str
 ) -> None:
-    """The machine restarts before the agent has told of its run: the server refuses another one on that
-    target, which is never forced, in this cycle and in each later one. A run that somebody began by hand is
-    theirs to verify."""
+    """After a restart of the machine, the agent first verifies its own unverified run, then begins the next
+    one. It never forces another run onto the target. A run that was begun by hand is not verified: the task
+    fails."""
     _, directory = make_mount()
     async with with_both_servers(tmp_path) as (server, agent, lab):
         tasks = Tasks((file_on(directory / "t"),))

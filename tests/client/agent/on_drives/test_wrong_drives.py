@@ -200,8 +200,9 @@ async def test_a_drive_is_known_by_the_mark_that_it_got_before_it_was_erased(mak
 async def test_a_raw_drive_without_a_serial_is_known_after_a_run_that_did_not_begin(
     tmp_path: Path, make_nameless: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its signatures are erased, the server's disk is full, and the machine restarts: the next task finds the
-    drive by its mark. Another one of that size is not written to, nor is this one once it is put to use."""
+    """After its signatures were erased and the run could not begin, a raw drive without a serial is found by
+    its mark. Another drive of that size is not written to. The drive itself is not written to either once it
+    is in use."""
     mine, other = make_nameless(), make_nameless()
     await tool("mkswap", mine)
     async with with_both_servers(tmp_path) as (server, agent, _):
@@ -535,9 +536,8 @@ async def test_a_drive_that_a_program_writes_to_is_refused(server: TaskServer, m
 async def test_what_came_on_a_drive_after_the_check_is_not_erased(
     server: TaskServer, make_loop: MakeLoop, file_system: str, held: str, partitioned: bool
 ) -> None:
-    """The serial says that it is the same drive, and its owner put it to use since, before the first run or
-    in a pause, perhaps by another file system of the same type: not a byte is written, and nothing is
-    mounted."""
+    """A drive with the right serial that was put to use after the check is not written to or mounted. This
+    also holds in a pause, and for a file system of the same type."""
     device = make_loop(SIZE_BYTES)
     with one_partition(device) if partitioned else nullcontext(device) as place:
         if held:

@@ -35,7 +35,7 @@ def _reading(seconds: float, threads: dict[str, int] | None, counters: DiskCount
 
 
 def test_the_idle_share_is_subtracted() -> None:
-    """What a drive does when left alone is taken off in proportion to the time, and never below nothing."""
+    """The drive's idle activity is subtracted in proportion to time; no figure becomes negative."""
     idle = spent(_reading(0, {}, _counters(0, 0, 0, 0)), _reading(2, {}, _counters(20, 40, 40, 2)))
     busy = spent(_reading(5, {}, _counters(30, 50, 500, 5)), _reading(6, {}, _counters(31, 170, 900, 105)))
     (work,) = disks_beyond(idle, busy, operations=1000)

@@ -88,7 +88,7 @@ def test_the_link_is_the_nearest_that_is_known(
 
 
 def test_an_emulated_drive_has_no_link(tmp_path: Path) -> None:
-    """What its controller says of links is made up by a program."""
+    """An emulated drive's link speed is ignored, because the emulator makes it up."""
     _machine(
         tmp_path,
         "pci0/ctrl/nvme0",

@@ -140,7 +140,8 @@ def test_a_created_file_is_synced_with_its_directory(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("ticking")
 @pytest.mark.parametrize("sync", ["fsync", "none"])
 def test_a_mix_reads_its_share(file: Path, monkeypatch: pytest.MonkeyPatch, sync: str) -> None:
-    """Of the operations of a mix the asked share reads; only a write is synced, where any is."""
+    """A mixed load reads the requested share of operations; syncs follow only writes, and only if the cell
+    syncs."""
     calls = Calls(monkeypatch)
     cell = tiny(workload="mix", read_percent=60, sync=sync)
     _, stretch = _run(_task(cell, file), seconds=0.5)
@@ -224,9 +225,9 @@ def _steps(steps: tuple[tuple[int, int], ...]) -> tuple[list[int], list[int]]:
 
 @pytest.mark.slow
 def test_a_stall_once_a_second_shows_in_the_tail(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One sync in a thousand milliseconds stalls for 100 ms: a tenth of all commits is due meanwhile, so
-    p99.9 of a paced round shows it whatever else the machine does. The round is three times as long as the
-    samples take that this percentile needs, so it has them also where something holds it up for seconds."""
+    """A stall of 100 ms once a second shows in p99.9 of a paced round, since a tenth of all commits is due
+    meanwhile. The round is three times as long as that percentile needs, in case the machine is delayed for
+    seconds."""
     stalled_at = [time.monotonic()]
 
     def stalling(fd: int) -> None:

@@ -294,7 +294,8 @@ def test_a_small_device_is_refused(make_loop: MakeLoop) -> None:
 
 @pytest.mark.slow
 def test_a_killed_measurement_is_cleared_away(tmp_path: Path) -> None:
-    """What a SIGKILL leaves is recognised and removed; what is in use, or only looks alike, is not."""
+    """The files of a killed measurement are recognised and removed; files in use and files that only look
+    alike stay."""
     program = (
         "import os, signal, sys; from pathlib import Path\n"
         "from durability_client.bench.measure.workspace import Directory\n"

@@ -223,7 +223,8 @@ def test_a_hostile_label_moves_no_cursor() -> None:
 
 
 def test_classic_rows_stand_by_their_labels() -> None:
-    """Of two results of the profile; the answer is still about commits."""
+    """In a comparison of two `classic` results, the rows have the profile's labels, and the answer is about
+    commits."""
     first, second = classic_result(), classic_result(Device(write_ns=40_000, noise=0.0))
     lines = _shown(compare([("ssd1", first), ("ssd2", second)], (PROVEN, PROVEN)), 80)
     assert "SEQ1M Q8T1 read (fio)" in lines and len(lines) <= SCREEN_HEIGHT_MAX

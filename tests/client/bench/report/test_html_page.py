@@ -265,7 +265,8 @@ def test_a_proof_has_the_colour_of_its_word() -> None:
 
 @pytest.mark.slow
 def test_a_comparison_has_times_where_rates_say_nothing() -> None:
-    """Of the flush ladder the sync, of a paced cell the latencies of both and no dot."""
+    """In the comparison page, the flush ladder shows sync times. A paced cell shows both latencies and no
+    dot."""
     results = [simulate(Device(write_ns=ns), seed=3, cells=STANDARD) for ns in (20_000.0, 40_000.0)]
     text = html_page.comparison_page(compare([("a", results[0]), ("b", results[1])]), results)
     rows = {

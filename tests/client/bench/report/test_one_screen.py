@@ -148,7 +148,8 @@ def test_the_best_sizes_take_the_room_of_the_published_drives() -> None:
 
 @pytest.mark.slow
 def test_the_curve_by_writers_has_megabytes_where_there_is_room() -> None:
-    """Of its ends; at 80 columns the lines of the speed alone have them."""
+    """The writers' line has MB/s of both ends of the curve if the screen is wide enough; at 80 columns it has
+    none."""
     for width, words in ((120, "28,577  commits/s, 28.6 to 117 MB/s"), (80, "28,577  commits/s")):
         (line,) = (one for one in _shown(EXAMPLE, width) if one.startswith("writers "))
         assert line.endswith(words)

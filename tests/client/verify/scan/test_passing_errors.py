@@ -49,9 +49,9 @@ def honest(plan: Plan, shown: int) -> Disk:
 def test_what_fails_at_first_does_not_hide_how_far_a_writer_got(
     make_plan: MakePlan, workload: str, times: int
 ) -> None:
-    """The newest operations, of which the log does not know, cannot be read at first, or never. They may be
-    the reason why an older name is gone, or what was in flight is garbage: no loss but one by reads alone,
-    which a pass that reads everything withdraws."""
+    """Operations newer than the log that can be read only at the second try still prove how far the writer
+    got. If they can never be read, the findings are only `unreadable`, which a later complete pass
+    withdraws."""
     disk = honest(small(make_plan, workload=workload), ACKED + 5)
     hidden = sectors(disk, *range(ACKED + 1, ACKED + 6))
 
@@ -79,9 +79,9 @@ def test_a_wrong_bit_does_not_hide_how_far_a_writer_got(make_plan: MakePlan) -> 
 
 
 def test_a_read_that_fails_excuses_only_what_it_may_hide(make_plan: MakePlan) -> None:
-    """The operation after the newest one cannot be read. If it is done, the next one was in flight; if not,
-    damage to that is a loss. So it is no more than unreadable. It is not there, and so no later one was
-    issued: damage to the slot of that is corrupt."""
+    """Damage to the operation after an unreadable one is only `unreadable`, because it may have been in
+    flight. Damage to the operation after that is `corrupt`. If the unreadable slot is read later and lacks
+    the operation, both are `corrupt`."""
     disk = Disk(small(make_plan))
     disk.write_to(0, ACKED)
     disk.put(0, disk.slot_of(0, ACKED + 2), GARBAGE)

@@ -415,8 +415,8 @@ class _WearingStorage(KernelStorage):
 def test_an_error_at_the_second_look_does_not_hide_what_the_first_saw(
     written: Disk, tmp_path: Path, seq: int, finding: str
 ) -> None:
-    """A record was read, and was not what it should be. That the drive cannot read it again makes no loss by
-    read errors of it, which a later pass might withdraw. Nor is it excused as one that may be in flight."""
+    """A wrong record that cannot be read again stays a finding of its own class. It does not become a loss by
+    read errors, which a later pass may withdraw, and it is not excused as in flight."""
     slot = written.slot_of(0, seq)
     older = written.record(0, slot, written.newest(0, slot, 59))
     written.put(0, slot, older if finding == "lost" else b"\xa5" * 1024)

@@ -34,8 +34,8 @@ def test_silence_is_counted_while_the_store_answers() -> None:
 
 
 def test_machine_is_not_cut_since_the_store_was_away() -> None:
-    """It boots and asks again and again, and no server can take that in. The first step after that comes
-    before its next word. If it says nothing then for as long as it has to boot, its switch is only asked."""
+    """A machine that was not heard because the store was away is not taken for a cut one. If it stays silent
+    for as long as a boot may take, only the state of its switch is asked."""
     told = cut_under_load()
     since_s = told.now_ns // S
     contacts = AgentContacts(0)

@@ -90,9 +90,9 @@ def _words(document: dict[str, Any], drive: int) -> dict[str, str]:
 @pytest.mark.timeout(1000)
 @again_after_a_standstill
 async def test_a_drive_is_taken_or_refused_by_what_was_shown(tmp_path: Path) -> None:
-    """The honest drive passes what two cuts can show and no more, and fails each criterion that asks too much
-    of its measured rates; the liar is refused; both together are refused. Evidence is found on the server by
-    the drive's serial, and the hash is that of the document."""
+    """`accept` passes the honest drive for what two cuts can show, and fails it on criteria above its
+    measured rates. It refuses the lying drive, alone and together with the honest one. It finds evidence by
+    the drive's serial."""
     profile, strict, report = tmp_path / "lab.toml", tmp_path / "strict.toml", tmp_path / "report.html"
     profile.write_text(PROFILE)
     async with real_campaign(list(MODELS.values()), seed=23) as campaign:

@@ -40,9 +40,8 @@ LEFT = {
 
 
 async def test_each_arm_counts_apart() -> None:
-    """After a rest both drives have all, unless a busy machine still writes; a drive that acknowledges
-    500 ms early loses under load, in a short off or in a second one during recovery; a cut in the prefill
-    asks whether the drive comes back."""
+    """Each arm of a campaign has its own counts: idle, prefill, a short off, and a second off during
+    recovery. The honest drive loses nothing. A drive that acknowledges 500 ms early loses data under load."""
     async with real_campaign(["honest", "early-ack:delay_ms=500"], seed=3) as campaign:
         lines = f'cuts = 4\nstop_at = "end"\nseed = 7\n{TIMES}'
         campaign.write_file(campaign=lines, file_system="ext4", arms=ARMS)
