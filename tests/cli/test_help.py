@@ -151,7 +151,7 @@ def test_choices_are_those_of_what_they_are_for() -> None:
 
 
 def test_defaults_are_those_of_what_they_are_for() -> None:
-    """Nor does it import constants, so it spells those too."""
+    """The defaults that the command line shows equal those of the code, which it does not import for help."""
 
     def default(command: str, option: str) -> str:
         return str(options_of(command)[option].show_default)

@@ -28,7 +28,7 @@ from durability_cli.main import app
     ids=" ".join,
 )
 def test_an_option_that_would_be_dropped_is_refused(words: tuple[str, ...], why: str) -> None:
-    """Also if it says the default."""
+    """An option that would have no effect is refused, even if its value is the default."""
     ended = CliRunner().invoke(app, words)
     assert isinstance(ended.exception, UsageError)
     assert why in str(ended.exception)

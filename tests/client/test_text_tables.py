@@ -45,7 +45,7 @@ def test_characters_that_take_two_columns_are_counted_as_two() -> None:
 
 @given(width=st.integers(1, 100))
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
-    """As long as each column has a few characters."""
+    """No line of a table is wider than the terminal, if each column can have a few characters."""
     least = 8 + 8 + 4 + 7 + 3 * 2
     lines = list(table(COLUMNS, ROWS, width=width))
     assert max(map(len, lines)) <= max(width, least)

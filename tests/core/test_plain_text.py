@@ -23,7 +23,7 @@ anything = st.text(st.characters(exclude_categories=()))
 
 @pytest.mark.slow
 def test_no_character_of_the_kinds_that_are_never_printed_is_plain() -> None:
-    """Of all characters that this Python knows, only those few of these kinds that show a sign."""
+    """Characters of the categories that are never printed are not plain, except the few that show a sign."""
     every = map(chr, range(0x110000))
     plain = {one for one in every if unicodedata.category(one) in NEVER and plain_text.is_line(one)}
     assert plain <= SHOWN

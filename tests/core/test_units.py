@@ -75,7 +75,7 @@ def test_addresses_round_trip(host: str, port: int) -> None:
     ],
 )
 def test_a_host_of_ipv6_has_one_network(address: str, network: str) -> None:
-    """Whatever addresses of its /64 a host takes, it is counted once."""
+    """All IPv6 addresses of a /64 count as one network."""
     assert network_of(address) == network
 
 
@@ -113,7 +113,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
     ],
 )
 def test_a_host_alone_has_the_port_that_is_usual(text: str, expected: tuple[str, int]) -> None:
-    """Who gives no port means that of every server."""
+    """An address without a port gets the usual port of a server."""
     assert parse_address(text, port=7420) == expected
 
 
@@ -209,7 +209,7 @@ def test_a_bound_is_rounded_away_from_what_was_shown(share: float, at_least: str
 
 @pytest.mark.slow
 def test_no_bound_reads_smaller_than_it_is() -> None:
-    """Nor does any lower end of an interval read larger. The usual aims stay 5.0 and 1.0 %."""
+    """An upper bound is never rounded down, and a lower one never up. Usual bounds read 5.0 % and 1.0 %."""
     for cuts in (*range(1, 120), *range(120, 1001, 20)):
         bound = upper_bound(0, cuts)
         assert float(percent_at_most(bound).rstrip(" %")) >= 100 * bound - 1e-9, cuts
@@ -239,7 +239,7 @@ def test_a_ratio_is_neither_zero_nor_one_by_rounding(value: float, text: str) ->
 
 
 def test_a_multiple_has_two_digits_where_it_is_small() -> None:
-    """Nobody reads 2.9e+02."""
+    """Small multiples have two digits, and large ones have no exponent."""
     assert [multiple(value) for value in (1.096, 2.24, 9.96, 16.6, 293.1, 12345.6)] == [
         "1.1",
         "2.2",

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow  # each is a whole demo
 
 
 async def test_demo_gives_each_drive_the_verdict_it_deserves() -> None:
-    """Whatever the seed, two drives are durable and the liar is a loss."""
+    """For any seed, two drives of the demo are durable and the lying one is a loss."""
     seed = random.SystemRandom().getrandbits(32)
     print(f"seed {seed}")
     out = io.StringIO()

@@ -36,7 +36,7 @@ def _only(release: Release, pattern: str) -> Path:
 def test_two_builds_have_the_same_bytes(
     release: Release, tree: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever builds the commit again, with another umask and in another time zone, gets the same files."""
+    """Another build of the commit, with another umask and time zone, gives the same files."""
     monkeypatch.setenv("TZ", "Pacific/Auckland")
     before = os.umask(0o077)
     try:
@@ -58,7 +58,7 @@ def test_the_wheel_has_pages_and_completions_and_no_scripts(release: Release) ->
 
 
 def test_the_source_package_has_what_is_committed(release: Release, tree: str) -> None:
-    """All files of the repository are in it, so that whoever has it can run the tests."""
+    """The source package has all files of the repository, so that a user of it can run the tests."""
     listed = subprocess.run(
         ["git", "ls-tree", "-r", "--name-only", tree], cwd=ROOT, check=True, capture_output=True, text=True
     )
@@ -101,7 +101,8 @@ LICENCE = re.compile(r"(?:licen[cs]e|copying|notice)", re.IGNORECASE)
 
 @pytest.mark.parametrize("name", sorted({*LOCKED} - {"colorama", "tzdata"}))  # Windows
 def test_what_a_package_has_of_others_is_named(name: str) -> None:
-    """A licence among its modules is that of somebody else's code, as of Click within typer."""
+    """A licence among a package's modules belongs to bundled code of others, such as Click within typer. The
+    list of licences names it."""
     licences = [file for file in files(name) or () if LICENCE.match(file.name)]
     within = [file for file in licences if ".dist-info" not in file.parts[0]]
     rows = re.findall(
@@ -279,7 +280,8 @@ def test_code_that_is_not_committed_makes_no_release(name: str, tmp_path: Path) 
 
 
 def test_other_edits_make_no_difference() -> None:
-    """Tests, pages and the program itself come from the commit, whatever lies in the working tree."""
+    """Tests, pages and the program itself come from the commit, so edits of them in the working tree are not
+    reported."""
     harmless = ["README.md", "tests/release/conftest.py", "cli/durability_cli/main.py", "releases.txt"]
     assert sources.run_as_they_are([*harmless, "lab/debian-packages", "setup.cfg"]) == [
         "lab/debian-packages",
@@ -307,7 +309,8 @@ def test_what_was_made_takes_the_place_of_what_was_there(is_whole: bool, tmp_pat
 
 
 def test_a_full_disk_leaves_what_was_there(root: None, tmp_path: Path) -> None:
-    """What was made is complete before it gets its name."""
+    """If the disk is full, the earlier release stays, because new files get their names only when they are
+    complete."""
     made, dist = tmp_path / "made", tmp_path / "small/dist"
     made.mkdir()
     (made / "large").write_bytes(bytes(2 << 20))

@@ -46,8 +46,8 @@ def blob(files: dict[str, bytes], descriptor: dict[str, Any]) -> bytes:
 
 
 def test_the_layout(tmp_path: Path) -> None:
-    """Runtimes find the parts by their checksums, with a user, a volume, a port and a health check; the same
-    files give the same bytes, whatever Python builds it."""
+    """The image names its parts by checksum, and has a user, a volume, a port and a health check. The same
+    files give the same bytes with any Python."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         tar.addfile(tarfile.TarInfo("file"))

@@ -269,7 +269,8 @@ def test_an_upgrade_keeps_settings_and_store(system: Path, package: str, tmp_pat
 def test_a_purge_leaves_the_agent_of_another_installation(
     program: str, stays: bool, system: Path, package: str
 ) -> None:
-    """Its unit, what enables it and its credential stay; those of the package's own agent go."""
+    """A purge keeps the unit, its enabling link and the credential of another installation's agent. It
+    removes those of the package's own agent."""
     before = _files(system)
     _in(system, "dpkg", "--install", package)
     unit = system / "etc/systemd/system" / service.NAME
@@ -291,8 +292,8 @@ def test_a_purge_leaves_the_agent_of_another_installation(
 
 @pytest.mark.parametrize("before", ["", "0.1-1"])
 def test_an_upgrade_does_not_wait_for_the_services(before: str, tmp_path: Path) -> None:
-    """A server may migrate its store for an hour: it is started again without a wait, and the script says
-    where it tells. An installation starts nothing. systemd is a program that writes down what it is told."""
+    """An upgrade restarts the services without waiting, because a store migration may take an hour, and names
+    the journal command. An installation starts nothing."""
     script = deb.script(ROOT, deb.RELEASES[0], "postinst").replace("/run/systemd/system", str(tmp_path))
     for name in ("systemctl", "systemd-sysusers"):
         program = tmp_path / name
@@ -318,8 +319,8 @@ def test_an_upgrade_does_not_wait_for_the_services(before: str, tmp_path: Path) 
 def test_what_prerm_removed_is_compiled_again(
     words: tuple[str, str], compiles: bool, restarts: bool, tmp_path: Path
 ) -> None:
-    """Also after an upgrade that dpkg gave up, which starts nothing again: the server may not write there. It
-    is synced, because a module that a power cut left torn would stop the agent at each start."""
+    """Bytecode that prerm removed is compiled again, also after an upgrade that dpkg gave up. It is synced,
+    because a torn module after a power cut would stop the agent at each start."""
     script = deb.script(ROOT, deb.RELEASES[0], "postinst").replace("/run/systemd/system", str(tmp_path))
     told = _told(script.replace("/usr/bin/python", "python"), *words, programs=tmp_path)
     compiled = re.search(
@@ -331,7 +332,7 @@ def test_what_prerm_removed_is_compiled_again(
 
 @pytest.mark.parametrize("word", ["remove", "upgrade"])
 def test_a_removal_without_the_environment(word: str, tmp_path: Path) -> None:
-    """Somebody removed /usr/lib/durability by hand: the package can still be removed."""
+    """The package can be removed after /usr/lib/durability was deleted by hand."""
     script = deb.script(ROOT, deb.RELEASES[0], "prerm").replace("/run/systemd/system", str(tmp_path / "none"))
     _told(script.replace("/usr/lib/durability", str(tmp_path / "none")), word, programs=tmp_path)
 
@@ -374,8 +375,8 @@ def test_a_unit_that_cannot_be_loaded(name: str, words: tuple[str, ...], tmp_pat
 def test_a_service_that_does_not_stop_is_named(
     is_active: bool, populated: str, runs: bool, tmp_path: Path
 ) -> None:
-    """The package is removed all the same, and whoever does it is told what still runs: also a process of a
-    unit that systemd gave up, and calls failed. The kernel says of a unit whether it has processes."""
+    """Removal of the package continues if a service does not stop, and names the service, including one that
+    systemd calls failed but that still has processes."""
     script = deb.script(ROOT, deb.RELEASES[0], "prerm").replace("/run/systemd/system", str(tmp_path))
     script = script.replace("/usr/lib/durability", str(tmp_path / "none"))
     script = script.replace("/sys/fs/cgroup", str(tmp_path / "cgroup"))
@@ -453,7 +454,8 @@ def test_a_purge_leaves_what_is_mounted_from_the_same_file_system(root: None, tm
 
 @pytest.mark.parametrize("is_dangling", [False, True])
 def test_a_purge_of_a_link_says_what_stays(is_dangling: bool, tmp_path: Path) -> None:
-    """Only the link goes: whoever keeps the store elsewhere is told where the evidence still lies."""
+    """If the store's directory is a link, a purge removes only the link, and says where the evidence still
+    lies."""
     store, kept = tmp_path / "durability", tmp_path / "srv/store"
     if not is_dangling:
         kept.mkdir(parents=True)
@@ -489,7 +491,8 @@ def test_what_python_compiled_meanwhile_is_removed(word: str, goes: bool, tmp_pa
 
 
 def test_a_mistake_in_the_servers_options_is_not_tried_again() -> None:
-    """systemd starts a server that crashed again, but not one that waits for somebody to edit them."""
+    """systemd restarts a server that crashed, but not one with an error in its options, which must be edited
+    first."""
     text = (ROOT / deb.FILES / UNIT).read_text()
     assert "\nRestart=on-failure\n" in text and f"\nRestartPreventExitStatus={EXIT_USAGE}\n" in text
 
@@ -519,7 +522,7 @@ def _older(system: Path, package: str) -> str:
 
 
 def test_the_size_of_a_package(tmp_path: Path) -> None:
-    """A file counts in whole KiB, a link and a directory 1 KiB, whatever the size of a directory is."""
+    """A file counts in whole KiB. A link and a directory count as 1 KiB each."""
     (tmp_path / "directory").mkdir()
     (tmp_path / "directory" / "small").write_bytes(b"1")
     (tmp_path / "large").write_bytes(bytes(1025))
@@ -546,8 +549,8 @@ def test_two_places_give_the_same_package(tmp_path: Path) -> None:
 
 
 def test_a_package_is_made_of_the_sources_alone(tmp_path: Path) -> None:
-    """What was edited since the commit is not in it: each file comes from the sources that were checked out,
-    the agent's unit too."""
+    """A package is made of the checked-out sources alone, including the agent's unit; later edits are not in
+    it."""
     require("dpkg-deb")
     sources = Sources(tmp_path / "sources", 1_700_000_000)
     for name in ("LICENSE", "durability", "release", "client"):

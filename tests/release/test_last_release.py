@@ -113,7 +113,8 @@ def test_the_programs_are_those_of_the_last_release(last: Programs) -> None:
 
 @pytest.mark.parametrize(("server_is", "client_is"), [("last", "this"), ("this", "last")])
 def test_neighbours_talk(request: pytest.FixtureRequest, server_is: str, client_is: str) -> None:
-    """A server and a client of which one is of the last release: join, run, verify, list, show, export."""
+    """A server and a client work together if one of them is of the last release: join, run, verify, list,
+    show, export."""
     server: Programs = request.getfixturevalue(server_is)
     client: Programs = request.getfixturevalue(client_is)
     target = client.home / "target"

@@ -166,7 +166,8 @@ def test_a_module_of_the_boot_that_is_not_found_ends_the_build(works: bool, tmp_
 
 
 def test_the_package_sources_are_debians(tmp_path: Path) -> None:
-    """Those of the machine that builds, which may name a mirror with its password, are not in the image."""
+    """The image has Debian's public package sources. The build machine's sources, which may contain a
+    password, are removed."""
     etc = tmp_path / "etc"
     (etc / "apt/sources.list.d").mkdir(parents=True)
     for name in ("apt/sources.list", "apt/sources.list.d/0000debian.sources"):
@@ -211,7 +212,8 @@ def test_the_menu_starts_by_itself() -> None:
 
 
 def test_the_file_on_the_stick_is_all_comments() -> None:
-    """As it comes, it says nothing; without the marks, it is what the program reads."""
+    """The join file on the stick has only comments; its commented keys are exactly those that the program
+    reads."""
     text = (FILES / disc.JOIN_FILE).read_text()
     assert from_file(text) == JoinRequest()
     assert (disc.JOIN_FILE, disc.LABEL) == (stick.NAME, stick.LABEL)
@@ -242,7 +244,8 @@ def test_the_first_program_comes_first(tmp_path: Path) -> None:
 
 
 def test_the_units_that_are_changed_exist() -> None:
-    """A drop-in of a unit that nobody has would do nothing; the program's unit starts the program."""
+    """The agent's unit has its drop-in. The live program's unit starts the program, without a limit on
+    restarts."""
     assert (SYSTEM / f"systemd/system/{live_command.AGENT}.d/live.conf").is_file()
     unit = (SYSTEM / "systemd/system/durability-live.service").read_text()
     assert "ExecStart=/usr/bin/durability agent live\n" in unit
@@ -342,8 +345,8 @@ def iso() -> Path:
 @pytest.mark.usefixtures("guest_machine")
 @pytest.mark.parametrize("firmware", ["bios", "uefi"])
 async def test_a_boot_leaves_a_drive_as_it_was(iso: Path, firmware: Firmware, tmp_path: Path) -> None:
-    """A drive with all that careless systems write to gets no write and no flush from boot to agent, and what
-    it says of another server is not heard. Somebody types the code at the serial console."""
+    """From boot to agent, the live system sends no write and no flush to a tempting drive, and ignores the
+    drive's join file. The code is typed at the serial console."""
     drive, console = tmp_path / "drive", tmp_path / "console"
     server = Server(store_url=f"sqlite:///{tmp_path}/store", announce=silence)
     _, port = await server.start("127.0.0.1", 0, directory=tmp_path)

@@ -45,7 +45,7 @@ def test_each_command_has_a_page(written: Path) -> None:
 
 
 def test_no_reader_complains(written: Path, shells_and_man: None) -> None:
-    """Neither groff nor mandoc has a warning for any page."""
+    """groff and mandoc have no warning for any manual page."""
     for file in written.iterdir():
         _shown(file)
         lint = ["mandoc", "-T", "lint", "-W", "warning", str(file)]

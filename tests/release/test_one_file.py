@@ -93,7 +93,8 @@ def test_it_unpacks_once(archive: Path, tmp_path: Path) -> None:
 
 
 def test_it_is_started_by_its_path(archive: Path, cache: Path, tmp_path: Path) -> None:
-    """As people type it: its first line finds Python. The agent's unit starts it by its whole path."""
+    """The file can be started by its path, because its first line finds Python. The agent's unit has its
+    absolute path."""
     credential_of_nobody(tmp_path / "credential.json")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = _environment(cache, PATH=path, DURABILITY_CREDENTIAL=str(tmp_path / "credential.json"))
@@ -218,7 +219,8 @@ def test_what_python_compiled_does_not_survive_a_boot(archive: Path, tmp_path: P
 
 
 def test_killed_while_it_unpacks(archive: Path, tmp_path: Path) -> None:
-    """The next start begins anew, and leaves nothing of the first."""
+    """If the one-file tool is killed while it unpacks, the next start unpacks again and removes the partial
+    tree."""
     with subprocess.Popen([sys.executable, archive, "--version"], env=_environment(tmp_path)) as process:
         wait_for(lambda: any(tmp_path.glob("durability/one-file/*.new/lib/*/*/*/*")))
         process.kill()
@@ -435,7 +437,7 @@ def test_two_builds_of_the_file_are_alike(release: Release, archive: Path, tmp_p
 
 
 def test_other_versions_are_removed_after_a_month(archive: Path, cache: Path) -> None:
-    """Not one that was started since, nor one from which a command runs, whenever that was started."""
+    """Another version is removed a month after its last start, unless a command still runs from it."""
     directory = cache / "durability/one-file"
     ages_days = {"old": 40, "running": 40, "recent": 20}
     for name, days in ages_days.items():

@@ -109,8 +109,8 @@ def test_a_directory_that_was_removed_is_there_again(archive: Path) -> None:
 def test_a_tree_in_use_is_mended_in_its_place(
     removed: tuple[str, ...], is_held: bool, stays: bool, archive: Path
 ) -> None:
-    """A cleaner removed what says that the tree was compared in this boot, and perhaps what commands lock.
-    Each file that differs is written anew; the tree is not taken from under a command that runs from it."""
+    """A damaged tree is repaired in place if a running command uses it, or if a cleaner removed its marker or
+    lock file. Only an unused tree after a boot is replaced."""
     assert _started(archive).stdout == "works\n"
     tree = _tree(archive)
     checked, used = (tree.with_name(f"{tree.name}.{name}") for name in ("checked", "used"))

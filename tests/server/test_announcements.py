@@ -89,7 +89,8 @@ async def test_each_event_is_a_line(lab: Lab, sqlite_url: str) -> None:
 
 @pytest.mark.slow
 async def test_the_server_says_whose_run_it_is(lab: Lab, sqlite_url: str) -> None:
-    """A host's name is what a client says, and it may say that of another machine or of a campaign."""
+    """An announcement shows the client's own name before the host name, because a client may report any host
+    name."""
     told: list[str] = []
     running = await lab.start(sqlite_url, announce=lambda who, _: told.append(who))
     client = await lab.connect(running.address)
@@ -102,8 +103,8 @@ async def test_the_server_says_whose_run_it_is(lab: Lab, sqlite_url: str) -> Non
 async def test_no_client_is_called_what_serve_tells_of_by_itself(
     lab: Lab, sqlite_url: str, name: str
 ) -> None:
-    """Its events would look like those of a campaign, or of the server. A machine that has such a name joins
-    with a longer one; a person is asked for another."""
+    """A machine whose name looks like a campaign or the server is joined with the prefix "client". `fit_name`
+    refuses such a name from a person."""
     told: list[str] = []
     running = await lab.start(sqlite_url, announce=lambda who, _: told.append(who))
     await lab.join(running.address, (await running.server.invite()).line, name=name)
@@ -115,7 +116,8 @@ async def test_no_client_is_called_what_serve_tells_of_by_itself(
 
 @pytest.mark.slow
 async def test_a_client_in_its_prefill_is_told_of(lab: Lab, sqlite_url: str) -> None:
-    """It may last for minutes, in which the machine may go as well; nobody is told to verify nothing."""
+    """A client in its prefill, which may last for minutes, is announced. If its machine fails then, no verify
+    is suggested."""
     told: list[str] = []
     running = await lab.start(sqlite_url, announce=lambda _, what: told.append(what))
     plan = lab.plan()
@@ -162,7 +164,8 @@ async def test_a_client_that_is_heard_again_is_told_of(lab: Lab, sqlite_url: str
 async def test_a_client_that_comes_back_all_the_time_hides_no_other(
     lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So many of its events are told; the rest are counted, and another client's are told as ever."""
+    """A limited number of events of one client is announced and the rest are counted. Events of other clients
+    are announced as usual."""
     monkeypatch.setattr(requests, "EVENTS_AT_ONCE", 5)
     told: list[str] = []
     server = Server(store_url=sqlite_url, announce=lambda who, what: told.append(f"{who}: {what}"))
@@ -189,8 +192,8 @@ async def test_a_client_that_comes_back_all_the_time_hides_no_other(
 
 
 def test_a_line_is_plain_and_its_reader_may_leave(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a peer chose forges no line; the journal gets a priority; a closed stdout ends nothing. With
-    --quiet only what is no event is said."""
+    """A peer's text cannot forge a line, lines for the journal have a priority, and a closed stdout stops
+    nothing. With --quiet, events are not printed."""
     reader, writer = os.pipe()
     with os.fdopen(reader, encoding="utf-8") as lines, os.fdopen(writer, "w", encoding="utf-8") as out:
         Announcer(out)("shelf\x1b[2J", "armed\nverdict: durable")

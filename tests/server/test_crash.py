@@ -66,7 +66,8 @@ async def test_a_killed_server_goes_on_where_it_was(
 async def test_a_killed_server_keeps_every_run(
     lab: Lab, server_process: Callable[[str], Awaitable[ServerProcess]], store_url: str
 ) -> None:
-    """Whatever was answered before the kill is there after it: registered, armed, judged."""
+    """Every registration, arming and verdict that the server answered before it was killed is still stored
+    afterwards."""
     server = await server_process(store_url)
     for run in (1, 2, 3):
         client = await lab.connect(server.address)

@@ -86,8 +86,8 @@ def _use_up_the_codes(store_url: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("is_full", [True, False])
 async def test_a_server_that_can_give_no_code_serves(lab: Lab, sqlite_url: str, *, is_full: bool) -> None:
-    """Its store cannot be written, or no more codes may be open: it says so, and what to type later, and
-    answers those who have joined."""
+    """A server that can give no join code says why and what to type later. The cause is a full disk or too
+    many open codes. Clients that have joined are served."""
     running = await lab.start(sqlite_url)
     member = lab.members[running.address]
     await running.server.stop()
@@ -122,14 +122,15 @@ except StoreError as error:
 
 
 def test_a_server_that_cannot_get_ready_leaves_no_socket(sqlite_url: str, local_directory: Path) -> None:
-    """It stops in order."""
+    """A server that fails while it starts stops in order and leaves no socket."""
     command = [sys.executable, "-c", _CANNOT_GET_READY, sqlite_url, str(local_directory)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert ended.stdout == "not ready []\n", ended.stderr
 
 
 async def test_the_line_names_only_users_whose_commands_find_the_server(lab: Lab) -> None:
-    """Those of root look in root's own state directory, and in that of the system."""
+    """The first lines name only users whose commands find the server. Commands of root look only in root's
+    own state directory and in the system's."""
     process = await asyncio.create_subprocess_exec(
         *(COMMAND, "serve", "--listen", "127.0.0.1:0"),
         env=os.environ | {"XDG_STATE_HOME": str(lab.directory.parent)},
@@ -148,7 +149,8 @@ async def test_the_line_names_only_users_whose_commands_find_the_server(lab: Lab
 
 
 async def test_a_shell_takes_the_line_as_it_is(lab: Lab, sqlite_url: str) -> None:
-    """Also an address in brackets, which is a pattern to it. That of a code for machines is for no shell."""
+    """A shell does not expand the join line, even with an address in brackets. The line for machines is not
+    quoted, since it is not for a shell."""
     address = "[2001:db8::7]:7420"
     server = Server(store_url=sqlite_url, advertise=address)
     bound = await server.start("127.0.0.1", 0, directory=lab.directory)
@@ -188,7 +190,8 @@ except DurabilityError as error:
 def test_a_host_alone_listens_on_the_usual_port(
     sqlite_url: str, local_directory: Path, listen: str, *, is_usual: bool
 ) -> None:
-    """It is the port at which clients look, here one that is taken. Port 0 is any other one that is free."""
+    """A host without a port listens on the usual port, which is taken in this test. Port 0 selects a free
+    port."""
     assert PORT == 7420
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -187,8 +187,8 @@ async def test_what_is_stored_is_printed_plain(
 async def test_a_document_with_such_a_string_is_refused(
     lab: Lab, sqlite_url: str, server_process: Callable[[str], Awaitable[ServerProcess]]
 ) -> None:
-    """The wire takes none, whoever sends it: the message names the field, the log has one plain line for it,
-    and the honest run beside it goes on."""
+    """A message with a string that is not plain text is refused with the field's name and one plain log line.
+    An honest run goes on."""
     server = await server_process(sqlite_url)
     honest = await lab.connect(server.address)
     await honest.begin(lab.plan(run=9), lab.facts(serial="S9", uuid="uuid-9"))
@@ -222,8 +222,8 @@ async def _refusal(client: Client, body: bytes) -> str:
 
 
 async def test_a_strange_machine_can_be_tested(lab: Lab, sqlite_url: str) -> None:
-    """What a drive or a host calls itself prevents no test: the sender makes it plain, in the facts at arming
-    and in those of verify alike, so that the run is found again."""
+    """Strange names of a drive or host prevent no test. The sender makes them plain both at arming and in
+    verify, so the run is found again."""
     running = await lab.start(sqlite_url)
     found = facts(
         path=f"/mnt/{LINE}", host=host(hostname=EVIL), drives=(drive(model=EVIL, serial=EVIL, name=EVIL),)
@@ -245,8 +245,8 @@ async def test_a_strange_machine_can_be_tested(lab: Lab, sqlite_url: str) -> Non
 async def test_a_target_with_a_strange_name_is_tested(
     lab: Lab, sqlite_url: str, server_process: Callable[[str], Awaitable[ServerProcess]], tmp_path: Path
 ) -> None:
-    """A mount point and a file whose names hold what a terminal obeys, what Python takes for the end of a
-    line, and bytes that are no text: `device`, `run` and `verify` work, and print nothing of it raw."""
+    """`device`, `run` and `verify` work on a target whose path has control characters, line separators or
+    invalid UTF-8, and print none of them raw."""
     if os.geteuid() != 0:
         pytest.skip("mounting needs root")
     server = await server_process(sqlite_url)

@@ -74,8 +74,8 @@ def _writer(pipe: Pipe) -> LineWriter:
 
 
 def test_what_does_not_fit_is_counted(pipe: Pipe) -> None:
-    """Nobody waits while the output is full. Once it takes lines again, all that were kept come in their
-    order, and how many were left out after them, without another line having to come first."""
+    """Writing never waits for a full output. Once the output takes lines again, the kept lines come in order,
+    followed by the number of dropped ones."""
     pipe.fill()
     writer = _writer(pipe)
     text = "x" * 1000
@@ -103,7 +103,7 @@ def test_an_output_that_is_not_blocking_loses_nothing(pipe: Pipe) -> None:
 
 
 def test_an_end_waits_for_what_can_be_written(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    """But not for ever; and an output whose reader is gone ends nothing."""
+    """A final flush waits for a slow reader for a limited time, and does not fail if the reader has gone."""
     writer = _writer(pipe)
     writer.write("first")
     writer.flush()
@@ -123,8 +123,8 @@ def test_an_end_waits_for_what_can_be_written(pipe: Pipe, monkeypatch: pytest.Mo
 async def test_clients_get_answers_while_nobody_takes_the_output(
     lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Events and log of a real server go to a pipe that is full. Its clients come, go on and are told what is
-    durable; when somebody reads again, all of the lines are there, also those of the end."""
+    """While the server's output is full, its clients join, run and get grants. All lines appear once the
+    output is read again."""
     monkeypatch.setenv("XDG_STATE_HOME", str(lab.directory.parent))
     command = [COMMAND, "serve", "--listen", "127.0.0.1:0", "--store", sqlite_url]
     process = await asyncio.create_subprocess_exec(
@@ -164,8 +164,8 @@ async def test_clients_get_answers_while_nobody_takes_the_output(
 
 @pytest.mark.slow
 async def test_a_server_that_can_say_nothing_can_be_ended(lab: Lab, pipe: Pipe) -> None:
-    """Its stdout is full from the start, so not even where it listens is written. A client joins, and the end
-    waits for the output only a while."""
+    """A server whose stdout is full from the start accepts clients, and ends after a limited wait for the
+    output."""
     pipe.fill()
     command = [COMMAND, "serve", "--listen", "127.0.0.1:0"]
     process = await asyncio.create_subprocess_exec(

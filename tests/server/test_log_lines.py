@@ -24,7 +24,8 @@ def _written_by(logger: logging.Logger) -> list[str]:
 
 
 def test_a_line_that_comes_too_often_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a thousand lines of one kind twenty are written, other kinds all, and the next one says how many."""
+    """Twenty of a thousand lines of one kind are written, and the next line has the number of the others.
+    Lines of other kinds are all written."""
     logger = logging.Logger("flooded")
     written = _written_by(logger)
     for number in range(1000):
@@ -68,7 +69,8 @@ def test_kinds_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_lines_for_the_journal_have_a_priority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So `journalctl -p err` shows what is wrong, each line of a traceback too. A file has no use for it."""
+    """Lines for the journal have a priority, also each line of a traceback, so `journalctl -p err` finds
+    errors. Lines in a file have none."""
     root = logging.Logger("root")
     monkeypatch.setattr(logging, "root", root)
     for name in ("journal", "file"):

@@ -76,7 +76,7 @@ async def test_a_server_keeps_its_name(lab: Lab, store_url: str) -> None:
 
 
 async def test_a_server_keeps_its_certificate(lab: Lab, store_url: str) -> None:
-    """Who has joined knows the server again after a restart, on another port and on a copy of its store."""
+    """A client that has joined still accepts the server after a restart on another port."""
     running = await lab.start(store_url)
     member = lab.members[running.address]
     await running.server.stop()
@@ -89,7 +89,8 @@ async def test_a_server_keeps_its_certificate(lab: Lab, store_url: str) -> None:
 async def test_a_server_says_when_nothing_tries_to_save(
     lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It works while nothing waits to be saved, and while that is tried; else a service manager hears it."""
+    """`works` is true while no data waits to be saved, or while saving is tried. Otherwise it is false, which
+    the service manager learns."""
     running = await lab.start(sqlite_url)
     client = await lab.connect(running.address)
     await client.begin(lab.plan(), lab.facts())
@@ -120,7 +121,8 @@ asyncio.run(serve(listen="127.0.0.1:0", store_url=sys.argv[1], directory=Path(sy
 
 @pytest.mark.slow
 def test_a_defect_of_the_committer_ends_the_process(sqlite_url: str, local_directory: Path) -> None:
-    """A server that grants no credit any more must not look alive: whoever started it starts it again."""
+    """A server whose committer fails cannot grant credit, so its process ends and its supervisor can start it
+    again."""
     command = [sys.executable, "-c", _WITH_A_DEFECT, sqlite_url, str(local_directory)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert ended.returncode == 1

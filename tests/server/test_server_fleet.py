@@ -119,7 +119,8 @@ async def test_any_history_of_servers_keeps_the_evidence(fleet: Fleet) -> None:
 
 
 async def test_a_server_that_stands_still_is_left(fleet: Fleet) -> None:
-    """Its clients hear nothing, although their connections stay: they go on at another server within 5 s."""
+    """Clients notice a stopped server although their connections stay open. They resume at another server at
+    most 5 s after they have given it up."""
     where = await fleet.start()
     first = fleet.servers[0]
     await heard_of(first, {server.address for server in fleet.servers[1:]})
@@ -195,8 +196,8 @@ async def until_acknowledged_anew(where: Endpoint, run_id: int) -> None:
 
 
 async def test_servers_that_are_killed_cost_no_verdict(fleet: Fleet) -> None:
-    """One server after the other is killed or stands still under two runs; after a cut the honest drive is
-    durable and the liar a loss, at whichever server they are verified."""
+    """Servers are killed or stopped in turn under two runs. After a cut the honest drive gets durable and the
+    liar gets loss, whichever server verifies them."""
     seed = random.SystemRandom().getrandbits(32)
     print(f"seed {seed}")
     chance = random.Random(seed)

@@ -45,7 +45,8 @@ REASONS = [
 
 @pytest.mark.parametrize("text", FILES, ids=range(len(FILES)))
 def test_files_are_read(text: str) -> None:
-    """Each is a whole campaign file; what cuts guests and rented machines says so."""
+    """Each campaign file in the guide is complete. A file that cuts guests or rented machines with commands
+    has the cut class "vm"."""
     campaign = read_campaign(text, name="example", seed=1)
     assert campaign.cut_class == ("vm" if campaign.power[0].kind == "commands" else "power")
     assert [drive.file_system for drive in campaign.drives] == ["ext4"]
@@ -53,7 +54,7 @@ def test_files_are_read(text: str) -> None:
 
 @pytest.mark.parametrize("line", TYPED)
 def test_commands_exist_with_their_options(line: str) -> None:
-    """Whatever the page says to type is a command of the tool, and takes these options."""
+    """Each command on the page is a command of the tool and takes the options shown."""
     words = shlex.split(line)[1:]
     name = max(
         (name for name in COMMANDS if f"{' '.join(words)} ".startswith(f"{name} ")), key=len, default=""
@@ -66,8 +67,8 @@ def test_commands_exist_with_their_options(line: str) -> None:
 
 @pytest.mark.slow
 def test_outputs_are_those_of_a_campaign() -> None:
-    """The page's own file, played, prints what the page shows, within 80 columns; there is no other output
-    on the page (`python -m tests.system.guide_campaign` prints it)."""
+    """The guide's outputs are exactly those of its own campaign file, within 80 columns (`python -m
+    tests.system.guide_campaign` prints them)."""
     shown = [
         text
         for kind, text in BLOCKS
@@ -187,13 +188,13 @@ PAUSES: dict[str, Callable[[], GuideCampaign]] = {
 
 
 def test_the_table_has_each_reason() -> None:
-    """Those below, each of which is shown to pause a campaign."""
+    """The guide's table lists exactly the reasons that the tests below show to pause a campaign."""
     assert set(REASONS) == set(PAUSES) and len(REASONS) == len(PAUSES)
 
 
 @pytest.mark.parametrize("row", PAUSES)
 def test_reasons_are_those_of_the_table(row: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a pause says begins like one row, and like no other."""
+    """The reason of a pause begins like exactly one row of the table."""
     monkeypatch.setattr(delays, "WORK_WITHIN_S", 2 * 3600.0)  # of two days, to save time
     monkeypatch.setattr(campaign_state, "CHECK_HOLDS_DAYS", 0)  # a pause of any length
     played = PAUSES[row]()

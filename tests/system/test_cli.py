@@ -135,7 +135,7 @@ def test_what_cannot_be_is_a_usage_error(
 
 @pytest.mark.slow
 def test_a_missing_server_is_the_environments_fault(environment: dict[str, str], tmp_path: Path) -> None:
-    """Nobody listening, or no server joined, ends with 5 and a message that names what is missing."""
+    """A command ends with 5 and names what is missing, if no server was joined or none listens."""
     path = tmp_path / "credential.json"
     done = _durability(environment, "runs")
     assert done.returncode == 5
@@ -152,7 +152,8 @@ def test_a_missing_server_is_the_environments_fault(environment: dict[str, str],
 
 @pytest.mark.slow
 def test_a_credential_that_others_can_read_is_refused(environment: dict[str, str], tmp_path: Path) -> None:
-    """So is a file that `join` did not write; the message says what to type."""
+    """A credential that others can read, or that `join` did not write, is refused with 5. For the first, the
+    message gives the `chmod` command."""
     path = tmp_path / "credential.json"
     credential_of_nobody(path)
     path.chmod(0o644)
@@ -260,7 +261,8 @@ def test_a_reader_that_leaves_is_no_defect(environment: dict[str, str], tmp_path
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", ["--help", "--version", "run --help"])
 def test_a_reader_of_help_may_leave(environment: dict[str, str], arguments: str) -> None:
-    """As any other."""
+    """A help command whose reader closes the pipe ends with 141 and without an error message, as other
+    commands do."""
     read_end, write_end = os.pipe()
     os.close(read_end)
     unbuffered = environment | {"PYTHONUNBUFFERED": "1"}
@@ -365,7 +367,8 @@ def test_a_run_from_start_to_export(environment: dict[str, str], tmp_path: Path,
 def test_a_target_may_have_a_name_that_is_no_text(
     environment: dict[str, str], tmp_path: Path, server: str
 ) -> None:
-    """It is written, judged, and told with escapes."""
+    """A target whose name is not valid UTF-8 can be written and verified. The output shows its name with
+    escapes."""
     target = Path(os.fsdecode(bytes(tmp_path / "odd") + b"\xfe"))
     done = _durability(
         environment, "run", target, "--force", "--server", server, "--size", "4MiB", "--duration", "0.5"

@@ -124,8 +124,8 @@ def is_given_up(run: Run) -> bool:
 
 
 async def test_a_frozen_client_leaves_nothing_at_risk(tmp_path: Path) -> None:
-    """Its kernel acknowledges what is sent to it, so its machine has power: a cut that comes later met no
-    load. By its last frame alone hundreds of records would be at risk."""
+    """The kernel of a frozen client still acknowledges data, so its machine has power and a later cut meets
+    no load. By its last frame alone, hundreds of records would be at risk."""
     target = tmp_path / "target"
     async with local_server() as lab:
         with Writer(lab, target, lab.address) as writer:
@@ -144,8 +144,8 @@ async def test_a_frozen_client_leaves_nothing_at_risk(tmp_path: Path) -> None:
 
 
 async def test_a_frozen_client_that_is_killed_is_no_cut(tmp_path: Path) -> None:
-    """Its kernel resets the connection, because nobody has read what came: in the boot of the run, on the
-    drives as they were, that is no trace of a cut."""
+    """If a frozen client is killed, its kernel resets the connection. In the run's own boot, this is not
+    evidence of a cut."""
     target = tmp_path / "target"
     async with local_server() as lab:
         with Writer(lab, target, lab.address) as writer:
@@ -176,7 +176,8 @@ async def test_a_client_that_goes_on_is_as_before(tmp_path: Path) -> None:
 
 
 async def test_a_proxy_speaks_for_nobody(tmp_path: Path) -> None:
-    """It acknowledges and reads what it hands on, whether or not the machine behind it has power."""
+    """A proxy acknowledges data itself, so its acknowledgements do not show that the client's machine has
+    power."""
     target = tmp_path / "target"
     async with local_server() as lab, TcpProxy(*parse_address(lab.address)) as proxy:
         with Writer(lab, target, proxy.address) as writer:

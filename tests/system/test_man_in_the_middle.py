@@ -160,7 +160,8 @@ async def _code(server: Server) -> str:
 
 @pytest.mark.slow
 async def test_a_server_with_its_own_certificate_hears_nothing(served: Served, tmp_path: Path) -> None:
-    """Neither a known client nor one that joins says a word to it; the code is as good as before."""
+    """Neither a known client nor a joining client sends anything to a server with another certificate. The
+    join code stays valid."""
     other = Eavesdropper()
     code = await _code(served.server)
     async with other.listening() as address:
@@ -296,8 +297,8 @@ PLACES = 100  # in each direction
 
 @pytest.mark.slow
 async def test_no_altered_byte_is_taken_in(served: Served) -> None:
-    """Whatever byte is altered, in either direction: the connection ends with words, and none of it is
-    believed."""
+    """An altered byte in either direction ends the connection with a message, and the data is not used. The
+    exception is the version in the first record, which TLS ignores."""
     seed = random.SystemRandom().randrange(1 << 32)
     print("seed", seed)
     drawn = random.Random(seed)
@@ -399,7 +400,8 @@ async def test_no_record_is_repeated_exchanged_or_left_out(served: Served) -> No
 
 
 async def test_a_recorded_join_joins_nobody(served: Served, tmp_path: Path) -> None:
-    """Who recorded all that a client said when it joined has nothing that the server hears."""
+    """A recorded join contains neither the join code's secret nor the client's, and replaying it does not
+    join a client."""
     said: list[bytes] = []
 
     def note(to_server: bool, data: bytes) -> list[bytes]:
@@ -431,7 +433,7 @@ async def test_a_recorded_join_joins_nobody(served: Served, tmp_path: Path) -> N
 
 
 async def test_a_code_is_good_for_an_hour(served: Served, tmp_path: Path) -> None:
-    """A code whose hour is over joins nobody, and the words say what to type."""
+    """A join code expires after an hour. The refusal says what to type."""
     code = await _code(served.server)
     await served.server.stop()
     with closing(sqlite3.connect(served.store)) as store, store:
@@ -448,7 +450,7 @@ async def test_a_code_is_good_for_an_hour(served: Served, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 async def test_a_code_of_another_server_is_told_so(served: Served, tmp_path: Path) -> None:
-    """It is not said to this server, and is still good for its own."""
+    """A code of another server is not sent to this server, and stays valid for its own server."""
     (tmp_path / "other").mkdir()
     other = Served(tmp_path / "other")
     await other.start()
@@ -476,8 +478,8 @@ async def test_a_code_is_taken_as_people_type_it(served: Served, tmp_path: Path)
 
 @pytest.mark.slow
 async def test_guesses_are_slow_and_change_nothing(served: Served, tmp_path: Path) -> None:
-    """Each guess costs a handshake, of which the server begins no more than 400 a second, and one that is
-    refused leaves nothing."""
+    """Each guess of a join code costs a handshake, and the server begins at most 400 a second. A refused
+    guess changes no state."""
     code = await _code(served.server)
     fingerprint = parse_join_code(code).fingerprint
     loop = asyncio.get_running_loop()

@@ -77,7 +77,7 @@ def test_the_line_is_typed_once(tmp_path: Path) -> None:
 
 
 def test_on_the_servers_machine_nothing_is_typed(tmp_path: Path) -> None:
-    """Its user is the operator there: sees all runs and clients without joining."""
+    """The server's user is the operator on its machine, and sees all runs and clients without joining."""
     home = tmp_path / "server"
     with serving(home):
         target = tmp_path / "target"

@@ -126,7 +126,8 @@ async def cut_again_and_again(delay_s: float, seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("delay_us", [200, 5_000, 100_000])
 def test_connection_that_is_cut_and_slow_costs_no_verdict(delay_us: int) -> None:
-    """Whatever the round trip, and however often the connection was reset: honest durable, liar loss."""
+    """With any round trip and repeated connection resets, an honest drive gets durable and a liar gets
+    loss."""
     run_in_fine_loop(cut_again_and_again(delay_us / 1e6, new_seed()))
 
 

@@ -26,7 +26,7 @@ PROGRAMS = {"durability", "mkfs.ext4", "mkdir", "mount", "umount", "smartctl"}
 
 @pytest.mark.parametrize(("page", "line"), TYPED, ids=[line for _, line in TYPED])
 def test_every_line_is_a_command_with_these_options(page: str, line: str) -> None:
-    """Of this tool, or of a program that every system has."""
+    """Each line is a command of this tool with known options, or a program that every system has."""
     program, *words = shlex.split(line)
     assert program in PROGRAMS
     if program != "durability":
@@ -41,7 +41,8 @@ def test_every_line_is_a_command_with_these_options(page: str, line: str) -> Non
 
 @pytest.mark.parametrize(("page", "cut_class"), [("disk", "vm"), ("server", "power")])
 def test_campaign_files_are_read(page: str, cut_class: str) -> None:
-    """What ends a guest is of class `vm`, and the drive is named as in the commands before."""
+    """The page's campaign file has the expected class of cut, and names the drive as the commands on the page
+    do."""
     (text,) = (block for kind, block in BLOCK.findall(PAGES[page]) if kind == "toml")
     campaign = read_campaign(text, name="example", seed=1)
     assert campaign.cut_class == cut_class

@@ -1,10 +1,11 @@
 """Finds the users of a block device or a file. While it is in use, it must not be overwritten, whatever the
 user allows.
 
-A device is in use if it, one of its partitions, or another device with the same bytes is mounted in any mount
-namespace, is swap, is a part of an md, dm, LVM, multipath or btrfs device, backs a loop device, or is held by
-another program with O_EXCL. Devices with the same bytes are: a loop device and the device behind it, loop
-devices over overlapping ranges of a file, and paths to the same drive.
+A device is in use in these cases: it is mounted in any mount namespace, is swap, or backs a loop device; it
+is a part of an md, dm, LVM, multipath or btrfs device; another program holds it with O_EXCL. The same holds
+if one of its partitions, or another device with the same bytes, is in use. Devices with the same bytes are: a
+loop device and the device behind it, loop devices over overlapping ranges of a file, and paths to the same
+drive.
 
 This module reads the kernel's information and writes nothing. A program that opened a device without O_EXCL
 does not count as a user, because udev and smartd do that often. `writer_of` finds programs that write.

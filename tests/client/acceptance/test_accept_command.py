@@ -59,7 +59,8 @@ def run(place: Path, *results: str, **options: Any) -> tuple[int, str, str]:
 def test_the_exit_code_and_the_screen_say_the_decision(
     place: Path, result: str, code: int, word: str
 ) -> None:
-    """It stands in the first line and in the last, on a screen of 80 by 24."""
+    """The exit code, the first line and the last line give the decision. The output fits a screen of 80 by
+    24."""
     found, out, err = run(place, result)
     lines = out.splitlines()
     assert found == code and lines[0] == lines[-1] and lines[0].startswith(word)
@@ -69,7 +70,7 @@ def test_the_exit_code_and_the_screen_say_the_decision(
 
 @pytest.mark.slow
 def test_a_sheet_without_a_server_says_so(place: Path) -> None:
-    """Its reader has not seen stderr."""
+    """The sheet itself says that no server was asked, since a reader of the sheet has not seen stderr."""
     run(place, "good.json", output=place / "sheet.html")
     assert "no server was asked for cuts" in " ".join((place / "sheet.html").read_text().split())
 
@@ -204,7 +205,8 @@ def test_bad_input_is_refused_by_name(
 
 @pytest.mark.slow
 def test_a_result_that_is_none_is_refused(place: Path) -> None:
-    """A file that cannot be read, or is no result, and a kept result without a server, are named."""
+    """The refusal names a file that cannot be read or is not a result, and a stored result or campaign that
+    needs a server."""
     with pytest.raises(SetupError, match=r"cannot read the result .*none\.json"):
         run(place, "none.json")
     with pytest.raises(FormatError, match=r"mine\.toml: not JSON"):

@@ -22,7 +22,8 @@ def _caption(of: DriveEvidence) -> str:
 
 
 def test_a_switch_that_failed_is_no_cut_of_unknown_outcome() -> None:
-    """It voids nothing, so the bound stays; a cut without an answer leaves none."""
+    """A failed switch does not void the bound, and its cycles count as left out. A cut with unknown outcome
+    voids the bound."""
     bounded = "59 clean cuts, 3 left out. At most 5.0 % of cuts may lose data. A square is a cycle."
     assert _caption(evidence(campaign(unknown=3, cause="switch"))) == bounded
     void = "59 clean cuts, 3 with unknown outcome. A square is a cycle."
@@ -30,8 +31,8 @@ def test_a_switch_that_failed_is_no_cut_of_unknown_outcome() -> None:
 
 
 def test_the_count_beside_the_bound_is_of_the_cuts_that_it_rests_on() -> None:
-    """The load's cuts are clean, those of other moments kept; a cut of theirs without an answer was no cut
-    that was left out."""
+    """Beside the bound, the caption counts cuts under load as clean and cuts at other moments as kept.
+    Unanswered cuts at other moments have unknown outcome and are not left out."""
     both = campaign(60, moments=("load", "load", "idle"))
     cycles = [replace(one, word="kept") if one.cycle == 3 else one for one in both.cycles]
     hung = replace(both.cycles[2], word="nothing", cause="no-verdict")
@@ -47,7 +48,8 @@ def test_the_count_beside_the_bound_is_of_the_cuts_that_it_rests_on() -> None:
 
 
 def test_the_bound_is_that_of_the_criterion() -> None:
-    """The caption has the criterion's bound: that of the longest series of the class asked for."""
+    """The caption has the same bound as the criterion. It comes from the longest series of the requested cut
+    class."""
     of = evidence(campaign(200, name="long"), campaign(5, name="short"), campaign(300, cut_class="os"))
     assert "At most 1.5 % of cuts may lose data" in _caption(of)
     (line,) = _decided(of).lines

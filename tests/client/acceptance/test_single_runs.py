@@ -89,7 +89,8 @@ UNANSWERED_OS = series(3, 5, "os", unknown=1)
 def test_no_series_hides_unanswered_cuts_of_a_stronger_class(
     runs: Runs, cut_class: CutClass, word: str
 ) -> None:
-    """Unanswered cuts of a class void the bound of that class, whatever series of a weaker class is newer."""
+    """Unanswered cuts of a class void the bound of that class, even if a series of a weaker class is
+    newer."""
     found = clean_cuts(runs, cut_class)
     assert found.word == word, found
     if word == "not shown":
@@ -118,8 +119,8 @@ def test_of_series_that_are_alike_the_longest_is_kept() -> None:
 
 
 def test_beside_a_campaign_no_clean_series_is_kept() -> None:
-    """The campaign has its own clean cuts. What it does not tell of counts: a loss, and cuts with unknown
-    outcome in runs that are not its own. A loss of its own is enough."""
+    """Beside a campaign, only series with a loss, or with unanswered cuts outside the campaign, are kept. If
+    the campaign itself has a loss, no series is kept."""
     lost = series(8, 3, losses=1)
     found = _Drive(facts=[NEW], campaigns=[campaign()])
     assert _worth_telling(found, [UNANSWERED, CLEAN, lost], set()) == [lost, UNANSWERED]
@@ -143,8 +144,9 @@ async def cut(tmp_path: Path) -> AsyncIterator[Cut]:
 async def test_an_unanswered_run_beside_a_campaign_passes_nothing(
     cut: Cut, tmp_path: Path, own_series: bool, verdict: str
 ) -> None:
-    """A run by hand on the drive of a clean campaign, in the campaign's series or in one of its own, ended in
-    silence. Until somebody verifies it, `accept` shows as little as `compare`, and both say why."""
+    """If a run by hand on a clean campaign's drive ended in silence and has no verdict, `accept` does not
+    pass. Its result and reason equal those of `compare`, whether or not the run is of the campaign's
+    series."""
     path, hand = tmp_path / "a.json", f"run {60:016x}"
     ssd = sample_facts.drive(serial="S1")
     by_hand = replace(ssd, wwid="naa.1") if own_series else ssd
@@ -174,7 +176,8 @@ async def test_an_unanswered_run_beside_a_campaign_passes_nothing(
 
 
 async def test_a_campaign_answers_for_the_runs_that_it_left_out(cut: Cut, tmp_path: Path) -> None:
-    """It knows that the run of a cycle met no cut, which the run's series does not."""
+    """A run without a verdict is not counted as unanswered if its campaign recorded that the run met no
+    cut."""
     path, ssd = tmp_path / "a.json", sample_facts.drive(serial="S1")
     stopped = replace(said("nothing", 3), cause="agent", text="its run ended before the cut")
     log = written_log("c", [[said("durable", 1)], [said("durable", 2)], [stopped]])

@@ -128,8 +128,8 @@ def _nothing(cause: Cause) -> DriveCycle:
 async def test_a_campaign_that_is_not_named_hides_nothing_against_the_drive(
     cut: Cut, path: Path, cycle: DriveCycle, verdict: str, expected: tuple[DecisionWord, str]
 ) -> None:
-    """Another campaign of the server cut the drive, on another machine. Its loss and its cut without an
-    outcome count; a cut that it left out for a reason outside the drive does not, nor do its clean cuts."""
+    """Another campaign on the server cut the same drive on another machine. Its losses and its cuts with
+    unknown outcome count; its clean cuts and its cycles with an outside cause do not."""
     cut.clients = {60: OTHER, 61: OTHER}
     log = _of_client(written_log("d", [[said("durable", 60)], [cycle]], {"d0": condition("S1")}), OTHER)
     endpoint = await cut.begin(
@@ -147,7 +147,8 @@ async def test_a_campaign_that_is_not_named_hides_nothing_against_the_drive(
 
 
 async def test_a_campaign_that_is_not_named_and_saw_the_drive_fail_counts(cut: Cut, path: Path) -> None:
-    """Its drive failed with its power on, so no cut and no loss tells of it; then it was seated anew."""
+    """A campaign that is not named refuses a drive that failed with its power on, although the campaign has
+    no cut or loss of it."""
     failed = [[said("durable", 60)], [said("nothing")]]
     endpoint = await cut.begin(
         [*CLEAN_CUTS, (_drive(), "durable")], LOG, written_log("d", failed, {"d0": condition("S1")})
@@ -164,7 +165,7 @@ async def test_a_campaign_that_is_not_named_and_saw_the_drive_fail_counts(cut: C
 
 
 async def test_a_run_on_another_firmware_is_no_evidence_of_this_one(cut: Cut, path: Path) -> None:
-    """The drive was cut by hand, then its firmware was replaced, and it was measured anew."""
+    """A run on an older firmware of the drive is not used as evidence for the firmware that was measured."""
     endpoint = await cut.begin([(_drive(firmware="0.9"), "durable"), (_drive(), "durable")])
     cut.change("UPDATE clients SET name = 'b'")
     evidence = await _gathered(endpoint, path)
@@ -172,7 +173,7 @@ async def test_a_run_on_another_firmware_is_no_evidence_of_this_one(cut: Cut, pa
 
 
 async def test_a_campaign_of_another_drive_says_nothing(cut: Cut, path: Path) -> None:
-    """It is on the same server, and its drive lost data."""
+    """A loss in a campaign with another drive on the same server does not count against this drive."""
     log = written_log("d", [[said("loss", 60)]], {"d0": condition("S2")})
     endpoint = await cut.begin([*CLEAN_CUTS, (sample_facts.drive(serial="S2"), "loss")], LOG, log)
     cut.change("UPDATE clients SET name = 'b'")
@@ -180,7 +181,8 @@ async def test_a_campaign_of_another_drive_says_nothing(cut: Cut, path: Path) ->
 
 
 async def test_a_campaign_that_cannot_be_read_may_have_a_loss(cut: Cut, path: Path) -> None:
-    """It is of a later release. The campaign that is named passes nothing alone."""
+    """If another campaign cannot be read because it comes from a later release, the named campaign alone does
+    not pass."""
     later = [{**to_value(LOG[0]), "happening": {"kind": "later"}}]
     endpoint = await cut.begin(CLEAN_CUTS, LOG, later)
     cut.change("UPDATE clients SET name = 'b'")
@@ -192,8 +194,8 @@ async def test_a_campaign_that_cannot_be_read_may_have_a_loss(cut: Cut, path: Pa
 async def test_a_renamed_machine_counts_and_a_namesake_does_not(
     cut: Cut, path: Path, campaigns: tuple[str, ...]
 ) -> None:
-    """The campaign cut the client of this id, whose name another client has now. The loss of the former
-    refuses; that of the latter alone leaves it open, as for `compare`."""
+    """A campaign identifies its machine by client id. A loss of that client refuses, also after a rename. A
+    loss of another client with its old name gives "not shown", as in `compare`."""
     cut.clients = {60: OTHER, 61: OTHER}
     cuts = [*CLEAN_CUTS, (_drive(), "durable"), LOST, (_drive(wwid="naa.2"), "loss")]
     endpoint = await cut.begin(cuts, _of_client(LOG, OTHER))
@@ -214,8 +216,8 @@ async def test_a_renamed_machine_counts_and_a_namesake_does_not(
 async def test_a_machine_that_joined_again_is_another_client(
     cut: Cut, path: Path, campaigns: tuple[str, ...]
 ) -> None:
-    """The campaign cut it before it was revoked. What it lost since then is of a client whose runs do not
-    count, until it is named: then those of both clients of this name do."""
+    """A machine that was revoked and joined again is a new client. Its losses count only once the client is
+    named, which includes both clients of that name."""
     cut.clients = dict.fromkeys(range(1, 60), OTHER)
     endpoint = await cut.begin([*CLEAN_CUTS, LOST], _of_client(LOG, OTHER))
     cut.change("UPDATE clients SET name = 'b'", _named(OTHER, "b", "2026-01-01T00:00:00+00:00"))
@@ -228,7 +230,8 @@ async def test_a_machine_that_joined_again_is_another_client(
 async def test_a_log_of_release_0_1_has_only_the_name(
     cut: Cut, path: Path, campaigns: tuple[str, ...]
 ) -> None:
-    """It is the client that has it now."""
+    """A log of release 0.1 names a machine without a client id. It stands for the client that now has this
+    name."""
     cut.clients = {61: OTHER}
     endpoint = await cut.begin([*CLEAN_CUTS, LOST, (_drive(), "durable")], LOG)
     cut.change("UPDATE clients SET name = 'b'")
@@ -275,7 +278,7 @@ async def test_a_campaign_that_is_found_by_the_serial_tells_its_machine(
 
 
 async def test_the_client_that_kept_the_result_owns_the_drive_too(cut: Cut) -> None:
-    """Its loss counts beside the runs of the machine that a campaign cut."""
+    """The loss of the client that stored the result counts beside the runs of the campaign's machine."""
     cut.clients = {60: OTHER}
     cut.results = [(_result(), OTHER)]
     endpoint = await cut.begin([*CLEAN_CUTS, LOST, (_drive(), "durable")], LOG)

@@ -128,8 +128,8 @@ async def test_a_drive_with_swap_is_the_systems(server: TaskServer, make_loop: M
 
 
 async def test_the_drive_of_the_root_file_system_is_the_systems(server: TaskServer) -> None:
-    """The drive that carries / is refused before anything else is looked at, and a file on it is said to be
-    there."""
+    """The drive that carries / is refused as a device target. A file target on it passes the check, with the
+    note that it is on the system disk."""
     leaves = discovery.drives_below(Path("/"))
     if not leaves:
         pytest.skip("the root file system of this machine is on no drive that it sees")
@@ -162,7 +162,7 @@ def test_a_drive_that_is_named_twice_is_known(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_of_two_targets_on_one_drive_the_second_is_refused(tmp_path: Path) -> None:
-    """One flush would cover both, so the check fails."""
+    """The check refuses the second of two targets on one drive, because one flush would cover both."""
     place = Path("/var/tmp")
     if not discovery.drives_below(place):
         pytest.skip("/var/tmp of this machine is on no drive that it sees")
@@ -217,7 +217,8 @@ def test_a_loop_device_on_the_system_is_not_the_system(make_loop: MakeLoop) -> N
 
 
 async def test_a_table_within_a_partition_is_erased(make_loop: MakeLoop) -> None:
-    """As one that was a guest's disk has it, at both ends; one that is in use is not erased."""
+    """A partition table inside a partition, as on a guest's disk, is erased at both ends. A partition in use
+    is not erased."""
     children = Children()
     with one_partition(make_loop(SIZE_BYTES)) as partition:
         _make(partition, "gpt")
@@ -234,7 +235,8 @@ async def test_a_table_within_a_partition_is_erased(make_loop: MakeLoop) -> None
 
 
 async def test_a_repair_is_heard(make_loop: MakeLoop, tmp_path: Path) -> None:
-    """A file system that was marked as damaged says so when it is mounted; a sound one does not."""
+    """After a damaged file system is mounted, its error count and the kernel log show the damage. A sound
+    file system shows none."""
     device, children, log = make_loop(SIZE_BYTES), Children(), KernelLog()
     directory = tmp_path / "mounted"
     try:
@@ -254,8 +256,8 @@ async def test_a_repair_is_heard(make_loop: MakeLoop, tmp_path: Path) -> None:
 
 
 def test_a_repair_is_heard_again_by_the_next_agent() -> None:
-    """The kernel's log can be read again from where it was opened first, without what it said before. There
-    devices have the names of their nodes."""
+    """The next agent reads the kernel's log again from where the first one began, and finds the same repair
+    messages. Earlier messages do not count."""
     name = f"test{uuid.uuid4().hex[:12]}!e0.0"
     node = name.replace("!", "/")
 
@@ -284,7 +286,7 @@ async def test_a_program_that_hangs_is_given_up() -> None:
 
 
 async def test_a_long_document_is_heard_whole() -> None:
-    """As `show --json` prints of a run of 256 writers; by its label the agent knows a run of its campaign."""
+    """A child's long JSON output, like that of `show --json` for 256 writers, is read completely."""
     document = {"case": {"label": "campaign test 3", "timeline": [1 << 40] * 200_000}}
     done = await Children().run("cat", timeout_s=60, given=json.dumps(document).encode())
     assert len(done.output) > 2 << 20 and json.loads(done.output) == document

@@ -93,8 +93,8 @@ async def test_a_refusal_does_not_end_the_agent(here: LoopHere, tmp_path: Path) 
 
 
 async def test_an_agent_ends_once_its_machine_has_joined_anew(tmp_path: Path) -> None:
-    """Its client was revoked, or its server set up anew. Systemd starts it again, as what the machine is now;
-    before, it said for ever that the machine must join."""
+    """A refused agent ends once its machine has a new credential, so that systemd starts it again with that
+    credential."""
     path = tmp_path / "credential.json"
     mine = Credential(
         schema=SCHEMA,
@@ -124,7 +124,7 @@ async def test_an_agent_ends_once_its_machine_has_joined_anew(tmp_path: Path) ->
 
 
 async def test_what_is_no_task_does_not_end_the_agent(here: LoopHere, tmp_path: Path) -> None:
-    """An answer that is no task is said, and asked for again."""
+    """The agent logs an answer that is not a valid task, and asks again."""
     async with task_server(tmp_path) as server:
         server.garbage = True
         await server.until(lambda _: server.asked > 3)
@@ -136,7 +136,7 @@ async def test_what_is_no_task_does_not_end_the_agent(here: LoopHere, tmp_path: 
 
 @pytest.mark.parametrize("name", ["../../etc", "a/b", "..", "-rf"])
 async def test_a_name_that_is_a_path_is_refused(here: LoopHere, tmp_path: Path, name: str) -> None:
-    """Names become parts of paths, so one that leads elsewhere is no task."""
+    """A task with a drive name that is a path is refused, because names become parts of paths."""
     async with task_server(tmp_path) as server:
         server.task = Tasks((drive_on("/dev/none", name=name),)).make("examine")
         await server.until(lambda _: server.asked > 3)
@@ -145,7 +145,7 @@ async def test_a_name_that_is_a_path_is_refused(here: LoopHere, tmp_path: Path, 
 
 
 async def test_a_device_elsewhere_than_below_dev_is_refused(here: LoopHere, tmp_path: Path) -> None:
-    """A device that is a file of the system is no task."""
+    """A task whose device is a file outside /dev is refused."""
     async with task_server(tmp_path) as server:
         server.task = Tasks((drive_on("/etc/passwd"),)).make("run", fresh=True)
         await server.until(lambda _: server.asked > 3)
@@ -162,7 +162,8 @@ async def test_news_is_said_at_once(here: LoopHere, tmp_path: Path, monkeypatch:
 
 
 async def test_the_same_task_is_done_once(here: LoopHere, tmp_path: Path) -> None:
-    """A task that is said again and again begins once; the same kind with another number begins anew."""
+    """A task that is sent repeatedly is done once. The same kind of task with another number is done
+    again."""
     async with task_server(tmp_path) as server:
         tasks = Tasks((drive_on("/dev/durability-none"),), ready_within_s=0.0)
         await server.do(tasks.make("examine"))
@@ -192,7 +193,8 @@ async def test_a_machine_is_shut_down_after_the_server_heard(here: LoopHere, tmp
 
 
 async def test_a_machine_without_a_drive_to_test_is_not_shut_down(here: LoopHere, tmp_path: Path) -> None:
-    """Its campaign goes on without it, so nobody would switch it on again."""
+    """A machine without drives in the campaign ignores a shutdown task, because the campaign would not switch
+    it on again."""
     async with task_server(tmp_path) as server:
         server.task = Tasks(()).make("shutdown")
         await server.until(lambda status: status.task == server.task.number)

@@ -15,7 +15,8 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be anot
 
 
 def test_the_directory_may_be_reached_by_a_link_of_roots(tmp_path: Path) -> None:
-    """As /var/run is one: mounts are looked for where the kernel has them."""
+    """If the agent's directory is reached by a symbolic link, like /var/run, mount points have the resolved
+    path."""
     (tmp_path / "run").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "run")
     places = AgentPaths(tmp_path / "link" / "agent")
@@ -25,8 +26,8 @@ def test_the_directory_may_be_reached_by_a_link_of_roots(tmp_path: Path) -> None
 
 
 def test_marks_are_of_one_store(tmp_path: Path) -> None:
-    """The store was thrown away, and the machine joined the new one: a campaign of the same name there has
-    other runs. A mount is the drive's, whoever made it, so that it is found."""
+    """Marks belong to one client id, so they do not count after the machine has joined a new store. The mount
+    point is the same for both."""
     task = Tasks((drive_on("/dev/sdb"),)).make("run")
     (mine,) = task.drives
     old, new = (AgentPaths(tmp_path, client=client) for client in ("0a1b", "2c3d"))
@@ -40,7 +41,8 @@ def test_marks_are_of_one_store(tmp_path: Path) -> None:
 
 
 def test_a_mark_of_release_0_1_is_found(tmp_path: Path) -> None:
-    """Its agent was replaced in the middle of a run: the next one begins no second run."""
+    """An agent that replaces one of release 0.1 during a run finds the mark of that run, and begins no second
+    run."""
     task = Tasks((drive_on("/dev/sdb"),)).make("run")
     (mine,) = task.drives
     places = AgentPaths(tmp_path, client="0a1b")
@@ -60,7 +62,8 @@ def test_a_link_that_another_user_made_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("owner", "mode"), [(12345, 0o755), (0, 0o775), (0, 0o777)])
 def test_a_directory_that_others_can_change_is_refused(tmp_path: Path, owner: int, mode: int) -> None:
-    """They could plant a link in the place of a mount point."""
+    """A state directory that another user can change is refused, since that user could replace a mount point
+    with a link."""
     directory = tmp_path / "agent"
     directory.mkdir()
     os.chown(directory, owner, owner)

@@ -60,8 +60,8 @@ async def test_a_verdict_beyond_the_quota_is_not_made_again(
 async def test_a_verify_that_was_killed_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str, tries: int
 ) -> None:
-    """As where memory is short: without a verdict the campaign would leave its cut out. What a verify says
-    itself stays."""
+    """A verify that was killed, for example for lack of memory, is tried again. A verify that ends by itself
+    is not."""
     begun = tmp_path / "begun"
     script = f"echo >> {begun}; [ $(wc -l < {begun}) -gt 1 ] || {ends}"
     none_yet = """echo '{"case": {"verdicts": []}}'"""

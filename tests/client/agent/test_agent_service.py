@@ -78,7 +78,8 @@ def test_words_are_quoted_for_systemd() -> None:
 def test_the_one_file_unpacks_to_the_same_place_after_a_boot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If it was told where, the unit says so; the units of other installations, and of packages, do not."""
+    """The unit of the one-file tool sets XDG_CACHE_HOME if the user has set it. Units of other installations
+    and packages do not."""
     monkeypatch.setenv("XDG_CACHE_HOME", "/srv/a b/100%$x")
     line = 'Environment="XDG_CACHE_HOME=/srv/a b/100%%$x"\n'
     assert "Environment=" not in service.unit([])
@@ -139,7 +140,7 @@ def test_a_one_file_that_systemd_cannot_start_has_its_python_in_front(
 
 
 def test_where_systemd_looks_for_programs() -> None:
-    """As systemd itself says."""
+    """The list of directories for programs has systemd's own directories, in the same order."""
     command = ["systemd-path", "search-binaries-default"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -157,7 +158,8 @@ def test_another_installation_has_a_unit_of_its_own() -> None:
 
 
 def test_the_unit_keeps_to_what_the_agent_needs() -> None:
-    """It has no mount namespace, in which mounts would be hidden, and a signal is for the agent alone."""
+    """The unit has no option that creates a mount namespace, which would hide mounts. A stop signal goes to
+    the agent only."""
     unit = service.unit([])
     assert "KillMode=mixed" in unit and "Restart=always" in unit and "WantedBy=multi-user.target" in unit
     assert "\nTimeoutStartSec=15min\n" in unit, (
@@ -192,7 +194,7 @@ def test_a_machine_that_has_not_joined_is_refused(tmp_path: Path, words: list[st
 
 
 def test_a_machine_without_systemd_is_told_what_to_do(tmp_path: Path) -> None:
-    """Its init is to start the agent."""
+    """Without systemd, root is told to start the agent at every boot, and no unit is written."""
     if agent_command.SYSTEMD.is_dir():
         pytest.skip("this machine runs systemd")
     expected = "at every boot" if os.geteuid() == 0 else "needs root"
@@ -206,7 +208,7 @@ def test_a_machine_without_systemd_is_told_what_to_do(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 def test_the_agent_is_roots() -> None:
-    """Another user is told so before anything is done."""
+    """A user other than root is told to run the agent as root."""
     done = subprocess.run(
         [sys.executable, "-c", _AS_ANOTHER_USER], capture_output=True, text=True, check=False
     )

@@ -97,7 +97,8 @@ async def test_a_verdict_that_people_had_made_is_not_made_again(
 async def test_nothing_is_judged_while_the_server_does_not_say_its_verdict(
     answer: Callable[..., Path],
 ) -> None:
-    """It may come back just before the verify, and have one."""
+    """While the server cannot say whether a run has a verdict, the agent does not verify the run. The server
+    may return with one just before the verify."""
     asked = answer({}, {"show": EXIT_ENVIRONMENT})
     with pytest.raises(DriveError) as error:
         await verify_of().judge(work_of("verify"), Path("/dev/sdx"), RUN)
@@ -178,7 +179,7 @@ def test_a_run_on_a_device_is_known_by_its_drive(make_loop: Callable[..., Path])
 async def test_a_verdict_that_may_not_be_stored_is_made_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str
 ) -> None:
-    """`verify` ends as ever then, and says so."""
+    """`verify` exits normally but warns that its verdict may not be stored, so the agent verifies again."""
     asked = tmp_path / "asked"
     script = f"test -e {asked} || echo 'warning: {words}: it is away' >&2; echo verify >> {asked}"
     monkeypatch.setattr(run_child, "own_command", lambda *_: ("/bin/sh", "-c", script))

@@ -67,7 +67,8 @@ async def test_a_device_whose_task_changes_while_it_is_opened_is_closed(
 
 
 async def test_a_drive_that_is_not_looked_for_has_a_reason(tmp_path: Path) -> None:
-    """While a killed program still waits for it, nothing else is done with it; the status says so."""
+    """While a killed program still waits for the drive, the agent does not use the drive, and the error says
+    why."""
     children = Children()
     program = await children.start("sleep", "1000")
     task = Tasks((drive_on("/dev/none"),), ready_within_s=0.0).make("examine")
@@ -80,7 +81,7 @@ async def test_a_drive_that_is_not_looked_for_has_a_reason(tmp_path: Path) -> No
 
 
 async def test_the_kernels_log_is_closed_if_nobody_hears_it_any_more() -> None:
-    """As when a task changes just before its file system is mounted."""
+    """The kernel's log is closed if the task that opens it is cancelled meanwhile."""
     begun, go = threading.Event(), threading.Event()
     logs: list[KernelLog] = []
 
@@ -123,7 +124,8 @@ async def test_an_answer_that_comes_just_before_the_cancellation_is_discarded_to
 
 
 async def test_an_error_that_comes_too_late_is_nobodys(caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing is discarded, and asyncio does not complain of an error that was never retrieved."""
+    """If a thread fails after its task was cancelled, no result is discarded, and asyncio reports no
+    unretrieved error."""
     begun, go, over = threading.Event(), threading.Event(), threading.Event()
     discarded: list[object] = []
 

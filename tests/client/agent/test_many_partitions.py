@@ -92,7 +92,8 @@ def test_partitions_that_the_check_found_are_not_new(count: int) -> None:
 
 
 def test_a_drive_with_many_partitions_is_known_by_them() -> None:
-    """One without a serial must carry all of them, and after it was erased those that are left."""
+    """A drive without a serial must carry all partitions that the check found. After an erasure it must carry
+    the remaining ones."""
     nameless = replace(FOUND, serial="")
     task = task_after_check(contents := partitions(60))
     (mine,) = task.drives

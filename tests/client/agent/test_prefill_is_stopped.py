@@ -14,7 +14,8 @@ pytestmark = pytest.mark.slow
 
 
 async def test_a_run_whose_drive_was_not_cut_in_its_prefill_is_stopped(tmp_path: Path) -> None:
-    """Its cycle was given up, so the drive goes on: nobody waits for the drive to fail, for hours maybe."""
+    """A cycle without a cut was given up while the drive still fills. The verify stops the run and does not
+    wait for the drive to fail."""
     tasks = Tasks(
         (file_on(tmp_path / "target"),),
         ready_within_s=100 * DEADLINE_S,

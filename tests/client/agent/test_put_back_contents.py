@@ -57,8 +57,8 @@ def test_what_the_check_found_may_go_only_before_the_first_run(
     ],
 )
 def test_a_drive_that_is_back_at_an_earlier_time_is_left_as_it_is(run: str, words: tuple[str, ...]) -> None:
-    """Nobody can tell it from one that was put back, so the refusal says what each means: the run that may be
-    lost has its name, and nothing invites to erase it."""
+    """A drive with earlier content may have rolled back or been put back. The refusal explains both and names
+    the run that may be lost; it then suggests no command to erase the drive."""
     task, mine = task_for(WHOLE, again=True, run=run)
     with pytest.raises(DriveError, match="this campaign did not make") as refusal:
         same_drive.check_contents(task, mine, DRIVE, WHOLE)

@@ -22,7 +22,8 @@ def begun(target: Path, run: int) -> None:
 
 
 def test_release_keeps_a_newer_run_that_was_begun_by_hand(tmp_path: Path) -> None:
-    """A campaign is over, and somebody ran on its path since: a file that is missing would be a loss."""
+    """A release keeps the target if a newer run was begun there by hand, because a missing file would count
+    as a loss."""
     target = tmp_path / "t"
     begun(target, OTHER_RUN)
     remove_target(target, format_run(RUN))
@@ -34,7 +35,7 @@ def test_release_keeps_a_newer_run_that_was_begun_by_hand(tmp_path: Path) -> Non
 
 
 def test_release_refuses_files_of_others(tmp_path: Path) -> None:
-    """A target that no run wrote is not removed, and the refusal says so."""
+    """A release raises NotOursError for a target that no run wrote, and does not remove it."""
     target = tmp_path / "t"
     target.write_bytes(b"somebody's")
     with pytest.raises(NotOursError):

@@ -20,7 +20,7 @@ from durability_client.agent.run_child import RunChild
     ],
 )
 async def test_the_drive_is_not_to_blame_for_server_and_machine(said: str, trouble: Trouble) -> None:
-    """Whoever reads the campaign looks at the drive only if the run could not use it."""
+    """A run that could not begin has the trouble of its cause: the drive, the server or the machine."""
     run = await RunChild.start(Children(), "/bin/sh", "-c", 'echo "$1" >&2; exit 5', "sh", said)
     await run.ended()
     assert (_not_begun(run), run.exit_code) == (trouble, 5)

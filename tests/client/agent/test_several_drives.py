@@ -75,7 +75,8 @@ def mounted(make_loop: MakeLoop, tmp_path: Path) -> Iterator[Mounted]:
 
 
 def test_a_device_on_several_drives_is_gone_with_one_of_them(make_loop: MakeLoop, tmp_path: Path) -> None:
-    """It is there while all of them are; one that comes under the name of another is another one."""
+    """A device is there while all its drives are there. A drive that takes over the name of a missing one is
+    a different drive."""
     first, second = make_loop(SIZE_BYTES), make_loop(SIZE_BYTES)
     found = on(first, first.name, second.name)
     assert found.is_still_there

@@ -174,7 +174,7 @@ def test_an_output_that_cannot_be_is_refused_first(
 
 
 def test_a_result_that_could_not_be_kept_is_not_measured(environment: dict[str, str], place: Path) -> None:
-    """A state directory that cannot be made ends with 5 before a minute is lost; with -o nobody needs it."""
+    """If the state directory cannot be created, `bench` ends with 5 before it measures, and suggests -o."""
     done = _durability(environment | {"XDG_STATE_HOME": "/proc/none"}, "bench", place)
     assert done.returncode == 5
     assert "cannot create /proc/none" in done.stderr

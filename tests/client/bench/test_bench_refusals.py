@@ -54,7 +54,8 @@ def test_file_systems_that_cannot_be_written(make_mount: MakeMount) -> None:
 
 
 def test_files_that_may_not_be_read(tmp_path: Path) -> None:
-    """As TARGET, to show and to compare: the environment's fault, with the file's name."""
+    """An unreadable file is refused as an environment error with the file's name, as TARGET, for --show and
+    for `compare`."""
     secret, other = tmp_path / "secret", tmp_path / "other"
     secret.write_text("theirs")
     secret.chmod(0)
@@ -130,7 +131,8 @@ def test_a_refused_run_leaves_the_output_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["garbage", "empty", "truncated", "newer", "deep", "directory"])
 def test_files_that_are_no_results(tmp_path: Path, what: str) -> None:
-    """Whatever is in a file: its name and a sentence, never a traceback, to show and to compare."""
+    """A file that is not a result gives a sentence with its name and never a traceback, for --show and
+    `compare`."""
     seed = random.SystemRandom().getrandbits(32)
     path = tmp_path / f"{what}-{seed}.json"
     contents = {

@@ -216,8 +216,8 @@ UNANSWERED = ("", "inconclusive superseded")
 @pytest.mark.slow
 @pytest.mark.parametrize("verdict", UNANSWERED)
 async def test_a_series_without_a_durable_run_is_looked_at(cut: Cut, tmp_path: Path, verdict: str) -> None:
-    """Nobody knows what its cuts lost, so they keep those of another series from bounding anything. Alone
-    they are told."""
+    """A series with only unknown outcomes keeps another series from having a bound. If it is the only series,
+    it is reported."""
     other = _drive("S1", wwid="naa.1")  # the same stack, and a series of its own
     endpoint = await cut.begin([(other, verdict), (_drive("S1"), "durable"), (_drive("S2"), verdict)])
     paths = [tmp_path / f"{serial}.json" for serial in ("S1", "S2")]
@@ -333,8 +333,8 @@ async def test_a_campaign_counts_for_each_stack_that_it_cut(cut: Cut, tmp_path: 
 async def test_a_named_campaign_hides_nothing_against_its_drive(
     cut: Cut, cuts: int, verdict: str, text: str
 ) -> None:
-    """A later run of another series lost data, or nobody knows what it lost: that counts beside the campaign
-    that is named, and its clean cuts do not. So `compare` says the same as without a name."""
+    """A later loss or unknown outcome in another series counts beside a named campaign; clean cuts of other
+    series do not. `compare` gives the same text without a name."""
     clean = _facts(_drive("S1"))
     booted = [replace(clean, host=replace(clean.host, boot_id=f"boot-{n}")) for n in range(cuts)]
     log = written_log("c", [[said("durable", run)] for run in range(1, cuts + 1)])
@@ -356,8 +356,8 @@ async def test_a_loss_that_is_named_is_the_one_that_is_told(cut: Cut) -> None:
 
 @pytest.mark.slow
 async def test_a_campaign_that_is_not_named_tells_why_it_left_a_cut_out(cut: Cut) -> None:
-    """Its run has no outcome since the agent was gone before the cut: that speaks against nothing. Nor does
-    its clean cut of the power count beside the run that is named, whose cut was of a weaker class."""
+    """A campaign that is not named explains a run without an outcome: its agent was gone before the cut. Its
+    clean power cut does not count beside the named run, whose cut was of a weaker class."""
     log = written_log("c", [[said("durable", 2)], [replace(said("nothing", 3), cause="agent")]])
     drives = [_drive("S1"), _drive("S1", wwid="naa.1"), _drive("S1", wwid="naa.2")]
     cut.classes = {1: "os"}
@@ -529,8 +529,8 @@ async def test_a_search_goes_on_after_a_run_that_the_server_does_not_give(cut: C
 
 @pytest.mark.parametrize("verdict", ["loss", ""])
 async def test_a_run_that_cannot_be_read_may_hide_a_loss(cut: Cut, verdict: str) -> None:
-    """The store's rows say that one lost data, or that nobody knows, and not in which stack: 60 clean cuts of
-    another series prove nothing, on no stack, neither as single runs nor in a campaign."""
+    """An unreadable run with a loss or without a verdict may belong to any stack. 60 clean cuts of another
+    series then do not prove the drive, as single runs or in a campaign."""
     other, clean = _on(_drive("S1"), type="xfs"), _facts(_drive("S1"))
     booted = [replace(clean, host=replace(clean.host, boot_id=f"boot-{n}")) for n in range(60)]
     log = written_log("c", [[said("durable", run)] for run in range(1, 61)])
@@ -557,7 +557,8 @@ async def test_a_run_that_cannot_be_read_may_hide_a_loss(cut: Cut, verdict: str)
 
 @pytest.mark.parametrize("unanswered", [False, True])
 async def test_a_clean_run_that_cannot_be_read_is_named(cut: Cut, unanswered: bool) -> None:
-    """Others count, unless its series has a cut with unknown outcome, of which only that run tells."""
+    """A clean run that cannot be read is named, and other runs count. If its series has a cut with unknown
+    outcome, this cut counts too."""
     other = _drive("S1", wwid="naa.1")  # the same stack, and a series of its own
     more = [(other, "")] if unanswered else []
     await cut.begin([(other, "durable"), (_drive("S1"), "durable"), *more])

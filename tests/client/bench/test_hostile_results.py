@@ -158,7 +158,7 @@ def test_a_result_with_one_value_in_every_cell_is_refused_or_shown(
 @given(st.lists(st.sampled_from(PLACES), max_size=2), st.text(min_size=1, max_size=200))
 @pytest.mark.slow
 def test_a_result_with_fewer_or_more_keys_is_refused(paths: list[Path_], key: str) -> None:
-    """Whatever the key is called: the message does not carry it into the terminal."""
+    """A result with missing or unknown keys is refused, and the message prints no key raw."""
     document = copy.deepcopy(DOCUMENT)
     for path in paths:
         drop(document, path)

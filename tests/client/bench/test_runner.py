@@ -130,7 +130,7 @@ def _in_order(outcome: MeasuredResult) -> Iterator[Any]:
 
 
 def test_the_path_is_where_it_was_measured(clean: Path) -> None:
-    """A TARGET that is a file in a directory is that directory to whoever reads the result."""
+    """If TARGET is a file in a directory, the result's path is that directory."""
     (clean / "target").touch()
     assert measure(_options(clean / "target", tiny()), Ear()).result.facts.path == str(clean)
     (clean / "target").unlink()

@@ -112,7 +112,8 @@ def test_who_is_impatient_loses_nothing(
 def test_a_terminal_that_is_closed_keeps_what_was_measured(
     environment: dict[str, str], place: Path, tmp_path: Path
 ) -> None:
-    """The terminal of all three streams is gone, and with it whoever read; the result is in its file."""
+    """If the terminal of all three streams closes, `bench` ends with SIGHUP's exit code, and the partial
+    result is in its file."""
     output = tmp_path / "partial.json"
     process, terminal = os.forkpty()
     if process == 0:
@@ -179,7 +180,8 @@ def test_a_page_is_made_whoever_reads_the_table(
 
 
 def test_jobs_never_hear_what_ends_programs() -> None:
-    """Nor does the process that they come from, from its first moment: starting it unblocks no signal."""
+    """Jobs and the process that starts them have SIGINT, SIGTERM and SIGHUP blocked from their first
+    moment."""
     program = (
         "import signal\n"
         "from durability_client.system.processes import CONTEXT, starting\n"

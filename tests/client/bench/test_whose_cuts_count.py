@@ -122,7 +122,8 @@ async def test_the_runs_of_the_machine_that_a_campaign_cut_count(cut: Cut, tmp_p
 async def test_a_machine_that_was_renamed_counts_and_one_that_has_its_name_now_does_not(
     cut: Cut, old_name: str
 ) -> None:
-    """The campaign's log has the id of its machine. The loss is of that one, and of nobody else."""
+    """The campaign's log has the client id of its machine. The loss belongs to that client, not to another
+    client with its old name."""
     cut.clients = {61: OTHER, 62: OTHER}
     log = written_log("c", [[said("durable", run)] for run in range(1, 60)], {"d0": condition()})
     drives = [*[(_drive(), "durable")] * 60, (_drive(wwid="naa.1"), "loss"), (_drive(), "durable")]
@@ -153,7 +154,7 @@ def test_the_operators_own_machine_is_known_by_its_name_in_the_campaign() -> Non
 
 
 async def test_an_only_client_counts_whatever_machine_a_campaign_cut(cut: Cut) -> None:
-    """Nobody else claims the drive."""
+    """If only one client claims the drive, its runs count, whatever machine the campaign cut."""
     endpoint = await cut.begin([*[(_drive(), "durable")] * 59, (_drive(wwid="naa.1"), "loss")], LOG)
     cut.change("UPDATE clients SET name = 'lab'")
     for found in (
@@ -186,8 +187,8 @@ async def test_compare_takes_a_client_beside_what_is_named(cut: Cut, tmp_path: P
 async def test_a_client_that_is_named_decides_only_on_drives_on_which_it_has_runs(
     cut: Cut, tmp_path: Path
 ) -> None:
-    """It is chosen for S1, of which two clients say something. S2 lost data in a run of its only client, and
-    that is a loss all the same."""
+    """Two clients have runs on S1, so the named client decides there. S2 lost data in a run of its only
+    client, which counts whichever client is named."""
     cut.clients = {60: OTHER, 61: THIRD}
     endpoint = await cut.begin([*[(_drive(), "durable")] * 59, (_drive(), ""), (_drive("S2"), "loss")], LOG)
     cut.change("UPDATE clients SET name = 'lab'")
@@ -309,8 +310,8 @@ async def test_a_campaign_answers_for_all_cuts_without_an_outcome_of_a_series(cu
 async def test_an_unverified_run_on_another_file_system_voids_the_proof(
     cut: Cut, tmp_path: Path, changes: dict[str, str]
 ) -> None:
-    """It may have lost data, which would count. `compare` and `accept` agree. Where no flush was sent, its
-    loss would say nothing, and neither does it."""
+    """An unverified run on another file system keeps the drive from being proven, in `compare` and `accept`.
+    On a set-up that sends no flush, it does not count."""
     other = replace(_facts(_drive()), file_system=sample_facts.file_system(**changes))
     endpoint = await cut.begin([*[(_drive(), "durable")] * 59, (other, "")], LOG)
     cut.change("UPDATE clients SET name = 'b'")  # the machine of the campaign, for `accept`

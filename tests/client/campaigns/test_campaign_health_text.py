@@ -134,7 +134,7 @@ def test_299_cycles_are_a_line_for_each_value_and_the_warnings() -> None:
 
 
 def test_the_whole_table_has_a_row_for_each_cycle() -> None:
-    """Also with counters of six digits it fits into 80 columns."""
+    """The table has a row for each cycle and fits into 80 columns, even with six-digit counters."""
     lines = lines_of(state_of(299, after), whole=True)
     table = lines[lines.index("") + 1 :]
     assert len(table) == 1 + 300 and max(map(len, table)) <= COLUMNS
@@ -145,8 +145,8 @@ def test_the_whole_table_has_a_row_for_each_cycle() -> None:
 
 
 def test_a_drive_without_counters_says_so() -> None:
-    """For a drive without counters, the client's own measurements are shown, and the counters are listed as
-    not known."""
+    """The client's own measurements of a drive without counters are shown, and the counters are listed as not
+    known."""
     lines = lines_of(state_of(3, lambda _: SILENT), whole=True)
     assert lines[0] == "health of ssd (3 cycles)"
     assert [line.split("  ")[1] for line in lines[2:5]] == ["time to mount", "commit p50", "commit p99"]

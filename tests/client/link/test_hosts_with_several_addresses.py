@@ -178,7 +178,8 @@ async def test_an_address_with_the_zone_of_no_interface_is_said_to_be_one() -> N
 
 @pytest.mark.parametrize("narrow", [False, True])
 async def test_a_run_has_a_small_window_from_the_beginning(narrow: bool) -> None:
-    """Whatever else connects has the system's."""
+    """The connection of a run has a small receive window from the beginning; other connections have the
+    system's."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         where = listener.getsockname()
         with await connected_socket(*where, narrow=narrow, timeout_s=DEADLINE_S) as found:

@@ -106,7 +106,7 @@ async def test_a_credential_of_another_release_is_replaced_with_force(joining: J
 
 
 async def test_whoever_joins_anew_is_told_of_the_runs_before(tmp_path: Path) -> None:
-    """Those of the client that this machine was are not its own any more."""
+    """A machine that joins again by force is told that its earlier runs now belong to another client."""
     server = Server(store_url=f"sqlite:///{tmp_path / 'store.sqlite'}")
     address = format_address(*await server.start("127.0.0.1", 0, directory=None))
     for force, told in ((False, False), (True, True)):
@@ -180,7 +180,7 @@ async def test_of_two_joins_at_once_the_second_leaves_the_credential_of_the_firs
 
 
 async def test_force_takes_no_file_that_others_can_read(joining: Joining) -> None:
-    """It may be anything, and somebody else's."""
+    """`join --force` does not replace a file that others can read, since it may belong to another program."""
     joining.path.write_text("{")
     joining.path.chmod(0o644)
     with pytest.raises(SetupError, match="chmod 600"):

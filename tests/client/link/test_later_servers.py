@@ -181,7 +181,7 @@ async def test_a_run_that_may_not_look_goes_on(
 async def test_a_run_writes_no_credential_while_it_goes_on(
     company: Company, facts: Mapping[str, Value], make_plan: Callable[..., Plan]
 ) -> None:
-    """Neither after a look nor after it has connected anew; the next command writes it."""
+    """A run never writes a newly found server to the credential; the next command does."""
     async with running(company.where, make_plan(), facts) as run:
         company.begin_second()
         await until(lambda: known_to(run) == company.both)
@@ -252,7 +252,8 @@ async def agent(company: Company, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 async def test_an_agent_goes_on_at_a_server_that_was_started_later(company: Company, agent: Agent) -> None:
-    """It also remembers it, since it begins anew with the next boot."""
+    """An agent can change to a server that was started after it. It also stores that server's address for the
+    next boot."""
     company.begin_second()
     await until(lambda: company.remembered == company.both)
     await company.end_first()

@@ -121,7 +121,7 @@ def test_new_servers_are_remembered(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_the_callers_stays_as_it_is(tmp_path: Path) -> None:
-    """Neither another user's file nor what a link names is written; a file that is gone is not made."""
+    """Servers are not written through a link, to another user's file, or to a missing file."""
     path = tmp_path / "credential.json"
     remember_servers(path, ("c:3",), client=KNOWN.client)
     assert not path.exists()
@@ -161,7 +161,8 @@ def test_a_new_credential_is_not_lost(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("live", [("b:2",), ("c:3",)])
 def test_a_command_that_was_suspended_keeps_no_other_waiting(tmp_path: Path, live: tuple[str, ...]) -> None:
-    """Neither one that knows all servers nor one that could remember another; a later one remembers that."""
+    """A suspended command that holds the credential's lock does not block others; a later command stores the
+    servers."""
     path = tmp_path / "credential.json"
     save_credential(KNOWN, path)
     remembering = threading.Thread(

@@ -44,7 +44,7 @@ def view(*, joined: str = "", trouble: str = "", said: Sequence[str] = (), verdi
 
 @pytest.mark.parametrize(("width", "height"), [(80, 25), (60, 20), (200, 60)])
 def test_a_page_fits_its_screen(width: int, height: int) -> None:
-    """Whatever happens, the machine and what is typed are seen, and control characters are text."""
+    """The screen always shows the machine and the typed line, and prints control characters as text."""
     said = [f"task {number}: run, a campaign with a long name, cycle {number}" for number in range(300)]
     page = screen.page(view(said=said, verdicts=5), width=width, height=height, typed="192.0")
     lines = page.split("\r\n")
@@ -110,7 +110,8 @@ async def test_a_serial_line_gets_what_is_new() -> None:
 
 
 def test_a_console_that_takes_nothing_holds_nobody_up() -> None:
-    """A serial line that nobody reads fills up, and what it does not take is dropped."""
+    """If no reader empties a serial console, its buffer fills and further output is dropped without
+    blocking."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     console = Console(writing, is_screen=True, typed=print)
@@ -131,7 +132,8 @@ async def hang_up(console: Console, *descriptors: int) -> None:
 
 
 async def test_a_terminal_that_hangs_up_is_left_alone() -> None:
-    """The kernel says for ever that it can be read, so it is read no more; what is shown goes nowhere."""
+    """After a hang-up the terminal would stay readable without end, so it is closed and not read again.
+    Output to it is dropped."""
     ours, its = pty.openpty()
     console = consoles.open_console(os.ttyname(its).removeprefix("/dev/"), print)
     assert console is not None and console.is_open

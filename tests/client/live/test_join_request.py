@@ -43,7 +43,7 @@ def test_the_kernels_command_line() -> None:
     ],
 )
 def test_quotes_keep_a_value_together(words: str, machine: str, name: str) -> None:
-    """As the kernel reads them, and as GRUB writes them: else shelf 3 and shelf 4 were one machine."""
+    """Quoted values on the kernel's command line may have spaces, in the kernel's form and in GRUB's."""
     assert from_kernel(f"console=tty0 {words}\n") == JoinRequest(machine=machine, name=name)
 
 

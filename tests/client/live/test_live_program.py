@@ -64,7 +64,7 @@ def made_stick(path: Path, text: str) -> Path:
 
 
 def test_the_credential_of_this_machine_is_left_alone(tmp_path: Path) -> None:
-    """Also where root tests: every test here has a place of its own."""
+    """Tests use a credential path of their own, even as root."""
     assert credential_path().is_relative_to(tmp_path)
 
 
@@ -148,7 +148,8 @@ async def test_the_text_of_a_stick_is_the_machine(
 async def test_sticks_are_read_beside_the_kernels_command_line(
     boot: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their address is applied, and once: of two, that of the first. A failure is told, and tried again."""
+    """The first stick's address is applied once, beside the join code of the kernel's command line. A failure
+    is shown and tried again."""
     program(
         boot / "networkctl", f'echo "$@" >>{boot}/told; [ -e {boot}/works ] || {{ echo no >&2; exit 1; }}'
     )
@@ -265,8 +266,8 @@ async def test_a_typed_code_that_is_over_is_tried_once(
 async def test_a_mistake_in_the_kernels_line_leads_to_no_other_server(
     mistake: str, boot: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stick cannot take the place of a server that the line may name, and what the line says rightly
-    counts. The console names the mistake, and somebody there can type how to join."""
+    """After a mistake in the kernel's command line, a stick's server is ignored and the correct words still
+    count. The console shows the mistake, and a line typed there joins."""
     plug(monkeypatch, made_stick(boot / "1", f"join = 192.0.2.1:7420 {CODE}\nname = rack-4\n"))
     kernel = from_kernel(f"durability.machine=shelf-3 durability.name=rack-3 durability.{mistake}")
     live = Live(MACHINE, kernel)
@@ -299,7 +300,7 @@ async def test_a_mistake_in_the_kernels_line_leads_to_no_other_server(
 async def test_no_mistake_shows_a_code(
     way: str, said: str, shown: str, boot: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever reads the screen, or what a console server kept of the serial line, could be any machine."""
+    """A message about a mistake never shows a join code, since anyone may read the screen."""
     plug(monkeypatch, *([made_stick(boot / "1", f"{said}\n")] if way == "stick" else []))
     live = Live(MACHINE, from_kernel(said if way == "kernel" else ""))
     if way == "console":
@@ -413,7 +414,8 @@ def heard(descriptor: int, words: str) -> str:
 
 
 async def test_the_agent_is_started_until_systemd_does(boot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """systemd may be busy, or be read anew: the console says why the agent does not run yet."""
+    """While systemd is busy or reloads, the start of the agent is repeated. The console says why the agent
+    does not run yet."""
     credential_of_nobody(credential_path())
     count = f'echo "$*" >>{boot}/told; [ $(wc -l <{boot}/told) = 3 ] || {{ echo later >&2; exit 1; }}'
     program(boot / "systemctl", count)
@@ -450,7 +452,8 @@ except SetupError as error:
 
 @pytest.mark.slow
 def test_a_program_without_descriptors_ends(boot: Path) -> None:
-    """It could neither join nor show anything for the rest of the boot; systemd starts it again."""
+    """A live program without free file descriptors ends, so that systemd starts it again. Otherwise it could
+    neither join nor show anything until the next boot."""
     if os.geteuid() != 0:
         pytest.skip("only root runs the live image's program")
     command = [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{_WITHOUT_DESCRIPTORS}"]

@@ -29,7 +29,8 @@ def plugged(root: Path, name: str, number: str, *, place: str, removable: str, t
 
 
 def test_only_sticks_with_the_label_are_looked_at(tmp_path: Path) -> None:
-    """A drive under test cannot say which server this machine obeys, whatever its label is."""
+    """Only a removable or USB drive with the label can set the server that the machine obeys. A drive under
+    test cannot, even with this label."""
     plugged(tmp_path, "sda", "8:0", place="pci0/usb1", removable="0")
     plugged(tmp_path, "sdb", "8:16", place="pci0/ata1", removable="1")
     plugged(tmp_path, "sdc", "8:32", place="pci0/ata2", removable="0")

@@ -37,7 +37,8 @@ def tree(root: Path, *, uuid: str, cards: dict[str, tuple[str, str]], serial: st
 
 
 def test_the_firmwares_number_is_the_machine(tmp_path: Path) -> None:
-    """Whatever cards it has; and a number that somebody gave it comes first."""
+    """The firmware's UUID identifies the machine, whatever its network cards. A given key takes
+    precedence."""
     one = tree(tmp_path / "1", uuid=UUID, cards={})
     two = tree(tmp_path / "2", uuid=UUID.upper(), cards={"eth0": ("52:54:00:00:00:01", "pci0/0")})
     found = this_machine.this_machine(sys=one)

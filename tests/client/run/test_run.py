@@ -453,8 +453,8 @@ class Unstarted(KernelStorage):
 
 
 async def test_a_system_that_starts_no_process_is_not_the_targets_fault(lab: Lab, tmp_path: Path) -> None:
-    """As one that is short of memory or descriptors. It is said with what to do, and in words by which a
-    campaign's agent knows it."""
+    """If no process can be started, the error is a SetupError with a remedy and a fixed beginning, which a
+    campaign's agent recognises."""
     with pytest.raises(SetupError) as raised:
         await asyncio.wait_for(lab.run(Unstarted(tmp_path / "target")), DEADLINE_S)
     assert not isinstance(raised.value, TargetError)
@@ -476,7 +476,8 @@ class Unwatched(KernelStorage):
 async def test_a_process_that_cannot_watch_the_drives_is_not_the_targets_fault(
     lab: Lab, tmp_path: Path
 ) -> None:
-    """Nor is one that is to look at the drives after an error."""
+    """If the process that watches the drives cannot be started, the error is a SetupError and not the
+    target's fault."""
     with pytest.raises(SetupError, match=f"^{NOT_STARTED}: Resource temporarily unavailable"):
         await lab.run(Unwatched(tmp_path / "target"))
 

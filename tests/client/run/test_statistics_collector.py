@@ -127,7 +127,8 @@ class Counting(KernelStorage):
 def test_flushes_are_counted_since_arming(
     make_plan: Callable[..., Plan], tmp_path: Path, now: int | None, since: int | None
 ) -> None:
-    """A counter that fell is of a drive that was enumerated anew, and says nothing."""
+    """Flushes are counted since arming. A counter that fell belongs to a drive that was enumerated again, so
+    it gives no count."""
     storage = Counting(tmp_path / "target")
     collector = StatisticsCollector(make_plan(), storage, SharedState(3))
     collector.armed(facts(drives=(drive(flushes=100),)))

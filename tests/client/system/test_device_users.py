@@ -26,7 +26,8 @@ def _use(device: Path) -> str:
 
 
 def test_mount_points_of_any_name_are_read(make_loop: MakeLoop, tmp_path: Path) -> None:
-    """Also those with characters at which Python, but not the kernel, ends a line."""
+    """Mount points are read even if their names have characters at which Python, but not the kernel, ends a
+    line."""
     device, name = make_loop(), "a\x1c\x85\u2028\r\x0b\n- b\\040"
     with _mounted(device, tmp_path / name):
         use = use_of_device(device.name)
@@ -45,7 +46,8 @@ def _mounted(device: Path, directory: Path) -> Iterator[None]:
 
 
 def test_an_unused_device_is_free(make_loop: MakeLoop, tmp_path: Path) -> None:
-    """Nothing is said of a device beside others that are in use, whatever it holds."""
+    """A device with a file system that is not in use is free, while another device that is mounted is
+    named."""
     free, mounted = make_loop(), make_loop()
     subprocess.run(("mkfs.ext4", "-q", free), check=True)
     with _mounted(mounted, tmp_path / "mount"):
@@ -69,7 +71,7 @@ def test_a_device_behind_a_loop_device_is_in_use(make_loop: MakeLoop, tmp_path: 
 
 
 def test_two_loop_devices_over_one_file(make_loop: MakeLoop, tmp_path: Path) -> None:
-    """What is mounted through one is in use through the other, if their ranges overlap."""
+    """A loop device is in use if an overlapping loop device over the same file is mounted."""
     image = tmp_path / "image"
     with image.open("wb") as file:
         file.truncate(64 << 20)

@@ -27,7 +27,8 @@ def test_a_plain_directory_is_not_locked(tmp_path: Path) -> None:
 @pytest.mark.parametrize("status", [ABSENT, INCOMPLETELY_REMOVED])
 @pytest.mark.parametrize("version", [0, 2])
 def test_a_file_in_a_locked_directory_is_not_missing(tmp_path: Path, version: int, status: int) -> None:
-    """Nobody has logged in since the boot: the kernel says ENOENT, and verify says what to do."""
+    """A file in a locked encrypted directory is not reported as missing: the error names the directory and
+    says to unlock it."""
     storage = KernelStorage(tmp_path / "gone" / "target")
     with kernel_says(status, version=version):
         assert locked_above(storage.path) == tmp_path

@@ -36,7 +36,8 @@ def test_the_processors_time_is_shared_out(tmp_path: Path) -> None:
 
 
 def test_what_programs_may_not_use_is_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 1,000 blocks 120 are free, and ext4 keeps 50 of these for root."""
+    """Free blocks that programs may not use count as reserved: 50 of 120 free blocks, which ext4 keeps for
+    root."""
     room = SimpleNamespace(f_frsize=4096, f_blocks=1000, f_bfree=120, f_bavail=70)
     monkeypatch.setattr(os, "statvfs", lambda _: room)
     moment = host.machine_load(Path("/"), since=None)
@@ -45,7 +46,7 @@ def test_what_programs_may_not_use_is_reserved(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_without_a_time_before_there_is_no_share() -> None:
-    """Nor has a device a fill."""
+    """Without an earlier reading there is no busy share, and without a path no used space."""
     moment = host.machine_load(None, since=None)
     assert (moment.busy_percent, moment.used_bytes, moment.reserved_bytes) == (None, None, None)
     future = Ticks(total=1 << 62, busy=0, stolen=0)

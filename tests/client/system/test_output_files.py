@@ -32,7 +32,8 @@ def shared(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_new_file_is_made_and_no_other_is_overwritten(shared: Path) -> None:
-    """Whatever has the name stays as it is; an empty file, which mktemp makes, is taken."""
+    """A new file is made, and an existing one is not overwritten, except an empty file such as mktemp
+    makes."""
     path = shared / "result.json"
     output_files.check_new(path, "a result")
     output_files.create(path, b"1", "a result")
@@ -91,7 +92,8 @@ def test_planted_links_lead_nowhere(shared: Path, tmp_path: Path) -> None:
 
 
 def test_a_link_is_no_new_file(shared: Path, tmp_path: Path) -> None:
-    """Not even one's own: a result goes where its name says."""
+    """A result is not written through a symbolic link with the result's name. A link in its directory's path
+    is followed."""
     (shared / "latest").symlink_to(tmp_path / "result")
     with pytest.raises(SetupError, match="is a symbolic link, expected a name that is free"):
         output_files.create(shared / "latest", b"x", "a result")
@@ -103,7 +105,7 @@ def test_a_link_is_no_new_file(shared: Path, tmp_path: Path) -> None:
 
 @AS_ROOT
 def test_a_log_is_appended_to_and_not_through_a_link(shared: Path, tmp_path: Path) -> None:
-    """What is there stays; a link that another planted and a device are refused."""
+    """Lines are appended to an existing log. A link planted by another user and a device are refused."""
     log, planted, shadow = shared / "log", shared / "planted", tmp_path / "shadow"
     for line in (b"1\n", b"2\n"):
         with output_files.to_append(log, "a log") as file:
@@ -123,7 +125,7 @@ def test_a_log_is_appended_to_and_not_through_a_link(shared: Path, tmp_path: Pat
 def test_a_name_that_appears_meanwhile_is_not_overwritten(
     shared: Path, tmp_path: Path, race: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is made between the look and the end of the write stays as well."""
+    """A file or link made during the write is not overwritten or followed."""
     path, sync = shared / "result", os.fsync
 
     def appear(fd: int) -> None:

@@ -34,7 +34,8 @@ def shared(tmp_path: Path) -> Path:
 @AS_ROOT
 @pytest.mark.lab
 def test_a_link_that_another_user_planted_is_not_followed(shared: Path, tmp_path: Path) -> None:
-    """As the last part, on the way, behind a link of one's own, or to nothing; it names what it is."""
+    """A link planted by another user is refused by name: as the last part, on the way, behind an own link,
+    and dangling."""
     (tmp_path / "theirs").mkdir()
     planted = _link(shared / "planted", tmp_path / "theirs", MALLORY)
     _link(shared / "dangling", tmp_path / "nothing", MALLORY)

@@ -10,7 +10,7 @@ from durability_client.system.programs import output_of, run_tool
 
 
 def test_output_and_exit_code_come_back() -> None:
-    """What a program prints and how it ends is handed on, whatever its exit code."""
+    """A program's output and exit code are returned, for any exit code."""
     done = run_tool("sh", "-c", "echo out; echo err >&2; exit 3")
     assert (done.stdout, done.stderr, done.returncode) == ("out\n", "err\n", 3)
     assert output_of("sh", "-c", "echo ' text '; exit 1") == "text"

@@ -59,8 +59,8 @@ def test_an_nvme_drive_says_it_all() -> None:
     ],
 )
 def test_a_broken_backup_is_the_drives_own_word(warning: int, ocp: Any, failed: bool | None) -> None:
-    """One bit of the critical warning says that the power-loss protection is broken. That it is not set says
-    nothing of a drive that does not show that it has any."""
+    """A bit of the critical warning reports broken power-loss protection. If it is clear, that means
+    something only for a drive that shows that it has such protection."""
     log = {**NVME["nvme_smart_health_information_log"], "critical_warning": warning}  # type: ignore[dict-item]
     assert report_in({**NVME, "nvme_smart_health_information_log": log}, ocp).backup_failed is failed
 
@@ -109,7 +109,7 @@ def test_a_sata_drive_says_what_its_attributes_mean() -> None:
 
 
 def test_newer_smartctl_says_endurance_itself() -> None:
-    """What smartctl works out counts before attributes."""
+    """Endurance and spare values computed by smartctl are preferred to raw attributes."""
     rows = (attribute(202, "Percent_Lifetime_Remain", value=1),)
     document = ata(*rows, endurance_used={"current_percent": 4}, spare_available={"current_percent": 90})
     report = report_in(document, None)

@@ -395,7 +395,8 @@ def test_the_external_journal_of_ext4_is_that_of_its_thread(
 def test_volumes_are_told_apart_by_what_the_kernel_calls_them(
     tmp_path: Path, names: tuple[str, ...], volume: str
 ) -> None:
-    """UUIDs of device mapper and md, without the name that somebody opened them by, and places in them."""
+    """A volume is identified by its device-mapper or md UUID and the place within it, without the name under
+    which it was opened."""
     _nvme(tmp_path)
     uuids = ("LVM-abcdef", f"CRYPT-LUKS2-{'0f' * 16}-data", "CRYPT-PLAIN-data", "")
     for number, uuid in enumerate(uuids):
@@ -447,7 +448,7 @@ def test_a_file_is_known_whatever_its_path(tmp_path: Path) -> None:
 def test_a_file_is_known_after_it_was_mounted_again(
     make_mount: Callable[..., tuple[Path, Path]], kind: str
 ) -> None:
-    """Also from a snapshot of its file system, which has its inode too."""
+    """A file keeps its id after another mount. Its copy in a snapshot has the same inode but another id."""
     device, directory = make_mount(kind)
     path = directory / "target"
     path.write_bytes(b"target")
@@ -618,7 +619,8 @@ def test_drives_of_one_world_wide_name_may_be_one(
 def test_a_drive_that_takes_only_sequential_writes_is_known(
     tmp_path: Path, zoned: str, *, managed: bool
 ) -> None:
-    """Also by its partitions. A host-aware drive takes any write."""
+    """A host-managed zoned drive is recognised, also by its partitions. A host-aware drive accepts any
+    write."""
     name = _nvme(tmp_path)
     _tree(tmp_path, {f"devices/pci/{name}/queue/zoned": zoned})
     found = [block_devices.is_host_managed(one, sys=tmp_path) for one in (name, f"{name}p1")]
@@ -804,7 +806,7 @@ def test_a_boot_id_that_is_mounted_over_the_kernels_is_seen(loop_machine: None, 
     ],
 )
 def test_a_device_tree_tells_of_a_hypervisor(tmp_path: Path, files: dict[str, bytes], name: str) -> None:
-    """As on ARM machines, which have no processor flag for it."""
+    """The device tree names the hypervisor, as on ARM machines, which have no processor flag for it."""
     (tmp_path / "hypervisor").mkdir()
     for path, data in files.items():
         (tmp_path / path).write_bytes(data)
@@ -856,7 +858,7 @@ def test_a_small_block_size_is_the_file_systems_own(make_mount: Callable[..., tu
 def test_a_mount_that_hides_another_is_the_one_found(
     make_mount: Callable[..., tuple[Path, Path]],
 ) -> None:
-    """Of two mounts on one directory the upper one holds the target."""
+    """If two file systems are mounted on one directory, the target lies on the upper one."""
     _, directory = make_mount()
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(directory)], check=True)
     try:

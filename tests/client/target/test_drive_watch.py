@@ -95,7 +95,8 @@ def test_a_file_whose_drives_cannot_be_opened_is_unseen(tmp_path: Path) -> None:
 def test_a_loop_device_whose_file_system_refuses_is_no_dead_drive(
     make_mount: Callable[..., tuple[Path, Path]],
 ) -> None:
-    """The drive under its file still answers, whatever the file system between them does."""
+    """A loop device is not a dead drive when only the file system below it fails, because the drive below
+    still answers."""
     below, directory = make_mount("ext4")
     (directory / "image").write_bytes(bytes(1 << 20))
     with looped(directory / "image") as device:

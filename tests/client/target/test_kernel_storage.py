@@ -139,7 +139,8 @@ def test_names_of_an_earlier_run_are_removed_first(memory_path: Path, make_plan:
 def test_a_name_that_appears_during_the_prefill_is_not_written_to(
     memory_path: Path, make_plan: MakePlan
 ) -> None:
-    """Names and other siblings are made anew, never opened: somebody else's file keeps its content."""
+    """The prefill creates its files and never opens an existing one, so the file of another program keeps its
+    content."""
     plan = make_plan(workload="rename", slots=300, credit=50)
     storage = KernelStorage(memory_path / "target")
     storage.path_of(".1.7").write_text("mine")

@@ -156,8 +156,8 @@ def test_a_path_cannot_hide_the_question(environment: dict[str, str], root_direc
 def test_an_unmounted_mount_point_is_refused(
     environment: dict[str, str], make_loop: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """What was tested on a disk is expected on that disk; a yes or --force for the root file system does not
-    become what is expected."""
+    """A target that was tested on a disk is refused on the root file system. A yes or --force for the root
+    file system does not change the remembered disk."""
     directory = tmp_path / "mount"
     directory.mkdir()
     if not discovery.is_on_root(directory):
@@ -203,7 +203,7 @@ def test_a_disk_with_another_name_is_the_same(
 def test_a_damaged_memory_refuses_nothing(
     environment: dict[str, str], memory_path: Path, content: bytes
 ) -> None:
-    """It is empty then, and is made anew."""
+    """A damaged file of remembered places counts as empty, and is written again."""
     if discovery.is_on_root(memory_path):
         pytest.skip("no memory file system here")
     places = Path(environment["XDG_STATE_HOME"], "durability", "places.json")
@@ -222,7 +222,8 @@ def test_what_is_not_the_memory_is_not_replaced(
     content: bytes,
     linked: bool,
 ) -> None:
-    """Neither in its place nor where a link in its place leads; it refuses nothing, but that is said."""
+    """A file that is not the memory of places is not replaced, directly or through a link. The target is
+    accepted with a warning."""
     if discovery.is_on_root(memory_path):
         pytest.skip("no memory file system here")
     places = Path(environment["XDG_STATE_HOME"], "durability", "places.json")
@@ -239,7 +240,7 @@ def test_what_is_not_the_memory_is_not_replaced(
 def test_a_state_directory_that_cannot_be_written_refuses_nothing(
     memory_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """That nothing is remembered is said."""
+    """If the target's file system cannot be remembered, the target is accepted with a warning."""
     if discovery.is_on_root(memory_path):
         pytest.skip("no memory file system here")
     monkeypatch.setenv("XDG_STATE_HOME", "/proc/none")

@@ -126,7 +126,7 @@ def test_a_read_only_file_system_is_refused(make_mount: Callable[..., tuple[Path
 
 @pytest.mark.lab
 def test_a_directory_without_permission_is_refused() -> None:
-    """A user who may not write to the directory is told so before anything happens."""
+    """A user without write permission on the directory is refused before any action."""
     if os.geteuid() != 0:
         pytest.skip("becoming another user needs root")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
@@ -153,8 +153,8 @@ def test_a_device_needs_consent(make_loop: Callable[..., Path]) -> None:
 
 
 def test_a_device_that_is_another_by_now_is_refused(make_loop: Callable[..., Path]) -> None:
-    """Between the checks of the path and the lock lie facts and a connection. Meanwhile somebody makes a file
-    system on it, or another drive gets its name."""
+    """A device that got a signature, was attached again, or was replaced after it was examined is refused.
+    --force accepts the signature only."""
     device = make_loop()
     storage = KernelStorage(device)
     facts = storage.facts()
@@ -185,7 +185,7 @@ def test_a_mounted_device_is_refused_whatever_was_said(
 
 
 def test_a_device_that_another_holds_is_refused(make_loop: Callable[..., Path]) -> None:
-    """A device that somebody opened with O_EXCL is refused."""
+    """A device that another process holds with O_EXCL is refused."""
     device = make_loop()
     holder = KernelStorage(device)
     holder.lock()
@@ -266,7 +266,8 @@ def test_a_device_with_a_signature_needs_force(make_loop: Callable[..., Path], k
 
 
 def test_a_device_of_ours_may_be_used_again(make_loop: Callable[..., Path], make_plan: MakePlan) -> None:
-    """What an earlier run left on a device is no signature that needs force."""
+    """A device with the data of an earlier run is accepted without --force; one with a partition table is
+    refused."""
     device = make_loop()
     storage = KernelStorage(device)
     TargetFiles(storage, make_plan(target_kind="device")).create()
@@ -450,7 +451,7 @@ def test_the_blocks_of_a_logs_drive_align_no_partition(tmp_path: Path, make_plan
 
 
 def test_the_block_is_the_largest_of_drive_and_file_system(tmp_path: Path) -> None:
-    """What may be torn together is the larger of physical and file-system block, and never below 512."""
+    """The block is the larger of the physical block and the file system's block, at least 512 bytes."""
     path = tmp_path / "target"
     assert block_bytes(_facts(path, physical=4096, block=1024), direct=False) == 4096
     assert block_bytes(_facts(path, physical=512, block=4096), direct=False) == 4096
@@ -494,7 +495,7 @@ def test_records_on_a_device_share_the_blocks_of_the_page_cache(tmp_path: Path, 
 def test_records_on_xfs_share_the_pages_of_the_page_cache(
     make_plan: MakePlan, kind: str, kernel: str, *, shares: bool
 ) -> None:
-    """Older kernels write all blocks of a changed page of a file, also those that nobody changed."""
+    """Older kernels write all blocks of a changed page of a file on XFS, so records in one page share it."""
     small = replace(sample_facts.drive(), physical_block_bytes=512)
     facts = sample_facts.facts(
         drives=(small,), file_system=sample_facts.file_system(type=kind, block_bytes=1024)
@@ -599,7 +600,8 @@ def test_names_take_what_is_planned_for_them(
 def test_a_device_behind_a_mounted_loop_device_is_refused_whatever_was_said(
     make_loop: Callable[..., Path], make_plan: MakePlan, tmp_path: Path
 ) -> None:
-    """Also after a run on it, and though the kernel lets it be opened with O_EXCL."""
+    """A device behind a mounted loop device is refused even with --force, after a run on it, and though the
+    kernel permits O_EXCL."""
     device, directory = make_loop(), tmp_path / "mount"
     directory.mkdir()
     TargetFiles(KernelStorage(device), make_plan(target_kind="device")).create()

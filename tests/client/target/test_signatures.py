@@ -116,7 +116,7 @@ def test_the_copy_of_a_gpt_at_the_end_counts(make_loop: MakeLoop, make_plan: Mak
 
 
 def test_what_a_run_leaves_is_no_signature(make_loop: MakeLoop, make_plan: MakePlan) -> None:
-    """Neither of some size in the middle of a device, nor up to its last byte, whatever the seed."""
+    """The data of a run are never taken for a signature, at several sizes and seeds."""
     for run in range(1, 9):
         plan = make_plan(target_kind="device", run=run, seed=run * 7919, slots=1000)
         for rest in (0, 1 << 20):
@@ -126,7 +126,8 @@ def test_what_a_run_leaves_is_no_signature(make_loop: MakeLoop, make_plan: MakeP
 
 
 def test_an_empty_partition_is_empty(loop_machine: None, tmp_path: Path) -> None:
-    """What blkid says of the partition itself is no signature."""
+    """The partition's own entries in blkid's output are not a signature; the partition table of the disk
+    is."""
     image = tmp_path / "image"
     image.write_bytes(_mbr(0x83) + bytes(8 << 20))
     with looped(image, "--partscan") as disk:

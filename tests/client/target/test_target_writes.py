@@ -32,7 +32,7 @@ def test_every_sync_method_writes_what_a_reader_finds(  # noqa: PLR0917 - the pa
     method: str,
     direct: bool,
 ) -> None:
-    """What is written and synced by each method, buffered and direct, comes back from the drive."""
+    """Data written and synced by each method, buffered and direct, are read back from the drive."""
     path = make_mount()[1] / "target" if kind == "file" else make_loop()
     plan = make_plan(target_kind=kind, sync=method, direct=direct)
     storage = KernelStorage(path)
@@ -88,7 +88,7 @@ def test_syncs_reach_the_drive_as_flushes(
 def test_a_directory_does_not_sync_on_a_file_system_that_is_dead(
     make_mount: Callable[..., tuple[Path, Path]], kind: str
 ) -> None:
-    """What was removed and not logged when the file system was shut down is not acknowledged."""
+    """The directory sync fails if the file system was shut down before a removal was logged."""
     _, mounted = make_mount(kind)
     storage = KernelStorage(mounted / "target")
     storage.path_of(".0.0").touch()

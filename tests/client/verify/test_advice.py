@@ -55,7 +55,8 @@ def test_who_forgot_to_attest_is_told_to(make_plan: MakePlan) -> None:
 
 
 def test_a_restart_after_an_error_can_be_attested(make_plan: MakePlan) -> None:
-    """Somebody may have restarted the machine in order, so only a word of the operator helps."""
+    """After a target error the machine may have been restarted in order, so the advice asks for the
+    operator's attestation."""
     error = TargetFailure(at_ns=LAST_NS, drive="dead", text="")
     case: dict[str, Any] = {"session_end": "target-error", "target_error": error}
 
@@ -106,7 +107,8 @@ def test_what_an_earlier_verify_was_not_told_is_not_to_be_attested_now(
 
 @pytest.mark.parametrize("attested", [None, "plug pulled"])
 def test_nothing_is_to_be_attested_where_nothing_was_cut(make_plan: MakePlan, attested: str | None) -> None:
-    """Neither system nor drive was started since: no word changes that, said or not."""
+    """If neither system nor drive was restarted since the run, the advice is to run again, not to attest a
+    cut."""
     said = advised(make_plan, now=of_ssd(), attested=attested)
 
     assert "--attest-cut" not in said
@@ -139,7 +141,8 @@ def test_a_log_that_was_read_too_soon_is_to_be_read_again(make_plan: MakePlan, a
 def test_a_run_that_nothing_makes_durable_needs_no_attestation(
     make_plan: MakePlan, case: dict[str, Any]
 ) -> None:
-    """What it lacks, no later verify can add."""
+    """If no later verify can make the run durable, the advice names neither --attest-cut nor
+    --require-cut."""
     if "verdicts" in case:
         unstable = PastVerdict(
             run="1", verdict="inconclusive", cut_class="os", at_risk_ms1000=1, wall="", reasons=("unstable",)
@@ -154,7 +157,8 @@ def test_a_run_that_nothing_makes_durable_needs_no_attestation(
 
 @pytest.mark.parametrize("attested", [None, "plug pulled"])
 def test_without_a_log_only_the_log_helps(make_plan: MakePlan, attested: str | None) -> None:
-    """Cut and load are not known then, whatever is said of them or was done."""
+    """Without the server's log, cut and load are unknown even with an attestation, so the advice asks for the
+    log."""
     said = advised(make_plan, logged=False, attested=attested)
 
     assert said == ADVICE["no-server-log"]

@@ -56,7 +56,8 @@ def test_the_mount_probe_tells_a_cut_file_system_from_a_lost_one(
 def test_the_mount_probe_says_why_a_damaged_file_system_does_not_mount(
     make_mount: Callable[..., tuple[Path, Path]], make_loop: Callable[..., Path]
 ) -> None:
-    """A file system of which only the superblock survived is recognised; why it does not mount is said."""
+    """A file system with only its superblock intact is recognised, and the probe says why it does not
+    mount."""
     mounted, _ = make_mount("xfs")
     device = make_loop(384 << 20)
     with _backing(mounted).open("rb") as source, _backing(device).open("r+b") as file:

@@ -90,7 +90,7 @@ def past(verdict: str, run: str = "0" * 16) -> PastVerdict:
 def test_the_series_stands_in_the_last_line(
     make_plan: MakePlan, others: list[str], state: str, says: str
 ) -> None:
-    """What the cuts of the series came to ends the page; what they leave open stands above."""
+    """The last line has the result of the series; the reasons against a bound are in the section above."""
     series = tuple(past(verdict, f"{number:016x}") for number, verdict in enumerate(others))
 
     text = printed(judged(make_plan, case={"series": series}))
@@ -114,7 +114,8 @@ def test_a_drive_without_a_serial_has_no_series(make_plan: MakePlan) -> None:
 
 
 def test_a_target_without_known_drives_has_no_series(make_plan: MakePlan) -> None:
-    """As on ZFS or NFS. Nothing is said of a serial or of an adapter, since no drive was found."""
+    """A target without known drives, as on ZFS or NFS, has no series. The text does not mention serials of
+    adapters."""
     armed = facts(drives=())
     now = facts(boot="boot-2", uptime_s=30, drives=())
     text = printed(judged(make_plan, now=now, case={"armed": armed}))
@@ -143,7 +144,8 @@ def test_the_last_line_of_other_verdicts(make_plan: MakePlan) -> None:
 
 
 def test_lesser_class_stands_in_the_first_line(make_plan: MakePlan) -> None:
-    """What an operating system's death shows is not sold as more (rule 11)."""
+    """The first line names the weaker class: only loss of the operating system was shown, not power loss
+    (rule 11)."""
     text = printed(judged(make_plan, now=facts(boot="boot-2", uptime_s=30)))
 
     assert text.splitlines()[0] == "DURABLE across loss of the operating system; power loss not shown"
@@ -192,7 +194,8 @@ def test_loss_says_what_when_and_where(make_plan: MakePlan) -> None:
 
 
 def test_the_number_of_lost_operations_is_said_once(make_plan: MakePlan) -> None:
-    """Of one class it stands in the first line alone; what was written before the run is counted apart."""
+    """With one class of findings, only the first line has the number of lost operations. Prefill and
+    superblock losses are listed apart."""
     one_class = printed(judged(make_plan, findings={"lost": 37}, oldest_lost=(9,), newest_lost=(99,)))
     before = {("prefill", "truncated"): 25, ("superblock", "truncated"): 2}
     apart = printed(judged(make_plan, findings={"truncated": 64}, apart=before))
@@ -218,7 +221,7 @@ def test_the_number_of_lost_operations_is_said_once(make_plan: MakePlan) -> None
 def test_a_loss_without_lost_operations_says_so(
     make_plan: MakePlan, kind: str, count: int, said: str
 ) -> None:
-    """What is lost is none of the acknowledged operations: that is loss, and none is blamed for it."""
+    """If only prefill or superblocks are lost, the first line says that no acknowledged operation is lost."""
     outcome = judged(make_plan, findings={"corrupt": count}, apart={(kind, "corrupt"): count})
 
     assert printed(outcome).splitlines()[0] == f"LOSS: no acknowledged operation is lost, but {said}"
@@ -276,7 +279,7 @@ def test_findings_that_do_not_count_are_not_called_lost(make_plan: MakePlan) -> 
 
 
 def test_inconclusive_says_what_to_do(make_plan: MakePlan) -> None:
-    """What was missing comes with what to do about it; the reason in the first line stands there alone."""
+    """An inconclusive verdict names the remedy, and its first reason is only in the first line."""
     text = printed(judged(make_plan, now=facts(uptime_s=5000), case={"session_end": "stop"}))
 
     assert (
@@ -323,7 +326,8 @@ def test_damage_in_flight_is_set_against_the_drives_promise(make_plan: MakePlan)
 def test_what_is_damaged_in_flight_is_excepted(
     make_plan: MakePlan, workload: str, damaged: int, says: str
 ) -> None:
-    """It is legal, but holds neither acknowledged data nor newer ones."""
+    """The text mentions operations in flight that were damaged. The damage is legal, but their places hold
+    neither acknowledged nor newer data."""
     text = printed(judged(make_plan, plan={"workload": workload}, in_flight_damaged=damaged))
 
     assert text.startswith("DURABLE")
@@ -332,7 +336,8 @@ def test_what_is_damaged_in_flight_is_excepted(
 
 @pytest.mark.parametrize("workload", ["append", "create", "unlink"])
 def test_a_file_that_is_short_in_flight_breaks_no_promise(make_plan: MakePlan, workload: str) -> None:
-    """What is damaged there may never have been written to the drive: the file may just be empty."""
+    """Damaged files in flight are not a loss and do not contradict the drive's AWUPF: the file may be
+    empty."""
     promising = facts(boot="boot-2", uptime_s=30, drives=(drive(atomic_write_bytes=4096),))
     outcome = judged(make_plan, now=promising, plan={"workload": workload}, in_flight_damaged=2)
 
@@ -425,7 +430,8 @@ def test_a_loop_device_blames_no_cache(make_plan: MakePlan, on: Any) -> None:
 
 
 def test_an_encrypted_directory_blames_no_cache(make_plan: MakePlan, tmp_path: Path) -> None:
-    """There ext4 writes through the page cache, whatever it was asked for."""
+    """ext4 writes through the page cache in an encrypted directory, even if direct I/O was requested. The
+    text blames ext4 and not the drive's cache."""
     now = replace(after_power_loss(), path=str(tmp_path / "target"))
     lost: dict[str, Any] = {"plan": {"control_slots": 16}, "case": {"control": 10}, "control_lost": 3}
     with kernel_says(PRESENT):
@@ -469,7 +475,8 @@ def test_a_file_system_that_does_not_mount_is_named(make_plan: MakePlan) -> None
 
 
 def test_masking_and_mirrors_and_warnings_are_named(make_plan: MakePlan) -> None:
-    """What could hide a lie is said where it is read: many writers, unread copies, the set-up's warnings."""
+    """The report names what can hide an ignored flush: several writers, unread copies of a mirror, and the
+    target's warnings."""
     now = replace(after_power_loss(), warnings=(TargetWarning(code="loop", text="this is a loop device"),))
     second = drive(name="sdb", serial="S2")
     armed = facts(drives=(drive(), second))

@@ -126,8 +126,8 @@ async def test_names_are_judged_as_slots_are(
 async def test_evidence_that_is_refused_keeps_no_verdict_from_the_server(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The loss is stored before the slots as they were found, of which the server keeps only so many bytes;
-    what it does not keep is said."""
+    """The loss is stored before its evidence. The server keeps a limited number of evidence bytes, and the
+    output says what was not kept."""
     monkeypatch.setattr(evidence_rows, "EVIDENCE_BYTES_TOTAL_MAX", 2 * SECTOR)
     await lab.run()
     lab.lose(40, 41, 42)
@@ -226,7 +226,7 @@ async def test_later_pass_never_clears_a_loss(lab: Lab) -> None:
 async def test_what_is_missing_makes_it_inconclusive(
     lab: Lab, ending: Ending, now: Facts, attested: str | None, code: str
 ) -> None:
-    """Without a cut that met load nothing is shown, whatever the operator says: exit 4."""
+    """Without a cut that met load, the exit code is 4 even with an attestation."""
     lab.now = now
     await lab.run(ending)
 
@@ -366,7 +366,8 @@ async def test_options_that_contradict_each_other_are_refused(
 
 
 async def test_mount_without_replay_is_refused(lab: Lab) -> None:
-    """What was synced may be in the log alone: exit 5 and how to mount, and the run is not judged."""
+    """A file system mounted without log replay is refused with exit code 5 and the right mount command,
+    because synced data may be only in the log. The run is not judged."""
     await lab.run()
     lab.lose(40)
     found = lab.now.file_system

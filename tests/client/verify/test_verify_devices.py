@@ -263,8 +263,8 @@ async def test_a_file_whose_inode_cannot_be_read(  # noqa: PLR0917
     suffix: str,
     reasons: list[str],
 ) -> None:
-    """Its records are as unreadable as in bad sectors if other files can be read; where there is no other,
-    nothing shows that the drive is there. A pass that reads it says so."""
+    """If a file's inode cannot be read, its records are unreadable, but only if another file can be read and
+    shows that the drive is there."""
     device, top = make_mount(mkfs=("-b", "4096", "-O", "^flex_bg"))  # inodes lie in the groups of directories
     lab.plan = small(make_plan, workload=workload, slots=1024, credit=256)
     lab.disk = Disk(lab.plan)

@@ -178,7 +178,7 @@ async def test_a_suspended_machine_ages_between_facts_and_case(
 
 
 async def test_target_in_use_is_refused(lab: Lab) -> None:
-    """Whoever holds the target's lock keeps it."""
+    """A target locked by another process is refused. `verify` releases its own lock."""
     await lab.run()
     other = KernelStorage(lay_down(lab.disk, lab.directory).path)
     other.lock()
@@ -191,7 +191,7 @@ async def test_target_in_use_is_refused(lab: Lab) -> None:
 
 
 async def test_unknown_target_is_refused(lab: Lab) -> None:
-    """Neither superblock nor server know a run on it: exit 5."""
+    """A target that neither a superblock nor the server knows is refused."""
     lab.disk.files[MAIN] = bytearray(len(lab.disk.files[MAIN]))
 
     with pytest.raises(RefusedError) as caught:

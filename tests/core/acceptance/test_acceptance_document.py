@@ -37,7 +37,7 @@ def _report() -> Report:
 
 
 def test_the_hash_is_of_the_document_as_it_is_written() -> None:
-    """Whoever reads the file computes the same hash, as the documentation says; any change changes it."""
+    """The hash can be recomputed from the written file as documented, and any change changes it."""
     written = to_json(document_of(_report()))
     read: dict[str, Any] = json.loads(written)
     said = read.pop("sha256")

@@ -71,7 +71,8 @@ def test_a_cut_counts_with_what_was_seen_after_it() -> None:
 
 
 def test_a_machine_that_never_came_back_shows_nothing_of_its_drive() -> None:
-    """What its agent said before the cut is not taken for what was seen after it."""
+    """If the machine does not come back, its status from before the cut does not count as seen after the
+    cut."""
     found = two_cycles(back=False)
     assert [(one.word, one.cause, one.cut, one.was_seen) for one in found.cycles] == [
         ("durable", None, True, True),
@@ -265,7 +266,8 @@ def test_a_cut_after_a_shutdown_that_nobody_saw_the_end_of_is_unread() -> None:
 
 
 def test_a_cut_beside_a_machine_that_was_not_cut_counts() -> None:
-    """Another machine of the campaign is at a wrong outlet: that says nothing of this one's cut."""
+    """A cut of one machine counts although another machine of the campaign was at the wrong outlet and kept
+    running."""
     told = two_machines()
     told.cut()
     told.add(StillThere(machine="b", text="machine b kept running without a restart"))

@@ -835,7 +835,7 @@ def test_drives_in_another_order_have_the_same_firmware() -> None:
 
 
 def test_a_class_that_is_weaker_may_be_asked_for() -> None:
-    """Of a rented virtual machine cuts of class vm are asked; cuts of power count too."""
+    """A criterion may ask for cuts of class vm; cuts of class power count too, cuts of class os do not."""
     asked = replace(_criterion("clean-cuts", 59), cut_class="vm")
     for cut_class, word in (("power", "pass"), ("vm", "pass"), ("os", "not shown")):
         (line,) = decide_on(_profile(asked), evidence(campaign(cut_class=cut_class))).lines
@@ -887,8 +887,8 @@ def test_what_is_not_proven_is_said() -> None:
 
 
 def test_a_drive_that_cannot_be_looked_for_is_said() -> None:
-    """Nobody searched for a loss of a drive without a serial of its own: what was named may pass, and the
-    sheet says what that leaves open."""
+    """Other cuts of a drive without a serial of its own cannot be found. Named evidence may pass, and the
+    sheet states this limit."""
     asked = _profile(_criterion("clean-cuts", 59))
     numbered = replace(FINE, facts=(facts(drives=(drive(serial="QM00001"),)),))
     decision = decide_on(asked, numbered)
@@ -946,7 +946,8 @@ def test_a_result_that_was_broken_off_passes_nothing() -> None:
 
 
 def test_a_search_that_was_broken_off_passes_nothing() -> None:
-    """What it missed may be a loss: the decision, the line without evidence and the page say so."""
+    """An unfinished search for evidence cannot pass: decision, criterion line and page name the reason. A
+    loss that was found still refuses."""
     asked, missing = _profile(_criterion("clean-cuts", 59)), "the server was not searched to the end: EOF"
     decision = decide_on(asked, replace(FINE, unfinished=(missing,)))
     assert (decision.word, decision.why) == ("not shown", f"what was found passes, but {missing}")
@@ -957,8 +958,8 @@ def test_a_search_that_was_broken_off_passes_nothing() -> None:
 
 
 def test_a_loss_of_a_client_that_does_not_count_leaves_the_cuts_open() -> None:
-    """Nobody knows that it is not of this drive: its cuts show nothing, nor do they settle what times do not
-    show, until the user says whose runs count. A loss that counts refuses, and no times get suspicious."""
+    """A loss in runs that do not count keeps the criterion open until the user says whose runs count. A loss
+    that counts refuses the drive. Plausibility is not affected."""
     asked, said = _profile(_criterion("clean-cuts", 59)), "1 loss in runs of lab that are left out"
     open_ = replace(evidence(campaign()), disputed=said)
     decision = decide_on(asked, open_)
@@ -974,7 +975,8 @@ def test_a_loss_of_a_client_that_does_not_count_leaves_the_cuts_open() -> None:
 
 
 def test_a_campaign_that_only_speaks_against_the_drive_shows_nothing_else() -> None:
-    """It was on an older firmware, with a drive that said nothing of itself but its media errors."""
+    """A campaign on an older firmware counts only against the drive, here by its media errors. It does not
+    affect other criteria."""
     old = campaign(
         3,
         name="old",

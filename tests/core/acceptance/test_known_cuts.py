@@ -158,7 +158,7 @@ def test_cuts_by_fua_prove_commits_by_fua() -> None:
 
 
 def test_cuts_by_fua_without_an_outcome_leave_flushes_unproven() -> None:
-    """What they lost, the drive lost."""
+    """A cut of a dsync arm without an outcome keeps the drive from being proven, for flushes too."""
     state = state_of(written_log("hung", [[replace(said("nothing", 1), cut=True)]]))
     state.settings = replace(state.plan, arms=tuple(arms("dsync")))
     hung = known_of_campaign(state, "d0", {f"{1:016x}": ON})
@@ -216,8 +216,8 @@ NO_CUT = (verdict("inconclusive", "none", "no-cut"),)
 def test_a_run_without_an_outcome_may_have_met_a_power_cut(
     make_plan: MakePlan, given: tuple[PastVerdict, ...], series: list[PastVerdict], text: str
 ) -> None:
-    """What weaker cuts of its series kept does not count with it, but for a loss, in the run that has it; one
-    without a cut says what the others say."""
+    """Weaker clean cuts of the series do not count for a run without an outcome, but losses do. A run without
+    a cut has the outcome of the others."""
     case = make_case(small(make_plan, run=1), (10,), verdicts=given, series=apart(*series))
     known = known_of_run(case)
     assert known is not None and known.proof.text == text
@@ -239,8 +239,8 @@ OWN, BY_HAND = (replace(UNVERIFIED, run=f"{number:016x}") for number in (6, 77))
 def test_a_campaign_answers_for_its_own_runs_of_a_series_alone(
     make_plan: MakePlan, run: int, given: tuple[PastVerdict, ...], series: list[PastVerdict], unknown: str
 ) -> None:
-    """It knows why it left one out. Of another run nobody knows the outcome, whichever run of their series
-    the server names."""
+    """A campaign explains only its own runs of a series. Any other run without a verdict has an unknown
+    outcome, whichever run of the series the server names."""
     case = make_case(small(make_plan, run=run), (10,), verdicts=given, series=apart(*series))
     one = known_of_run(case)
     assert one is not None

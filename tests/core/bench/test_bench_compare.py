@@ -105,7 +105,7 @@ def test_two_runs_on_one_drive_show_no_difference(seed: int) -> None:
     ],
 )
 def test_unlike_runs_are_compared_in_what_they_share(changes: dict[str, Any], words: str) -> None:
-    """What differs is one warning; the cells that both have are compared all the same."""
+    """A difference between runs gives one warning; their common cells are compared anyway."""
     found = compared(run(), run(SLOW, **changes))
     assert found.refusals == () and found.rows != ()
     assert sum(words in warning for warning in found.warnings) == 1
@@ -328,7 +328,8 @@ def _late(result: Result, factor: float) -> Result:
 
 @pytest.mark.slow
 def test_a_pace_is_no_ground_for_a_comparison() -> None:
-    """Both rates are the pace, whatever the drives: then latencies are told, and there is no ratio."""
+    """If both results keep the pace, the comparison gives latencies and no ratio. If one does not, it gives
+    the ratio of rates."""
     cells = (*CELLS, PACED)
     one, other = (run(device, cells=cells) for device in (Device(), SLOW))
     paced = next(row for row in compared(one, other).rows if row.cell == PACED)
@@ -356,7 +357,8 @@ def test_fewer_than_two_results_are_a_usage_error() -> None:
 
 
 def test_a_set_up_that_sends_no_flush_is_not_taken() -> None:
-    """Of one drive, whose campaign matches both results by its serial, the faster one is not the better."""
+    """A faster set-up of the same drive is not recommended if it sends no flush, even if the campaign matches
+    both results."""
     proof = Proof(cuts=59, losses=0, bound=0.0495, cut_class="power", source="campaign x", lost_in="")
     safe = run(Device(dirty_ns=500_000, dirty_bytes_per_s=400e6))
     fast = run(Device(flushes=0.0), seed=2)
@@ -436,7 +438,8 @@ def test_one_row_decides() -> None:
 
 
 def test_a_pace_does_not_decide() -> None:
-    """Where one result cannot keep it, that of the other is the pace still, and says no rate of commits."""
+    """The rate of a paced cell does not decide. If one result cannot keep the pace, the other's rate is still
+    the pace and not its rate of commits."""
     one, other = run(cells=(PACED,)), _late(run(SLOW, seed=2, cells=(PACED,)), 1.5)
     found = compared(one, other)
     assert found.rows[0].basis == "rate" and deciding_row(found.rows) is None
@@ -468,8 +471,7 @@ def only_held(result: Result) -> Result:
 @pytest.mark.slow
 def test_a_drive_that_collapses_under_load_is_not_taken() -> None:
     """A drive that is 16 times as fast in short rounds but a thirteenth as fast at the end of the load is not
-    recommended. The answer gives both ratios; text and JSON say how far the rate fell. The mean would hide
-    the fall."""
+    simply recommended: the answer gives both ratios. Text and JSON say how far the rate fell."""
     found = decided(STEADY, held(9000.0, 6000.0, falls_to=1 / 60, number=2))
     assert found.answers == (
         "Choose by your load: B commits 16 times as fast as A in short rounds, but A commits 13 times as fast"
@@ -501,7 +503,8 @@ def test_a_held_load_that_agrees_or_ties_leaves_the_faster_drive() -> None:
 
 @pytest.mark.slow
 def test_what_held_no_load_is_named_beside_what_fell() -> None:
-    """Of the drive that was not held nobody knows; of short rounds that scatter the reason is told."""
+    """The steadiness line names a drive whose rate fell, a drive without such a load, and short rounds that
+    scatter."""
     fallen = held(3000.0, 900.0, falls_to=0.05, number=2)
     found = decided(run(), fallen)
     assert found.steadiness == ("held for 30 s, B's rate fell to 5 %; A held no such load",)
@@ -665,7 +668,7 @@ def test_a_round_without_a_commit_is_said_and_has_no_cause() -> None:
 
 
 def test_short_rounds_decide_before_a_load_that_was_held() -> None:
-    """Whatever stands first in the file."""
+    """Short rounds decide before a held load, in any order of cells in the file."""
     cells = (*(cell for cell in sustained() if cell.name == HELD_COMMIT.name), FSYNC)
     row = deciding_row(compared(run(cells=cells), run(SLOW, cells=cells)).rows)
     assert row is not None and row.cell == FSYNC

@@ -92,7 +92,8 @@ def test_a_file_of_the_first_version_is_held_to_that_version(change: dict[str, A
 
 
 def test_a_file_of_the_second_version_is_held_to_that_version() -> None:
-    """Of the moment after, too; how much of the free space was reserved is then unknown."""
+    """Files of version 2 are validated as version 2, also their `after` state; `reserved_bytes` is then
+    None."""
     document = json.loads(SECOND)
     after = decode(json.dumps({**document, "after": document["before"]}).encode()).after
     assert after is not None and after.reserved_bytes is None
@@ -160,7 +161,7 @@ def test_a_truncated_file_is_refused(length: int) -> None:
     st.sampled_from([None, -1, -0.5, "x", [], {}, [1], float("nan"), float("inf"), 1 << 70, True]),
 )
 def test_a_wrong_value_is_refused_or_fits_its_field(path: Path_, value: object) -> None:
-    """Whatever stands in a field, it is a FormatError, or a result that goes out as it came in."""
+    """Any value in a field gives either a FormatError or a result that is encoded unchanged."""
     try:
         result = decode(changed(path, value))
     except FormatError as error:

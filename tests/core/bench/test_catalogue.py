@@ -31,7 +31,7 @@ from tests.places import DOCS, REFERENCE
 
 @pytest.mark.parametrize("cells", [STANDARD, QUICK, sustained(), *PROFILES.values()])
 def test_every_set_holds_what_the_plausibility_verdict_needs(cells: tuple[Cell, ...]) -> None:
-    """No set leaves a reader with figures of which nobody can say whether to believe them."""
+    """Each set of cells includes the controls that the plausibility verdict needs."""
     names = {cell.name for cell in cells}
     assert {cell.name for cell in CONTROLS} <= names
 

@@ -105,7 +105,7 @@ def test_fio_is_asked_for_the_cells_that_it_can_measure_alike() -> None:
 
 
 def test_a_run_fits_its_time() -> None:
-    """What is measured leaves a fifth of the minute, or of the 20 s of a quick run, for the rest."""
+    """The measured time leaves a fifth of the minute, or of the 20 s of a quick run, for other work."""
     assert 40 <= planned_s(STANDARD) <= 48
     assert 11 <= planned_s(QUICK) <= 15
     assert all(cell.rounds == 5 for cell in STANDARD) and all(cell.rounds == 3 for cell in QUICK)

@@ -26,7 +26,7 @@ def hashed_facts(found: Facts) -> Facts:
 
 
 def test_no_serial_is_left_anywhere() -> None:
-    """Neither in its own field nor in paths, layers or warnings, with spaces or the underscores of udev."""
+    """No serial is left in fields, paths, layers or warnings, with spaces or udev's underscores."""
     found = replace(
         facts(drives=(drive(), LOOP)),
         path="/dev/disk/by-id/ata-Model_One_S4X-0001_7",
@@ -40,7 +40,7 @@ def test_no_serial_is_left_anywhere() -> None:
 
 
 def test_what_is_said_of_errors_has_no_serial_either() -> None:
-    """Neither why the run stopped nor why a cell did, which name the target as it was typed."""
+    """The reasons why a run or a cell stopped have no serial, although they name the target as typed."""
     whole = result_of(facts(), stopped="/mnt/aaaa-bbbb-cccc: the target is full", complete=False)
     typed = "/dev/disk/by-id/ata-Model_One_S4X-0001_7: the target gave an error"
     noted = replace(whole, cells=(replace(whole.cells[0], note=typed),))
@@ -64,7 +64,8 @@ def test_a_name_that_identifies_the_drive_without_its_serial_is_hashed_whole(nam
 
 
 def test_a_serial_that_is_a_word_of_the_format_does_not_break_it() -> None:
-    """Emulated drives have whatever serial somebody gave them."""
+    """An emulated drive may have any serial, also a word of the file format. Hashing it does not change other
+    fields."""
     found = hash_serials(result_of(facts(kind="device", drives=(drive(serial="device"),))))
     assert found.facts.kind == "device" and decode(encode(found)) == found
 
@@ -87,7 +88,7 @@ def test_what_has_no_serial_keeps_none() -> None:
 
 @pytest.mark.parametrize("serial", ["000000000000", "QM00001"])
 def test_a_serial_that_any_drive_may_have_is_not_hidden(serial: str) -> None:
-    """As a hash it would look like a drive's own."""
+    """A serial that many drives share is not hashed, because its hash would look like a drive's own."""
     found = hashed_facts(facts(drives=(drive(serial=serial, emulated=True),)))
     assert found.drives[0].serial == serial and marks_of(found) == frozenset()
 

@@ -63,7 +63,8 @@ def test_a_drive_that_deduplicates_is_flagged_by_its_rate() -> None:
 
 
 def test_without_counters_the_rate_decides_and_names_nobody() -> None:
-    """Something below does it, nobody knows what."""
+    """Without write counters, the rate alone shows that data is compressed or skipped, and the text blames an
+    unnamed layer below."""
     result = without_counters(simulate(BTRFS_ZSTD, cells=PROBE))
     found = {one.cell.data: one for one in inflations(result.cells)}
     assert found["zeros"].inflated and "a layer below" in found["zeros"].text

@@ -50,7 +50,7 @@ def test_with_five_rounds_the_interval_is_their_range() -> None:
 
 @pytest.mark.parametrize(("rounds", "share"), [(5, 0.94), (7, 0.88), (10, 0.94)])
 def test_the_interval_of_a_median_covers_it(rounds: int, share: float) -> None:
-    """The documented share of simulated runs has the true median in its interval, whatever the shape of the
+    """The documented share of simulated runs has the true median in its interval, for different shapes of
     noise."""
     rng = np.random.default_rng(7)
     for draw, true in (

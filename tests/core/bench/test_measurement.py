@@ -103,7 +103,7 @@ def test_processor_time_is_the_sum_of_what_is_known() -> None:
 
 
 def test_a_round_is_a_frozen_value() -> None:
-    """What was measured cannot be changed afterwards."""
+    """A round cannot be changed after it was made."""
     with pytest.raises(AttributeError):
         ROUND.commits = 1  # type: ignore[misc]  # that it is refused is the point
     assert isinstance(ROUND, Round)

@@ -86,7 +86,8 @@ def test_no_flush_is_called_so_whatever_the_times(write_cache: str | None, words
 
 
 def test_others_flushes_do_not_hide_that_none_was_sent() -> None:
-    """A flush per some twenty commits is somebody else's."""
+    """One flush per twenty commits comes from other programs, so the result still counts as without a
+    flush."""
     assert plausibility(simulate(replace(PROTECTED, flushes=0.05))).code == "no-flush-sent"
 
 
@@ -100,8 +101,8 @@ def test_a_disk_that_answers_faster_than_it_turns_is_called_so() -> None:
 
 
 def test_what_only_the_kernel_calls_rotating_is_no_liar() -> None:
-    """An SSD behind a USB bridge is called so. If it says that nothing turns, the flag counts for nothing; if
-    nobody knows, its rate puts the flag in doubt and shows no lie."""
+    """If only the kernel calls a drive rotating, a high rate makes the flag doubtful. If the drive reports
+    that it does not rotate, the flag is ignored."""
     result = on(simulate(PROTECTED), drives=(drive(rotational=True),))
     found = plausibility(result)
     assert found.code == "inconclusive" and "the flag is doubtful" in found.reasons[0]
@@ -154,7 +155,7 @@ def test_the_bound_follows_from_the_turns(
 
 
 def test_an_emulated_disk_that_calls_itself_rotating_is_not_believed() -> None:
-    """Virtual disks carry the flag whatever they lie on, so nothing follows from it."""
+    """An emulated disk carries the rotating flag on any storage, so the flag is ignored."""
     result = on(simulate(PROTECTED), drives=(drive(rotational=True, emulated=True),), virtualisation="kvm")
     assert plausibility(result).code == "flush-no-media-work"
 
@@ -184,7 +185,7 @@ def test_the_turns_come_from_the_media() -> None:
 
 @pytest.mark.slow
 def test_a_virtual_machine_adds_that_the_host_may_lie() -> None:
-    """Whatever the verdict, the guest's view of the drive proves nothing of the host."""
+    """In a virtual machine, every verdict has a remark that the host may ignore flushes."""
     for device in (PROTECTED, HONEST_NAND, replace(PROTECTED, flushes=0.0)):
         result = on(simulate(device), virtualisation="kvm")
         assert "virtual machine (kvm): the host may acknowledge a flush and do nothing" in everything(result)
@@ -245,7 +246,8 @@ def test_noise_that_makes_the_flush_seem_free_is_no_error() -> None:
 
 
 def test_a_flush_that_took_longer_than_an_empty_one_is_told_with_both_times() -> None:
-    """What still counts as alike may be 2.5 times as long: nobody is told that it took no longer."""
+    """A flush up to 2.5 times as long as an empty one counts as alike. The text gives both times and does not
+    say that the flush took no longer."""
     code, text = judged(write_ns=200_000.0, flush_ns=40_000.0, commit_ns=299_000.0)
     assert code == "flush-no-media-work" and "no longer" not in text
     assert (

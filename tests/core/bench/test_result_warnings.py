@@ -64,7 +64,7 @@ def test_each_is_given_where_it_applies(changes: dict[str, Any], code: str, word
 
 
 def test_a_cell_that_was_never_measured_is_no_early_end() -> None:
-    """What a bare device cannot have is noted with the cell, not warned of."""
+    """A cell that is impossible on the target has a note but gives no warning."""
     skipped = replace(QUIET.cells[0], rounds=(), note="needs a file system")
     assert result_warnings(replace(QUIET, cells=(skipped,), order=())) == ()
 

@@ -60,7 +60,7 @@ def test_a_slow_decline_is_not_steady() -> None:
 
 
 def test_what_is_just_beyond_a_limit_is_not_rounded_to_it() -> None:
-    """Nobody is told that 10 % is more than 10 %."""
+    """A fall just above the limit of 10 % is not printed as 10 %."""
     found = steady(HEADLINE, [long_round(np.linspace(10_000, 8_800, 100).tolist())])
     assert found.reason.startswith("the rate falls by 10.3% over the windows, above 10%; ")
 
@@ -114,13 +114,13 @@ def test_few_operations_do_not_excuse_a_rate_that_collapsed(rates: list[float], 
 
 
 def test_a_rate_that_rises_is_not_steady_either() -> None:
-    """What gets faster was not measured at what it is in the end."""
+    """A rising rate is not steady."""
     found = steady(HEADLINE, [long_round(np.linspace(5_000, 10_000, 60).tolist())])
     assert found.word == "NOT STEADY" and "rises" in found.reason
 
 
 def test_a_rate_that_was_given_is_not_judged() -> None:
-    """A paced cell ends on time whatever its latencies are, so its even rate says nothing of the drive."""
+    """A paced cell keeps its rate with any latencies, so its even rate does not show a steady state."""
     found = steady(PACED, short_rounds([1000.0] * 5))
     assert found.word == "not judged" and "the rate is the pace" in found.reason
     assert found.windows == () and found.range_share is None

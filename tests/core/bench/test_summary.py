@@ -126,5 +126,5 @@ def test_what_the_rounds_wrote() -> None:
 
 
 def test_a_round_has_a_median_however_few_its_samples() -> None:
-    """One each, and none of a round without any."""
+    """Each round with samples has one median, even with a single sample. A round without samples has none."""
     assert round_medians([latencies([100]), NO_LATENCIES, latencies([50, 60, 70])]) == (100.0, 60.0)

@@ -73,7 +73,8 @@ def test_a_drawn_time_does_not_end_since_another_machine_goes_on(
 
 
 def test_drives_at_work_have_their_time_on_another_machine() -> None:
-    """Neither a run that is made ready nor a verify is given up at once, but after two days of no result."""
+    """After another server takes over, a starting run or a verify is given up only after two days without a
+    result."""
     ready, verified = begun(), cut_under_load()
     verified.say(boot="boot-2")
     for told in (ready, verified):
@@ -86,8 +87,8 @@ def test_drives_at_work_have_their_time_on_another_machine() -> None:
 
 
 def test_a_phase_is_as_old_as_the_knowledge_of_it() -> None:
-    """An operator may have resumed the campaign at another server just now, though this one has conducted it
-    for days; and where this one's store was away just now, the phase it knew of before has not begun anew."""
+    """The age of another server's phase counts from when this server read the phase, not from when this
+    server began to conduct the campaign."""
     told = cut_under_load()
     told.say(boot="boot-2")
     assert not any(isinstance(step, Note) for step in adopted(told, for_s=2 * WORK_WITHIN_S, read_s=5.0))

@@ -49,7 +49,8 @@ def test_check_holds_for_thirty_days(wall: str, kind: str) -> None:
 
 
 def test_check_that_is_asked_for_again_is_made_again() -> None:
-    """A machine that has joined anew is checked once more, also while the last check holds."""
+    """A check that is requested again is made again, also for a machine that joined again, while the last
+    check still holds."""
     told = ToldCampaign()
     told.begin(told_settings(), check_only=True)
     told.checked()
@@ -134,7 +135,8 @@ def test_check_of_several_drives_says_that_they_have_no_numbers() -> None:
 
 
 def test_check_says_that_it_does_not_tell_switches_apart() -> None:
-    """They go off together, so that one alone may cut the machine, and another one somebody else's."""
+    """The switches of one machine go off together. The check notes that it does not show that each one feeds
+    the machine."""
     settings = told_settings()
     other = replace(settings.power[0], options={**settings.power[0].options, "off": "off of another"})
     told = ToldCampaign()

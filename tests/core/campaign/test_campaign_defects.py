@@ -85,8 +85,8 @@ def test_stop_in_a_pause_counts_what_was_found() -> None:
 
 
 def test_run_that_is_armed_after_the_off_was_not_cut() -> None:
-    """A drive that could not run says later that it is armed, in a message from before the power went: its
-    verdict is no word on this cut."""
+    """A run whose armed report arrives after the power-off was not cut: its verdict does not count for this
+    cycle."""
     world = World(settings_of(drives=("b", "b"), switches=1, cuts=1))
     until_phase(world, "run")
     world.gone.add("d1")
@@ -132,7 +132,8 @@ def test_resumed_campaign_gives_a_machine_its_time_to_boot() -> None:
 
 
 def test_drive_that_never_says_anything_does_not_keep_the_others() -> None:
-    """Of one drive each verdict is inconclusive; it leaves, and the others get their cuts."""
+    """A drive whose verdicts are all inconclusive leaves the campaign, and the other drives get their
+    cuts."""
     world = World(settings_of(drives=("b", "b"), switches=1, cuts=8))
     world.words = ["inconclusive", "durable"] * 40
     assert world.finish() == "complete"
@@ -181,7 +182,8 @@ def test_first_status_of_an_earlier_boot_that_comes_late_is_not_a_start() -> Non
 
 
 def test_boot_is_heard_once_its_agent_was_answered() -> None:
-    """The first status of a machine that started anew may be of any time; the second follows an answer."""
+    """The first status after a boot may be of any time and is not used. The second one follows an answer and
+    is used."""
     told = ToldCampaign()
     told.begin(told_settings())
     told.note()

@@ -56,7 +56,7 @@ def known(table: str) -> set[str]:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_the_page_has_every_key_and_no_other(table: str) -> None:
-    """What the reader takes of a table is what the page lists."""
+    """The documentation page lists exactly the keys that the campaign file's reader knows."""
     assert set(rows(table)) == known(table)
 
 
@@ -94,7 +94,7 @@ def interval(pair: tuple[float, float]) -> str:
 
 @pytest.mark.parametrize(("table", "key", "default"), list(defaults()))
 def test_defaults_are_on_the_page(table: str, key: str, default: str) -> None:
-    """They are those of the reader."""
+    """The defaults on the page are those of the campaign file's reader."""
     assert rows(table)[key][1] == default
 
 

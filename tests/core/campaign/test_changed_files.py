@@ -44,7 +44,7 @@ def test_changed_file_forgets_the_drives_of_the_one_before() -> None:
 
 
 def test_changed_file_forgets_a_check_that_passed() -> None:
-    """Its drive was found and cut; the file names another device now: it is checked anew, from nothing."""
+    """If the file names another device after a check has passed, the new drive is checked from the start."""
     told = ToldCampaign()
     told.begin(told_settings(devices=("/dev/sdb",)), check_only=True)
     assert told.checked(found=condition("OLD")).problems == ()
@@ -57,8 +57,8 @@ def test_changed_file_forgets_a_check_that_passed() -> None:
 
 @pytest.mark.parametrize("same_path", [False, True])
 def test_health_begins_with_the_check_of_the_drive_that_is_cut(same_path: bool) -> None:
-    """Another drive had been checked under the same names: at another path, or at the same one. It is no
-    smaller drive than that one, and the errors of that one hide none of its own."""
+    """A drive's health begins with its own check. Size and errors of another drive that was checked under the
+    same name do not count."""
     was = replace(condition("OLD"), size_bytes=2 * 10**12, firmware="9", media_errors=50)
     told = ToldCampaign()
     told.begin(told_settings(devices=("/dev/sdb" if same_path else "/dev/sdc",)), check_only=True)
@@ -86,7 +86,8 @@ def test_health_begins_with_the_check_of_the_drive_that_is_cut(same_path: bool) 
 
 
 def test_pause_of_a_check_that_was_dropped_hides_no_cycle() -> None:
-    """It was resumed once, stopped, and made anew: what its cycles said is counted from the first one on."""
+    """A new campaign after a stopped check begins with no cycles and no resumptions, although the check was
+    resumed once."""
     told = ToldCampaign()
     told.begin(told_settings(), check_only=True)
     told.note()

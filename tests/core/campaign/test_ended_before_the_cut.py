@@ -62,8 +62,8 @@ def said_of(
 @pytest.mark.parametrize(("code", "text"), [("session-stopped", STOPPED), ("session-closed", CLOSED)])
 @pytest.mark.parametrize("moment", ["load", "idle", "prefill"])
 def test_machine_that_ended_its_run_in_order_was_not_cut(moment: str, code: str, text: str) -> None:
-    """What the switch took for its request was a clean shutdown, or the agent was killed just before: nothing
-    counts, and no bound is void."""
+    """If the machine shut down cleanly, or the agent was killed before the switch was asked, the cycle does
+    not count. The drive's bound stays valid."""
     never_armed = ("not-armed",) if moment == "prefill" else ()
     told, said = said_of(moment, (code, "nothing-at-risk", *never_armed))
     assert (said.word, said.cause, said.text) == ("nothing", "agent", text)
@@ -199,8 +199,8 @@ def restarted(*, up_s: float, server: str = "server") -> ToldCampaign:
 def test_restart_of_a_machine_is_not_blamed_before_the_switch_was_asked(
     up_s: float, server: str, text: str | None
 ) -> None:
-    """A cycle is left out if the machine restarted before its switch was asked. A restart afterwards may be a
-    consequence of the cut and shows nothing."""
+    """A cycle is left out if the machine restarted before the switch was asked, or possibly before it was
+    off: during the request, or by the clock of another server boot. A later restart does not matter."""
     (said,) = restarted(up_s=up_s, server=server).ended().drives
     expected = ("kept", None, "") if text is None else ("nothing", "agent", text)
     assert (said.word, said.cause, said.text) == expected

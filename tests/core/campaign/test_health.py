@@ -46,7 +46,7 @@ def codes(rows: list[HealthRow]) -> list[str]:
 
 
 def test_unchanged_drive_has_no_warnings() -> None:
-    """Nor has one of which nothing is known."""
+    """A drive with unchanged or unknown values has no warnings."""
     assert codes(rows_of()) == []
     assert codes([]) == []
     unknown = {name: (lambda _: None) for name in ROW if name not in ("serial", "firmware", "repaired")}
@@ -101,7 +101,8 @@ def test_changes_for_the_better_are_no_warnings() -> None:
     ],
 )
 def test_errors_that_come_after_others_went_are_warned_of(value: Callable[[int], int], warned: str) -> None:
-    """A count falls when sectors are written anew; each rise after that is of new errors."""
+    """A count of media errors falls when sectors are rewritten. Each later rise is new errors, and gives a
+    warning."""
     texts = [warning.text for warning in health_warnings(rows_of(media_errors=value))]
     assert texts == ([f"its media errors {warned}"] if warned else [])
 
@@ -136,7 +137,8 @@ def noise_of(draw: random.Random, spread: float) -> Callable[[int], float]:
 
 
 def test_noise_is_no_warning() -> None:
-    """Of 300 campaigns with times that vary wildly, and have no trend, none has a warning."""
+    """Health values that vary without a trend give no warning: at most one of 300 campaigns may have one by
+    chance."""
     seed = random.SystemRandom().getrandbits(32)
     print(f"seed {seed}")
     draw = random.Random(seed)

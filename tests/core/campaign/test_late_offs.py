@@ -184,7 +184,7 @@ def test_machine_that_goes_off_before_its_run_is_armed_is_switched_on(stop: bool
 
 
 def test_a_campaign_goes_on_after_a_late_off() -> None:
-    """The plug's cloud executes the off minutes after it said that it did: nobody has to come."""
+    """A cloud plug executes the off minutes after it confirmed it. The campaign continues without a pause."""
     world = World(settings_of(drives=("b",), switches=1, cuts=1))
     until_phase(world, "off")
     switch = world.switches[0]
@@ -203,7 +203,8 @@ def test_a_campaign_goes_on_after_a_late_off() -> None:
 def test_machine_that_was_not_heard_just_now_is_waited_for(
     stop: bool, silent_s: float, up_s: float | None
 ) -> None:
-    """The operator asks seconds after the late off; or the server has just begun, and heard nobody yet."""
+    """The campaign waits for a machine that was not heard just now, since the operator asked soon after a
+    late off or the server has just begun."""
     told = begun()
     told.add(PauseAsked(stop=stop))
     assert isinstance(told.note(silent_s=silent_s), Abandoned)

@@ -128,8 +128,8 @@ NOT_BEGUN = part("failed", trouble="not-begun", text="cannot create target: Stru
 
 
 def test_repair_before_a_run_that_does_not_begin_has_the_file_system_made_anew() -> None:
-    """The mount for the earlier run told of it; that run has its verdict, so nobody mounts for it again, and
-    no run ever begins on what is there."""
+    """If the file system was repaired before a run that did not begin, and the earlier run has its verdict,
+    the next cycles make a new file system."""
     told = after_first(part("failed", trouble="missing", text="why"), verdict="")
     assert (told.task().drives[0].run, told.task().drives[0].fresh) == (RUN, False)
     told.say(replace(NOT_BEGUN, repaired=True), boot="boot-3")
@@ -140,7 +140,8 @@ def test_repair_before_a_run_that_does_not_begin_has_the_file_system_made_anew()
 
 
 def test_repair_that_is_said_before_a_pause_is_remembered() -> None:
-    """The pause gives the task of the run another number, under which nobody mounts for the earlier run."""
+    """A repair that was reported before a pause is remembered. After the pause the run's task has another
+    number, and its agent does not mount for the earlier run."""
     told = after_first(part("failed", trouble="missing", text="why"), verdict="")
     told.say(part("working"), boot="boot-3")
     told.say(replace(part("working", text="mounting"), repaired=True), boot="boot-3")
@@ -181,7 +182,7 @@ def test_drive_that_is_away_for_a_cycle_keeps_its_run() -> None:
 
 
 def test_loss_that_people_found_before_the_end_counts() -> None:
-    """The campaign pauses, somebody verifies the last run by hand, and stops the campaign."""
+    """A loss counts if the last run is verified by hand in a pause and the campaign is then stopped."""
     told = cut_under_load()
     told.say(boot="boot-2")
     told.add(PauseAsked(stop=False))
@@ -281,8 +282,8 @@ def test_a_campaign_finds_the_loss_of_a_drive_that_came_back_late() -> None:
 
 @pytest.mark.parametrize("pause", [False, True])
 def test_verdict_that_people_made_is_known_before_the_next_cycle(pause: bool) -> None:
-    """The drive may be erased by then: a task that named the run would have it judged once more. Without a
-    pause too, since a cycle that is lost for want of a verdict looks before they type."""
+    """A verdict made by hand is looked up before the next cycle, with or without a pause. The next task then
+    does not ask for that run, whose drive may be erased."""
     told = back_too_late()
     begins_again(told, "", part("failed", trouble="not-verified", text="no run is on it"))
     told.note()
@@ -309,8 +310,8 @@ def test_verdict_that_people_made_in_the_pause_of_a_cycle_is_looked_up_at_once()
 
 
 def test_verdict_before_a_restart_of_the_machine_is_looked_up_after_it() -> None:
-    """Its agent had the earlier run verified, and began the next one, which the log does not tell of: named
-    again, the earlier run would be looked for on a drive that carries the next one."""
+    """After a restart the campaign looks up the earlier run's verdict. The agent may have verified it and
+    begun the next run, so naming it again would look for it on the wrong run."""
     told = back_too_late()
     told.say(part("working", text="verifying"), boot="boot-2")
     assert not any(isinstance(step, LookUp) for step in told.steps())
@@ -322,8 +323,8 @@ def test_verdict_before_a_restart_of_the_machine_is_looked_up_after_it() -> None
 
 @pytest.mark.parametrize("trouble", ["not-verified", "unmountable"])
 def test_run_that_was_never_armed_does_not_keep_its_drive(trouble: Trouble) -> None:
-    """Its power went in its prefill, and verify came to no verdict: nothing was acknowledged. A file system
-    that does not mount is made anew."""
+    """A run cut in its prefill that has no verdict does not hold up its drive. A file system that does not
+    mount is made again."""
     told = ToldCampaign()
     told.begin(told_settings(moment="prefill"))
     told.checked()
@@ -366,8 +367,8 @@ def test_verdict_on_an_earlier_run_is_none_of_the_cycle_under_way() -> None:
 
 
 def test_repair_that_is_seen_before_the_next_run_counts() -> None:
-    """In the cycle in which it was seen: the mount for the earlier run made it. After that the file system is
-    made anew."""
+    """A repair counts in the cycle in which it was seen, because the mount for the earlier run made it. Then
+    the file system is made again."""
     told = ToldCampaign()
     told.begin(told_settings())
     told.checked()

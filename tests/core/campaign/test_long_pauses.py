@@ -82,7 +82,8 @@ def test_check_that_was_broken_off_says_nothing(serial: str, before: int, after:
 
 @pytest.mark.parametrize(("after", "passes"), [(7, True), (6, False)])
 def test_machine_that_was_cut_before_the_pause_is_cut_again(after: int, passes: bool) -> None:
-    """Its first cut counts neither for it nor against it."""
+    """The cut of a machine before the pause counts neither for it nor against it, so the machine is cut
+    again."""
     told = ToldCampaign()
     told.begin(TWO)
     told.note()
@@ -122,7 +123,8 @@ def paused_in_the_check() -> ToldCampaign:
 
 @pytest.mark.parametrize("risen", [1, 2, 3])
 def test_check_that_was_paused_is_made_again(risen: int) -> None:
-    """Somebody may have switched the machine by hand: its counter neither passes the check nor fails it."""
+    """A check that was paused is repeated. A person may have switched the machine meanwhile, so its counter
+    neither passes nor fails the check."""
     told = paused_in_the_check()
     told.add(Resumed())
     told.say(boot="boot-2")
@@ -156,7 +158,8 @@ def test_wrong_outlet_is_not_cut_again_after_a_pause() -> None:
 
 
 def test_switching_by_hand_in_a_pause_of_the_check_fails_nothing() -> None:
-    """With all parts: the machine hangs in its boot, and somebody switches it off and on."""
+    """The machine hangs in its boot during the check, and a person switches it off and on in the pause. The
+    check still passes."""
     world = World(settings_of(drives=("b",), switches=1, cuts=1), counts=True)
     until_phase(world, "rest", cycle=0)
     world.machines["b"].cut_off = True
@@ -413,8 +416,8 @@ def test_file_system_that_does_not_mount_is_made_anew_once_its_run_is_judged() -
 
 
 def test_file_system_that_does_not_mount_stays_while_its_run_is_not_judged() -> None:
-    """The kernel may lack a module, or a drive be in use: verify says that this proves no damage. Nor may a
-    later cycle, in which no run began, have it made anew."""
+    """A file system that does not mount is kept as long as its run has no verdict, also in later cycles: the
+    cause need not be damage."""
     told = after_first(part("failed", trouble="unmountable", text="unknown type"), verdict="")
     for _ in range(3):
         assert [(mine.fresh, mine.run) for mine in told.task().drives] == [(False, RUN)]
@@ -493,8 +496,8 @@ def test_file_system_is_made_anew_though_other_drives_were_cut_meanwhile(
 
 
 def test_file_system_is_made_anew_after_a_run_that_began_on_what_was_repaired() -> None:
-    """That run found another one without a verdict, which kept the file system. The next cycle makes a new
-    one, and only that."""
+    """After a run on a repaired file system that was kept because an earlier run had no verdict, only the
+    next cycle makes a new file system."""
     gone = replace(MISSING, run=RUN)
     repaired = (part("failed", trouble="agent", text="a defect"), replace(WITHOUT_RUN, repaired=True), RUN)
     last = (part("armed", run="00000000000000cc"), part("done", run="00000000000000cc"), "")
@@ -512,7 +515,7 @@ def test_pause_before_a_run_does_not_erase_the_drive() -> None:
 
 
 def test_file_system_that_a_pause_kept_from_being_made_is_made() -> None:
-    """What the last run left did not mount, and the next one had not begun."""
+    """If a pause interrupts the making of a new file system, the file system is made after the pause."""
     told = after_first(part("done", run=RUN, trouble="unmountable"), verdict="loss")
     told.say(part("working", text="making ext4"), boot="boot-3")
     pause(told)

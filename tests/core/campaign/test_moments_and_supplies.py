@@ -110,8 +110,8 @@ def test_client_that_ended_just_before_the_cut(subject: str, reasons: tuple[str,
 def test_run_at_a_server_with_another_clock_voids_no_bound(
     other_clock: bool, reasons: tuple[str, ...], deserved: str
 ) -> None:
-    """It connected to a server on another machine than the one that asked the switches: so nothing is known
-    to be at risk, whatever the drive does. A loss is one all the same."""
+    """If the run's server has another clock than the server that asked the switches, no data is known to be
+    at risk with any drive. This voids no bound, but a loss still counts."""
     told = cut_under_load()
     verdict = "loss" if deserved == "loss" else "inconclusive"
     found = judged_after(told, other_clock=other_clock, verdict=verdict, reasons=reasons)
@@ -131,8 +131,8 @@ def test_run_at_a_server_with_another_clock_voids_no_bound(
     ],
 )
 def test_durable_of_a_weaker_class_does_not_count(moment: str, cut_class: str, deserved: str) -> None:
-    """Somebody verified by hand, and required less than the campaign, which asks for the loss of power. What
-    is kept lacks a class as a rule."""
+    """Under load, a durable verdict of a weaker class than the campaign's does not count. In a prefill, data
+    count as kept without that class."""
     told = cut_under_load(moment=moment)
     told.say(boot="boot-2")
     told.say(part("done", run=RUN), boot="boot-2")
@@ -259,7 +259,8 @@ def test_what_shows_no_cut_does_not_hide_those_that_were_none(between: str, word
 
 
 def test_no_cycle_begins_that_the_log_may_not_have_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the last one showed would be lost, and its power might stay off."""
+    """The campaign ends before a cycle whose entries might not fit in the log; otherwise its result could be
+    lost and the power stay off."""
     told = cut_under_load()
     monkeypatch.setattr(limits, "CAMPAIGN_ENTRIES_MAX", told.state.number + ENTRIES_KEPT)
     assert judged_after(told, verdict="durable", reasons=()) == "durable"
@@ -355,8 +356,8 @@ def test_writers_that_never_stop_are_not_cut_at_idle() -> None:
 
 @pytest.mark.parametrize("idle_s", [10.0, 7200.0])
 def test_writers_that_come_back_again_and_again_are_not_held_without_end(idle_s: float) -> None:
-    """The hour in which they must stop is counted from when they were held first; one time at idle is no part
-    of it, since a run may come back at its end."""
+    """The writers must stop within an hour from when they were first held, plus one idle time, even if runs
+    come back again and again."""
     told = ToldCampaign()
     settings = told_settings(moment="idle")
     (arm,) = settings.arms
@@ -386,7 +387,8 @@ def test_writers_that_come_back_again_and_again_are_not_held_without_end(idle_s:
 
 
 def test_each_server_holds_the_writers_before_their_credit_is_looked_at() -> None:
-    """What the store says of a run may be from before its server held it, and gave it credit once more."""
+    """An idle cut waits 2 s for all servers to hold the writers, because the stored credit may be older than
+    that."""
     told = begun(moment="idle")
     told.say(part("armed", run=RUN))
     told.note()

@@ -107,7 +107,7 @@ def test_check_after_months_asks_only_switches_of_machines_that_take_part() -> N
 
 
 def test_machine_without_power_is_switched_on_after_months() -> None:
-    """Its outlet says that it is off: to switch it on harms nobody."""
+    """A machine whose outlet reports off is switched on even after months, because that does no harm."""
     told = paused_as_not_back()
     resumed(told, months=True)
     told.now_ns += int(SILENT_S * 1e9)
@@ -127,8 +127,8 @@ def test_server_that_was_away_for_long_switches_no_missing_machine_off(away_s: f
 
 @pytest.mark.parametrize(("away_s", "heard"), [(0.0, False), (WEEK_S, False), (WEEK_S, True)])
 def test_server_that_was_away_for_long_cuts_no_machine_that_was_shut_down(away_s: float, heard: bool) -> None:
-    """It went as the machine shut down. Somebody may have booted that from a stick since. A machine that was
-    heard, and shut down after that, is cut."""
+    """If the server was away while a machine shut down, the machine is not cut, because someone may have
+    booted it since. It is cut if it was heard and then shut down."""
     told = begun(moment="shutdown")
     told.say(part("armed", run=RUN, found=condition(unsafe=6)))
     told.note()
@@ -163,8 +163,8 @@ def test_second_off_does_not_come_after_months(months: bool) -> None:
 
 
 def test_second_off_does_not_come_once_a_machine_kept_its_power() -> None:
-    """It is heard only in the wait for the second off. The other machine verifies by then, so after that off
-    its drive would count for a cut after which nobody has read it."""
+    """If a machine turns out to have kept its power at the first off, there is no second off; the other
+    machine verifies."""
     settings = told_settings(machines=("b", "c"), devices=("/dev/sdb", "/dev/sdc"))
     told = ToldCampaign()
     told.begin(replace(settings, arms=(replace(settings.arms[0], again_after_s=(60.0, 60.0)),)))

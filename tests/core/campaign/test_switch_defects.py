@@ -49,7 +49,8 @@ def test_machine_between_two_offs_verifies_nothing() -> None:
 
 
 def test_machine_that_is_back_before_the_off_is_confirmed_waits() -> None:
-    """It boots while the switch is still asked whether it is off: it neither runs nor verifies."""
+    """A machine that boots before its switch has confirmed the off state gets the task to wait. It neither
+    runs nor verifies."""
     world = World(settings_of(drives=("b",), switches=1))
     until_phase(world, "off")
     world.switches[0].manner = "idles"
@@ -62,8 +63,7 @@ def test_machine_that_is_back_before_the_off_is_confirmed_waits() -> None:
 
 
 def test_run_ends_in_a_pause_for_a_switch_that_neither_cuts_nor_answers() -> None:
-    """The machine keeps its power, and nothing is cut before somebody lets the campaign go on: its run would
-    write for days. That cycle counts no cut, so its verdict may be any."""
+    """If the switch neither cuts nor answers, the campaign pauses and the run is ended."""
     world = World(settings_of(drives=("b",), switches=1))
     until_phase(world, "load")
     world.switches[0].manner = "fails"
@@ -208,7 +208,8 @@ def test_machine_whose_drives_have_left_is_not_shut_down() -> None:
 
 
 def test_switch_that_an_earlier_release_asked_to_go_off_goes_on_again() -> None:
-    """That release cut machines without a drive to test too; its server is replaced before they are on."""
+    """After an upgrade, machines that the earlier release switched off without a drive to test are switched
+    on again."""
     told = ToldCampaign()
     told.begin(told_settings(machines=("b", "c"), devices=("/dev/sdb", "/dev/sdc")))
     told.add(Checked(problems=()), DriveLeft(drive="d1", reason="loss in cycle 1"))
@@ -255,8 +256,8 @@ def test_switch_that_lies_gives_no_cut() -> None:
 
 
 def test_welded_outlet_of_one_of_two_machines_is_for_people() -> None:
-    """The other machine is cut as it should be. What is switched for the welded one may be the outlet of
-    another machine: there are no three more such cuts, and its drive does not leave for good."""
+    """If one of two machines keeps its power twice, the campaign pauses. The other machine's cuts count, and
+    no drive leaves."""
     world = World(settings_of(drives=("b", "c"), own=True))
     until_phase(world, "load")
     world.switches[0].manner = "lies"

@@ -72,7 +72,7 @@ def test_drive_stays_for_arms_that_can_run(others: bool) -> None:
 
 @pytest.mark.parametrize("trouble", ["not-begun", "missing"])
 def test_drive_that_no_run_begins_on_leaves(trouble: Trouble) -> None:
-    """Whatever the arm; and so does one that is gone in two arms of three."""
+    """A drive on which no run begins leaves the campaign, whatever the arms."""
     told = ToldCampaign()
     told.begin(on_file_systems("/mnt/a/t", "/mnt/b/t", workloads=("overwrite", "append", "rename")))
     told.add(Checked(problems=()))
@@ -103,8 +103,8 @@ def test_drive_on_which_an_arm_no_longer_runs_leaves() -> None:
     [(("overwrite", "rename", "append"), "rename"), (("overwrite",), None)],
 )
 def test_check_is_told_of_an_arm_that_needs_names(workloads: tuple[str, ...], named: str | None) -> None:
-    """For a target alone: a file system that the agent makes keeps them. It is in the field that agents of
-    every release know, and only tasks that run something used so far."""
+    """The check of a target file names an arm that needs names, in a field that agents of every release know.
+    A file system that the agent makes supports names, so its drive gets no arm."""
     told = ToldCampaign()
     settings = on_file_systems("/mnt/a/t", "/mnt/b/t", workloads=workloads)
     made = replace(settings.drives[1], target="", device="/dev/sdb", file_system="ext4")
@@ -136,7 +136,7 @@ def test_check_after_a_cut_is_told_of_no_arm() -> None:
 
 
 def test_a_run_is_told_of_its_own_arm() -> None:
-    """That of its cycle."""
+    """The task of a run has the arm of its cycle."""
     told = ToldCampaign()
     told.begin(on_file_systems("/mnt/a/t", workloads=("overwrite", "append")))
     told.add(Checked(problems=()))

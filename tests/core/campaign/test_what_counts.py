@@ -81,8 +81,8 @@ def test_one_run_is_not_the_cut_of_two_drives() -> None:
 
 
 def test_run_that_ended_before_it_was_heard_of_is_verified() -> None:
-    """The agent was killed after its run was armed and before it said so: what the run left is verified, so
-    that the next one may begin. It is no cut."""
+    """A run that ended before it was reported as armed is verified, so that the next one may begin. It does
+    not count as a cut."""
     told = begun()
     told.say(part("ended", run=RUN, text="the agent was restarted"))
     given_up = told.note()
@@ -106,7 +106,8 @@ def test_prefill_waits_for_every_drive() -> None:
 
 
 def test_prefill_of_a_drive_that_did_not_begin_is_not_kept() -> None:
-    """It is in use; the other one's run is cut in its prefill, and kept."""
+    """One drive is in use and does not begin, so its cycle is left out. The other drive's run is cut in its
+    prefill and kept."""
     told = begun(devices=("/dev/sdb", "/dev/sdc"), moment="prefill")
     told.say(part("armed", run=RUN), part("failed", drive="d1", trouble="in-use", text="it is mounted"))
     assert isinstance(told.note(), CutDue)
@@ -152,8 +153,8 @@ def test_run_that_ended_while_others_went_on_was_not_cut() -> None:
 
 @pytest.mark.parametrize("others", [False, True])
 def test_drive_that_dies_under_load_is_a_word_on_the_drive(others: bool) -> None:
-    """It fails with its power on, alone or beside another one: cause drive, with the error; twice, and it
-    is no longer tested, or the campaign pauses if no other drive is left."""
+    """A drive that fails with its power on is left out with cause `drive` and its error. After two such
+    cycles it is no longer tested; without other drives, the campaign pauses."""
     told = begun(devices=("/dev/sdb", "/dev/sdc") if others else ("/dev/sdb",))
     for cycle in (1, 2):
         run, other = f"{cycle:016x}", part("armed", drive="d1", run=f"{cycle:015x}f")
@@ -182,8 +183,8 @@ def test_drive_that_dies_under_load_is_a_word_on_the_drive(others: bool) -> None
 
 
 def test_campaign_pauses_if_no_drive_is_fit() -> None:
-    """That may have one cause, such as a cable: people mend it, and no drive has left. After the pause each
-    drive has two cycles again."""
+    """The campaign pauses after two cycles in which no drive could be tested; no drive leaves. After the
+    pause, each drive has two cycles again."""
     told = begun(devices=("/dev/sdb", "/dev/sdc"))
     for _ in range(2):
         for _ in range(2):
@@ -199,8 +200,8 @@ def test_campaign_pauses_if_no_drive_is_fit() -> None:
 
 
 def test_machine_that_is_not_back_shows_nothing() -> None:
-    """An operator stops the campaign while the machine is away: a verdict that is there all the same, of
-    whatever verify, is none on this cut."""
+    """If the campaign is stopped while a machine is away, a verdict on its run does not count as the outcome
+    of this cut."""
     told = cut_under_load(moment="idle")
     told.add(PauseAsked(stop=True))
     assert told.steps_after_looks(later_s=121, silent_s=121) == [LookUp("d0", RUN)]
@@ -213,7 +214,8 @@ def test_machine_that_is_not_back_shows_nothing() -> None:
 
 
 def test_release_names_a_run_only_once_the_campaign_is_over() -> None:
-    """A pause may last for weeks, in which somebody runs by hand on the same path."""
+    """A release in a pause names no run, because other runs may be made by hand on the same path
+    meanwhile."""
     told = begun()
     told.say(part("armed", run=RUN))
     told.note()
@@ -262,8 +264,8 @@ def test_runs_do_not_write_on_while_a_machine_is_missing() -> None:
 
 
 def test_no_run_begins_in_a_pause() -> None:
-    """The machine was not heard when its run was to begin, so the campaign paused; it comes back by itself. A
-    run would write without end: nothing is cut before somebody types `resume`."""
+    """A machine that comes back in a pause gets no run, since no cut would end it. After `resume`, the run
+    begins."""
     told = begun()
     assert isinstance(told.note(later_s=200, silent_s=200), Paused)
     assert told.say(boot="boot-2").kind == "wait"
@@ -277,8 +279,8 @@ def test_no_run_begins_in_a_pause() -> None:
 
 
 def test_no_file_system_is_made_once_the_cut_is_due() -> None:
-    """A drive that was missing is there again when the agent is restarted: its part is not begun anew. What
-    was begun before is still heard of."""
+    """Once the cut is due, a missing drive that has returned gets no task. An armed report of a run begun
+    before still counts."""
     told = begun(devices=("/dev/sdb", "/dev/sdc", "/dev/sdd"))
     gone = part("failed", drive="d2", trouble="missing", text="it is not there")
     told.say(part("armed", run=RUN), part("armed", drive="d1", run=OTHER_RUN), gone)
@@ -479,8 +481,8 @@ def test_loss_that_a_second_verify_found_counts(first: str, second: WorkState) -
 
 
 def test_loss_that_people_found_in_a_pause_counts() -> None:
-    """The agent's verify was killed, and left no verdict. The campaign pauses for another machine; meanwhile
-    somebody verifies the run by hand."""
+    """The agent's verify was killed without a verdict. If a person verifies the run by hand while the
+    campaign pauses, that loss counts."""
     told = begun(machines=("b", "c"), devices=("/dev/sdb", "/dev/sdc"))
     told.say(part("armed", run=RUN))
     told.say(part("armed", drive="d1", run=OTHER_RUN), machine="c")
@@ -500,8 +502,7 @@ def test_loss_that_people_found_in_a_pause_counts() -> None:
 
 @pytest.mark.parametrize("by_hand", [True, False])
 def test_loss_that_was_withdrawn_within_the_cycle_is_none(by_hand: bool) -> None:
-    """It rested on unreadable data alone; while another machine is not back, somebody verifies the run by
-    hand in a pause, or the agent verifies it once more."""
+    """A loss by unreadable data alone that a later verify in the same cycle withdraws is not a loss."""
     told = begun(machines=("b", "c"), devices=("/dev/sdb", "/dev/sdc"))
     told.say(part("armed", run=RUN))
     told.say(part("armed", drive="d1", run=OTHER_RUN), machine="c")
@@ -533,7 +534,7 @@ def test_loss_that_was_withdrawn_within_the_cycle_is_none(by_hand: bool) -> None
     ],
 )
 def test_unreadable_target_is_not_hidden_by_a_contradicted_cut(reasons: tuple[str, ...], cause: str) -> None:
-    """A drive that cannot be read voids its bound, whatever is said of the cut beside it."""
+    """A drive that cannot be read voids its bound, even if the cut is contradicted."""
     told = cut_under_load()
     told.say(boot="boot-2")
     told.say(part("done", run=RUN), boot="boot-2")

@@ -48,7 +48,7 @@ def test_a_slot_that_a_write_in_flight_may_cover_is_not_at_risk(make_plan: MakeP
 def test_a_record_whose_file_may_be_removed_is_not_at_risk(
     make_plan: MakePlan, acked: int, exposed: int
 ) -> None:
-    """Of a log only the newest file that the credit reaches, and the one before it, must be there."""
+    """Records of a log are at risk only in the newest file within credit and the one before it."""
     plan = small(make_plan, workload="append")
     assert counts(make_case(plan, (acked,)), plan, acked)[3] == exposed
 
@@ -112,7 +112,8 @@ def test_silence_after_an_error_is_counted_back_from_the_last_frame(plan: Plan, 
 
 
 def test_the_cut_of_a_drive_seen_dead_ends_with_its_error(plan: Plan) -> None:
-    """It began after the last acknowledgement; what came of the client later says nothing of the drive."""
+    """The cut of a drive seen dead lies between the last acknowledgement and the error. Later frames of the
+    client do not move it."""
     late_ns = LAST_NS + 5000 * MS
     error = failed("dead", after_ms=30)
     ended = make_case(plan, (100,), last_receipt_ns=late_ns, session_end="target-error", target_error=error)
@@ -144,7 +145,8 @@ def test_a_writer_that_is_known_to_be_at_its_limit_from_the_log_alone_may_have_s
 def test_a_writer_may_have_stalled_at_any_credit_that_may_have_been_its_last(
     plan: Plan, seen: int, stalled: bool
 ) -> None:
-    """When the network dies, the server grants once more what it received last, and nobody hears of it."""
+    """When the network fails, the last grants may not reach the client. A writer may have stalled at any of
+    these credits."""
     credits = tuple((grant,) for grant in (2993, 2996, 3000))
     case = make_case(plan, (3000,), grants=credits[-1], credits=credits)
     assert at_risk(case, plan, may_be_done=(seen,)).stalled == ((0,) if stalled else ())
@@ -229,8 +231,8 @@ def test_what_an_earlier_boot_of_the_server_received_is_old(plan: Plan) -> None:
 
 
 def test_the_first_receipt_may_be_of_what_an_earlier_boot_of_the_server_was_sent(plan: Plan) -> None:
-    """The network died after arming, before the first acknowledgement, and the server's machine restarted:
-    nobody knows when that was sent, and the time of arming is of another clock."""
+    """If the server restarted after arming and before the first receipt, the loss window has no upper bound.
+    If the run was armed after the restart, it has one."""
     armed = Event(at_ns=LAST_NS - 10 * MS, wall="", kind="armed", text="")
     reboot = Event(at_ns=LAST_NS - 100 * MS, wall="", kind="reboot", text="")
     held = HeldUp(from_ns=0, until_ns=LAST_NS, frontiers=(3000,))
@@ -364,7 +366,7 @@ def test_what_was_held_up_may_be_older_than_it_looks(plan: Plan) -> None:
 
 
 def test_each_stretch_counts_for_the_windows_that_begin_in_it(plan: Plan) -> None:
-    """Of two that overlap, what came last may be as old as its own beginning, and no older."""
+    """If two delays overlap, operations of the later one are at most as old as its beginning."""
     older = HeldUp(from_ns=LAST_NS - 5000 * MS, until_ns=LAST_NS - 200 * MS, frontiers=(2800,))
     newer = HeldUp(from_ns=LAST_NS - 300 * MS, until_ns=LAST_NS, frontiers=(3000,))
     assert counts(make_case(plan, (3000,), held_up=(older, newer)), plan, 3000) == (0, 0, 0, 200)
@@ -413,8 +415,8 @@ def test_a_drive_that_failed_late_had_no_power_after_off_was_confirmed(plan: Pla
 
 
 def test_a_power_supply_may_feed_a_drive_after_its_switch_is_off(plan: Plan) -> None:
-    """What the drive acknowledged after the confirmation shows that its power went later; the kernel says
-    even later that it is gone."""
+    """Acknowledgements after the switch's confirmation show that the drive lost its power later. The kernel's
+    later error report does not count."""
     late = {"session_end": "target-error", "target_error": failed("dead", after_ms=30_000)}
     case = make_case(plan, (3000,), power_offs=power_off(-550, -500), **late)
     assert counts(case, plan, 3000) == (2, 11, 101, 1001)
@@ -435,8 +437,8 @@ def test_a_drive_that_went_on_is_not_bound_by_the_controller(
 
 @pytest.mark.parametrize("end", ["silence", "target-error"])
 def test_a_controller_with_another_clock_leaves_the_moment_unknown(plan: Plan, end: SessionEnd) -> None:
-    """Its times do not compare with those of the receipts: the power may have gone long after the last frame,
-    or after the error at which the drive seemed dead."""
+    """The controller's times cannot be compared with the receipts. The power may have gone long after the
+    last frame, or long after the error of a drive that seemed dead."""
     fields = {"session_end": end, "target_error": failed("dead") if end == "target-error" else None}
     case = make_case(plan, (3000,), power_offs=power_off(0, 1, boot_id="another"), **fields)
     assert counts(case, plan, 3000) == (0, 0, 0, 0)

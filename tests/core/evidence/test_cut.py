@@ -76,7 +76,8 @@ def test_one_count_is_not_that_of_two_drives(make_plan: MakePlan) -> None:
 
 
 def test_counts_that_differ_contradict_no_cut_that_is_shown_otherwise(make_plan: MakePlan) -> None:
-    """Of two disks in a dock with one serial: both were enumerated anew, or are on another machine."""
+    """Differing counts of two disks with one serial do not contradict a cut, if both were enumerated again or
+    are on another machine."""
     before, counted = (
         (
             drive(diskseq=seen, unsafe_shutdowns=one),
@@ -202,7 +203,7 @@ def test_the_operators_word_raises_the_class(case: Case) -> None:
 
 
 def test_the_operators_word_alone_is_contradicted(case: Case) -> None:
-    """Without a new boot or a newly attached drive nothing was cut, whatever is attested."""
+    """Without a new boot or a newly attached drive, an attestation is contradicted and shows no cut."""
     cut = assess(case, facts(), attested="pulled the plug", cut_class=None)
     assert cut.cut_class == "none"
     assert cut.contradictions
@@ -260,7 +261,8 @@ def test_a_dead_guest_is_of_class_vm(case: Case) -> None:
 
 
 def test_a_machine_with_a_drive_of_a_hypervisor_is_a_guest(make_plan: MakePlan) -> None:
-    """Whatever its system says of itself, for the operator's word and a controller's log alike."""
+    """A machine with an emulated drive counts as a guest, whatever its system reports, for attestations and
+    for a power controller's log."""
     vda = facts(boot="boot-2", uptime_s=30, drives=(drive(name="vda", emulated=True, unsafe_shutdowns=None),))
     plan = small(make_plan)
     assert shown(make_case(plan, (100,)), vda, "forced off") == "vm"
@@ -269,7 +271,8 @@ def test_a_machine_with_a_drive_of_a_hypervisor_is_a_guest(make_plan: MakePlan) 
 
 
 def test_a_drive_alone_may_be_cut(make_plan: MakePlan) -> None:
-    """The system lives on; the drive was enumerated anew, which an attestation may build on."""
+    """If the system kept running and the drive was enumerated again, an attestation makes this a power cut of
+    the drive."""
     armed = facts(virtualisation="kvm", drives=(drive(unsafe_shutdowns=None),))
     case = make_case(small(make_plan), (100,), armed=armed)
     anew = facts(virtualisation="kvm", drives=(drive(diskseq=10, unsafe_shutdowns=None),))
@@ -293,7 +296,7 @@ def test_of_drives_with_one_serial_each_must_be_new(
 
 
 def test_the_counter_of_one_drive_is_not_that_of_another_with_its_serial(make_plan: MakePlan) -> None:
-    """As of two disks in one dock, of which one was cut."""
+    """If two disks in a dock share a serial, both counters must rise for a power cut."""
     pair = (drive(model="A", unsafe_shutdowns=5), drive(name="sdb", model="B", unsafe_shutdowns=3))
     case = make_case(small(make_plan), (100,), armed=facts(drives=pair))
     for one, other, expected in ((6, 3, "os"), (5, 4, "os"), (6, 4, "power")):
@@ -407,13 +410,15 @@ def test_a_controller_may_cut_a_run_before_it_is_armed(make_plan: MakePlan) -> N
 
 
 def test_a_guest_that_a_controller_switched_off_is_a_guest(make_plan: MakePlan) -> None:
-    """Whatever the campaign file states, its host may have kept its power."""
+    """A guest that a power controller switched off proves only class vm, whatever the campaign file states:
+    its host may have kept its power."""
     guest = facts(boot="boot-2", uptime_s=30, virtualisation="kvm", drives=(drive(unsafe_shutdowns=None),))
     assert shown(make_case(small(make_plan), (100,), power_offs=switched_off()), guest) == "vm"
 
 
 def test_a_drive_that_was_cut_alone_under_a_guest_is_what_the_file_says(make_plan: MakePlan) -> None:
-    """The guest lives and its drive came anew. The death of a guest shows no cut of its drive."""
+    """If the guest kept running and its drive was enumerated again, the cut has the class in the campaign
+    file. If the guest died, this shows no cut of its drive."""
     alone = make_case(small(make_plan), (100,), power_offs=switched_off(subject="drive"))
     back = (drive(unsafe_shutdowns=None, diskseq=10),)
     assert shown(alone, facts(virtualisation="kvm", drives=back)) == "power"
@@ -425,7 +430,8 @@ def test_a_drive_that_was_cut_alone_under_a_guest_is_what_the_file_says(make_pla
 
 
 def test_the_end_of_the_system_is_no_cut_of_a_drive(make_plan: MakePlan) -> None:
-    """A switch of a drive cuts no system: each drive must have come anew, or have counted a power loss."""
+    """The switch of a drive does not cut the system. Each drive must have been enumerated again or have
+    counted a power loss."""
     plain = tuple(drive(name=f"sd{serial}", serial=serial, unsafe_shutdowns=None) for serial in "ab")
     mirror = make_case(
         small(make_plan), (100,), armed=facts(drives=plain), power_offs=switched_off(subject="drive")
@@ -453,7 +459,8 @@ def test_what_the_facts_contradict_is_no_cut_whatever_the_controller_logged(
 def test_a_client_that_was_heard_without_power_has_another_switch(
     make_plan: MakePlan, off_ms: int, *, contradicted: bool
 ) -> None:
-    """For longer than a power supply holds its voltage: its switch is that of another machine."""
+    """A client heard for longer after the switch-off than a power supply can last contradicts the cut: its
+    switch is another machine's."""
     bare = facts(boot="boot-2", uptime_s=30, drives=(drive(unsafe_shutdowns=None),))
     early = {"asked_ns": LAST_NS + (off_ms - 400) * MS, "confirmed_ns": LAST_NS + off_ms * MS}
     case = make_case(small(make_plan), (100,), power_offs=switched_off(**early))
@@ -484,8 +491,8 @@ def test_the_client_of_a_drive_that_was_cut_alone_may_be_heard(make_plan: MakePl
 def test_a_drive_that_went_on_without_power_has_another_switch(
     make_plan: MakePlan, off_ms: int, end: dict[str, Any], *, contradicted: bool
 ) -> None:
-    """It acknowledged for longer than a power supply holds its voltage, or answered after an error; though it
-    came anew later, the switch is not its own."""
+    """A drive that acknowledges for longer than a power supply can last, or answers after an error,
+    contradicts the switch's cut, even if it was enumerated again later."""
     back = facts(drives=(drive(unsafe_shutdowns=None, diskseq=10),))
     off = switched_off(
         asked_ns=LAST_NS + (off_ms - 50) * MS, confirmed_ns=LAST_NS + off_ms * MS, subject="drive"
@@ -550,8 +557,8 @@ def test_a_reset_in_the_boot_of_the_run_says_nothing_of_a_drive_that_was_cut_alo
 def test_a_reset_before_the_machine_started_again_is_the_old_systems(
     make_plan: MakePlan, made: Made, boot: str, uptime_s: float, *, expected: bool
 ) -> None:
-    """It shows that the system outlived its client; one that the present boot may have sent does not, nor one
-    of an earlier connection, nor by another clock."""
+    """A reset shows that the system outlived its client. It shows nothing if the present boot may have sent
+    it, or if it came on an earlier connection or by another clock."""
     case = made(small(make_plan))
     assert outlived(case, facts(boot=boot, uptime_s=uptime_s)) is expected
     another = outlived(case, facts(boot=boot, uptime_s=uptime_s, machine="another"))
@@ -559,8 +566,8 @@ def test_a_reset_before_the_machine_started_again_is_the_old_systems(
 
 
 def test_another_machine_id_in_the_same_boot_is_a_container(case: Case) -> None:
-    """Nothing was moved, so an attested cut needs drives that came anew there too; without boot ids two
-    machine ids are two machines."""
+    """Another machine id in the same boot is a container, so an attested cut needs drives that were
+    enumerated again. Without boot ids, two machine ids are two machines."""
     container = facts(machine="container", drives=(drive(unsafe_shutdowns=None),))
     assert shown(case, container, "pulled the plug") == "none"
     anew = facts(machine="container", drives=(drive(unsafe_shutdowns=None, diskseq=10),))

@@ -39,7 +39,7 @@ NUMBERED = drive(serial="QM00001", model="QEMU HARDDISK", emulated=True, unsafe_
     ],
 )
 def test_what_any_drive_is_given_is_no_serial(serial: str) -> None:
-    """By a hypervisor, or by an adapter to whatever is attached to it."""
+    """A serial that a hypervisor or an adapter gives to every drive is not an own serial."""
     assert own_serial(drive(serial=serial, emulated=True), "machine") == ""
 
 
@@ -90,7 +90,8 @@ def test_such_a_drive_on_another_machine_is_another(make_plan: MakePlan, one: Dr
 
 
 def test_a_drive_with_a_number_of_the_hypervisor_is_known_by_its_superblock(make_plan: MakePlan) -> None:
-    """On whatever machine; and where it is smaller, it may be another one."""
+    """A drive with a number from the hypervisor is identified only by its superblock. If it is smaller now,
+    it may be another drive."""
     plan = small(make_plan, target_kind="device")
     device: dict[str, Any] = {"kind": "device", "file_system": None, "path": "/dev/sda", "offset_bytes": 0}
     small_drive = drive(serial="QM00001", emulated=True, size_bytes=1 << 29)
@@ -156,8 +157,8 @@ def test_of_two_drives_in_one_dock_each_has_its_runs(make_plan: MakePlan) -> Non
 
 
 def test_an_enumeration_is_a_drive_from_one_power_loss_to_the_next() -> None:
-    """Files and partitions of one drive share it, and so do containers of one kernel; in another boot, or
-    attached anew, a drive has another one."""
+    """Files, partitions and containers on one drive in one boot share an enumeration. Another boot or another
+    attachment of the drive is another enumeration."""
     armed = enumerations(facts())
     assert len(armed) == 1
     assert enumerations(facts(path="/mnt/other", offset_bytes=0, machine="container")) == armed

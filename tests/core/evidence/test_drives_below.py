@@ -142,7 +142,8 @@ def test_each_of_two_drives_with_one_serial_has_its_size(
 def test_a_smaller_log_without_a_serial_may_be_another(
     make_plan: MakePlan, boot: str, told: tuple[int, int]
 ) -> None:
-    """Only the drive of the file system itself has a serial; the log may have been made anew elsewhere."""
+    """Only the file system's own drive has a serial. A smaller log is the same drive within one boot; after
+    another boot it may be a different one."""
     plan = small(make_plan)
     armed, now = (
         facts(drives=(drive(), nameless("vdb", size_bytes=size)), boot=boot)

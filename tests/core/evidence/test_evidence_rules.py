@@ -77,7 +77,8 @@ def test_rule_1_acknowledge_only_after_success(plan: Plan, disk: Disk) -> None:
 
 @pytest.mark.slow
 def test_rule_2_acknowledgements_are_cumulative(plan: Plan, disk: Disk) -> None:
-    """False pass without it: an ack per record, lost on the way, leaves a record that nobody checks."""
+    """False pass without it: if an acknowledgement per record is lost on the way, that record is not
+    checked."""
     heard = Frontiers(plan)
     merged = Frontiers(plan)
     for frontiers in (heard, merged):
@@ -201,7 +202,7 @@ def test_rule_10_an_unfinished_scan_is_no_verdict(plan: Plan, disk: Disk) -> Non
 
 @pytest.mark.slow
 def test_rule_11_a_cut_must_be_shown(plan: Plan, disk: Disk) -> None:
-    """False pass without it: a drive that lies keeps everything as long as nobody cuts its power."""
+    """False pass without it: a drive that lies keeps all data as long as its power is not cut."""
     case = make_case(plan, (ACKED,))
     found = scan(disk, (ACKED,))
     assert codes(judged(case, plan, found, now=facts()).verdict) == ["cut-not-shown"]
@@ -286,7 +287,7 @@ def test_rule_15_the_control_arm_is_no_evidence_of_loss(make_plan: MakePlan) -> 
 
 
 def test_rule_16_strength_is_counted_honestly(plan: Plan) -> None:
-    """False confidence without it: one cut proves little, and a cut that nobody verified may hide a loss."""
+    """False confidence without it: one cut proves little, and an unverified cut may hide a loss."""
     kept = PastVerdict(run="1", verdict="durable", cut_class="power", at_risk_ms1000=5, wall="")
     thirty = make_case(plan, (ACKED,), series=apart(*(kept,) * 29))
     assert strength(thirty, cut_class="power", verdict="durable", at_risk_ms1000=5).bound == pytest.approx(

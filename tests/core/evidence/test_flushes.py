@@ -50,7 +50,7 @@ def test_a_group_has_one_sync(make_plan: MakePlan) -> None:
 
 
 def test_nothing_synced_needs_no_flush(make_plan: MakePlan) -> None:
-    """A run that was cut before its first sync accuses nobody."""
+    """In a run that was cut before its first sync, missing flushes are not reported."""
     (leaf,) = leaf_flushes(small(make_plan), facts(), make_statistics(operations=(0,), flushes={"sda": 0}))
     assert (leaf.note, leaf.per_sync, leaf.none_sent) == ("", None, False)
 

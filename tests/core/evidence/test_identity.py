@@ -16,7 +16,7 @@ from tests.sample_facts import drive, facts, file_system
 
 
 def test_a_superblock_of_the_run_is_enough(make_plan: MakePlan) -> None:
-    """One copy proves the target, whatever path and machine it is found on."""
+    """One superblock copy of the run identifies the target, on any path and machine."""
     plan = small(make_plan)
     elsewhere = facts(machine="other", path="/other/copy", uuid="")
     identity = identify(make_case(plan, (10,)), elsewhere, (None, plan))
@@ -264,8 +264,8 @@ def test_a_smaller_device_without_a_serial_may_be_a_copy(
 def test_drives_without_serials_are_compared_by_size(
     make_plan: MakePlan, sizes: tuple[int, ...], boot: str, told: tuple[int, int]
 ) -> None:
-    """In whatever order a boot finds them. The drives of a file may be others with a copy, unless the kernel
-    has not enumerated them since."""
+    """Drives without serials are compared by size, in any order. A file's drives may be others that carry a
+    copy, unless the kernel has not enumerated them since."""
 
     def nameless(*sizes: int) -> tuple[Drive, ...]:
         return tuple(
@@ -301,8 +301,8 @@ def test_drives_without_serials_are_compared_by_size(
     ],
 )
 def test_a_copy_on_the_same_drive_is_told(make_plan: MakePlan, armed: Facts, now: Facts, word: str) -> None:
-    """By its place, its file system or its file, as far as they are known. A file may be renamed; where that
-    cannot be told from a copy, it may be one."""
+    """A copy on the same drive is recognised by its place, file system or file. A renamed file that cannot be
+    distinguished from a copy may be a copy."""
     plan = small(make_plan, target_kind=armed.kind)
     identity = identify(make_case(plan, (10,), armed=armed), now, (plan, plan))
     assert (identity.is_copy, identity.drive_changed) == (bool(word), False)

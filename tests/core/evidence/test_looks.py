@@ -42,14 +42,16 @@ def after(case: Case, *looks: Look, now: Facts = LATER, attested: str | None = N
 
 
 def test_a_power_cut_after_a_crash_is_no_cut_of_the_run(case: Case) -> None:
-    """The drive of the crashed system had power when a verify looked. Without that look nobody could know."""
+    """A verify looked at the drive after the system's crash, so the later power cut is no cut of the run.
+    Without that look it would count as one."""
     assert after(case).cut_class == "power"
     seen = after(case, make_look(CRASHED))
     assert (seen.cut_class, seen.contradictions) == ("os", ())
 
 
 def test_an_attestation_counts_if_the_first_look_had_it(case: Case) -> None:
-    """What is attested only later may be about a later event, and the reason says so."""
+    """Only an attestation given with the first verify after the event counts; a later one may be about a
+    later event, and the reason says so."""
     bare = replace(case, armed=uncounted(RUN))
     first = make_look(uncounted(CRASHED))
     told = after(bare, first, now=uncounted(LATER), attested="pulled the plug")
@@ -127,7 +129,7 @@ def test_a_machine_in_the_boot_of_the_run_outlived_its_client(
 
 
 def test_a_machine_without_an_id_has_another_boot(case: Case) -> None:
-    """As a container; its drive is recognised."""
+    """A machine without an id, such as a container, is followed by its boots; its drive is recognised."""
     bare = replace(case, armed=facts(machine="", drives=RUN.drives))
     first = facts(boot="boot-2", machine="", uptime_s=30, drives=CRASHED.drives)
     later = facts(boot="boot-3", machine="", uptime_s=30, drives=LATER.drives)
@@ -168,7 +170,8 @@ def test_drives_of_a_mirror_may_be_attached_one_after_the_other(case: Case) -> N
 
 
 def test_a_look_without_drives_tells_less_than_one_before(case: Case) -> None:
-    """As one in a container, after one as root."""
+    """A later verify without visible drives, as in a container, does not replace an earlier one with
+    drives."""
     assert after(case, make_look(CUT), make_look(replace(CUT, drives=()))).cut_class == "power"
 
 
@@ -242,7 +245,7 @@ def paths(*numbers: int, boot: str = "boot-1", count: int = 3) -> Facts:
 
 
 def test_a_drive_on_two_paths_answers_on_either(case: Case) -> None:
-    """It was attached anew only if no path is as it was."""
+    """A drive on two paths was attached again only if no path is unchanged."""
     armed = replace(case, armed=paths(5, 6), statistics=None)
     of_another = make_look(paths(5, 6), run=OTHER)  # its target may be on other drives too
     assert not drive_answered(replace(armed, looks=(of_another,)))
@@ -355,14 +358,15 @@ def test_a_look_is_kept_if_it_tells_of_the_first_event(
 def test_what_was_attested_for_a_run_counts_for_one_with_the_same_cut(
     verified: Facts, armed: Facts, *, expected: bool
 ) -> None:
-    """That is one on the same drives, between which and the other nothing had happened."""
+    """An attestation counts for another run only if both runs have the same drives and nothing happened
+    between them."""
     look = make_look(LATER, run=OTHER, attested="pulled the plug", cut_class="power")
     told = as_of_another_run(look, verified, armed)
     assert told == (look if expected else replace(look, attested="", cut_class=None))
 
 
 def test_a_path_of_a_drive_that_was_attached_anew_may_come_and_go(case: Case) -> None:
-    """That is no second event, whichever path it is."""
+    """A path of a multipath drive that comes or goes is not a second event."""
     bare = [
         replace(one, drives=uncounted(one).drives)
         for one in (paths(5, 6), paths(7, 8), paths(9, 8), paths(7, 9))

@@ -67,7 +67,8 @@ def test_a_mixture_of_two_legal_versions_is_torn(make_plan: MakePlan) -> None:
 
 @pytest.mark.parametrize(("workload", "acked"), [("create", 60), ("unlink", 40)])
 def test_a_name_that_is_being_made_may_hold_anything(make_plan: MakePlan, workload: str, acked: int) -> None:
-    """What is not whole is counted as damage; absent, whole and damaged are all legal."""
+    """A name whose operation is in flight may be absent, complete or damaged; damage is counted but is not a
+    finding."""
     plan = plan_of(make_plan, workload)
     for content, damaged in ((None, 0), (b"", 1), (DAMAGE, 1), (bytes(3000), 1)):
         disk = written(plan, acked)
@@ -103,7 +104,8 @@ def test_an_unreadable_name_is_a_finding_only_where_it_must_be_readable(make_pla
 
 
 def test_every_name_that_the_rules_ask_for_is_looked_up(make_plan: MakePlan) -> None:
-    """Of `create` those from the oldest that may still be there up to the ceiling, and whatever is listed."""
+    """The names of `create` from the oldest possible one up to the ceiling are checked, and all listed
+    names."""
     plan = plan_of(make_plan, "create")
     none = np.empty(0, dtype=U64)
     assert NameOracle(plan, (60,)).slots_to_check(0, none).tolist() == [*range(28, 68)]
@@ -154,7 +156,7 @@ def test_a_name_of_a_larger_earlier_run_must_not_be_there(
 
 
 def test_only_names_with_an_operation_count_as_checked(make_plan: MakePlan) -> None:
-    """That a name which was never made is not there is no evidence of anything."""
+    """A name that was never made and does not exist does not count as checked."""
     assert scan(written(plan_of(make_plan, "create"), 20), (20,)).checked == 20
     assert scan(written(plan_of(make_plan, "create"), 60), (60,)).checked == 32
     assert scan(written(plan_of(make_plan, "unlink"), 60), (60,)).checked == 32
@@ -200,7 +202,8 @@ def test_a_removal_that_came_undone_is_loss(make_plan: MakePlan) -> None:
 @pytest.mark.parametrize("workload", WORKLOADS)
 @pytest.mark.parametrize("acked", [64, 96])
 def test_a_writer_at_its_limit_may_have_stalled(make_plan: MakePlan, workload: str, acked: int) -> None:
-    """Also where its last operations are removals, which only absence tells of."""
+    """A writer that used all its credit counts as stalled, even if its last operations are removals, which
+    leave no record."""
     plan = plan_of(make_plan, workload)
     case = make_case(plan, (acked,))
     for done, stalled in ((acked + plan.credit - 1, ()), (acked + plan.credit, (0,))):

@@ -94,7 +94,8 @@ def contents(record: bytes, older: bytes) -> st.SearchStrategy[bytes]:
 def test_an_honest_stack_never_gives_a_finding(
     make_plan: MakePlan, workload: str, data: st.DataObject
 ) -> None:
-    """Whatever of the last group reached the journal, every name is legal or excused; with a log or none."""
+    """On an honest drive, every name is legal or excused, whatever part of the last group reached the
+    journal, with or without a log."""
     cut = data.draw(histories(make_plan, workload, operations=150))
     disk = honest(data, cut)
     for acked in ((cut.acked,), None):
@@ -191,7 +192,7 @@ def test_any_broken_promise_is_found(make_plan: MakePlan, workload: str, data: s
 def test_a_removed_name_that_is_back_is_resurrected(
     make_plan: MakePlan, workload: str, data: st.DataObject
 ) -> None:
-    """Whatever it holds: that it is there at all undoes an acknowledged removal."""
+    """A name that is back after an acknowledged removal is resurrected, whatever its content."""
     cut = data.draw(histories(make_plan, workload, operations=150))
     disk = honest(data, cut)
     gone = {slot: told for slot, told in idle(cut.plan, cut.acked).items() if not told[-1].puts}

@@ -93,7 +93,7 @@ def test_an_earlier_runs_name_is_resurrected_or_stale(make_plan: MakePlan) -> No
 
 
 def test_names_and_files_that_no_plan_makes_are_left_alone(make_plan: MakePlan) -> None:
-    """Whoever made them, they are not of this run."""
+    """Names that no plan makes are ignored."""
     disk = written(plan_of(make_plan, "rename"), 60)
     for suffix in (".0.32", ".7.1", ".0.007", ".0.1.bak", ".x"):
         disk.files[suffix] = bytearray(DAMAGE)
@@ -115,7 +115,8 @@ def test_without_a_log_a_name_of_rename_is_whole_and_not_too_old(make_plan: Make
 
 
 def test_without_a_log_a_name_of_create_may_be_gone_but_not_torn_or_back(make_plan: MakePlan) -> None:
-    """How far the writer got nobody knows, so any name may have been removed since; but none comes back."""
+    """Without a log the writer's progress is unknown, so any name of `create` may have been removed. A torn
+    name or one that is back is still a finding."""
     disk = written(plan_of(make_plan, "create"), 60)
     disk.remove(0, 40)
     del disk.files[".0.41"][SECTOR:]

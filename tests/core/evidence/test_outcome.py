@@ -153,7 +153,7 @@ def test_the_subject_says_what_was_flushed(plan: Plan) -> None:
 
 
 def test_a_run_without_statistics(plan: Plan) -> None:
-    """What no client said is null, and nothing is concluded from it."""
+    """Without the client's statistics, their fields are null and cause no warning."""
     named: dict[str, Any] = subject(plan, facts(), None)
     assert (named["syncs"], named["commit_us"], named["warnings"]) == (None, None, [])
     assert (named["drives"][0]["flushes"], named["drives"][0]["flushes_per_sync"]) == (None, None)

@@ -60,7 +60,8 @@ def honest(draw: st.DataObject, cut: History) -> Disk:
 def test_an_honest_drive_never_gives_a_finding(
     make_plan: MakePlan, workload: str, data: st.DataObject
 ) -> None:
-    """Whatever of the unflushed writes is kept, lost or damaged, every slot is legal or excused."""
+    """On an honest drive, every slot is legal or excused, whatever part of the unflushed writes is kept, lost
+    or damaged."""
     cut = data.draw(histories(make_plan, workload, operations=200))
     found = scan(honest(data, cut), (cut.acked,))
     note(f"{cut} proven {found.oracle.proven}")
@@ -182,7 +183,8 @@ def test_a_sector_within_the_wrong_place_of_its_own_record_is_misdirected(make_p
 
 
 def test_superblock_and_control_sectors_in_a_slot_are_misdirected(make_plan: MakePlan) -> None:
-    """What belongs to the superblock or to the control arm is known for what it is."""
+    """Superblock and control sectors in a writer's slot are findings of class `misdirected`, and the text
+    names their own place."""
     plan = small(make_plan, control_slots=4)
     disk = written(plan, 100)
     disk.put(0, 5, bytes(disk.files[MAIN][:SECTOR]))
@@ -253,8 +255,9 @@ def test_only_the_group_after_the_newest_can_have_been_in_flight(
 
 @pytest.mark.parametrize("group", [1, 3])
 def test_groups_that_cannot_be_read_may_have_been_acknowledged(make_plan: MakePlan, group: int) -> None:
-    """Of two unreadable groups after the newest one, the first counts as acknowledged. Damage to the third
-    group is only `unreadable`, because it may have been in flight. Damage to later groups is `corrupt`."""
+    """If two groups after the newest one are unreadable, only one can be in flight, so the other is an
+    `unreadable` finding. Damage to the next group is only `unreadable` too; damage to later groups is
+    `corrupt`."""
     plan = small(make_plan, slots=128, group=group, credit=6 * group)
     disk = written(plan, 99)
     bad = {(0, disk.slot_of(0, 99 + number * group)): {0, 1} for number in (1, 2)}
@@ -329,7 +332,7 @@ def test_an_older_version_in_a_slot_in_flight_is_lost(make_plan: MakePlan) -> No
 
 
 def test_testimony_is_per_writer(make_plan: MakePlan) -> None:
-    """What one writer's sectors prove says nothing of another writer."""
+    """One writer's sectors prove nothing about another writer's acknowledgements."""
     plan = small(make_plan, writers=2)
     disk = written(plan, 100)
     disk.write(0, *range(101, 106))
@@ -481,8 +484,8 @@ def test_an_append_file_that_was_removed_for_good_is_resurrected(make_plan: Make
 
 
 def test_the_target_itself_may_prove_a_removal_of_append(make_plan: MakePlan) -> None:
-    """A record after the rotation testifies, whatever the log knows; files that are not the run's do not
-    matter."""
+    """A record after the rotation proves the removal, with or without a log. Files that are not the run's do
+    not matter."""
     plan = small(make_plan, workload="append")
     for acked in ((190,), None):
         disk = written(plan, 194)

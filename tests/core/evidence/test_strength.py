@@ -135,7 +135,7 @@ def test_a_series_counts_like_cuts_only(make_plan: MakePlan) -> None:
 
 
 def test_a_loss_of_a_lesser_cut_counts(make_plan: MakePlan) -> None:
-    """What a crash of the system loses, or no cut at all, power loss does not keep either."""
+    """Losses of weaker cuts, or without a cut, count as losses in the series."""
     case = make_case(small(make_plan), (10,), series=apart(past("loss", "os"), past("loss", "none", 0)))
     series = strength(case, cut_class="power", verdict="durable", at_risk_ms1000=5)
     assert (series.cuts, series.losses) == (3, 2)
@@ -147,7 +147,8 @@ def test_a_loss_of_a_lesser_cut_counts(make_plan: MakePlan) -> None:
 def test_a_run_without_a_cut_leaves_its_series_as_it_is(
     make_plan: MakePlan, verdict: str, cuts: int, losses: int
 ) -> None:
-    """Its cuts are those of the strongest class that was verified, and a loss counts among them."""
+    """The series of a run without a cut keeps the cuts of its strongest verified class. A loss of this run
+    counts in it."""
     others = (past("durable"), past("durable"), past("durable"), past("durable", "os"))
     case = make_case(small(make_plan), (10,), series=apart(*others))
     series = strength(case, cut_class="none", verdict=verdict, at_risk_ms1000=5)
@@ -199,7 +200,8 @@ def test_this_run_shares_its_cut_with_the_series(make_plan: MakePlan) -> None:
 def test_runs_that_were_left_out_void_the_bound(
     make_plan: MakePlan, verdict: str, reasons: tuple[str, ...]
 ) -> None:
-    """A cut that nobody verified, or not to the end, may have lost data: its number is told, and no bound."""
+    """A cut that was not verified, or not completely, may have lost data. Such cuts are counted, and there is
+    no bound."""
     left_out = replace(past(verdict, "none", 0), reasons=reasons)
     case = make_case(small(make_plan), (10,), series=(left_out,))
     series = strength(case, cut_class="power", verdict="durable", at_risk_ms1000=5)

@@ -170,7 +170,8 @@ def test_no_log_is_never_durable(intact: Found, broken: Found) -> None:
 
 
 def test_without_a_log_superblocks_alone_prove_no_loss(plan: Plan, intact: Found, broken: Found) -> None:
-    """A later run that nobody knows of damages a copy first, if it is cut while it begins."""
+    """Without a log, damaged superblocks alone prove no loss. An unknown later run that was cut while it
+    began would damage a copy first."""
     copy: dict[tuple[Apart, FindingClass], int] = {("superblock", "corrupt"): 1}
     one = dataclasses.replace(intact.report(), findings={"corrupt": 1}, apart=copy)
     more = dataclasses.replace(broken.report(), findings={"corrupt": 1, "lost": 1}, apart=copy)
@@ -249,7 +250,8 @@ def test_what_was_unstable_beside_unreadable_slots_is_kept(plan: Plan, intact: F
 
 
 def test_a_pass_that_withdraws_a_loss_does_not_count_it(plan: Plan, intact: Found) -> None:
-    """Its series is that of a run that lost nothing, whatever is asked."""
+    """A pass that withdraws a loss does not count that loss. Its series is that of a run without a loss, for
+    any required number of cuts."""
     unreadable = past("loss", reasons=("findings", "unreadable-only"))
     other = past("durable", run="1" * 16)
     case = make_case(plan, (ACKED,), verdicts=(unreadable,), series=apart(other))
@@ -269,7 +271,8 @@ def test_a_pass_that_withdraws_a_loss_does_not_count_it(plan: Plan, intact: Foun
 def test_a_pass_that_does_not_read_the_runs_own_target_withdraws_no_loss(
     plan: Plan, intact: Found, changes: dict[str, Any], code: str
 ) -> None:
-    """A copy that reads well says nothing of the drive that did not, nor does a target with a later run."""
+    """A pass over a readable copy, or over a target with a later run, withdraws no loss of the original
+    drive."""
     unreadable = past("loss", reasons=("findings", "unreadable-only"))
     case = make_case(plan, (ACKED,), verdicts=(unreadable,))
     fields = {

@@ -30,7 +30,7 @@ class Tree:
 
 @given(st.text(max_size=100))
 def test_what_is_shown_is_a_line_that_prints(text: str) -> None:
-    """Whatever it was, and what prints anyway is not changed."""
+    """Any text is shown as one printable line; short printable text is not changed."""
     said = shown(text)
     assert plain_text.is_line(said) and len(said) <= 600
     if plain_text.is_line(text) and len(text) <= 60:
@@ -45,7 +45,7 @@ def test_escapes_and_long_texts_are_shown_in_short() -> None:
 
 
 def test_a_message_names_a_strange_key_in_plain_words() -> None:
-    """The path to the field is made of keys that somebody else chose."""
+    """The error escapes the keys in a field's path, because they come from the other side."""
     with pytest.raises(FormatError, match=r"not a valid Leaf: \\x1b\[31mred: "):
         from_value(Leaf, {"name": "a", "\x1b[31mred": 1})
 

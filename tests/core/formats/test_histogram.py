@@ -40,7 +40,7 @@ def test_merged_histograms_are_the_histogram_of_all_values(first: list[int], sec
 @pytest.mark.slow
 @given(VALUES)
 def test_a_histogram_comes_back_from_plain_values(values: list[int]) -> None:
-    """What travels as plain values is the same histogram on the other side."""
+    """A histogram does not change when it is converted to plain values and back."""
     histogram = histogram_of(values)
     assert Histogram.from_value(histogram.to_value()).to_value() == histogram.to_value()
 

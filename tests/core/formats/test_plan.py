@@ -19,7 +19,7 @@ MakePlan = Callable[..., Plan]
 
 
 def test_a_plan_survives_its_encoding(make_plan: MakePlan) -> None:
-    """What is decoded equals what was encoded."""
+    """A decoded plan equals the encoded one."""
     plan = make_plan(sync="dsync", direct=True, writers=7)
     assert Plan.decode(plan.encode()) == plan
 
@@ -108,7 +108,7 @@ def test_a_slot_that_is_a_name_is_a_file_of_its_own(make_plan: MakePlan, workloa
 
 @given(writer=st.integers(0, 300), number=st.integers(0, limits.SLOTS_MAX - 1), temporary=st.booleans())
 def test_a_name_is_known_by_its_suffix(writer: int, number: int, temporary: bool) -> None:
-    """What the plan calls a file is read back as what it is."""
+    """A file's suffix is parsed back to its name."""
     name = Name(writer, number, temporary)
     assert parse_name(name.suffix) == name
 

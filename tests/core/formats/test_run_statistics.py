@@ -29,7 +29,7 @@ CONDITIONS: Any = statistics_to_value(SOME)["conditions"]
 
 
 def test_they_survive_the_wire() -> None:
-    """What the server reads is what the client made, in `Progress` and in `Stop`."""
+    """Statistics in `Progress` and `Stop` reach the server unchanged."""
     value = statistics_to_value(SOME)
     for message in (Progress(statistics=value), Stop(frontiers=(30, 12), control=0, statistics=value)):
         received = decode(encode(message))

@@ -19,7 +19,7 @@ slot_counts = st.integers(1, 700)
 def test_a_pass_visits_every_slot_exactly_once(
     seed: int, slots: int, shuffled: bool, first_pass: int
 ) -> None:
-    """Whatever the number of slots, the S seqs of any pass go to S different slots."""
+    """For any number of slots S, the S seqs of a pass go to S different slots."""
     schedule = Schedule(seed=seed, writer=3, slots=slots, shuffled=shuffled)
     seqs = np.arange(1, slots + 1, dtype=U64) + U64(first_pass * slots)
     assert sorted(schedule.slot_of(seqs).tolist()) == list(range(slots))

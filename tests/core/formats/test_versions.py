@@ -73,7 +73,8 @@ def test_the_events_of_a_slot_are_what_its_writer_did(make_plan: MakePlan, data:
 def test_what_operations_touch_are_the_slots_of_which_they_are_events(
     make_plan: MakePlan, data: st.DataObject
 ) -> None:
-    """Also the name that `create` removes to make room."""
+    """Operations touch exactly the slots of which they are events, including the name that `create`
+    removes."""
     plan = data.draw(plans(make_plan))
     first = data.draw(st.integers(1, LAST - 20), label="first")
     seqs = range(first, first + 20)
@@ -92,7 +93,8 @@ def test_the_events_of_an_endless_slot_end(make_plan: MakePlan, workload: str) -
 
 
 def test_the_control_arm_is_of_no_workload(make_plan: MakePlan) -> None:
-    """Its slots lie in one file and are overwritten, whatever the writers do."""
+    """The control writer's slots lie in one file and are overwritten, with any workload of the other
+    writers."""
     for workload in WORKLOADS:
         changes = {"pattern": "sequential"} if workload in ENDLESS else {}
         plan = small(make_plan, workload=workload, control_slots=4, **changes)
@@ -109,7 +111,7 @@ def test_the_control_arm_is_of_no_workload(make_plan: MakePlan) -> None:
 def test_a_slot_that_the_plan_does_not_have_has_no_events(
     make_plan: MakePlan, workload: str, pattern: str
 ) -> None:
-    """Also beside slots that it has, with numbers that the order of a pass is not made for."""
+    """A slot outside the plan has no events, even beside slots of the plan and for very large numbers."""
     versions = Versions(small(make_plan, workload=workload, pattern=pattern, slots=41))
     slots = np.array([40, 41, 63, 64, (1 << 48) - 1], dtype=U64)
     ours = slots < U64(41)

@@ -18,7 +18,8 @@ def test_a_hash_is_as_documented() -> None:
 
 @given(st.binary(max_size=40), st.binary(max_size=40))
 def test_no_other_secret_or_kind_of_secret_has_the_same_hash(secret: bytes, other: bytes) -> None:
-    """What opens an invitation does not open a client, and another secret opens neither."""
+    """A secret's hash as an invitation differs from its hash as a client, and different secrets have
+    different hashes."""
     assert auth.equal(auth.client_hash(secret), auth.client_hash(secret))
     assert auth.client_hash(secret) != auth.invitation_hash(secret)
     assert auth.equal(auth.client_hash(secret), auth.client_hash(other)) is (secret == other)

@@ -40,7 +40,7 @@ def test_a_truncated_frame_is_withheld(body: bytes, missing: int) -> None:
 
 @pytest.mark.parametrize("length", [0, 101, 1 << 31, (1 << 32) - 1])
 def test_a_length_out_of_bounds_is_refused_from_its_four_bytes_alone(length: int) -> None:
-    """Neither the body nor anything later is waited for or kept."""
+    """A frame length out of bounds is refused at once; the body and later bytes are not kept."""
     decoder = FrameDecoder(100)
     with pytest.raises(ProtocolError, match=f"a frame of {length} bytes was announced"):
         list(decoder.feed(length.to_bytes(LENGTH_BYTES, "big")))

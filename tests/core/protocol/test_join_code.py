@@ -74,7 +74,7 @@ def test_what_is_no_code_is_refused_in_words(text: str, message: str) -> None:
 
 @pytest.mark.parametrize("dash", DASHES)
 def test_a_program_may_have_made_dashes_of_the_hyphens(dash: str) -> None:
-    """As chat, mail and word processors do with what is pasted into them."""
+    """A join code is accepted if a chat, mail or word processor has turned its hyphens into dashes."""
     code = JoinCode(secret=bytes(range(10)), fingerprint=bytes(range(100, 113)))
     assert parse_join_code(str(code).replace("-", dash)) == code
 

@@ -61,7 +61,7 @@ def test_any_ack_survives_the_wire(frontiers: tuple[int, ...], control: int) -> 
 @pytest.mark.slow
 @given(documents)
 def test_any_document_survives_the_wire(document: dict[str, Any]) -> None:
-    """Whatever JSON can hold comes back."""
+    """Any JSON document arrives unchanged."""
     message = messages.ArmRun(facts=document)
     assert decode(encode(message)) == message
 
@@ -69,7 +69,7 @@ def test_any_document_survives_the_wire(document: dict[str, Any]) -> None:
 @pytest.mark.slow
 @given(st.dictionaries(st.text(st.characters()), anything))
 def test_any_strings_of_a_document_arrive_plain(document: dict[str, Any]) -> None:
-    """What a disk or a file calls itself can be sent in a document; it arrives as plain text."""
+    """Any strings can be sent in a document; they arrive as plain text."""
     received = decode(encode(messages.ArmRun(facts=document)))
     assert isinstance(received, messages.ArmRun)
     assert plain_text.is_text("".join(_strings(received.facts)))
@@ -160,7 +160,7 @@ def nested(depth: int) -> dict[str, Any]:
 
 
 def test_a_document_nested_too_deep_is_refused() -> None:
-    """Nobody's later recursion over a document can be made to fail."""
+    """A document nested too deep is refused, so later recursion over it cannot fail."""
     assert decode(pack([0x13, nested(31)])) == messages.ArmRun(facts=nested(31))
     with pytest.raises(ProtocolError, match="nested at most 32 deep"):
         decode(pack([0x13, nested(32)]))

@@ -66,7 +66,7 @@ def test_counters_that_were_read_again_are_left_out_for_an_older_peer() -> None:
 
 
 def test_an_older_peer_gets_the_answer_that_it_knows() -> None:
-    """That of a message which is newer than its release."""
+    """A peer of an older release gets `Stored` in place of the newer message `Revoked`."""
     assert as_known(Revoked(campaigns=("ssd",)), 3) == Stored()
     assert as_known(Revoked(campaigns=("ssd",)), 4) == Revoked(campaigns=("ssd",))
 

@@ -62,7 +62,7 @@ def failure_codes(tree: ast.AST) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_every_failure_code_is_listed(text: str) -> None:
-    """What a server can refuse with is in the table, and the table holds nothing else."""
+    """The table lists exactly the failure codes that the server can send."""
     sources = [ROOT / "durability/protocol/state_machine.py", *(ROOT / "server").rglob("*.py")]
     used = {
         code for source in sources for code in failure_codes(ast.parse(source.read_text(encoding="utf-8")))

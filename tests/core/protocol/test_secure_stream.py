@@ -54,7 +54,7 @@ def joined() -> tuple[SecureStream, SecureStream]:
 @pytest.mark.slow
 @given(st.integers(1, 200), st.lists(st.binary(min_size=1, max_size=400), max_size=5))
 def test_any_split_of_the_bytes_gives_the_same_words(size: int, said: list[bytes]) -> None:
-    """What is said before, during and after the handshake arrives once and in order."""
+    """Data sent before, during and after the handshake arrive once and in order, however they are split."""
     client, server = ends()
     client.send(b"at once;")
     heard = b""
@@ -86,7 +86,7 @@ def test_a_client_knows_enough_of_the_fingerprint(length: int) -> None:
 
 
 def test_a_server_with_another_certificate_hears_nothing() -> None:
-    """What the client wanted to say to its own server is never sent to another."""
+    """The client's data are never sent to a server with another certificate."""
     client, server = ends(new_identity().fingerprint)
     client.send(b"the secret of the client")
     carry(client, server)
@@ -101,7 +101,7 @@ def test_a_server_with_another_certificate_hears_nothing() -> None:
 @pytest.mark.slow
 @given(st.data())
 def test_an_altered_byte_is_found(data: st.DataObject) -> None:
-    """One flipped bit on the way, in either direction, and nothing of what was said is believed."""
+    """After one bit is flipped in either direction, no data of the message is used."""
     client, server = joined()
     source, sink = data.draw(st.sampled_from([(client, server), (server, client)]))
     source.send(b"acknowledged up to 7")
@@ -150,7 +150,7 @@ def test_what_was_heard_once_cannot_be_said_again() -> None:
 
 
 def test_less_than_tls_1_3_is_refused() -> None:
-    """Neither end goes down to an earlier version."""
+    """Versions before TLS 1.3 are refused."""
     old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
     old.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -188,7 +188,7 @@ def test_the_key_comes_on_no_disk(tmp_path: Path) -> None:
 
 
 def test_a_plain_stream_changes_nothing() -> None:
-    """For a socket that no network is behind."""
+    """A plain stream, used for local sockets, passes bytes on unchanged."""
     stream = PlainStream()
     stream.send(b"one ")
     stream.send(b"two")

@@ -364,7 +364,7 @@ def test_nothing_but_a_hello_opens_a_connection(
 
 
 def test_an_illegal_message_is_refused_before_it_is_decoded(make_open: MakeEnds) -> None:
-    """What would be broken inside is refused for what it is, not for what it holds."""
+    """A message that is illegal in the present state is refused before its body is decoded."""
     _, server = make_open("run")
     with pytest.raises(ProtocolError, match="Ack is not legal in state ready"):
         server.receive(frame(b"\x93\x15\xc1"))
@@ -382,7 +382,7 @@ def test_a_defect_of_this_side_is_not_sent(make_open: MakeEnds, samples: Samples
 
 
 def test_nothing_can_be_sent_before_the_handshake_is_over(make_ends: MakeEnds, samples: Samples) -> None:
-    """Neither the messages of a purpose nor a heartbeat."""
+    """Before the end of the handshake, no message of a purpose and no heartbeat can be sent."""
     client, server = make_ends()
     assert not client.may_send(Ping) and not server.may_send(Ping)
     with pytest.raises(DurabilityError, match="Hello sent in state start"):
@@ -453,7 +453,7 @@ def test_before_authentication_frames_are_small(make_ends: MakeEnds) -> None:
 def test_after_authentication_frames_are_as_long_as_the_role_needs(
     make_open: MakeEnds, purpose: str, longest: type[Message]
 ) -> None:
-    """What a server buffers for one peer is bounded by the longest message of the peer's purpose."""
+    """The server accepts frames only up to the longest message of the peer's purpose."""
     _, server = make_open(purpose)
     length = messages.bytes_max_of(longest)
     assert server.receive(length.to_bytes(4, "big")) == []

@@ -56,8 +56,7 @@ def test_what_is_kept_was_received_and_ends_with_the_last_change(moves: list[tup
 @pytest.mark.slow
 @given(steps)
 def test_the_spacing_grows_with_the_age(moves: list[tuple[int, int, int]]) -> None:
-    """After any receipt that was dropped, one is kept within 1/63 of its age, or 0.1 ms where that is more:
-    nothing looks newer than that, also before a pause."""
+    """For each dropped receipt, a kept one follows within 1/63 of its age or 0.1 ms, whichever is longer."""
     timeline, added = filled(moves)
     kept = [receipt.at_ns for receipt in timeline.receipts()]
     for receipt in added:
@@ -83,8 +82,8 @@ def test_a_stored_timeline_goes_on_as_if_it_had_not_been(moves: list[tuple[int, 
 
 @pytest.mark.parametrize("writers", [1, 2, 255, 256])
 def test_what_is_packed_in_parts_is_one_array(writers: int) -> None:
-    """The bytes are those of the array that the reference describes, whatever part of it one step packs; a
-    copy stays as it was."""
+    """A timeline that is packed in steps gives the bytes of the one array in the reference. Later additions
+    do not change a copy."""
     timeline = Timeline(writers)
     for number in range(1, 600):
         timeline.add(number * 10**9 + number % 7, tuple(number * (3 + writer) for writer in range(writers)))

@@ -23,8 +23,8 @@ def _rows(text: str) -> dict[str, list[str]]:
 
 @pytest.mark.slow
 async def test_campaign_demo_bounds_the_honest_drive_and_catches_the_liars() -> None:
-    """Whatever the seed: 59 cuts of each, no loss of the honest drive, a loss at each cut of the one that
-    acknowledges early, and a screen of 80 by 24 holds all of it."""
+    """For any seed, the demo makes 59 cuts per drive. The honest drive loses nothing, the early-acknowledging
+    one loses data at each cut, and the output fits a screen of 80 by 24."""
     seed = random.SystemRandom().getrandbits(32)
     print(f"seed {seed}")
     out = io.StringIO()

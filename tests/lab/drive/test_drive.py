@@ -37,8 +37,8 @@ def fill(number: int, sectors: int) -> bytes:
 @pytest.mark.parametrize("sector_bytes", [512, 4096])
 @pytest.mark.parametrize("spec", HONEST + LIARS)
 def test_reads_give_the_newest_write_until_the_cut(spec: str, sector_bytes: int) -> None:
-    """Whatever a model keeps, loses or misplaces, a read of any place and length gives what was written last;
-    in a second life too, of all that was written in it."""
+    """Before a cut, a read of any place and length gives the newest write, for every model, and again after a
+    cut for writes made since."""
     for seed in range(3):
         host = Host(spec, seed, sector_bytes)
         for _ in range(2):
@@ -83,7 +83,7 @@ def test_same_seed_gives_the_same_damage(spec: str) -> None:
 
 
 def test_another_seed_gives_other_damage() -> None:
-    """What a cut takes is drawn anew for each seed."""
+    """Another seed gives other damage at a cut."""
 
     def after_cut(seed: int) -> bytes:
         drive = small(seed=seed)
@@ -99,7 +99,8 @@ def test_another_seed_gives_other_damage() -> None:
 @pytest.mark.parametrize("sector_bytes", [512, 4096])
 @pytest.mark.parametrize("spec", HONEST + LIARS)
 def test_killing_its_process_is_as_good_as_a_cut(spec: str, sector_bytes: int, tmp_path: Path) -> None:
-    """A drive that was abandoned, and made anew on its media and told of one cut, is the one that was cut."""
+    """A drive that is abandoned, made again on its media and told of one cut has the same content as a drive
+    that was cut."""
     for seed in range(3):
         path = tmp_path / f"media {seed}"
         path.write_bytes(bytes(SIZE_BYTES))
@@ -152,7 +153,7 @@ def test_write_through_drive_loses_nothing() -> None:
 
 
 def test_full_cache_writes_back_what_waits_longest() -> None:
-    """What a cache has no room for is on media, the oldest first; a cut takes the rest."""
+    """A full cache writes its oldest sectors to media; a cut loses the rest."""
     drive = small(FlushIgnored(cache_bytes=8 * SECTOR, kept=0.0, torn=0.0))
     for sector in range(32):
         drive.write(sector * SECTOR, fill(sector, 1), fua=True)

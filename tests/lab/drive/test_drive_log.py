@@ -54,7 +54,7 @@ def broken(drive_log: DriveLog, disk: Disk, sectors: int = SECTORS) -> dict[int,
 
 
 def test_nothing_is_promised_at_first(drive_log: DriveLog) -> None:
-    """A flush of nothing, and writes that nobody flushed, are no promise that could be broken."""
+    """A flush without writes, and writes without a flush, are not promises that could be broken."""
     disk = Disk()
     drive_log.flushed()
     assert broken(drive_log, disk) == {}
@@ -104,7 +104,7 @@ def test_everything_written_after_the_promise_is_legal(drive_log: DriveLog) -> N
 
 
 def test_flush_after_a_cut_promises_nothing_from_before_it(drive_log: DriveLog) -> None:
-    """What was in flight at the cut stays legal beside the promise, until the sector is written again."""
+    """Writes in flight at a cut stay legal beside the promised version until the sector is written again."""
     disk = Disk()
     drive_log.wrote(0, plain(1))
     drive_log.flushed()
@@ -207,7 +207,7 @@ def test_file_that_a_kill_cut_short_counts_up_to_its_last_whole_entry(tmp_path: 
 
 
 def test_promises_are_those_of_their_moment(drive_log: DriveLog) -> None:
-    """What is entered afterwards changes nothing in them, and they keep nobody from entering it."""
+    """Later entries in the log do not change promises that were read before, and can still be added."""
     drive_log.wrote(0, plain(1))
     drive_log.flushed()
     before = drive_log.promises()
@@ -240,7 +240,7 @@ def test_file_and_memory_say_the_same(spec: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("spec", HONEST)
 @pytest.mark.parametrize("sector_bytes", [512, 4096])
 def test_honest_drive_never_breaks_a_promise(spec: str, sector_bytes: int) -> None:
-    """Whatever is written, forced and flushed, through several cuts; and something was promised."""
+    """An honest drive keeps all promises through several cuts, for any writes, FUA writes and flushes."""
     for seed in range(10):
         host = Host(spec, seed, sector_bytes, drive_log=DriveLog())
         assert host.drive_log is not None

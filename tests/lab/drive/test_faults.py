@@ -138,7 +138,8 @@ def test_spec_leaves_out_what_is_as_usual() -> None:
     ],
 )
 def test_wrong_specs_are_explained(spec: str, said: str | None) -> None:
-    """What names no model, parameter or value that can be is a ValueError with the choice there is."""
+    """A spec with an unknown model or parameter, or an impossible value, raises ValueError, which names the
+    possible ones."""
     if said is None:
         assert parse(spec).spec == spec.rstrip(":")
         return
@@ -174,7 +175,7 @@ def test_documentation_lists_every_model_with_its_defaults() -> None:
 
 
 def test_drives_of_one_model_share_nothing() -> None:
-    """What one drive has to remember another does not know, though they were made of the same model."""
+    """Two drives made of one model object share no state."""
     model, clock = parse("early-ack:delay_ms=5"), Clock()
     one, other = (Drive(SparseMedia(1 << 16), model, seed=1, clock=clock) for _ in range(2))
     one.write(0, fill(1), fua=True)
@@ -236,7 +237,7 @@ def test_early_ack_is_durable_after_its_delay() -> None:
 
 
 def test_early_ack_brings_each_version_to_media_in_its_turn() -> None:
-    """Of a sector that is overwritten again and again, the cut leaves the version of `delay_ms` ago."""
+    """If a sector is overwritten again and again, a cut leaves the version of `delay_ms` ago."""
     clock = Clock()
     drive = drive_of("early-ack:delay_ms=10", clock=clock)
     for number in range(100):
@@ -272,7 +273,7 @@ def test_flush_skipped_loses_the_last_sync_once_in_n(one_in: int, fua: bool) -> 
 
 
 def test_flush_skipped_is_made_good_by_the_next_flush() -> None:
-    """A flush that is honoured covers what was accepted before, whoever wrote it."""
+    """A flush that is honoured covers all writes accepted before it."""
     for seed in range(50):
         drive = drive_of("flush-skipped:one_in=2", seed)
         drive.write(0, fill(1))
@@ -282,7 +283,7 @@ def test_flush_skipped_is_made_good_by_the_next_flush() -> None:
 
 
 def test_fua_ignored_honours_flush() -> None:
-    """What a flush covers is kept, FUA alone keeps nothing."""
+    """Flushed data survive a cut; data written with FUA alone do not."""
     drive = drive_of("fua-ignored:kept=0,torn=0")
     drive.write(0, fill(1), fua=True)
     drive.flush()
@@ -319,7 +320,7 @@ def test_partial_flush_leaves_one_part_of_the_cache() -> None:
 
 @pytest.mark.parametrize("sector_bytes", [512, 4096])
 def test_shorn_page_ends_at_a_multiple_of_512(sector_bytes: int) -> None:
-    """Of each page the first part is new and the rest old, at least 512 bytes of each, with either sector."""
+    """A shorn page has a new first part and an old rest, each at least 512 bytes, for both sector sizes."""
     ends = set()
     for seed in range(40):
         model = parse("shorn:chance=1,kept=0,torn=0")

@@ -152,7 +152,7 @@ def test_killed_drive_is_as_damaged_as_one_that_was_cut_here(
 
 
 def test_drive_does_what_is_due_without_being_asked(serve: Callable[..., Served]) -> None:
-    """What was acknowledged early is on media after its delay, though no request comes any more."""
+    """Data acknowledged early reach media after their delay, even without further requests."""
     drive = serve("early-ack:delay_ms=50")
     client = NbdClient(drive.socket)
     data = random.Random(3).randbytes(4096)
@@ -184,7 +184,7 @@ def test_hanging_read_keeps_nobody_else_waiting_and_dies_with_the_drive(serve: C
 
 
 def test_account_goes_on_after_a_kill(serve: Callable[..., Served]) -> None:
-    """What was promised in the first life is in the log of the second, which adds its own."""
+    """After a kill and a restart, the drive log still has the earlier promises, and new ones are added."""
     drive = serve("honest")
     for number in (1, 2):
         client = NbdClient(drive.socket)

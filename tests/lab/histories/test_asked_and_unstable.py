@@ -54,7 +54,8 @@ def words(*lines: str, target: str = "device", counters: str = "no") -> list[str
 def test_a_verdict_must_answer_what_was_asked(
     lines: tuple[str, ...], answer: str, change: Change, wrong: str
 ) -> None:
-    """As many cuts, of such a class, and for that question."""
+    """A verdict is wrong if it does not meet the requested number of cuts and class, or answers another
+    request."""
     assert words(*LOADED, *lines)[0] == answer
     with change():
         assert any(wrong in one for one in played(*LOADED, *lines).wrong)

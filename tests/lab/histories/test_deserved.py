@@ -60,7 +60,8 @@ def test_a_sound_run_owes_a_loss() -> None:
 
 
 def test_a_durable_is_held_against_what_the_drive_says_it_lost() -> None:
-    """Also where a second reading makes the same mistake as the judge."""
+    """A durable verdict is compared with the drive's own log, so a shared mistake of judge and second reading
+    is found."""
     lines = (*LOADED, "cut", "boot", "verify")
     blind = answering(deserved._second_reading, "return None")
     with blind(), answering(verdict._loss_reasons, "return []")():
@@ -83,7 +84,8 @@ def test_damage_where_a_writer_was_about_to_write_does_not_show(seed: int, line:
 
 
 def test_a_client_that_writes_again_stopped_in_no_dead_network() -> None:
-    """What it did before in a dead network excuses no verdict on what it wrote later. Found by a reader."""
+    """A client's earlier stop in a dead network does not excuse a verdict on later writes. A reader found
+    this error."""
     before = ("run size_kib=1024", "pass ms=400", "network", "hang", "pass ms=20", "answer", "network up=yes")
     after = ("pass ms=1500", "kill", "pass ms=4000", "pass ms=4000", "cut", "boot", "verify")
     closed = answering(verdict._session_reasons, "return iter(())")
@@ -93,7 +95,8 @@ def test_a_client_that_writes_again_stopped_in_no_dead_network() -> None:
 
 
 def test_a_drive_that_counts_owes_a_durable() -> None:
-    """A tester that does not believe the counter of unsafe shutdowns is wrong, whatever nobody attests."""
+    """If the drive's counter of unsafe shutdowns shows the cut, a durable verdict is due even without an
+    attestation. A tester that ignores the counter is wrong."""
     lines = (*LOADED, "cut", "boot", "verify attest=none")
     assert played(*lines, counters="yes").wrong == ()
     with answering(machine_changes.counted_power_loss, "return ''")():
@@ -172,7 +175,7 @@ def test_an_arming_can_be_cut() -> None:
 @pytest.mark.parametrize("loses", ["power", "process", "server", "network", "machine", "guest"])
 @pytest.mark.parametrize("reads", ["1", "3", "4", "5"])
 def test_verify_may_lose_anything(loses: str, reads: str) -> None:
-    """Whatever verify loses in the middle of its reads, the next one is durable."""
+    """If a verify is disturbed in the middle of its reads, by any event, the next verify is durable."""
     found = played(
         *(*LOADED, "cut", "boot"),
         *(f"verify cut_after={reads} loses={loses}", "network up=yes", "server how=start", "boot", "verify"),
@@ -258,7 +261,8 @@ def test_exports_and_copies_of_any_age() -> None:
 
 
 def test_a_client_whose_end_is_lost_with_the_network_is_a_known_limit() -> None:
-    """It is killed, and the network dies under `verify` before the server hears of it."""
+    """The client is killed, and the network fails during `verify` before the server hears of the end. This is
+    a known limit."""
     found = played("run", "kill", "verify cut_after=1 loses=network", "hang", "pass", "cut", seed=0)
     assert found.wrong == ()
     assert found.grades[-1].limit == "stopped writing in a dead network"

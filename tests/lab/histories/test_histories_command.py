@@ -220,7 +220,8 @@ def test_a_failure_is_short_and_replays(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_failure_that_cannot_be_written_is_printed(tmp_path: Path) -> None:
-    """What was found is printed also if its file has come into being meanwhile; that file stays."""
+    """A failing history is printed even if its output file was made by someone else meanwhile; that file
+    stays."""
     taken = tmp_path / "taken"
     taken.write_text("precious")
     failure = WrongHistory(history=History.parse(HISTORY), what="as an example")

@@ -616,7 +616,7 @@ def test_a_known_history_notices_that_its_rule_is_gone(name: str) -> None:
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_verdict_is_not_called_wrong(name: str) -> None:
-    """What the limits and rules allow is no failure of a search."""
+    """A search does not fail a verdict that documented limits and rules allow."""
     line, expected = RIGHT[name]
     check(of_line(line), expected)
 

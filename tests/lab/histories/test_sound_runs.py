@@ -31,7 +31,7 @@ def cut(runs: SoundRuns, make_plan: MakePlan, what: str = "machine", **changes: 
 
 @pytest.mark.parametrize("what", ["machine", "drive"])
 def test_a_run_that_is_cut_under_load_is_sound(make_plan: MakePlan, what: str) -> None:
-    """What follows the cut, and does nothing to the run, leaves it so."""
+    """A run that is cut under load stays sound through later steps that do not affect it."""
     runs = SoundRuns()
     run = make_plan().run
     runs.step(Step("pass"), [run], client_alive=True)
@@ -53,7 +53,7 @@ def test_a_run_that_is_cut_under_load_is_sound(make_plan: MakePlan, what: str) -
     ],
 )
 def test_a_cut_without_known_load_makes_no_run_sound(make_plan: MakePlan, changes: dict[str, Any]) -> None:
-    """Nothing is due of the end of an operating system, or where nobody knows that a writer wrote."""
+    """A run is not sound if only the operating system ended, or if it is not known that a writer wrote."""
     assert cut(SoundRuns(), make_plan, **changes) == set()
 
 
@@ -73,7 +73,8 @@ def test_whatever_else_happens_spoils_a_run(make_plan: MakePlan, kind: str) -> N
 def test_a_machine_that_goes_before_its_client_told_of_its_drive(
     make_plan: MakePlan, second: str, *, sound: bool
 ) -> None:
-    """Nobody knows then that the drive had lost its power before. Found by hand: durable was due."""
+    """A run is not sound if its machine is cut before the client has reported the loss of its drive. This was
+    found by hand: the rule said that durable was due."""
     runs = SoundRuns()
     assert cut(runs, make_plan, "drive")
     assert bool(cut(runs, make_plan, second)) is sound

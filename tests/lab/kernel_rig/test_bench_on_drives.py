@@ -239,7 +239,7 @@ def test_what_never_reaches_the_drive_is_seen(
 
 
 def test_a_partition_is_counted_at_its_drive() -> None:
-    """What a file system on a partition is given reaches the drive, and is counted there."""
+    """Flushes of a file system on a partition are counted at the partition's drive."""
     with Drive() as drive, ExitStack() as stack:
         sectors = SIZE_BYTES // 512 - 2048
         stack.callback(remove_partitions, Path(drive.loop))
@@ -263,7 +263,8 @@ def test_a_partition_is_counted_at_its_drive() -> None:
 
 
 def test_this_machines_disk_gets_a_flush_for_each_commit_or_it_is_unknown(tmp_path: Path) -> None:
-    """A drive with a volatile cache gets one at least, or others use it so much that nobody knows."""
+    """A drive with a volatile cache gets at least one flush per commit. If other programs use it too much,
+    the number is unknown."""
     result = measured_on(tmp_path, (HEADLINE,), seconds=0.1, rounds=1, size_bytes=2 * MIB, seed=SEED)
     volatile = {drive.name for drive in result.facts.drives if drive.write_cache == "write back"}
     counted = [disk for disk in disks_per_operation(result.rounds_of(HEADLINE.name)) if disk.name in volatile]

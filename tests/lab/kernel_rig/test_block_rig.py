@@ -97,7 +97,7 @@ def lost_after_cut(drive: str, file_system: FileSystemName | None) -> int | None
 @pytest.mark.parametrize("file_system", ["ext4", "xfs", "btrfs", None])
 @pytest.mark.parametrize("drive", ["honest", "write-through", "filter-honest"])
 def test_honest_drives_keep_every_synced_write(drive: str, file_system: FileSystemName | None) -> None:
-    """Whatever the file system, what fdatasync returned for is there after the cut."""
+    """On every file system, all writes for which fdatasync returned are there after the cut."""
     assert lost_after_cut(drive, file_system) == 0
 
 
@@ -144,7 +144,7 @@ def test_cut_drive_fails_and_comes_back_as_another_enumeration() -> None:
 
 @pytest.mark.parametrize("in_order", [True, False])
 def test_drive_keeps_its_power_while_its_machine_starts_anew(in_order: bool) -> None:
-    """What was synced is there after `detach`; what was not is there only if that was in order."""
+    """After `detach`, synced data are there. Unsynced data are there only if `detach` was in order."""
     with BlockRig("flush-ignored", "ext4", seed=11, disturbed=True) as rig:
         prepare(rig.target)
         overwrite(rig.target, 100)
@@ -188,7 +188,8 @@ def test_drive_loses_its_power_at_a_read() -> None:
 
 @pytest.mark.parametrize("file_system", ["ext4", "xfs", "btrfs"])
 def test_file_system_is_made_beside_a_rig_that_is_dead(file_system: FileSystemName) -> None:
-    """Another rig's file system, mounted on a loop device whose backing file nobody serves, is in no way."""
+    """A dead rig's file system, mounted on a loop device that no longer answers, does not prevent a file
+    system on another rig."""
     with BlockRig("honest", "ext4", seed=3) as dead:
         dead.cut()
         with BlockRig("honest", file_system, seed=4) as rig:
@@ -219,7 +220,8 @@ def test_directory_that_is_named_too_long_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file_system", ["ext4", "xfs"])
 def test_failure_names_the_tool_and_its_first_line(file_system: FileSystemName) -> None:
-    """Not its usage, nor the script that it was started by."""
+    """The error has the tool's name and its first line of output, but not its usage or the script that
+    started it."""
     with pytest.raises(SetupError) as caught, BlockRig("honest", file_system, seed=3, size_bytes=4096):
         pass
     assert re.fullmatch(rf"mkfs\.{file_system}: exit code 1: [^\n]+", str(caught.value))

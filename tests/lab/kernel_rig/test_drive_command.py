@@ -58,6 +58,6 @@ def test_drive_that_there_is_not_is_refused(model: str, said: str) -> None:
 
 
 def test_closed_stdin_is_refused() -> None:
-    """As of a service without one: nobody could ever cut the drive."""
+    """A closed stdin, as in a service, is refused, because the drive could not be controlled."""
     with pytest.raises(UsageError, match="stdin"):
         drive(options(1 << 20), commands=None, out=io.StringIO(), err=io.StringIO())

@@ -48,10 +48,8 @@ LOADS = [
 def test_a_growing_file_does_not_sync_after_a_commit_that_failed(
     file_system: FileSystemName, seed: int, make_plan: MakePlan
 ) -> None:
-    """The first sync after the cut throws away what everybody had appended; the next is no success.
-
-    ext4's own returns 0 then, so that records which an honest drive never saw would be acknowledged.
-    """
+    """After a failed commit, syncs of all growing files fail. ext4's own second sync would return 0, and lost
+    records would be acknowledged."""
     plan = make_plan(workload="append", pattern="sequential", direct=True)
     with BlockRig("write-through", file_system, seed=seed) as rig, mmap.mmap(-1, plan.record_bytes) as record:
         storage = KernelStorage(rig.target)
@@ -163,8 +161,8 @@ async def test_client_that_was_killed_is_inconclusive(attested: bool, seed: int)
 )
 @again_after_a_standstill
 async def test_cut_while_verify_reads_is_no_loss(load: Load, reads: int, seed: int) -> None:
-    """An honest drive loses power again under `verify`, at one of its reads, of which there are twice as many
-    or more: an unfinished scan, and durable on the next pass."""
+    """An honest drive loses power again at one of the reads of `verify`. That scan is unfinished, and the
+    next pass gives durable."""
     drive = BlockRig("honest", load.file_system, seed=seed, disturbed=True)
     async with local_server() as lab, powered(drive) as rig:
         async with running(lab, rig.target, load, acked=500) as client:
@@ -236,7 +234,7 @@ async def test_target_of_a_later_run_is_superseded(seed: int) -> None:
 
 
 def test_abandoned_reader_lets_go_of_the_streams(seed: int) -> None:
-    """Reads of a drive hang: they are abandoned, and whoever reads the command's output sees its end."""
+    """Hanging reads of a drive are abandoned, and a reader of the command's output still gets its end."""
     script = (
         "import asyncio, sys\n"
         "from pathlib import Path\n"

@@ -150,7 +150,7 @@ def test_drive_as_a_raw_device() -> None:
 @pytest.mark.usefixtures("rig_machine")
 @pytest.mark.parametrize(("words", "complaint"), [("on\n", "on: the drive has power"), ("stop\n", "'stop'")])
 def test_word_that_cannot_be_ends_a_script(words: str, complaint: str) -> None:
-    """What is unknown, or cannot be done now, ends a command that no terminal speaks to, with 2."""
+    """In a script, a command that is unknown or impossible now ends `lab drive` with exit code 2."""
     done = lab("drive", "honest", "--size", "384MiB", input=words)
     assert done.returncode == 2
     assert complaint in done.stderr

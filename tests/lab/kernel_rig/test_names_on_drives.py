@@ -48,10 +48,8 @@ async def test_names_on_an_honest_drive_are_durable(load: Load, seed: int) -> No
 
 @pytest.mark.parametrize("file_system", ["ext4", "xfs", "btrfs"])
 def test_a_directory_does_not_sync_after_a_commit_that_failed(file_system: FileSystemName, seed: int) -> None:
-    """The first fsync after the cut fails and throws away what everybody had removed; the next is no success.
-
-    The kernel's own returns 0 then, so that removals which an honest drive never saw would be acknowledged.
-    """
+    """After a failed commit, every directory sync fails. The kernel's own second fsync would return 0, and
+    lost removals would be acknowledged."""
     with BlockRig("write-through", file_system, seed=seed) as rig:
         storage = KernelStorage(rig.target)
         for slot in range(4):

@@ -24,7 +24,7 @@ def graded_cut(number: int) -> GradedCut:
 
 @pytest.mark.parametrize("text", [b"notes", b"notes\nmore", b"\n\n", b'{"schema":"other', b"\xff\xfe\n\0"])
 def test_file_of_something_else_is_left_alone(tmp_path: Path, text: bytes) -> None:
-    """Also one whose last line has no end, which in a log would be what a kill left."""
+    """A file that is not a log is refused and not changed, even if its last line has no end."""
     path = tmp_path / "notes"
     path.write_bytes(text)
     with pytest.raises(FormatError, match="is not a --state file"), CutLog(HEADER, path):
@@ -46,7 +46,7 @@ def test_log_of_another_matrix_keeps_its_torn_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("torn", [b"", b"{", b'{"schema":"durability.lab.cuts/1","seed":'])
 def test_torn_header_is_written_again(tmp_path: Path, torn: bytes) -> None:
-    """A kill during the first line leaves a log that can be begun anew."""
+    """If a kill during the first line tore the log's header, the log is started again."""
     path = tmp_path / "cuts"
     path.write_bytes(torn)
     with CutLog(HEADER, path):

@@ -92,7 +92,8 @@ def test_scan_that_did_not_end_explains_no_miss(drive: str) -> None:
 
 
 def test_drive_whose_reads_hang_is_not_read_to_its_end() -> None:
-    """That is what it deserves; to call it a loss is wrong, and to pass it only where it kept its word."""
+    """Inconclusive is right for a drive whose reads hang, and loss is wrong. Durable is right only if the
+    drive kept its promises."""
     unread = replace(INTACT, broken=3, damaged=3, unclaimed={"unread": 3})
     assert (trial_of("hanging", SILENCE, unread).grade, trial_of("hanging", SILENCE, unread).wrong) == (
         "right",
@@ -106,7 +107,7 @@ def test_drive_whose_reads_hang_is_not_read_to_its_end() -> None:
 
 
 def test_miss_without_an_account_is_never_explained() -> None:
-    """Of nbdkit's filter nobody knows what it promised."""
+    """A miss on nbdkit's filter is always wrong, because the filter has no drive log."""
     document = {"verdict": "durable", "reasons": [], "findings": {}}
     one = trial_of("filter-amnesiac", document, None)
     assert (one.grade, one.wrong) == ("missed", True)

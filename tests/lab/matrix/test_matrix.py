@@ -83,8 +83,7 @@ def test_cells_have_names_of_their_own(cells: list[MatrixCell]) -> None:
 
 def test_long_matrix_is_long_enough() -> None:
     """The long matrix has at least 1,000 cuts of honest drives on rigs A and B, 50 of each lying drive under
-    loads that show its fault, and 20 on rig C. It has both curves. Lying drives meet every workload and file
-    system."""
+    loads that show its fault, 20 on rig C, and both curves."""
     cells = long_cells()
     honest = [cell for cell in cells if expected_verdict.is_honest(cell.drive)]
     assert sum(cell.cuts for cell in honest if cell.rig != "c") >= 1000
@@ -182,7 +181,8 @@ def test_claims_that_nobody_compared_count_in_no_share() -> None:
 
 
 def test_log_goes_on_where_it_was(tmp_path: Path) -> None:
-    """What was added is there again; a line that a kill left torn is cut off, and the next one is whole."""
+    """A resumed log has the earlier cuts. An incomplete last line is removed, and the next line is
+    complete."""
     path = tmp_path / "cuts"
     with CutLog(HEADER, path) as log:
         log.add(graded_cut(HONEST))
@@ -280,7 +280,8 @@ def test_fewest_operations_and_shortest_time_are_each_the_least_of_all_cuts() ->
 
 
 def test_page_shows_each_workload_on_each_file_system() -> None:
-    """Of honest drives what was durable, of liars what was caught, what broke, and all; rig a has neither."""
+    """The page counts, per file system and workload, durable cuts of honest drives, and caught, broken and
+    all cuts of lying drives. Rig A is not in this table."""
     rename = Load(file_system="btrfs", workload="rename")
     honest = MatrixCell(rig="b", drive="honest", load=rename, cuts=1)
     liar = MatrixCell(rig="b", drive="flush-ignored", load=replace(rename, writers=4), cuts=2)
@@ -370,9 +371,8 @@ async def test_cut_that_cannot_be_made_is_a_failure() -> None:
 @pytest.mark.usefixtures("rig_machine")
 @pytest.mark.parametrize("file_system", [None, "ext4"], ids=str)
 async def test_cut_of_rig_b_is_held_against_the_truth(file_system: FileSystemName | None, seed: int) -> None:
-    """A lying drive under a real kernel is caught, and its drive log confirms the findings. On a raw device
-    every finding is compared; a file system that does not mount cannot be. A machine that stands still before
-    the cut may lose nothing, so the cut is repeated."""
+    """A lying drive under a real kernel is caught, and its drive log confirms the findings. Places on a raw
+    device are all compared. If a paused machine lets the drive lose nothing, the cut is repeated."""
     cell = MatrixCell(rig="b", drive="early-ack:delay_ms=1000", load=Load(file_system=file_system), cuts=3)
     async with Cutter() as cutter:
         for number in (1, 2, 3):
@@ -388,7 +388,7 @@ async def test_cut_of_rig_b_is_held_against_the_truth(file_system: FileSystemNam
 
 @pytest.mark.usefixtures("rig_machine")
 async def test_claims_against_a_drive_without_an_account_are_not_judged(seed: int) -> None:
-    """Of nbdkit's own filter nobody knows what it promised."""
+    """Claims about nbdkit's filter are not judged, because the filter has no drive log."""
     cell = MatrixCell(rig="b", drive="filter-amnesiac", load=Load(), cuts=1)
     async with Cutter() as cutter:
         one = await cutter.make(cell, 1, cell.seed(seed, 1))

@@ -99,7 +99,8 @@ def check(result: CutResult) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("model", HONEST)
 def test_honest_drive_never_has_a_finding(model: str, seed: int) -> None:
-    """Whatever the load, the lag and the moment: durable, or inconclusive for want of records at risk."""
+    """An honest drive has no finding under any load, lag and time of the cut. Its verdict is durable, or
+    inconclusive without records at risk."""
     durable = 0
     for number in range(seed, seed + HONEST_CUTS):
         result = simulate(any_scenario(model, seed=number), seed=number)
@@ -126,13 +127,14 @@ def test_liar_is_caught_and_what_is_found_is_true(scenario: str, seed: int) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("model", sorted(set(CATALOGUE) - {"honest", "write-through"}))
 def test_liar_under_any_load_never_makes_the_tester_wrong(model: str, seed: int) -> None:
-    """What the drive broke within the tester's knowledge is found, and nothing else is."""
+    """The tester finds exactly the broken promises that it can know about, under any load."""
     for number in range(seed, seed + ANY_LOAD_CUTS):
         check(simulate(any_scenario(model, seed=number), seed=number))
 
 
 def test_every_liar_has_a_load_that_brings_it_out() -> None:
-    """A model that is added to the catalogue must be caught here, but for those that nobody can read."""
+    """Each dishonest model in the catalogue has a load that exposes it, except the models whose data cannot
+    be read."""
     shown = {parse(Scenario.parse(text).model).name for text in LIARS}
     assert shown == {name for name, model in CATALOGUE.items() if not model.honest} - set(UNREAD)
 
@@ -180,7 +182,8 @@ def test_load_that_no_plan_holds_is_refused() -> None:
 
 @pytest.mark.parametrize("workload", ["append", "create", "rename", "unlink", "knit"])
 def test_workload_that_needs_files_is_refused(workload: str) -> None:
-    """There is no file system on rig A; and no workload that nobody knows."""
+    """Rig A has no file system, so it refuses workloads that need files. It also refuses unknown
+    workloads."""
     with pytest.raises(PlanError, match=workload):
         simulate(Scenario(workload=workload), seed=1)
 
@@ -223,7 +226,8 @@ def test_long_idle_time_leaves_nothing_at_risk(seed: int) -> None:
 
 
 def test_writers_that_ran_out_of_credit_have_nothing_at_risk(seed: int) -> None:
-    """Nobody hears for a second: whatever the drive lied about, it has drained by the time of the cut."""
+    """If the network is dead for a second before the cut, the writers run out of credit, the drive's delayed
+    data reach media, and no record is at risk."""
     scenario = Scenario(model="early-ack:delay_ms=10.0", operations=(300, 400), partition_ms=1000.0)
     result = simulate(scenario, seed=seed)
     check(result)
@@ -231,7 +235,8 @@ def test_writers_that_ran_out_of_credit_have_nothing_at_risk(seed: int) -> None:
 
 
 def test_operating_system_that_survives_tells_the_rest(seed: int) -> None:
-    """The last acknowledgements arrive, the target's error ends the session, and the drive is there anew."""
+    """If the system survives, the last acknowledgements arrive, and the target's error ends the session. The
+    drive is then enumerated again."""
     result = simulate(Scenario(survives=True, operations=(300, 400)), seed=seed)
     check(result)
     assert result.received == result.returned
@@ -262,6 +267,6 @@ def test_drive_that_dies_while_the_client_looks_at_it_has_answered(seed: int) ->
 
 @pytest.mark.slow
 def test_machine_that_dies_takes_its_last_acknowledgements_along(seed: int) -> None:
-    """What was under way to the server is lost, as in a cut of the whole machine."""
+    """Acknowledgements under way when the machine dies do not reach the server."""
     cuts = [simulate(Scenario(lag_p50_ms=2.0, lag_p99_ms=4.0), seed=seed + number) for number in range(10)]
     assert any(result.received < result.returned for result in cuts)

@@ -59,7 +59,7 @@ def _killed(script: str) -> Path:
 
 @pytest.mark.slow
 def test_servers_store_and_credential_go_with_its_process() -> None:
-    """Of a server for a lab, killed while it runs, no directory stays."""
+    """If the process of a local server is killed, the server's directory is removed."""
     assert not _killed(SERVER).exists()
 
 
@@ -67,7 +67,7 @@ def test_servers_store_and_credential_go_with_its_process() -> None:
     "then", ["input()", "os.kill(os.getpid(), 9)"], ids=["while it runs", "at its start"]
 )
 def test_program_goes_with_the_process_that_started_it(then: str) -> None:
-    """Also one that was started a moment before the kill: the cleanup process misses none."""
+    """If a process is killed, the programs that it started end too, even one started just before the kill."""
     directory = _killed(PROGRAM.format(then=then))
     wait_for(lambda: not naming(directory), lambda: naming(directory))
     assert not directory.exists()

@@ -159,7 +159,7 @@ def test_frontiers_must_agree(cut: Cut) -> None:
 
 
 def test_document_of_verify_must_be_what_a_scan_finds(cut: Cut) -> None:
-    """Of many findings the document has a few examples: these, and the number of all, are the scan's."""
+    """The examples and the count in the document of `verify` must equal those of a scan."""
     for slot in range(EXAMPLES_MAX + 8):
         cut.lose(slot)
     findings, report = cut.scan()
@@ -178,8 +178,8 @@ def test_document_of_verify_must_be_what_a_scan_finds(cut: Cut) -> None:
 
 
 def test_claim_whose_place_is_not_named_is_compared_by_its_number(cut: Cut) -> None:
-    """A scan counts what lies far beyond the end of a file: as many as must be there are no defect, and do
-    not count as agreed."""
+    """Unnamed claims beyond the end of a file are compared by their number. The right number is not a defect,
+    and these claims do not count as agreed."""
     cut.lose(LOST[1])
     cut.lose(9)
     counted = replace(without(cut.claims(), LOST), counts=Counter({"lost": 2}))
@@ -191,7 +191,8 @@ def test_claim_whose_place_is_not_named_is_compared_by_its_number(cut: Cut) -> N
 
 
 def test_claim_in_another_place_does_not_count_for_the_one_overlooked(cut: Cut) -> None:
-    """As many findings as the reference judge has, and yet one is invented and one overlooked."""
+    """A claim in a wrong place is false, and the right place is missed, even if the number of findings is
+    right."""
     cut.lose(LOST[1])
     moved = with_one(without(cut.claims(), LOST), (0, 9), Wrong(finding="lost", expected=9, found=0))
     truth = cut.truth(moved)
@@ -208,7 +209,8 @@ def test_promise_of_which_nobody_heard_is_excused(cut: Cut) -> None:
 
 
 def test_promise_of_which_the_disk_tells_is_not_excused(cut: Cut) -> None:
-    """The last operation is there, so the one before it was acknowledged, although nobody heard of it."""
+    """The operation after the lost one is on the disk. So the lost one was acknowledged, although the server
+    never heard so."""
     slot = cut.disk.slot_of(0, ACKED - 1)
     cut.lose(slot, seq=cut.disk.newest(0, slot, ACKED - 2))
     cut.acked = ACKED - 2
@@ -237,7 +239,8 @@ def test_superblock_has_no_excuse(cut: Cut) -> None:
 
 
 def test_promises_to_others_are_counted_apart(cut: Cut) -> None:
-    """The control arm is acknowledged to nobody, and what has no label is no record of this run."""
+    """Broken promises of the control arm, which is not acknowledged to the server, and of data without a
+    label are counted apart."""
     plan = cut.disk.plan
     control = Disk(replace(plan, control_slots=4)).record(plan.control_writer, 0, 0)
     for label in (control[:LABEL_BYTES], control[SECTOR : SECTOR + LABEL_BYTES], b"", b""):
@@ -248,7 +251,7 @@ def test_promises_to_others_are_counted_apart(cut: Cut) -> None:
 
 
 def test_scan_that_did_not_end_is_an_excuse_for_the_rest(cut: Cut) -> None:
-    """What was found by then must still be true."""
+    """If a scan is unfinished, its findings must be true, and missing findings are excused."""
     cut.lose(LOST[1])
     cut.lose(9)
     partial = replace(without(cut.claims(), LOST), finished=False)
@@ -271,7 +274,8 @@ def test_file_system_loses_records_through_its_own_metadata(make_plan: MakePlan,
 
 
 def test_claims_on_a_target_that_nobody_can_read_are_not_judged(cut: Cut) -> None:
-    """They count neither as true nor as false; where the drive kept every promise they are a defect."""
+    """Claims on an unreadable target count neither as true nor as false. If the drive kept every promise,
+    they are a defect."""
     claims = Claims(counts=Counter({"truncated": 64}), places={}, finished=True)
     truth = cut.unread(claims)
     assert truth.defects == ("claimed 64 truncated, and no promise is broken",)

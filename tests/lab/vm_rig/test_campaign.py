@@ -40,9 +40,8 @@ reason = "It must come back."
 
 @pytest.mark.timeout(3600)
 async def test_each_drive_of_a_guest_gets_what_it_deserves() -> None:
-    """In a guest's campaign, the honest drive is durable in each cut, in class `vm`, and each lying drive
-    that lost data is named in its cycle. A cycle without records at risk is repeated. `accept` passes the
-    honest drive and refuses drives that lost data."""
+    """In a guest's campaign, the honest drive is durable in class `vm`, and each lying drive is named in the
+    cycle of its first loss. `accept` passes the honest drive and refuses drives that lost data."""
     async with guest_campaign(["honest", *LIARS], seed=21) as campaign:
         campaign.write_file(campaign=f"cuts = {CUTS}\nseed = 7\n{GUEST_TIMES}", file_system="ext4", arms=ARM)
         started = await campaign.campaign("start", str(campaign.file), "--yes")

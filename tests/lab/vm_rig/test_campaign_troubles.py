@@ -64,8 +64,8 @@ async def test_a_campaign_goes_on_after_each_trouble_of_its_bmc() -> None:
 
 @pytest.mark.timeout(3600)
 async def test_a_bmc_that_lies_and_a_machine_that_does_not_boot() -> None:
-    """The check finds the BMC. The machine is switched on twice; after somebody has mended it and it has
-    booted, `resume` goes on."""
+    """The check finds a BMC that lies. A machine that does not boot is switched on twice. After it was
+    repaired and has booted, `resume` continues."""
     async with guest_campaign(["honest"], seed=41, bus="nvme") as campaign:
         machine = campaign.guest
         await heard(campaign, 1)

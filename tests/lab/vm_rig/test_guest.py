@@ -66,7 +66,8 @@ def test_kernel_has_what_the_guest_needs(tmp_path: Path) -> None:
 def test_newest_fetched_kernel_that_lacks_nothing_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not the one that lacks a module, nor an older one; and the guest gets packed modules unpacked."""
+    """The newest fetched kernel that has all needed modules is used. Packed modules are unpacked for the
+    guest."""
     kernel = guest_kernel.find()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     nothing = tmp_path / "nothing"

@@ -122,7 +122,8 @@ def test_undecided_liar_is_a_miss_without_an_explanation(disk: Disk) -> None:
 
 
 def test_loss_takes_a_broken_promise_and_counts_in_no_share(disk: Disk) -> None:
-    """What a liar kept cannot be lost; and nobody but the guest has seen the places that it claims."""
+    """A loss is right only if the drive broke a promise. Its findings count in no share, because only the
+    guest can read the places."""
     caught = graded_cut(cut(disk, "flush-ignored", LOSS, promise(disk, 3, disk.newest(0, 3, ACKED))))
     assert (caught.grade, caught.wrong) == ("right", False)
     assert (caught.classes["lost"].unjudged, caught.classes["lost"].precision) == (3, None)

@@ -97,7 +97,8 @@ def test_command_judges_both_drives(cuts: Cuts, log: Path) -> None:
 
 
 def test_honest_drive_is_durable_and_the_guest_itself_proves_the_cut(cuts: Cuts, log: Path) -> None:
-    """Silence, another boot of the same machine, records at risk; nobody attests anything."""
+    """The session ends in silence, the same machine boots again, and records were at risk. This proves the
+    cut without an attestation."""
     one = cuts.of_command("honest")
     document, said = one["verify"], log.read_text()
     assert (one["exit_code"], document["verdict"], one["mounted"]) == (EXIT_OK, "durable", True), said
@@ -115,7 +116,7 @@ def test_honest_drive_is_durable_and_the_guest_itself_proves_the_cut(cuts: Cuts,
 
 
 def test_drive_that_ignores_flush_is_loss(cuts: Cuts, log: Path) -> None:
-    """What the drive had acknowledged and dropped is missed, whether its file system mounts or not."""
+    """Data that the drive acknowledged and dropped are found lost, whether or not the file system mounts."""
     one = cuts.of_command("flush-ignored")
     assert (one["exit_code"], one["verify"]["verdict"]) == (EXIT_LOSS, "loss"), log.read_text()
     assert one["session_end"] == "silence"
@@ -147,8 +148,8 @@ def test_write_that_is_durable_by_itself_is_flushed_on_a_raw_drive(cuts: Cuts) -
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 async def test_nothing_outlives_the_command(number: signal.Signals) -> None:
-    """Whatever ends it while a guest runs, the guest, its drive, the server's store and their files are
-    gone soon."""
+    """If the command is ended by any signal while a guest runs, the guest, its drive, the server's store and
+    all files are removed soon."""
     async with _started("honest") as process:
         programs = await asyncio.to_thread(_wait_for_machine, process.pid)
         directories = _watched(programs)

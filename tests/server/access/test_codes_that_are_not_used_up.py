@@ -35,7 +35,8 @@ async def join_into(lab: Lab, sqlite_url: str) -> Join:
 
 
 async def test_a_directory_that_takes_no_file(join_into: Join, tmp_path: Path) -> None:
-    """As a read-only /etc does not: the error comes before the server is asked."""
+    """If the credential cannot be written, the error comes before the server is asked, so the code stays
+    valid."""
     with pytest.raises(SetupError, match="cannot write the credential /proc/durability"):
         await join_into(Path("/proc/durability/credential.json"))
     await join_into(tmp_path / "credential.json")

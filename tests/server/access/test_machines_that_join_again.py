@@ -71,7 +71,7 @@ async def test_the_row_of_a_code_has_its_numbers(lab: Lab, store_url: str) -> No
 
 
 async def test_a_renamed_machine_keeps_its_name(lab: Lab, store_url: str) -> None:
-    """What the operator called it is not what it calls itself at the next boot."""
+    """A machine keeps the operator's name when it joins again under its own name."""
     running = await lab.start(store_url)
     line = await invited(lab, running)
     machine = await lab.join(running.address, line, machine="m1", name="live-1")
@@ -96,7 +96,8 @@ async def test_a_revoked_machine_does_not_come_back(lab: Lab, store_url: str) ->
 
 @pytest.mark.slow
 async def test_a_revoked_code_ends_with_its_machines(lab: Lab, store_url: str) -> None:
-    """Whoever has it can do nothing with it, nor with what it gave; others are not touched."""
+    """A revoked code cannot join, and the machines that joined with it are refused. Machines of other codes
+    are not affected."""
     running = await lab.start(store_url)
     line, other = await invited(lab, running, machines=2), await invited(lab, running)
     machines = [await lab.join(running.address, line, machine=name) for name in ("m1", "m2")]
@@ -115,8 +116,8 @@ async def test_a_revoked_code_ends_with_its_machines(lab: Lab, store_url: str) -
 
 @pytest.mark.slow
 async def test_each_kind_of_code_has_its_own_machines(lab: Lab, store_url: str) -> None:
-    """A machine without a disk could not join again by a code for one join: it is told so, and the code stays
-    good. Other machines may not use one for machines."""
+    """A code for one join refuses a machine without a disk, which could not join again, and stays valid. A
+    code for machines refuses other machines."""
     running = await lab.start(store_url)
     once = (await running.server.invite()).line
     for _ in range(2):

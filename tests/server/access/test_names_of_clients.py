@@ -22,8 +22,8 @@ async def _names(operator: Client) -> list[object]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
 async def test_no_client_has_no_name_or_the_operators(lab: Lab, sqlite_url: str, name: str) -> None:
-    """Neither by joining (where an empty one becomes "client"), nor by an invitation or a new name; what was
-    asked changes nothing."""
+    """No client gets an empty name or the operator's name, by joining, by an invitation or by renaming. An
+    empty name in a join becomes "client"."""
     running = await lab.start(sqlite_url)
     line = (await running.server.invite()).line
     if name.strip():
@@ -79,8 +79,8 @@ async def test_the_name_of_an_invitation_is_kept(lab: Lab, store_url: str) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("machines", [0, 1])
 async def test_no_invitation_is_for_a_name_that_is_taken(lab: Lab, store_url: str, machines: int) -> None:
-    """The operator hears it, with what to type; also whoever joins, if the name was given away since. The
-    code is not used up then. `machines`: 0 for a code that is good once."""
+    """An invitation for a taken name is refused with the remedy. A join is refused too if the name was taken
+    since, and the code stays valid. `machines` 0: a code for one client."""
     asked = (
         messages.InviteMachines(name="b", machines=1, valid_s=3600)
         if machines
@@ -133,8 +133,8 @@ async def test_a_code_that_is_used_up_promises_no_name(lab: Lab, store_url: str)
 
 @pytest.mark.parametrize("machines", [0, 1, 2])
 async def test_an_invited_machine_gets_exactly_its_name(lab: Lab, store_url: str, machines: int) -> None:
-    """Also while another open code gives the same one, as after a code was lost. Of two that were given
-    away, whoever comes second is refused. `machines`: of the other code, 0 for one that is good once."""
+    """An invited machine gets the invited name, even if another open code has the same name. The second
+    machine to join is refused. `machines`: of the other code, 0 for a code for one client."""
     again = messages.Invite(role="client", name="b")
     other = messages.InviteMachines(name="b", machines=machines, valid_s=3600) if machines else again
     running = await lab.start(store_url)

@@ -108,8 +108,8 @@ async def test_compare_says_whose_runs_were_left_out(
 async def test_accept_goes_by_the_client_that_kept_the_result(
     lab: Lab, pair: tuple[Tenant, Tenant], tmp_path: Path
 ) -> None:
-    """Neither a copied loss refuses, nor do copied clean cuts hide a loss; the report says what it left
-    out."""
+    """Only the runs of the client that stored the result count: losses and clean cuts of others do not. The
+    report says what it left out."""
     honest, copying = pair
     facts = on(lab, "b1")
     await honest.cut(1, facts, "durable")
@@ -139,7 +139,8 @@ async def test_accept_goes_by_the_client_that_kept_the_result(
 async def test_accept_says_that_a_client_is_not_shown_campaigns(
     lab: Lab, pair: tuple[Tenant, Tenant]
 ) -> None:
-    """Nobody told it that there is none: its search is unfinished. The operator's is not."""
+    """A client may not see campaigns, so its search for evidence is unfinished. The operator's search is
+    complete."""
     honest, _ = pair
     kept = await honest.keep(hash_serials(accept_result(facts=on(lab, "b1"))))
     wanted = EvidenceWanted(campaigns=(), results=(kept,), drive="")
@@ -155,7 +156,8 @@ async def test_accept_says_that_a_client_is_not_shown_campaigns(
 async def test_accept_takes_no_result_where_two_clients_keep_one(
     lab: Lab, pair: tuple[Tenant, Tenant]
 ) -> None:
-    """It says whose there are, and takes those of the client that is named."""
+    """If two clients have stored a result for a drive, `accept` names the clients and takes none. With a
+    client named, it takes that client's result."""
     honest, copying = pair
     facts = on(lab, "b1")
     mine = await honest.keep(hash_serials(accept_result(facts=facts)))
@@ -174,8 +176,8 @@ async def test_accept_takes_no_result_where_two_clients_keep_one(
 async def test_accept_passes_over_a_kept_result_of_a_later_release(
     lab: Lab, pair: tuple[Tenant, Tenant]
 ) -> None:
-    """The next one of the drive is taken, and the search is unfinished: it may have been the worse one. Where
-    there is no other, the sentence says why nothing is found."""
+    """`accept` skips a stored result of a later release, uses the next one of the drive, and reports the
+    search as unfinished. Without another result, the error gives the reason."""
     honest, _ = pair
     facts = on(lab, "b1")
     result = hash_serials(accept_result(facts=facts))
@@ -243,7 +245,8 @@ async def test_runs_names_the_client_where_two_claim_a_drive(lab: Lab, pair: tup
 
 @pytest.mark.slow
 async def test_a_client_of_its_own_is_asked_nothing(lab: Lab, pair: tuple[Tenant, Tenant]) -> None:
-    """It sees its own runs alone, so nobody else's claim is left out, or shown."""
+    """A client sees only its own runs, so claims of other clients are neither shown nor reported as left
+    out."""
     honest, copying = pair
     await honest.cut(1, on(lab, "b1"), "durable")
     await copying.cut(2, on(lab, "elsewhere"), "loss")

@@ -158,7 +158,8 @@ async def test_what_another_server_revoked_waits_for_no_long_question(sqlite_url
 async def test_a_machine_that_joins_again_and_again_hides_no_event(
     access: _Access, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So many of the joins by one code are told; the rest are counted, and those by others told as ever."""
+    """A limited number of joins by one code is announced and the rest are counted. Joins by other codes are
+    announced as usual."""
     access.requests._told_again = LineLimit(2)
     for number in range(2):
         hash_ = invitation_hash(bytes([number]) * 16)

@@ -73,7 +73,7 @@ async def test_a_client_of_an_earlier_release_is_told_what_to_type(lab: Lab, sql
 
 
 async def test_a_code_joins_once(lab: Lab, sqlite_url: str) -> None:
-    """A join code that was heard on the way, or is typed again, joins nobody."""
+    """A join code that was used already is refused, as if it had been overheard or typed again."""
     running = await lab.start(sqlite_url)
     invited = await running.server.invite()
     first = await lab.join(running.address, invited.line)
@@ -100,7 +100,7 @@ async def test_the_longest_name_may_be_taken(lab: Lab, sqlite_url: str) -> None:
 
 
 async def test_another_server_cannot_take_the_place(lab: Lab, sqlite_url: str) -> None:
-    """Neither a join nor a known client says anything to a server with another certificate."""
+    """A client sends nothing to a server with another certificate."""
     running = await lab.start(sqlite_url)
     other = new_identity().fingerprint
     with pytest.raises(ProtocolError, match="SHA-256 fingerprint"):
@@ -113,7 +113,8 @@ async def test_another_server_cannot_take_the_place(lab: Lab, sqlite_url: str) -
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_silence")
 async def test_an_altered_byte_ends_the_connection(lab: Lab, sqlite_url: str) -> None:
-    """Bytes that somebody puts into the stream are not heard: not as an ack, and not as a sign of life."""
+    """Bytes that were altered or inserted in the stream end the connection. They count neither as an
+    acknowledgement nor as a sign of life."""
     running = await lab.start(sqlite_url)
     plan = lab.plan()
     client = await lab.connect(running.address)

@@ -15,7 +15,7 @@ from tests.server.two_tenants import on, tenant, verdict_document
 
 @pytest.mark.slow
 async def test_a_verdict_is_for_a_run_that_has_ended(lab: Lab, sqlite_url: str) -> None:
-    """While the run goes on nobody may give one, its own client included."""
+    """While a run is live, no client may store a verdict on it, not even its own."""
     running = await lab.start(sqlite_url)
     owner = await tenant(lab, running, "b1")
     client = await lab.connect(running.address, member=owner.member)
@@ -81,7 +81,7 @@ async def test_a_viewer_sees_all_runs_and_makes_none(lab: Lab, sqlite_url: str) 
     ],
 )
 def test_a_refusal_names_the_role_that_is_needed(role: Role, purpose: str, advice: str) -> None:
-    """Nobody is told to become an operator for what a client may do."""
+    """A refusal names the least role that is needed, and the command that gives it."""
     with pytest.raises(RefusedError) as refused:
         Caller(client="c1", name="office", role=role).require(purpose)
     assert refused.value.code == "forbidden"

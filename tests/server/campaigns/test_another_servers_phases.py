@@ -23,8 +23,8 @@ async def age_s(log: CampaignLog) -> float:
 
 
 async def test_a_phase_of_another_server_counts_from_when_it_is_read(sqlite_url: str) -> None:
-    """The phase began before this server read its log, and began anew when the other server let an operator
-    resume the campaign. Neither is as old as this server's boot."""
+    """The age of another server's phase counts from when this server reads it, and again from a later
+    resume."""
     store, thread = Store(sqlite_url), StoreThread()
     await thread.call(store.open)
     theirs, mine = (

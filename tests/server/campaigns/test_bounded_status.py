@@ -63,8 +63,8 @@ async def test_a_status_has_no_more_drives_than_a_campaign(lab: Lab, sqlite_url:
 async def test_a_full_disk_begins_no_campaign_and_takes_no_reports(
     lab: Lab, sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is left of the disk is for runs and for what a campaign that goes on says of power and machines.
-    What an agent reports of drives is taken once there is room: it says it again."""
+    """If the disk is nearly full, no campaign begins, and agents' reports about drives are not stored; agents
+    repeat them. Runs, and entries about power and machines of a running campaign, are still stored."""
     running = await lab.start(sqlite_url)
     power = tmp_path / "power"
     power.write_text("on\n")

@@ -100,8 +100,8 @@ async def test_of_campaigns_that_begin_at_once_one_has_the_switch(
 
 
 async def test_campaigns_without_news_are_not_read(lab: Lab, store_url: str, power: Path) -> None:
-    """What an agent says, and each look for campaigns to conduct, asks once for all campaigns, however many
-    are over."""
+    """Each status of an agent, and each check for campaigns to conduct, needs one query, however many
+    campaigns have ended."""
     running = await lab.start(store_url)
     local = await lab.connect(running.address, "operate", local=True)
     for number in range(5):
@@ -154,8 +154,7 @@ async def test_a_switch_belongs_to_one_campaign(lab: Lab, sqlite_url: str, power
 async def test_a_server_that_stood_still_adds_nothing(
     lab: Lab, two_processes: list[ServerProcess], power: Path, tmp_path: Path
 ) -> None:
-    """It stops while a switch is asked, another server conducts the campaign to its end, and what it learns
-    when it goes on is no answer to what was asked since."""
+    """A server that stood still while another one finished the campaign adds no entry when it goes on."""
     first, second = two_processes
     await first.join()
     lab.members[second.address] = lab.members[first.address]
@@ -370,7 +369,7 @@ async def stop_check(lab: Lab, running: Running, settings: Settings) -> Campaign
 
 
 async def test_a_lost_run_of_a_campaign_is_left_to_it(lab: Lab, sqlite_url: str, power: Path) -> None:
-    """After the cut, `serve` says which campaign verifies the run, and tells nobody to type that."""
+    """After the cut, `serve` says which campaign verifies the run, and does not ask the user to verify it."""
     told: list[str] = []
     running = await lab.start(sqlite_url, announce=lambda _, what: told.append(what))
     async with living(Machine(lab, running.address, power)):
@@ -387,7 +386,7 @@ async def test_a_lost_run_of_a_campaign_is_left_to_it(lab: Lab, sqlite_url: str,
 async def test_a_server_that_stands_still_takes_no_machine_for_silent(
     lab: Lab, sqlite_url: str, power: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is heard meanwhile, whatever agents say."""
+    """The time in which the server itself stood still does not count as silence of a machine."""
     monkeypatch.setattr(server_time, "STORE_SILENT_AFTER_S", 2.0)
     running = await lab.start(sqlite_url)
     await begin(lab, running, settings_of(power), check_only=True)

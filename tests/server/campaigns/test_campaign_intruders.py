@@ -116,8 +116,8 @@ async def played(lab: Lab, running: Running, power: Path, *named: str) -> Campai
 async def test_a_run_that_is_not_the_machines_own_is_refused(
     named: str, lab: Lab, sqlite_url: str, power: Path
 ) -> None:
-    """It is attested no cut; the drive's part has failed with a text, and the campaign does not try for
-    ever."""
+    """A run of another client that the agent names gets no attested cut. The drive fails with a text, and the
+    campaign pauses."""
     running = await lab.start(sqlite_url)
     tenant = await tenant_of(lab, running)
     theirs = await lab.connect(running.address, member=tenant)
@@ -171,7 +171,8 @@ async def test_two_drives_cannot_share_a_run(lab: Lab, sqlite_url: str, power: P
 async def test_a_tenant_adds_nothing(
     lab: Lab, sqlite_url: str, power: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A client that is no machine of the campaign gets no task, whatever it says, and no line is logged."""
+    """A client that is not a machine of the campaign is told to wait, whatever it sends. It adds no entry to
+    the campaign's log and no line to the server's."""
     running = await lab.start(sqlite_url)
     tenant = await lab.connect(running.address, "agent", member=await tenant_of(lab, running))
     await begin_cycle(lab, running, power)
@@ -371,7 +372,7 @@ async def test_a_campaign_of_more_runs_than_a_client_may_have_is_refused(
 
 
 async def test_a_secret_is_refused_by_the_server_too(lab: Lab, sqlite_url: str, power: Path) -> None:
-    """Whatever program speaks to it: nothing is stored."""
+    """The server refuses a secret in a power command, whichever program sends it, and stores nothing."""
     running = await lab.start(sqlite_url)
     settings = settings_of(power)
     spoken = replace(settings.power[0], options={**settings.power[0].options, "off": "plug --token HUSH"})
@@ -419,8 +420,8 @@ async def test_machine_of_a_campaign_keeps_its_name(lab: Lab, sqlite_url: str, p
 async def test_machine_of_a_campaign_is_revoked_and_its_operator_is_told(
     lab: Lab, sqlite_url: str, power: Path
 ) -> None:
-    """Somebody may have its credential, so this does not wait for the campaign; `serve` and the command name
-    it."""
+    """A machine of a running campaign is revoked at once, since its credential may be stolen. `serve` and the
+    command name the campaign."""
     said: list[tuple[str, str]] = []
     running = await lab.start(sqlite_url, announce=lambda who, what: said.append((who, what)))
     await begin(lab, running, settings_of(power, cuts=1))

@@ -241,7 +241,8 @@ def is_switch_asked(state: CampaignState) -> bool:
 async def test_a_pause_is_taken_back_before_it_begins(
     lab: Lab, sqlite_url: str, power: Path, tmp_path: Path
 ) -> None:
-    """It waits for a switch. The check goes on as if nobody had asked for a pause."""
+    """A pause that waits for a switch can be cancelled by a resume. The check then ends as without the
+    pause."""
     running = await lab.start(sqlite_url)
     gate = tmp_path / "gate"
     operator = await lab.connect(running.address, "operate", local=True)
@@ -349,8 +350,8 @@ async def test_a_slow_drive_is_idle_before_the_cut(lab: Lab, sqlite_url: str, po
 
 
 async def test_a_run_that_comes_back_at_idle_is_held_again(lab: Lab, sqlite_url: str, power: Path) -> None:
-    """Its client has resumed it at a server that was started anew: without new entries in the log its writers
-    get no credit either."""
+    """A run in an idle arm that was loaded again after a server restart is held again, without new log
+    entries. So its writers get no credit."""
     running = await lab.start(sqlite_url)
     settings = settings_of(power)
     arm = replace(settings.arms[0], name="idle", moment="idle", idle_s=10 * DEADLINE_S)

@@ -26,7 +26,8 @@ NAME = "trial"
 
 
 async def test_only_the_last_news_come_twice(sqlite_url: str, tmp_path: Path) -> None:
-    """The command was called for all those before it, so nobody is called for them again."""
+    """After a restart the command is called again only for the last news, because it was already called for
+    all earlier ones."""
     told, freed = tmp_path / "told", tmp_path / "freed"
     told.touch()
     slow = f"[ -e {freed} ] || case $0 in *two) sleep 1000;; esac"
@@ -116,7 +117,8 @@ async def test_a_campaign_whose_steps_fail_for_long_calls_the_command(
 
 
 def test_a_command_whose_program_is_not_there_is_refused(tmp_path: Path) -> None:
-    """As a switch's are: nobody would be told of a loss in the night."""
+    """A news command whose program is missing or cannot be executed is refused, as a power command is.
+    Otherwise a loss at night would be reported to no one."""
     require_program("")
     require_program("sh -c true")
     (tmp_path / "mail").write_text("")

@@ -133,7 +133,8 @@ async def test_news_of_lost_entries_are_not_looked_for_without_end(
 
 
 async def test_news_of_entries_after_a_loss_are_told(shared: _Shared) -> None:
-    """Also of those whose numbers were told before."""
+    """News of entries made after a takeover is sent, even if an entry reuses a number that was reported
+    before."""
     log = shared.log()
     await log.refresh()
     await shared.thread.call(shared.store.campaigns.set_notified, NAME, 1)

@@ -122,8 +122,8 @@ async def test_check_start_status_show_and_export(
 async def test_an_export_names_the_runs_that_it_lacks(
     lab: Lab, sqlite_url: str, tmp_path: Path, power: Path
 ) -> None:
-    """What the store cannot read of one run, the first, or lacks, keeps no other run, and no JUnit report,
-    from its owner. A store that does not work is no missing run: there is no export."""
+    """An export names the runs that are unreadable or missing in the store, and has all others and the JUnit
+    report. If the whole store fails, there is no export."""
     running = await lab.start(sqlite_url)
     server = operator(lab, running)
     file = write_file(tmp_path / "ssd.toml", power, cuts=4)

@@ -67,7 +67,8 @@ async def test_verify_after_the_files_of_a_run_were_removed_is_refused(
 async def test_verify_before_the_end_and_of_runs_whose_files_stay_is_not_refused(
     lab: Lab, sqlite_url: str, power: Path
 ) -> None:
-    """In a pause nothing is removed, nor ever after a loss, nor of a run before the last one."""
+    """Target files are recorded as removed neither in a pause, nor after a loss, nor for a run before the
+    last one. So `verify` is not refused."""
     running = await lab.start(sqlite_url)
     operator = await lab.connect(running.address, "operate", local=True)
     verdicts = {"ssd": ["durable", "loss", "loss", "loss", "loss"]}

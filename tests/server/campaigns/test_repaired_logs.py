@@ -122,7 +122,7 @@ async def test_a_page_shows_a_log_once_its_entry_was_repaired(kept: _Kept, what:
 async def test_a_campaign_goes_on_once_its_log_was_repaired(
     lab: Lab, sqlite_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, what: str
 ) -> None:
-    """The server that could not read it tries again by itself, and need not be started anew."""
+    """A server that could not read a campaign's log tries again by itself, without a restart."""
     power = tmp_path / "power"
     power.write_text("on\n")
     first = await lab.start(sqlite_url)

@@ -90,7 +90,8 @@ HELLO = Hello(versions=(3,), purpose="run", client="c", secret=bytes(32), softwa
 async def test_nonsense_is_told_so_and_closed(
     lab: Lab, sqlite_url: str, caplog: pytest.LogCaptureFixture, data: bytes, code: str
 ) -> None:
-    """Whatever a stranger says wrong, it gets one Failure with the reason; the log gets one line."""
+    """A peer with invalid data, an unknown version or a wrong secret gets one Failure with the reason. The
+    log gets one line."""
     running = await lab.start(sqlite_url)
     async with honest_client(lab, running):
         caplog.clear()

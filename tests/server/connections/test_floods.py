@@ -140,8 +140,8 @@ def few_descriptors() -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("patient", "no_silence")
 async def test_unfinished_handshakes_keep_no_other_address_out(lab: Lab, sqlite_url: str) -> None:
-    """As many handshakes as the server has under way at a time, and more that wait, all of them never to be
-    finished: an honest client of another address gets in."""
+    """Unfinished handshakes, many more than the server handles at a time, do not keep out an honest client of
+    another address."""
     server = await lab.start(sqlite_url)
     live = await _live(lab, server)
     many = Flood(port=server.address[1], held=3 * BEGINNING_MAX, rate=RATE, opening=HELLO)

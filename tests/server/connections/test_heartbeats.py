@@ -56,8 +56,8 @@ async def test_a_rare_heartbeat_widens_the_cut(
 async def test_a_server_that_stood_still_keeps_its_clients(
     lab: Lab, sqlite_url: str, server_process: Callable[[str], Awaitable[ServerProcess]]
 ) -> None:
-    """It asked them for no heartbeat meanwhile, so it misses no answer, whatever waits in its sockets; and
-    what came late has the time at which it came."""
+    """A server that stood still sent no heartbeat meanwhile, so it misses no answer. Data that waited in its
+    sockets gets the time at which it arrived."""
     server = await server_process(sqlite_url)
     plan = lab.plan()
     client = await lab.connect(server.address)
@@ -115,7 +115,8 @@ async def test_a_run_that_ends_after_a_pause_of_the_server_was_silent(
 
 
 async def test_after_a_pause_only_silence_is_not_looked_for(lab: Lab, sqlite_url: str) -> None:
-    """What else the server notes of a run with each heartbeat is noted."""
+    """After a pause of the server, a heartbeat does not end a session for silence, but still records the
+    gap."""
     running = await lab.start(sqlite_url)
     client = await lab.connect(running.address)
     await client.begin(lab.plan(), lab.facts())

@@ -20,7 +20,8 @@ TOOK_S = 0.2
     ("kind", "at_once"), [(messages.GiveVerdict, UNDER_WAY_MAX), (messages.Evidence, 1), (messages.List, 1)]
 )
 async def test_the_requests_of_a_client_wait_for_each_other(kind: type[Message], at_once: int) -> None:
-    """So many are under way at a time; those of another client do not wait, nor for what failed."""
+    """A limited number of requests of one client run at a time. Requests of other clients do not wait for
+    them, and a failed request frees its turn."""
     turns = Turns()
     under_way: list[int] = []
     go_on = asyncio.Event()

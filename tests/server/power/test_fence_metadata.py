@@ -30,6 +30,7 @@ METADATA = fence_metadata.parse(
     ],
 )
 def test_a_value_is_refused_that_agents_take_otherwise(options: dict[str, str], problem: str) -> None:
-    """Agents look for such a truth among their options, whatever its value, and split outlets at commas."""
+    """A value is refused if a fence agent would read it in another way: agents look only for the presence of
+    some options, and split outlets at commas."""
     found = fence_metadata.problems({"ip": "192.0.2.9", **options}, METADATA)
     assert found == ([problem] if problem else [])

@@ -53,7 +53,7 @@ async def test_a_plug_is_switched(
 async def test_only_the_relay_that_is_meant_is_switched(
     controller: Controller, kind: PowerKind, handler: Any
 ) -> None:
-    """Of several relays one is switched; one that is not there is an error."""
+    """Only the chosen relay of several is switched; a relay that does not exist is an error."""
     with plug(handler, relays=3) as served:
         assert (
             await controller.ask(power(kind, served.address, **OUTLETS[kind](1)), "off")
@@ -83,7 +83,7 @@ async def test_a_wrong_password_is_told(
 async def test_a_plug_that_does_not_obey_has_failed(
     controller: Controller, kind: PowerKind, handler: Any
 ) -> None:
-    """A plug that takes a request and stays as it is has failed, whatever it says."""
+    """A plug that accepts a request but does not change its state has failed, whatever it reports."""
     with plug(handler) as served:
         served.obeys = False
         answer = await controller.ask(power(kind, served.address), "off")

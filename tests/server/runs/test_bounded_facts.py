@@ -52,7 +52,8 @@ async def test_what_is_beyond_is_refused(
 
 @pytest.mark.slow
 async def test_the_longest_are_kept_and_found(lab: Lab, store_url: str) -> None:
-    """A path as long as any, and a target of many drives, are known again, whatever the index takes."""
+    """A path of the maximum length and a target with the most drives are stored and found again, although an
+    index holds less."""
     chance = random.Random(1)
 
     def name(length: int) -> str:

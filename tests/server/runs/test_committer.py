@@ -111,7 +111,8 @@ async def _working(store: Store) -> AsyncIterator[tuple[Committer, StoreThread]]
 
 
 async def test_who_waits_for_a_run_is_told_that_another_server_has_it(store: Store) -> None:
-    """Also who begins to wait while the commit is under way that finds it out."""
+    """Each waiter for a run that moved to another server gets MovedError. This includes a waiter that came
+    while the commit was under way."""
     run = _run(store, 1)
     store.save([run.snapshot(timeline=True)])
     store.save([_run(store, 1).snapshot(timeline=True)])
@@ -199,8 +200,8 @@ async def test_a_timeline_that_cannot_be_packed_keeps_no_other_run_from_its_comm
 def test_a_timeline_of_another_boot_never_stays_beside_times_of_this_one(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a restart of the machine the first commit of a run has its new timeline, whatever the budget: a
-    server that is killed then leaves a run that can be loaded."""
+    """After a restart of the machine, the first commit of a run includes its new timeline, even beyond the
+    budget. So a run of a server that is killed then can be loaded."""
     monkeypatch.setattr(committer, "TIMELINES_NUMBERS_MAX", 0)
     old_ns = clock.now_ns() + 10**18  # that boot has lasted for longer
     for number in range(1, RUNS + 1):
@@ -242,7 +243,7 @@ async def test_the_last_commit_takes_all_timelines_that_are_wanted(
 
 @pytest.mark.slow
 async def test_a_timeline_of_a_failed_commit_is_saved_by_the_next(store: _Store) -> None:
-    """Also one that nobody waits for."""
+    """After a failed commit, the next commit saves the timeline, even if no caller waits for it."""
     run = _run(store, 1)
     store.failures = 1
     async with _working(store) as (mine, _):

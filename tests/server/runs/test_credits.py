@@ -87,7 +87,8 @@ def test_a_commit_packs_no_credit_anew() -> None:
 
 @pytest.mark.slow
 async def test_a_credit_into_a_dead_network_is_known_to_be_in_doubt(lab: Lab, store_url: str) -> None:
-    """The client hears nothing of the last grant; whoever verifies later, on any server, knows of both."""
+    """The last grant does not reach the client. A later verify at any server gets both the last grant and the
+    one before it."""
     running = await lab.start(store_url)
     plan = lab.plan()
     client = await lab.connect(running.address)
@@ -129,8 +130,8 @@ async def test_frames_show_no_credit_to_have_arrived(lab: Lab, sqlite_url: str) 
 
 
 def test_credits_of_another_clock_are_forgotten_with_the_first_that_arrives() -> None:
-    """Times of another server's machine, later or earlier than those here, neither keep credits for ever nor
-    lose those that may have been the last to arrive."""
+    """Credits with times of another server's clock, earlier or later, are kept until the first newer credit
+    arrives, and then forgotten."""
     for elsewhere_ns in (1, 10**18):
         credits_ = Credits.unpack(None, newest=(1,))
         credits_.add(elsewhere_ns, (2,))
@@ -170,7 +171,8 @@ def test_a_heartbeat_of_before_a_connection_shows_nothing_of_older_credits() -> 
 
 @pytest.mark.slow
 def test_no_grant_is_raised_while_too_many_credits_are_in_doubt() -> None:
-    """What a client shows nothing of stays few; once it answers a heartbeat, it has credit again."""
+    """The number of unconfirmed credits is limited. Once the client answers a heartbeat, it gets credit
+    again."""
     plan = Plan(**{**PLAN_FIELDS, "writers": 1, "credit": 10_000, "slots": 40_000})
     run = Run(stored_run(plan, at_ns=0), boot_id="boot")
     run.attached(1, "first")

@@ -146,8 +146,8 @@ def _connected_again(run: Run, at_ns: int) -> None:
 
 
 def test_the_last_frame_may_be_as_old_as_the_stretch_that_held_it_up() -> None:
-    """Also one without an acknowledgement, as of writers that wait for credit. An answer to a heartbeat of
-    now ends it."""
+    """The held-up stretch also grows with a frame that acknowledges nothing, such as one from writers that
+    wait for credit. An answer to a recent heartbeat ends the stretch."""
     run = new_run()
     run.heartbeat(HEARTBEAT_MS * MS)
     run.heard(10 * MS, ran_ns=10 * MS)

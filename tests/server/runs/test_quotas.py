@@ -145,7 +145,8 @@ async def test_what_is_stored_counts_though_its_client_is_gone(
 
 @pytest.mark.slow
 async def test_a_reason_that_is_given_again_and_again_is_stored_once(lab: Lab, sqlite_url: str) -> None:
-    """Whoever asks for the series gets the reasons of all its runs."""
+    """The store keeps each reason code of a verdict once, because a query for a series returns the reasons of
+    all its runs."""
     running = await lab.start(sqlite_url)
     verifier = await _ended(lab, running.address, 1)
     once: list[Value] = [{"code": "cut-not-shown", "text": ""}, {"code": "unstable", "text": ""}]
@@ -290,7 +291,8 @@ async def test_a_client_has_so_many_writers_at_a_time(
 
 @pytest.mark.slow
 async def test_a_run_begins_while_a_long_question_is_answered(lab: Lab, sqlite_url: str) -> None:
-    """How much its client has given is known by then, so it waits for no listing of somebody else."""
+    """The server already knows how much a client has stored, so a new run does not wait for another client's
+    listing."""
     running = await lab.start(sqlite_url)
     await (await lab.connect(running.address)).begin(lab.plan(run=1), lab.facts())
     answered = threading.Event()

@@ -76,7 +76,7 @@ async def test_a_client_keeps_and_a_viewer_reads(lab: Lab, sqlite_url: str) -> N
 async def test_a_body_that_is_not_whole_is_refused(
     lab: Lab, sqlite_url: str, body: bytes, words: str
 ) -> None:
-    """What cannot be unpacked to a bounded length is not kept."""
+    """A result body that cannot be unpacked to a bounded length is refused and not stored."""
     running = await lab.start(sqlite_url)
     owner = await lab.connect(running.address, "verify")
     with pytest.raises(RefusedError, match=words) as refused:

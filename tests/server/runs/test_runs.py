@@ -32,7 +32,7 @@ PATIENCE_NS = 12_000_000_000  # a standstill of this machine must not seem the s
 
 
 async def test_a_run_from_registration_to_verdict(lab: Lab, store_url: str) -> None:
-    """What was acknowledged is granted, fetched, listed and shown, and survives the server."""
+    """Acknowledgements are granted, fetched, listed and shown, and survive a restart of the server."""
     running = await lab.start(store_url)
     plan, facts = lab.plan(), lab.facts()
     client = await lab.connect(running.address)
@@ -160,7 +160,7 @@ async def test_resuming_needs_the_secret_and_fences(lab: Lab, sqlite_url: str) -
 
 
 async def test_an_unknown_run_cannot_be_resumed(lab: Lab, sqlite_url: str) -> None:
-    """A client of another server is told so."""
+    """A client that resumes a run unknown to this server gets "run-unknown"."""
     running = await lab.start(sqlite_url)
     client = await lab.connect(running.address)
     with pytest.raises(RefusedError) as refused:
@@ -545,8 +545,9 @@ async def test_a_verify_leaves_what_it_found(lab: Lab, store_url: str) -> None:
 
 
 async def test_a_verify_leaves_what_it_found_with_other_runs(lab: Lab, store_url: str) -> None:
-    """Of its client, on these drives, that it tells of: not with one that has a verdict, and not any more
-    with one that goes on. What was attested is of one that had the same beginning."""
+    """A verify also stores its facts with its client's other runs on these drives, unless they have a
+    verdict. If such a run goes on, the facts are removed. Attestations go to runs that began in the same
+    state."""
     running = await lab.start(store_url)
     here, elsewhere = lab.facts(), lab.facts(serial="S2", uuid="uuid-2")
     stranger = await lab.join(running.address, (await running.server.invite()).line)

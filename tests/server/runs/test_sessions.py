@@ -107,8 +107,8 @@ async def test_a_stop_may_overtake_what_arms_the_run(
 async def test_another_server_that_ends_a_run_finds_its_client_silent(
     lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also before the next look for silence: a connection that this server closes then is no reset, after
-    which there would have been no cut."""
+    """If another server ends a run, the session of a silent client ends with `silence`, even before the next
+    check. The connection that is closed afterwards is not a reset."""
     running = await lab.start(sqlite_url)
     plan = lab.plan()
     client = await lab.connect(running.address)

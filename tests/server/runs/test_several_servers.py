@@ -128,7 +128,8 @@ async def test_a_run_goes_on_at_another_server(two: tuple[ServerProcess, ServerP
 async def test_a_killed_servers_runs_are_taken_over(
     two: tuple[ServerProcess, ServerProcess], lab: Lab
 ) -> None:
-    """Nobody answers for the run; once the lease is over another server has it, with all that was granted."""
+    """After a server is killed and its lease has expired, another server takes over its run with everything
+    that was granted."""
     first, second = two
     plan = lab.plan()
     client = await lab.connect(first.address)
@@ -162,8 +163,8 @@ async def test_a_stopped_servers_runs_are_free_at_once(
 async def test_a_server_that_stood_still_past_its_lease_is_refused(
     two: tuple[ServerProcess, ServerProcess], lab: Lab
 ) -> None:
-    """What it received before and saves after another server took the run counts for nothing; it grants
-    nothing, and tells its client."""
+    """A server that stood still past its lease cannot save acknowledgements of a run that another server
+    took. It grants nothing, and informs its client."""
     first, second = two
     plan = lab.plan()
     stale = await lab.connect(first.address)
@@ -290,7 +291,7 @@ async def test_a_client_that_still_looks_at_its_drives_is_not_cut_off(
 async def test_a_stranger_takes_no_run_from_a_server(
     two: tuple[ServerProcess, ServerProcess], lab: Lab
 ) -> None:
-    """Neither another client nor a wrong secret makes the holder give up a run."""
+    """The holder does not give up a run to another client or to a client with a wrong secret."""
     first, second = two
     plan = lab.plan()
     client = await lab.connect(first.address)

@@ -107,8 +107,8 @@ async def test_a_run_that_cannot_be_saved_is_set_aside(lab: Lab, sqlite_url: str
 
 
 async def test_a_run_that_was_set_aside_is_not_live_for_good(lab: Lab, store_url: str) -> None:
-    """Also if the store cannot be read just then: it is tried again, and who verifies the run is not told
-    that it goes on."""
+    """A run that was set aside also ends if the store cannot be read at first, because the server tries
+    again. A verifier is not told that the run is live."""
     failed: list[str] = []
 
     def fail(_connection: object, _cursor: object, statement: str, given: Any, *_: object) -> None:
@@ -262,7 +262,7 @@ async def refused_verdict(lab: Lab, address: tuple[str, int], document: dict[str
 
 @pytest.mark.slow
 async def test_a_flag_is_no_number_in_a_verdict(lab: Lab, store_url: str) -> None:
-    """What SQLite takes for 1 PostgreSQL refuses; neither is asked."""
+    """A boolean in place of a number in a verdict is refused before it reaches a database."""
     address = await with_ended_run(lab, store_url)
     refusal = await refused_verdict(lab, address, {**LOSS, "at_risk": {"ms1000": True}})
     assert refusal.code == "bad-request"
@@ -270,7 +270,8 @@ async def test_a_flag_is_no_number_in_a_verdict(lab: Lab, store_url: str) -> Non
 
 @pytest.mark.slow
 async def test_reasons_of_another_form_are_no_verdict(lab: Lab, sqlite_url: str) -> None:
-    """Whoever reads them expects a code and a sentence in each."""
+    """A verdict is refused unless each of its reasons has a code and a sentence, because readers expect
+    both."""
     address = await with_ended_run(lab, sqlite_url)
     odd: list[Any] = ["findings", 7, None, {}, {"code": "findings"}, {"text": ""}, {"code": 1, "text": ""}]
     for reason in odd:

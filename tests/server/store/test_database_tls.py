@@ -75,8 +75,8 @@ def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_no_store_elsewhere_is_reached_without_tls(
     store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The key of the server would go over the network as plain text, if whoever stands between wants that.
-    The error says what to put into the URL; whoever puts it there, or into PGSSLMODE, is obeyed."""
+    """A store on another machine is refused without TLS, with the URL's options in the error. sslmode=disable
+    in the URL, or PGSSLMODE, permits it."""
     _, certificate = certified(tmp_path)
     checked = f"?sslmode=verify-full&sslrootcert={certificate}"
     async with front(store_url) as plain:
@@ -135,12 +135,14 @@ async def test_a_certificate_elsewhere_is_checked(store_url: str, tmp_path: Path
     ],
 )
 def test_which_hosts_are_elsewhere(connect: dict[str, str], is_checked: bool) -> None:
-    """What the URL says comes before what the environment says."""
+    """Only a database that may be on another machine must have a verified certificate, unless the URL sets
+    sslmode."""
     assert options(connect) == ({"sslmode": "verify-full"} if is_checked else {})
 
 
 def test_an_address_in_the_environment_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    """libpq connects to it, whatever host the URL names, unless the URL has an address too."""
+    """libpq connects to PGHOSTADDR, whatever host the URL names, unless the URL has an address too. So that
+    address decides about TLS."""
     monkeypatch.setenv("PGHOSTADDR", "192.0.2.7")
     for connect in ({}, {"host": "localhost"}, {"host": "/run/postgresql"}):
         assert options(connect) == {"sslmode": "verify-full"}

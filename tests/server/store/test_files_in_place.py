@@ -56,7 +56,8 @@ def _move(place: Path, to: Path) -> None:
 def test_nothing_is_saved_to_a_file_that_was_moved_until_it_is_back(
     store: Store, directory: Path, name: str
 ) -> None:
-    """What would be gone after a restart is not said to be durable. Moved back, the store takes it."""
+    """Saving fails while the store's file is moved or replaced, because the data would be gone after a
+    restart. Saving works again once the file is back."""
     file, elsewhere = directory / name, directory / "elsewhere"
     file.rename(elsewhere)
     for _ in range(2):
@@ -97,7 +98,8 @@ def test_a_log_without_its_store_is_kept(store: Store, directory: Path) -> None:
 
 
 def test_a_store_whose_directory_is_gone_says_so(store: Store, directory: Path) -> None:
-    """Also where the room on its disk is asked for first."""
+    """A store whose directory is gone reports this, also when evidence is added and free disk space is
+    checked first."""
     shutil.rmtree(directory)
     assert "No such file or directory" in _refused(store)
     with pytest.raises(StoreError, match=f"{directory}: No such file or directory"):

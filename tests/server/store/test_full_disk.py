@@ -282,7 +282,8 @@ async def test_a_full_disk_costs_the_live_page_and_not_the_server(
 async def test_what_an_earlier_server_left_live_is_marked_without_any_client(
     small_disk: SmallDisk, lab: Lab, server_process: Callable[[str], Awaitable[ServerProcess]]
 ) -> None:
-    """The mark that could not be written is written when there is room, also if nobody connects."""
+    """The mark that could not be written to a full disk is written when there is room, even if no client
+    connects."""
     server = await server_process(small_disk.store_url)
     client = await lab.connect(server.address)
     await client.begin(lab.plan(), lab.facts())

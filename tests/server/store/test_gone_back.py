@@ -160,8 +160,8 @@ def test_a_store_that_still_has_all_gets_nothing_twice(store_fixture: StoreFixtu
 
 
 def test_only_frontiers_that_rose_are_written(store_fixture: StoreFixture) -> None:
-    """A run may have hundreds of writers, of which few come on between two commits. After a commit of unknown
-    outcome those of that one are written too, and to a store that has gone back all of them."""
+    """A commit writes only the frontiers that rose since the last one, as few of many writers advance. After
+    a commit of unknown outcome its frontiers are written again; after a failover all are."""
     store = store_fixture.store
     store_fixture.register(RUN)
     run = _take(store)
@@ -269,7 +269,8 @@ async def test_a_commit_writes_anew_what_the_database_has_lost(
 async def test_a_run_that_is_given_up_is_said(
     store_fixture: StoreFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its client connects again."""
+    """A run that the store lost in a failover is given up with MovedError and an error in the log. Its client
+    connects again."""
     store = store_fixture.store
     standby = Standby(store)
     store_fixture.register(RUN)

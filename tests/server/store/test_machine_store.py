@@ -20,7 +20,8 @@ WALL = "1970-01-01T00:00:00Z"
 def test_a_code_whose_time_is_over_can_still_be_revoked_with_its_machines(
     store_fixture: StoreFixture,
 ) -> None:
-    """It joins no machine any more, but those that joined by it are known until then."""
+    """An expired code joins no further machine. The machines that joined by it stay known until it is
+    revoked."""
     machines, clients = store_fixture.store.machines, store_fixture.store.clients
     code = MachineCode(hash=bytes(32), name="", machines=2, expires=10)
     machines.invite(code, wall=WALL, now=1)
@@ -36,8 +37,8 @@ def test_a_code_whose_time_is_over_can_still_be_revoked_with_its_machines(
 
 
 def test_a_code_is_not_good_before_it_was_made(store_fixture: StoreFixture) -> None:
-    """Whatever time it was given: that the server's clock was put back makes it last no longer. Clocks of
-    several servers may differ a little."""
+    """A code for machines is refused if the server's clock was put back before its creation, so it lasts no
+    longer. A small clock difference between servers is allowed."""
     machines, made, valid_s = store_fixture.store.machines, 1_000_000, 30 * 86_400
     code = MachineCode(hash=bytes(32), name="", machines=2, expires=made + valid_s)
     wall = datetime.fromtimestamp(made, UTC).isoformat()

@@ -29,7 +29,8 @@ def _modes(directory: Path) -> dict[str, str]:
 def test_a_backup_that_was_put_back_open_to_others_is_closed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: Mode
 ) -> None:
-    """Also its log, which a server that was killed has left, and the log says so once."""
+    """A restored backup that others can read is made private, including the log file of a killed server. The
+    server's log reports each file once."""
     (tmp_path / "killed").mkdir()
     killed = Store(f"sqlite:///{tmp_path / 'killed' / 'store.sqlite'}", mode=mode)
     killed.open()
@@ -96,7 +97,8 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two use
 
 @as_root
 def test_a_store_that_is_ones_own_is_closed(place: Path) -> None:
-    """Also to its group: nobody else's server needs that."""
+    """A store that belongs to the server's own user is also closed to its group, since no other user's server
+    needs it."""
     for mode in (0o666, 0o660):
         _put(place, owner=ALICE, group=ALICE, mode=mode)
         said = _opened_as(ALICE, place)
@@ -137,8 +139,8 @@ def test_a_store_that_another_user_shares_with_a_group_is_opened(place: Path, ow
 
 @as_root
 def test_a_shared_store_beside_which_files_would_be_another_groups_is_refused(place: Path) -> None:
-    """What SQLite makes beside it has the store's mode, and the group of the user who runs the server. Where
-    the directory gives them the store's, it opens; a file there that is another group's is closed to it."""
+    """A shared store is refused if SQLite's files beside it would belong to another group. It is opened if
+    its directory gives them the store's group. An existing file of another group is closed to that group."""
     _put(place, owner=BOB, group=TEAM, mode=0o660)
     said = _opened_as(ALICE, place, also_in=TEAM)
     assert said.startswith(f"refused: {place} is open to others (mode 0660)")
@@ -157,7 +159,8 @@ def test_a_shared_store_beside_which_files_would_be_another_groups_is_refused(pl
 def test_a_store_on_a_file_system_without_modes_is_opened(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """As on FAT, which takes a mode and does not keep it; others refuse to. The log says so."""
+    """A store is opened on a file system that ignores modes, such as FAT, or that refuses to set them. The
+    log reports it."""
     file = tmp_path / "store.sqlite"
     file.touch()
     file.chmod(0o755)

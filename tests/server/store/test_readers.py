@@ -36,7 +36,8 @@ def _elsewhere(url: str, mode: Mode) -> str:
 
 @pytest.mark.slow
 def test_who_may_open_a_store_beside_a_server(sqlite_url: str) -> None:
-    """Without readers nobody; with readers those that only read, and never a second server."""
+    """A server in mode "alone" excludes readers and servers. A server in mode "with readers" admits readers,
+    but no second server."""
     asked: dict[Mode, tuple[Mode, ...]] = {"alone": ("reader",), "with readers": get_args(Mode)}
     for first, others in asked.items():
         store = Store(sqlite_url, mode=first)
@@ -51,7 +52,7 @@ def test_who_may_open_a_store_beside_a_server(sqlite_url: str) -> None:
 
 
 def test_a_reader_sees_what_is_committed_and_changes_nothing(sqlite_url: str) -> None:
-    """Also what is committed after it has begun; what would change the store is refused."""
+    """A reader sees data that is committed after it was opened, and every change through it is refused."""
     store = Store(sqlite_url, mode="with readers")
     store.open()
     reader = Store(sqlite_url, mode="reader")
@@ -68,7 +69,7 @@ def test_a_reader_sees_what_is_committed_and_changes_nothing(sqlite_url: str) ->
 
 
 def test_a_reader_makes_no_store(tmp_path: Path) -> None:
-    """Where there is none, it says so and leaves nothing."""
+    """A reader of a missing store raises StoreError and creates no file."""
     reader = Store(f"sqlite:///{tmp_path / 'none.sqlite'}", mode="reader")
     with pytest.raises(StoreError, match="unable to open"):
         reader.open_to_read()

@@ -62,7 +62,7 @@ def test_a_result_is_kept_once_and_comes_back(store_fixture: StoreFixture) -> No
 
 
 def test_each_client_sees_its_own(store_fixture: StoreFixture) -> None:
-    """Of another client's result, a client learns not even that it is there."""
+    """A client cannot tell another client's result from one that does not exist."""
     store = store_fixture.store
     mine = store.keep_result(new("one"))
     theirs = store.keep_result(new("two", client="c2"))
@@ -102,7 +102,8 @@ def test_results_are_found_by_drive_and_machine(
 
 
 def test_a_client_has_a_quota(store_fixture: StoreFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One client cannot fill the store; another one and the operator are not concerned."""
+    """A client may store a limited number of results and bytes. Other clients and the operator are not
+    affected."""
     monkeypatch.setattr(result_store, "RESULTS_OF_CLIENT_MAX", 2)
     store = store_fixture.store
     for text in ("one", "two"):

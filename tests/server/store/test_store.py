@@ -194,7 +194,8 @@ def test_two_drives_that_an_adapter_gives_one_serial_do_not_guard_each_other(
 
 
 def test_volumes_of_one_drive_do_not_guard_each_other(store_fixture: StoreFixture) -> None:
-    """Where a logical volume lies on its drive is not known, so two of them have no place in common."""
+    """The place of a logical volume on its drive is unknown, so two volumes of one drive are never at the
+    same place."""
     volumes = [
         replace(store_fixture.lab.facts(uuid=f"uuid-{name}"), offset_bytes=None, volume=name)
         for name in ("vg/one", "vg/two")
@@ -209,7 +210,8 @@ def test_volumes_of_one_drive_do_not_guard_each_other(store_fixture: StoreFixtur
 
 
 def test_a_run_behind_an_adapter_that_hides_the_serial_guards_its_target(store_fixture: StoreFixture) -> None:
-    """It is known by its file system, and is newer than what had its place."""
+    """A run behind an adapter that hides the serial is known by its file system. It guards its target, as it
+    is newer than the previous file system there."""
     before, facts = store_fixture.lab.facts(uuid="uuid-before"), store_fixture.lab.facts()
     store_fixture.register(1, facts=before)
     store_fixture.arm(1, facts=before)
@@ -290,7 +292,7 @@ def test_the_guard_of_unverified_runs_does_not_compare_each_drive_with_each(
 
 
 def test_a_verified_run_does_not_guard_the_place_of_its_file_system(store_fixture: StoreFixture) -> None:
-    """What was made anew after a verdict is tested as any other file system."""
+    """After a verdict, a new file system at the same place can be tested without force."""
     store_fixture.register(1)
     store_fixture.arm(1)
     store_fixture.judge(1, "loss")
@@ -341,7 +343,7 @@ def test_another_target_is_not_guarded(store_fixture: StoreFixture) -> None:
 
 
 def test_the_newest_armed_run_is_found_by_its_target(store_fixture: StoreFixture) -> None:
-    """Facts lead to the newest armed run on their target, at whatever path it is mounted now."""
+    """Facts identify the newest armed run on their target, even if the target is mounted at another path."""
     for run in (1, 2):
         store_fixture.register(run, force=True)
         store_fixture.arm(run)
@@ -364,7 +366,8 @@ def test_a_later_run_supersedes(store_fixture: StoreFixture) -> None:
 
 
 def test_later_runs_that_were_never_armed_are_told_with_their_plans(store_fixture: StoreFixture) -> None:
-    """Only where none was armed, and not if they are very many; an armed one comes before a newer attempt."""
+    """The plans of later unarmed runs are given only if no later run was armed, and not if there are very
+    many. An armed run takes precedence over a newer unarmed one."""
     store, plan = store_fixture.store, store_fixture.lab.plan
     for run in (1, 2, 3):
         store_fixture.register(run, force=True)
@@ -412,9 +415,8 @@ def test_a_later_run_elsewhere_on_the_drive_supersedes(store_fixture: StoreFixtu
 def test_a_later_run_elsewhere_on_the_drive_supersedes_though_it_was_never_armed(
     store_fixture: StoreFixture, serial: str
 ) -> None:
-    """A later run on the whole drive supersedes an earlier one even if it was never armed, because it may
-    have begun to write. Its plan is then not among the attempts. Runs on other drives, places or files, or of
-    other clients, do not supersede it."""
+    """A later run on the whole drive supersedes an earlier one even if it was never armed, since it may have
+    written. Its plan is not told. Runs elsewhere on the drive, or of other clients, do not supersede it."""
     file = store_fixture.lab.facts(drives=(drive(serial=serial),))
     device = replace(file, kind="device", file_system=None, size_bytes=1 << 40)
     whole = replace(device, path="/dev/sda", offset_bytes=0)
@@ -446,9 +448,8 @@ def test_a_later_run_elsewhere_on_the_drive_supersedes_though_it_was_never_armed
 def test_a_drive_without_a_serial_of_its_own_has_targets(
     store_fixture: StoreFixture, serial: str, kind: str
 ) -> None:
-    """On a drive without a serial of its own, a run is found by its target after a boot. A later run on that
-    target or on a partition of the drive supersedes it. A run on another drive with the same serial does
-    not."""
+    """Without a serial of its own, a drive's run is found by its target after a boot. A later run on that
+    target or on a partition supersedes it; a run on another drive does not."""
 
     def on(name: str, **changes: Any) -> Facts:
         facts = store_fixture.lab.facts(drives=(drive(name=name, serial=serial),), **changes)
@@ -479,7 +480,8 @@ def test_a_drive_without_a_serial_of_its_own_has_targets(
 def test_a_later_run_on_a_renamed_target_counts_though_it_was_never_armed(
     store_fixture: StoreFixture,
 ) -> None:
-    """It may have begun to write its superblocks over those of the run before, which had another path."""
+    """A later unarmed run on a renamed target supersedes the earlier run, because it may have begun to
+    overwrite that run's superblocks."""
     before = store_fixture.lab.facts(file_id="12")
     renamed = replace(before, path="/mnt/u", path_in_file_system="/u")
     store_fixture.register(1, facts=before)
@@ -493,7 +495,8 @@ def test_a_later_run_on_a_renamed_target_counts_though_it_was_never_armed(
 
 @pytest.mark.slow
 def test_a_later_run_at_the_same_path_hides_none(store_fixture: StoreFixture) -> None:
-    """Where drives have no serials, another file system may have been mounted there since."""
+    """On drives without serials, a run on another file system at the same path does not hide an earlier file
+    system's run."""
     bare = (drive(serial=""), drive(serial="", name="sdb"))
     file = store_fixture.lab.facts(drives=bare[:1])
     whole = replace(file, kind="device", file_system=None, path="/dev/sda", offset_bytes=0)
@@ -505,7 +508,8 @@ def test_a_later_run_at_the_same_path_hides_none(store_fixture: StoreFixture) ->
 
 
 def test_earlier_runs_on_the_target_are_known(store_fixture: StoreFixture) -> None:
-    """Whatever their plan and however far they came, oldest first; none of another target."""
+    """The predecessors of a run are all earlier runs on the same target, oldest first, armed or not. Runs on
+    another target are not listed."""
     other = store_fixture.lab.facts(path_in_file_system="other")
     for run in (9, 3, 5):
         store_fixture.register(run, force=True)
@@ -648,8 +652,8 @@ def test_a_reason_that_was_stored_many_times_is_read_once(store_fixture: StoreFi
 
 
 def test_a_cut_that_nobody_verified_shows_in_the_series(store_fixture: StoreFixture) -> None:
-    """A run that met a cut and has no verdict is "unverified", also where the server was down when it ended;
-    one that was stopped is no cut."""
+    """A run that met a cut and has no verdict is "unverified" in the series, also if the server was down at
+    its end. A stopped run is not listed."""
     ends = ((1, "silence"), (2, "stop"), (3, "target-error"), (4, "server-down"), (5, "live"))
     for run, end in ends:
         store_fixture.register(run, force=True)
@@ -711,7 +715,8 @@ def test_much_evidence_of_one_name_takes_no_more_questions(store_fixture: StoreF
 def test_the_pieces_of_evidence_of_a_run_are_counted(
     store_fixture: StoreFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run has so many pieces at most, however small they are; one that is kept already is no other one."""
+    """The number of evidence pieces of a run is limited, even if they are small. A piece that is stored
+    already does not count again."""
     monkeypatch.setattr(limits, "EVIDENCE_PIECES_MAX", 3)
     store_fixture.register(1)
     for number in range(3):
@@ -777,7 +782,7 @@ def test_the_listing_is_newest_first_and_limited(store_fixture: StoreFixture) ->
 def test_no_client_crowds_another_out_of_a_listing(
     store_fixture: StoreFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the limit leaves runs out, or the room of an answer does, each client has its share."""
+    """If a limit on rows or bytes shortens a listing, each client gets a share of it."""
     for run in (1, 2, 3):
         store_fixture.register(run, facts=store_fixture.lab.facts(serial=f"S{run}"), client="one")
     for run in range(4, 20):
@@ -793,7 +798,8 @@ def test_no_client_crowds_another_out_of_a_listing(
 
 @pytest.mark.slow
 def test_a_listing_that_takes_too_long_is_refused(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends then, so that others are answered; the next question finds the store as it was."""
+    """A listing that takes too long is stopped with the code "busy", so that other requests are answered.
+    Later queries work as before."""
     store = Store(store_url)
     store.open()
     endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT -x FROM n) SELECT count(*) FROM n"
@@ -882,14 +888,15 @@ def test_the_store_is_its_owners_alone(tmp_path: Path) -> None:
 
 
 def test_a_mistyped_directory_of_the_store_is_refused(tmp_path: Path) -> None:
-    """A new, empty store in a place that nobody meant would not know the runs that were made."""
+    """A store in a missing directory is refused, because a new empty store would not know the existing
+    runs."""
     with pytest.raises(StoreError, match="No such file or directory"):
         Store(f"sqlite:///{tmp_path / 'mistyped' / 'store.sqlite'}").open()
     assert not (tmp_path / "mistyped").exists()
 
 
 def test_an_error_of_the_target_is_kept(store_fixture: StoreFixture) -> None:
-    """It is replaced by a newer one, and stays if a snapshot has none."""
+    """A newer target error replaces the stored one. A snapshot without an error leaves it stored."""
     store_fixture.register(1)
     assert store_fixture.store.load(1).snapshot.target_error is None
     seen: tuple[DriveState, ...] = ("unseen", "dead")
@@ -902,7 +909,8 @@ def test_an_error_of_the_target_is_kept(store_fixture: StoreFixture) -> None:
 
 
 def test_a_store_of_version_0_1_is_opened(tmp_path: Path) -> None:
-    """It has no table for errors of the target; its runs had none that is known."""
+    """A store of version 0.1 has no table for target errors. It is opened, and its runs have no known target
+    error."""
     path = tmp_path / "store"
     store = Store(f"sqlite:///{path}")
     store.open()

@@ -25,7 +25,7 @@ async def test_what_is_looked_up_waits_for_no_question() -> None:
 
 
 async def test_a_call_whose_caller_is_gone_is_taken_back_or_goes_on() -> None:
-    """What waits is forgotten, so that nobody piles up calls; what has begun is done."""
+    """If the caller is gone, a waiting call is dropped and a call that has begun is completed."""
     thread = StoreThread()
     begun, go_on = threading.Event(), threading.Event()
     done: list[str] = []

@@ -53,7 +53,8 @@ def test_what_makes_another_target(lab: Lab) -> None:
 
 
 def test_the_drive_of_an_external_log_makes_no_other_target(lab: Lab) -> None:
-    """The client may not have found the log, as that of the first release; the target is the same."""
+    """The drive of an external log, listed after the others, does not change the target. The first release
+    did not find that drive."""
     facts = lab.facts()
     log = replace(facts.drives[0], name="sdb", serial="LOG")
     assert _same(facts, replace(facts, drives=(*facts.drives, log)))
@@ -61,7 +62,8 @@ def test_the_drive_of_an_external_log_makes_no_other_target(lab: Lab) -> None:
 
 
 def test_a_file_system_without_known_drives_is_known_by_its_uuid(lab: Lab) -> None:
-    """Where one look saw no serials, as on layers or without rights, the file system's UUID decides."""
+    """If one collection of facts has no drives, because of layers or missing rights, the file system's UUID
+    identifies the target."""
     facts = lab.facts()
     blind = replace(facts, drives=(), offset_bytes=None)
     assert _same(facts, blind)
@@ -103,7 +105,7 @@ def test_a_serial_that_any_drive_may_have_is_none(lab: Lab, serial: str) -> None
 
 
 def test_two_paths_to_a_drive_are_one_drive(lab: Lab) -> None:
-    """Also while one of them is down."""
+    """A drive with two paths has the same target and series keys while one path is down."""
     one = lab.facts()
     two = replace(one, drives=(*one.drives, replace(one.drives[0], name="sdz")))
     assert target_keys(one) == target_keys(two)
@@ -119,7 +121,7 @@ def test_a_device_is_known_by_serial_and_offset(lab: Lab) -> None:
 
 
 def test_a_volume_is_known_by_its_uuid() -> None:
-    """Of the volumes on the same drives each may be called dm-0 in turn, whether the drives have serials."""
+    """A volume is identified by its UUID, not by its dm number, whether or not its drives have serials."""
     for drives in ((sample_facts.drive(),), NAMELESS):
         volume = _device(None, MIB, path="/dev/dm-0", volume="LVM-a", drives=drives)
         assert _same(volume, replace(volume, path="/dev/dm-1"))
@@ -129,7 +131,8 @@ def test_a_volume_is_known_by_its_uuid() -> None:
 
 
 def test_drives_that_cannot_be_told_apart_have_no_series(lab: Lab) -> None:
-    """Nothing is pooled across drives: two without a serial, or with one that every machine has, stay two."""
+    """Runs are not pooled across drives that cannot be told apart: drives without a serial, or emulated
+    drives of different machines with the same serial."""
     facts = lab.facts()
     nameless = replace(facts, drives=(*facts.drives, replace(facts.drives[0], serial="")))
     assert series_key(lab.plan(), nameless) == series_key(lab.plan(), replace(facts, drives=())) == ""
@@ -239,7 +242,6 @@ WITH_LOG = facts(drives=PAIR)  # the same, with its log on the other drive
 def test_targets_overlap_where_they_share_a_place_on_a_drive(
     one: Facts, other: Facts, *, expected: bool
 ) -> None:
-    """Two targets overlap if they may share a place on a drive. A whole drive overlaps everything on it. A
-    place below layers is unknown. A drive without a serial is compared by its name on the machine or its
-    number in the hypervisor."""
+    """Two targets overlap if they may share a place on a drive. A place below layers is unknown. A drive
+    without a serial is compared by its name on the machine or its number in the hypervisor."""
     assert overlap(one, other) is overlap(other, one) is expected

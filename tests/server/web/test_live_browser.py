@@ -71,8 +71,8 @@ async def _shows(browser: chromium.Browser, text: str) -> None:
 async def test_pages_in_a_browser(
     lab: Lab, sqlite_url: str, show_page: Show, browser: chromium.Browser
 ) -> None:
-    """The first page and a run's follow the run without being loaded again, fit a phone, are dark in the
-    dark, ask nobody but the server, and have nothing to complain of."""
+    """The first page and a run's page update without reload, fit a phone, have a dark mode, load nothing from
+    other hosts, and log no errors."""
     running = await lab.start(sqlite_url, readers=True)
     page = await show_page(running.server, sqlite_url)
     client = await lab.connect(running.address)
@@ -101,8 +101,8 @@ async def test_pages_in_a_browser(
 async def test_pages_on_paper(
     lab: Lab, sqlite_url: str, show_page: Show, browser: chromium.Browser, tmp_path: Path
 ) -> None:
-    """Whatever the screen's colours, paper is white; no column or text is cut off, and each page prints on
-    a few sheets."""
+    """Printed pages are white with any screen colours. No column or text is cut off, and each page takes few
+    sheets."""
     running = await lab.start(sqlite_url, readers=True)
     page = await show_page(running.server, sqlite_url)
     power = tmp_path / "power"
@@ -151,8 +151,8 @@ async def test_a_page_that_was_hidden_has_one_stream(
 async def test_no_page_stays_old_without_a_word(
     lab: Lab, sqlite_url: str, show_page: Show, browser: chromium.Browser
 ) -> None:
-    """While text is selected changes wait, the page says so, and they are shown as soon as it is not. After
-    half a minute without an event the page says since when, and opens another stream."""
+    """While text is selected, the page holds changes back and says so. After half a minute without an event
+    it says since when, and opens a new stream."""
     running = await lab.start(sqlite_url, readers=True)
     page = await show_page(running.server, sqlite_url)
     await _look(browser.open, page.url)
@@ -177,13 +177,13 @@ async def test_no_page_stays_old_without_a_word(
 
 
 def test_every_live_page_can_tell_of_trouble() -> None:
-    """It has an element for it, which no change of the rest replaces."""
+    """Each live page has an element for connection trouble that updates of the other parts do not replace."""
     live = [text for file in TEMPLATES.glob("*.html") if 'id="live"' in (text := file.read_text())]
     assert len(live) == 3 and all('<div id="trouble"' in text for text in live)
 
 
 def test_every_region_that_scrolls_has_a_name() -> None:
-    """Whoever goes there by the keyboard hears what it is."""
+    """Each scrolling region takes the keyboard focus and has a label for screen readers."""
     pages = "".join(file.read_text() for file in TEMPLATES.glob("*.html"))
     regions = re.findall(r'<div class="scroll"[^>]*>', pages)
     assert len(regions) > 5

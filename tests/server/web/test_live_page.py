@@ -34,7 +34,7 @@ BROWSERS = 50
 
 
 def test_a_server_without_a_page_loads_nothing_for_it() -> None:
-    """What only the page needs is imported by its process alone."""
+    """A server without a live page does not import the page's libraries."""
     needs = "{'starlette', 'uvicorn', 'prometheus_client', 'anyio', 'h11', 'jinja2'}"
     code = f"import durability_server.server, sys; print({needs} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
@@ -99,7 +99,7 @@ def _page_of(server: subprocess.Popen[str]) -> str:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_the_page_ends_with_the_server(local_directory: Path, number: signal.Signals) -> None:
-    """Whatever ends `serve`, nobody answers at the page's address afterwards."""
+    """After `serve` ends for any reason, the page's address no longer accepts connections."""
     with _serve(local_directory.parent, "--web", "127.0.0.1:0") as server:
         port = int(_page_of(server).rstrip("/").rpartition(":")[2])
         socket.create_connection(("127.0.0.1", port)).close()
@@ -138,8 +138,8 @@ async def test_a_store_that_cannot_be_read_ends_the_start(tmp_path: Path) -> Non
 
 @pytest.mark.usefixtures("no_silence")
 async def test_many_browsers_while_a_run_goes(lab: Lab, sqlite_url: str, show_page: Show) -> None:
-    """Fifty streams are open, some of which read nothing: each acknowledgement is granted, and all that read
-    get the newest count. A stream that ends gives its place back."""
+    """Fifty streams are open, and some are not read. Each acknowledgement is granted, and all streams that
+    are read get the newest count. A stream that ends frees its place."""
     running = await lab.start(sqlite_url, readers=True)
     page = await show_page(running.server, sqlite_url)
     client = await lab.connect(running.address)

@@ -156,7 +156,7 @@ async def test_a_run_as_it_goes(lab: Lab, sqlite_url: str, show_page: Show) -> N
 async def test_a_campaign_is_that_of_the_commands(
     lab: Lab, sqlite_url: str, power: Path, show_page: Show
 ) -> None:
-    """Sentences, arms, bound and health on its page are those of `campaign show`, and so in /metrics."""
+    """The campaign's page and /metrics show the same sentences, arms, bound and health as `campaign show`."""
     running = await lab.start(sqlite_url, readers=True)
     page = await show_page(running.server, sqlite_url)
     machine = Machine(lab, running.address, power, verdicts={"ssd": ["durable", "inconclusive", "durable"]})
@@ -197,7 +197,7 @@ def power(tmp_path: Path) -> Path:
 
 
 async def test_a_vanished_drive_stays(lab: Lab, sqlite_url: str, show_page: Show) -> None:
-    """After an I/O error of which every read failed it is said to have vanished, and keeps its series."""
+    """A drive on which every read failed after an I/O error is shown as vanished. Its metrics stay."""
     running = await lab.start(sqlite_url, readers=True)
     page = await show_page(running.server, sqlite_url)
     client = await lab.connect(running.address)
@@ -223,8 +223,8 @@ async def test_a_vanished_drive_stays(lab: Lab, sqlite_url: str, show_page: Show
 async def test_kept_results_are_compared_as_by_the_command(
     lab: Lab, sqlite_url: str, show_page: Show
 ) -> None:
-    """Results that are ticked are answered as `compare` answers them; of a drive that lost data it says so;
-    one result, or one that there is not, is an error."""
+    """The page compares the ticked results as `compare` does and names a drive that lost data. One result
+    alone, or an unknown result, is an error."""
     running = await lab.start(sqlite_url, readers=True)
     page = await show_page(running.server, sqlite_url)
     assert "No result is stored yet" in (await page.get("/results")).text

@@ -95,7 +95,8 @@ def test_a_machine_is_the_client_that_joined(filled: StoreFixture) -> None:
 
 
 def test_a_machine_that_fills_its_first_target_has_the_name_that_it_joined_with(filled: StoreFixture) -> None:
-    """Its only run is not armed, so no drive of it is known. It stands there once, and a campaign has it."""
+    """A machine of a campaign whose only run is not armed yet has no known drive. The overview lists it once,
+    under its joined name."""
     keep_log(filled.store, written_log("c", [], {"d0": condition("S2")})[:-1])  # it goes on
     campaign = CampaignWatch(filled.store.campaigns)
     (name,) = campaign.read()[0].state.plan.machines
@@ -131,9 +132,9 @@ def _looked_for(name: str, machine: str, client: str, trouble: Trouble) -> list[
 
 @pytest.mark.parametrize("client", ["c1", ""])
 def test_a_drive_vanished_from_the_machine_that_was_cut(filled: StoreFixture, client: str) -> None:
-    """If two clients claim one serial, the drive vanished from the client that the campaign cut, even if it
-    was renamed since. A log of release 0.1 has only the client's name. A later campaign that finds the drive
-    ends the alarm."""
+    """If two clients claim one serial, the drive vanished from the client that the campaign cut, even if
+    renamed since. A log of release 0.1 has only the name. A later campaign that finds the drive ends the
+    alarm."""
     for run, name in enumerate(("renamed", "b"), 1):
         _join(filled, f"c{run}", name)
         _begin(filled, run, "S1", "silence", client=f"c{run}")
@@ -170,7 +171,7 @@ def test_a_vanished_mirror_is_found_in_any_order_of_its_drives(order: str) -> No
 
 @pytest.mark.parametrize("is_off", [False, True])
 def test_a_machine_that_is_off_on_purpose_is_not_silent(is_off: bool) -> None:
-    """As in `campaign status`."""
+    """A machine that a campaign switched off is not shown as silent, as in `campaign status`."""
     told = ToldCampaign()
     told.begin(told_settings())
     told.checked()
@@ -188,7 +189,7 @@ def test_a_machine_that_is_off_on_purpose_is_not_silent(is_off: bool) -> None:
 
 
 def test_a_run_that_a_dead_server_left_is_not_live(sqlite_url: str, filled: StoreFixture) -> None:
-    """It takes no place of those that are shown."""
+    """A run that a dead server left live is not counted or listed as live."""
     _begin(filled, 1, "S1", "live")
     filled.store.close()
     filled.store = Store(sqlite_url)

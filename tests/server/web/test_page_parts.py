@@ -124,8 +124,8 @@ def _track_of(*latencies_us: int, per_second: int) -> RunTrack:
 def test_percentiles_look_back_for_enough_commits(
     latencies_us: list[int], per_second: int, p50: tuple[int, float] | None, p99: tuple[int, float] | None
 ) -> None:
-    """A p99 takes 1,000 commits, and a drive without power-loss protection makes fewer in a second: they are
-    those of as many seconds as it takes, and of a minute at most."""
+    """A p99 needs 1,000 commits, more than a drive without power-loss protection makes in a second.
+    Percentiles look back as many seconds as needed, at most a minute."""
     track = _track_of(*latencies_us, per_second=per_second)
     assert track.newest is not None
     for found, expected in ((track.newest.p50, p50), (track.newest.p99, p99)):
@@ -157,7 +157,7 @@ def test_a_percentile_says_how_far_it_looks_back() -> None:
 
 
 def test_a_client_cannot_make_a_track_grow() -> None:
-    """Its own clock says when its statistics are of: one that stands, or goes back, keeps no more of them."""
+    """A client's clock that stands still or goes back does not make the track keep more statistics."""
     track = RunTrack(PLAN)
     for look in range(1000):
         elapsed_s = [look * 1e-6, 1e9 - look][look % 2]
@@ -192,7 +192,7 @@ def test_a_picture_has_gaps_and_hides_no_peak() -> None:
 
 
 def test_an_old_value_is_not_shown_as_the_newest() -> None:
-    """Where the last one is not known there is a dash, as for a drive that stopped to say it."""
+    """A dash replaces the newest value if it is unknown, for example if the drive no longer reports it."""
     line = picture_of("x", [1.0, 7.0, None], str)
     assert line is not None and (line.newest, line.range) == ("\u2013", "1.0 to 7.0")
     nothing: dict[str, Any] = {field.name: None for field in fields(HealthRow)}
@@ -206,7 +206,8 @@ def test_an_old_value_is_not_shown_as_the_newest() -> None:
     [(0, "\u2013", "\u2013"), (19, "\u2013", "\u2013"), (30, "100 µs", "\u2013"), (1000, "100 µs", "100 µs")],
 )
 def test_percentiles_of_a_whole_run_take_enough_commits(commits: int, p50: str, p99: str) -> None:
-    """A run without a commit has no p50 of 0 ns, and the largest of 30 is no p99: as `durability show`."""
+    """Percentiles of a whole run need enough commits, as in `durability show`: no p50 without a commit, and
+    no p99 from 30 commits."""
     counted = Histogram()
     counted.record(np.full(commits, 100_000, dtype=np.uint64))
     counts = {name: list(values) for name, values in counted.to_value().items()}
@@ -227,7 +228,8 @@ def test_what_is_over_has_no_newest_value() -> None:
 
 
 def test_a_cycle_that_was_left_out_is_none_of_those_that_were_wanted() -> None:
-    """It is over, and as many are to come as before: 1 of 9 would promise 8."""
+    """A cycle that was left out counts as over, but the number of cycles left does not fall. "1 of 9" would
+    promise 8 more."""
     told = begun()
     told.say(part("failed", trouble="in-use", text="it is mounted"))
     while told.state.cycle is not None:
@@ -251,7 +253,7 @@ def test_a_cycle_that_was_left_out_is_none_of_those_that_were_wanted() -> None:
     ],
 )
 def test_any_document_can_be_shown(document: Any) -> None:
-    """What a client sent as its verdict breaks no page."""
+    """The page can show any document that a client sent as its verdict."""
     view = verdict_view(document)
     assert all(isinstance(text, str) for pair in view.pairs for text in pair)
 
@@ -264,8 +266,8 @@ def test_a_reason_without_a_sentence_gets_that_of_its_code() -> None:
 
 
 def test_examples_of_findings_are_rows() -> None:
-    """Of each, the slot or name, what is there and what was acknowledged, as the sentence of the judge says
-    it; a sentence of another form is shown whole."""
+    """Each example is a row with place, content found and acknowledged operation, taken from the judge's
+    sentence. A sentence of another form is shown whole."""
     place = place_name(writer=0, slot=7, suffix="", offset=72704)
     spans = (Span(state="version", seq=34, sectors=1), Span(state="zero", sectors=7))
     seen = Observation(writer=0, slot=7, spans=spans)
@@ -283,7 +285,8 @@ def test_examples_of_findings_are_rows() -> None:
 
 
 def test_findings_that_do_not_count_are_called_so() -> None:
-    """A later run explains them, and the loss is that of an earlier pass; no findings are none."""
+    """Findings that a later run explains are called findings that do not count. A verdict without findings
+    shows "none"."""
     codes = [{"code": "earlier-loss"}, {"code": "superseded"}]
     view = verdict_view({"verdict": "loss", "reasons": codes, "findings": {"lost": 3}})
     assert ("findings that do not count", "3 lost") in view.pairs
@@ -309,7 +312,7 @@ def test_lines_between_the_processes() -> None:
     ],
 )
 def test_a_drive_that_a_later_run_found_has_come_back(until: str, heard: str, gone: str) -> None:
-    """What a campaign says that is over counts until the drive's runs are heard again."""
+    """A finished campaign's report of a missing drive counts until a run on the drive is heard again."""
     row = {"serial": "S1", "client": "c1", "client_name": "b"}
     missing = {("S1", Machine(name="b", client="c1")): Missing(text="is not there", until=until)}
     assert missing_text(row, replace(RUN, last_receipt=heard), missing, alone=True) == gone
@@ -346,7 +349,7 @@ async def test_what_was_read_slowly_is_read_again_soon(monkeypatch: pytest.Monke
 
 
 async def test_a_reading_goes_on_without_who_asked() -> None:
-    """One that gives up ends it for nobody."""
+    """If one of two waiting readers is cancelled, the read goes on and the other gets its result."""
     answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     reads = []
 
@@ -388,7 +391,8 @@ async def test_while_the_store_fails_only_samples_ask_it(watch: Watch) -> None:
 
 
 async def test_a_store_that_does_not_answer_is_told(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
-    """/metrics says so within the time of a scrape, and each open page, before the store's answer comes."""
+    """If the store does not answer, /metrics reports this within the scrape time, and each open page reports
+    it before the answer comes."""
     monkeypatch.setattr(pages, "_SCRAPE_S", 0.05)
     monkeypatch.setattr(event_stream, "_ANSWER_S", 0.05)
     answer = threading.Event()
@@ -419,7 +423,8 @@ async def test_a_store_that_does_not_answer_is_told(watch: Watch, monkeypatch: p
 
 
 async def test_a_viewer_whose_secret_cannot_be_looked_up_is_asked_again() -> None:
-    """While the store fails nobody is known: the browser is told why, and loads the page again."""
+    """While the store fails, a viewer gets status 503 with the reason, and the browser reloads the page after
+    10 s."""
 
     async def fails(_: str) -> NoReturn:
         raise StoreError("the disk is gone")

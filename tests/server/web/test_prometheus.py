@@ -74,7 +74,8 @@ tests:
 
 @pytest.mark.usefixtures("prometheus")
 def test_a_run_that_fell_silent_is_told_of(tmp_path: Path) -> None:
-    """Its lag ends with it; the state of its drive does not."""
+    """The alert rules report a silent run. Its lag metric ends with the run, but the state of its drive
+    stays."""
     shutil.copy(EXAMPLES / "alerts.yml", tmp_path)
     path = tmp_path / "test.yml"
     path.write_text(_RULE_TEST)

@@ -73,7 +73,7 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
 
 
 def test_every_page_is_reachable_from_the_index() -> None:
-    """Whoever starts at docs/README.md finds each page below docs by following links."""
+    """Each page below docs can be reached by links from docs/README.md."""
     reached, waiting = set(), [INDEX]
     while waiting:
         page = waiting.pop()
@@ -94,7 +94,8 @@ def test_every_page_is_listed_in_the_index_under_its_kind() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_every_file_that_a_page_names_exists(page: Path) -> None:
-    """Paths of tests, scripts, lab and documentation, in prose and commands, are those of the tree."""
+    """Each path to tests, scripts, lab or documentation that a page names, in prose or in a command,
+    exists."""
     named = set(FILE.findall(page.read_text(encoding="utf-8")))
     assert {path for path in named if not (ROOT / path).exists()} == set()
 

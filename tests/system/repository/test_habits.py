@@ -23,7 +23,8 @@ def test_help_lists_every_target() -> None:
 
 
 def test_figures_that_a_page_promises_are_printed() -> None:
-    """Its command has the option `-s`, and so the tests run in the process of pytest that prints them."""
+    """Each documented test command with `-s` runs the tests in pytest's own process, so that their figures
+    are printed."""
     pages = "".join(path.read_text() for path in (ROOT / "docs").rglob("*.md"))
     commands = [one for one in re.findall(r"`([^`]*make test T=[^`]*)`", pages) if re.search(r" -s\b", one)]
     assert commands

@@ -265,7 +265,8 @@ def _of_the_judge(tree: ast.AST) -> Iterator[str]:
 
 
 def test_only_the_judge_concludes() -> None:
-    """Neither side nor the lab takes cut, risk, loss window or verdict from anywhere but the judge."""
+    """The client, the server and the lab take the cut, the risk, the loss window and the verdict only from
+    the judge."""
     found = {
         _identify(path): set(_of_the_judge(_parsed(path.read_text())))
         for package in FOLDERS

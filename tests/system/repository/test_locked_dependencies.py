@@ -91,7 +91,7 @@ def test_the_lock_is_within_the_ranges(lock: str, extras: tuple[str, ...], machi
 
 @pytest.mark.parametrize(("lock", "extras"), [("runtime", ("postgresql",)), ("dev", ("dev",))])
 def test_the_lock_holds_every_dependency(lock: str, extras: tuple[str, ...]) -> None:
-    """What a dependency needs in turn is locked too, in a version that it accepts; nothing else is."""
+    """The lock has exactly the direct and indirect dependencies, in versions that all requirements accept."""
     versions = _versions(lock, {})
     needed = list(_needed(_ranges(*extras), _environment()))
     for requirement in needed:
@@ -100,7 +100,7 @@ def test_the_lock_holds_every_dependency(lock: str, extras: tuple[str, ...]) -> 
 
 
 def test_what_is_installed_is_what_is_locked() -> None:
-    """Set-up installed the versions of the lock, those of the build included."""
+    """The installed versions are those of the lock, including the build dependencies."""
     locked = _versions("dev", {}) | _versions("build", {})
     assert {name: importlib.metadata.version(name) for name in locked} == locked
 
@@ -112,7 +112,7 @@ def test_the_packages_that_are_built_are_those_of_the_tests() -> None:
 
 
 def test_the_build_is_locked() -> None:
-    """What pyproject.toml needs for a build has an exact version in its range."""
+    """Each build requirement of pyproject.toml is locked to an exact version in its range."""
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
     versions = _versions("build", {})
     for requirement in map(Requirement, build):

@@ -73,8 +73,8 @@ class SlotScan(ScanBase):
         """Read the slots that may hold a version newer than the log, because they may prove operations.
 
         If they are a large part of all slots, they are read in the pass over all slots instead. That is
-        possible because the required content of other slots does not depend on the proven operations, and
-        slots in flight are judged at the end in any case.
+        possible because the required content of other slots does not depend on the proven operations. Slots
+        in flight are judged at the end in any case.
         """
         extents = list(self._extents())
         self._counts.in_flight = sum(len(self._in_flight_of(extent)) for extent in extents)

@@ -64,7 +64,8 @@ def programs_on(directory: Path) -> list[str]:
 
 
 async def test_a_killed_agent_takes_its_run_along(tmp_path: Path) -> None:
-    """SIGKILL of the agent ends its run at once; another agent says so, and begins no second one."""
+    """SIGKILL of the agent ends its run at once. The next agent reports the run as ended and does not begin a
+    second one."""
     async with bench(tmp_path, "honest", "ext4", seed=1) as b:
         run = await b.armed()
         live = b.live_run()
@@ -81,8 +82,8 @@ async def test_a_killed_agent_takes_its_run_along(tmp_path: Path) -> None:
 
 
 async def test_a_run_that_was_stopped_in_a_pause_begins_again(tmp_path: Path, make_loop: MakeLoop) -> None:
-    """In the pause the agent has no task, and leaves nothing mounted. After it the task has another number;
-    with the same one the agent says what is true: the run is over, and nobody restarted it."""
+    """In a pause the agent has no task and unmounts the drive. Afterwards the same task reports that its run
+    is over, and a new task number begins a new run."""
     async with with_both_servers(tmp_path) as (server, agent, _):
         tasks = Tasks((drive_on(make_loop(64 << 20)),))
         task = tasks.make("run", fresh=True)
@@ -102,8 +103,8 @@ async def test_a_run_that_was_stopped_in_a_pause_begins_again(tmp_path: Path, ma
 
 @pytest.mark.parametrize("file_system", ["ext4", ""])
 async def test_a_run_of_which_a_killed_agent_had_not_heard_is_named(tmp_path: Path, file_system: str) -> None:
-    """It may be armed for the server: the next agent reads its id from the target, and tells it from the run
-    before."""
+    """If an agent is killed before its run reported an id, the next agent reads the id from the target. It
+    does not mistake the previous run for it."""
     async with bench(tmp_path, "honest", file_system, seed=12) as b:
         before = await b.armed()
         await b.server.do(b.tasks.make("verify", run=before))
@@ -235,7 +236,7 @@ async def test_there_is_one_agent(tmp_path: Path) -> None:
 
 
 async def test_tasks_that_change_in_the_middle_of_everything(tmp_path: Path, make_loop: MakeLoop) -> None:
-    """Whatever task comes at whatever moment, the last one is done, and the machine is left as it was."""
+    """If tasks change at random times, the last one is done, and the agent leaves the machine clean."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -309,7 +310,8 @@ async def test_a_run_that_is_killed_has_ended(tmp_path: Path) -> None:
 
 
 async def test_a_verify_waits_for_a_server_that_is_away(tmp_path: Path) -> None:
-    """A verify that cannot reach its server is no result: it is done once the server is back."""
+    """A verify that cannot reach its server is not a result. The agent completes it when the server is
+    back."""
     first, second = (Server(store_url=f"sqlite:///{tmp_path}/store.sqlite") for _ in range(2))
     host, port = await first.start("127.0.0.1", 0, directory=None)
     lab = LocalServer(server=first, address=format_address(host, port), credential=tmp_path / "c.json")

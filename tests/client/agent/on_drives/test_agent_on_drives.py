@@ -166,7 +166,8 @@ async def cut_and_verified(b: Bench) -> DriveStatus:
 
 
 async def test_a_drive_that_never_returns_is_missing(tmp_path: Path) -> None:
-    """After the time that a drive has to be ready the verify fails, and nothing of it stays mounted."""
+    """The verify fails if the drive is not ready within the allowed time, and no file system stays
+    mounted."""
     async with bench(tmp_path, "honest", "ext4", seed=3) as b:
         run = await b.armed()
         b.rig.cut()
@@ -244,7 +245,8 @@ async def test_another_drive_at_the_place_is_left_alone(tmp_path: Path, make_loo
 
 
 async def test_several_drives_go_side_by_side(tmp_path: Path, make_loop: MakeLoop) -> None:
-    """One drive that is missing does not keep the others from their runs, and each is ended in order."""
+    """A missing drive does not delay the runs on the other drives, and each of those runs is stopped in
+    order."""
     drives = (
         drive_on(make_loop(384 << 20)),
         drive_on("/dev/durability-none", name="d2"),
@@ -264,7 +266,8 @@ async def test_several_drives_go_side_by_side(tmp_path: Path, make_loop: MakeLoo
 
 
 async def test_a_file_system_of_the_users_gets_a_file(tmp_path: Path, make_mount: MakeMount) -> None:
-    """A target in a file system that is there is used and left; its files go when the server says so."""
+    """A target file in the user's file system stays until a release names its run. A release refuses to
+    remove a file that is not a target."""
     _, directory = make_mount()
     target = directory / "t"
     async with with_both_servers(tmp_path) as (server, _, _):
@@ -283,7 +286,8 @@ async def test_a_file_system_of_the_users_gets_a_file(tmp_path: Path, make_mount
 
 
 async def test_a_verdict_that_is_not_stored_is_made_again(tmp_path: Path) -> None:
-    """While the store takes no verdict the agent says so and is not done; it is once one is stored."""
+    """While the store refuses the verdict, the agent reports this and keeps trying. The task is done when the
+    verdict is stored."""
     async with bench(tmp_path, "honest", "", seed=4) as b:
         run = await b.armed()
         b.rig.cut()
@@ -339,7 +343,8 @@ async def test_a_drive_that_is_put_to_use_while_the_server_takes_no_run_is_not_e
 async def test_what_was_erased_and_put_back_while_the_server_takes_no_run_is_not_erased(
     tmp_path: Path, make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The check found it there, but once it was erased for the run it is its owner's anew."""
+    """The check found the file system, and the agent erased it for the run. If the owner puts it back, the
+    agent does not erase it again."""
     device = make_loop(64 << 20)
     await asyncio.to_thread(subprocess.run, ("mkfs.ext4", "-q", device), check=True)
     before = device.read_bytes()
@@ -358,8 +363,8 @@ async def test_what_was_erased_and_put_back_while_the_server_takes_no_run_is_not
 async def test_a_raw_drive_that_carried_a_partition_table_is_tested_again(
     tmp_path: Path, make_loop: MakeLoop
 ) -> None:
-    """Its table has a copy at the end, beyond what a run overwrites: the next run, which is not forced, would
-    be refused for it."""
+    """A run does not overwrite the backup of the GPT at the end of the drive. The next run, which does not
+    use force, must still begin."""
     device = make_loop(64 << 20)
     _make(device, "gpt")
     async with with_both_servers(tmp_path) as (server, _, _):
@@ -411,8 +416,8 @@ async def test_a_run_that_was_never_verified_is_verified_before_the_next_one(
 async def test_a_run_without_a_verdict_on_a_device_is_verified_before_the_next_one(
     tmp_path: Path, make_loop: MakeLoop, file_system: str
 ) -> None:
-    """Its verify failed, or a pause came before it, so the next run makes nothing anew. A check that
-    comes first finds the device as it is, and leaves it so."""
+    """A run on a device without a verdict is verified before the next run, which keeps the file system. A
+    check in between accepts the device and changes nothing."""
     async with with_both_servers(tmp_path) as (server, agent, _):
         tasks = Tasks((drive_on(make_loop(64 << 20), file_system),))
         tasks.examined = (await server.do(tasks.make("examine"))).condition
@@ -463,7 +468,8 @@ async def test_a_run_waits_for_room_on_the_servers_disk(
 async def test_a_run_that_the_server_refuses_is_not_the_drives_fault(
     tmp_path: Path, make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client that has as many runs as it may have says so; nothing stays mounted."""
+    """If the client has its maximum number of runs, the agent reports its own failure and leaves no file
+    system mounted."""
     monkeypatch.setattr(store, "RUNS_OF_CLIENT_MAX", 0)
     async with with_both_servers(tmp_path) as (server, agent, _):
         tasks = Tasks((drive_on(make_loop(256 << 20), size="16MiB"),))

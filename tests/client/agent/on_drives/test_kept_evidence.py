@@ -47,8 +47,8 @@ SIZE_BYTES = 64 << 20
 async def test_what_is_back_from_before_the_campaign_is_neither_mounted_nor_erased(
     tmp_path: Path, make_loop: MakeLoop
 ) -> None:
-    """Somebody put it back, or the drive has lost the whole file system with the run on it: each task says
-    so, with the run's name."""
+    """A drive with its content from before the campaign is not mounted or erased. Each task reports the run
+    that the drive has lost."""
     device = make_loop(SIZE_BYTES)
     await tool("mkfs.ext4", "-q", device)
     before = device.read_bytes()
@@ -70,7 +70,8 @@ async def test_what_is_back_from_before_the_campaign_is_neither_mounted_nor_eras
 async def test_a_drive_that_is_back_at_an_earlier_file_system_of_the_campaign_gets_no_run(
     tmp_path: Path, make_loop: MakeLoop
 ) -> None:
-    """It mounts, and holds an earlier run: the last one is to be verified there, which cannot tell."""
+    """A drive that shows an earlier file system of the campaign mounts, but the last run cannot be verified
+    there. The agent begins no run and stores no verdict."""
     device = make_loop(SIZE_BYTES)
     async with campaign_on(tmp_path, drive_on(device)) as campaign:
         first = await campaign.cut(fresh=True)
@@ -90,8 +91,7 @@ async def test_a_drive_that_is_back_at_an_earlier_file_system_of_the_campaign_ge
 async def test_a_run_of_which_nobody_has_heard_is_verified_before_the_drive_is_begun_afresh(
     tmp_path: Path, make_loop: MakeLoop, file_system: str
 ) -> None:
-    """The machine restarted by itself just after the run was armed, in the first cycle: the campaign knows of
-    none, and has the file system made anew."""
+    """If the agent never reported a run, the run is verified before a task makes the file system again."""
     async with campaign_on(tmp_path, drive_on(make_loop(SIZE_BYTES), file_system)) as campaign:
         run = await campaign.cut(fresh=True)
         again = await campaign.begin(fresh=True)
@@ -104,7 +104,8 @@ async def test_a_run_of_which_nobody_has_heard_is_verified_before_the_drive_is_b
 async def test_a_file_system_that_is_gone_is_not_judged_later_without_people(
     tmp_path: Path, make_loop: MakeLoop
 ) -> None:
-    """Somebody may have erased the drive meanwhile: the agent says what to type."""
+    """If the file system is gone in a later boot, a person may have erased the drive. The agent gives no
+    verdict and prints the `verify` command."""
     device = make_loop(SIZE_BYTES)
     async with campaign_on(tmp_path, drive_on(device)) as campaign:
         run = await campaign.cut(fresh=True)
@@ -118,8 +119,8 @@ async def test_a_file_system_that_is_gone_is_not_judged_later_without_people(
 async def test_a_file_system_that_a_cut_damaged_is_judged_before_the_next_run(
     tmp_path: Path, make_loop: MakeLoop
 ) -> None:
-    """Its drive came back too late for the verify of its cycle. It is still recognised as the campaign's, so
-    its device is judged; the next task may have it made anew."""
+    """If the drive came back too late for its verify, a damaged file system of the campaign is judged before
+    the next run. The task after that may make a new one."""
     device = make_loop(SIZE_BYTES)
     async with campaign_on(tmp_path, drive_on(device)) as campaign:
         run = await campaign.cut(fresh=True)
@@ -156,8 +157,8 @@ async def agent_within(directory: Path, lab: LocalServer) -> AsyncIterator[TaskS
 async def test_what_does_not_mount_for_another_reason_than_damage_is_not_made_anew(
     tmp_path: Path, make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with a kernel that lacks a module: verify says that this proves no damage, so the run is not
-    verified yet, rather than its file system unmountable. Once the reason is gone, it is verified."""
+    """If the mount fails for another reason than damage, the run is reported as not verified, not as
+    unmountable. Once the reason is gone, the run is verified."""
     monkeypatch.setattr(file_systems, "_UNSTEADY_S", 0.0)
     monkeypatch.setattr(earlier_runs, "BETWEEN_TRIES_S", 0.0)
     drive = drive_on(make_loop(SIZE_BYTES))
@@ -212,8 +213,8 @@ def erase(target: Path) -> None:
 async def test_a_run_that_people_judged_is_not_judged_again(
     tmp_path: Path, make_loop: MakeLoop, make_mount: MakeMount, kind: str
 ) -> None:
-    """They erased the drive after that. The task still names the run, as the server has not looked it up
-    since: another verdict would be a loss."""
+    """A run was verified by hand, and then its drive was erased. The task still names the run, but the agent
+    does not verify it again, which would give a loss."""
     drive, target = place_of(kind, make_loop, make_mount)
     async with campaign_on(tmp_path, drive) as campaign:
         run = await campaign.cut(fresh=kind == "raw")
@@ -230,8 +231,8 @@ async def test_a_run_that_people_judged_is_not_judged_again(
 async def test_a_run_that_is_gone_is_not_judged_later_without_people(
     tmp_path: Path, make_loop: MakeLoop, make_mount: MakeMount, kind: str
 ) -> None:
-    """The drive has lost it, or somebody erased it: the agent says what to type, and that judges a drive that
-    lies. After that the next run begins."""
+    """If an unverified run is gone from the drive, the agent names the verify command and begins no run.
+    After that verify by hand, which gives loss, the next run begins."""
     drive, target = place_of(kind, make_loop, make_mount)
     async with campaign_on(tmp_path, drive) as campaign:
         run = await campaign.cut(fresh=kind == "raw")
@@ -252,8 +253,7 @@ async def test_a_run_that_is_gone_is_not_judged_later_without_people(
 async def test_a_drive_that_is_put_to_use_while_its_last_run_is_asked_for_is_not_erased(
     tmp_path: Path, make_loop: MakeLoop
 ) -> None:
-    """Before a raw drive is erased, the server is asked for the run on it, which may take hours. That run is
-    somebody's own, so nothing is verified."""
+    """A raw drive that was put to use while the agent waited for the server is not erased."""
     device = make_loop(SIZE_BYTES)
     async with campaign_on(tmp_path, drive_on(device, "")) as campaign:
         first = campaign.tasks.make("run", fresh=True)
@@ -318,8 +318,8 @@ async def second_begins(campaign: CutCampaign, *, file_system: str) -> None:
 async def test_a_run_of_another_campaign_is_not_overwritten(
     tmp_path: Path, make_loop: MakeLoop, had: str, gets: str, remedy: str
 ) -> None:
-    """The check says so, and the first run, which is forced, too: what to type to verify it, and what if
-    nobody needs it. After either the campaign begins."""
+    """A run of another campaign is not overwritten by the check or by the first run. The refusal names the
+    commands to verify that run and to erase it; after either, the campaign begins."""
     device = make_loop(SIZE_BYTES)
     async with campaign_on(tmp_path, drive_on(device, had)) as campaign:
         run = await campaign.cut(fresh=True)
@@ -357,7 +357,8 @@ async def test_a_run_of_another_campaign_is_not_overwritten(
 async def test_a_run_of_another_campaign_that_needs_no_verdict_is_no_obstacle(
     tmp_path: Path, make_loop: MakeLoop, file_system: str, end: str
 ) -> None:
-    """It was stopped, or nothing was acknowledged."""
+    """A run of another campaign that was stopped, or that acknowledged no record, does not prevent a new
+    run."""
     arm = ARM if end == "stopped" else replace(ARM, moment="prefill")
     size = "8MiB" if end == "stopped" else "32MiB"
     drive = drive_on(make_loop(SIZE_BYTES), file_system, size=size)
@@ -371,8 +372,8 @@ async def test_a_run_of_another_campaign_that_needs_no_verdict_is_no_obstacle(
 
 
 def test_a_run_lies_on_the_part_of_a_drive_that_it_wrote_to(make_loop: MakeLoop) -> None:
-    """Its drive is known by its serial. A partition that is to be overwritten does not hold a run on another
-    one; the whole drive holds both, but not a run on itself of which its beginning does not tell."""
+    """A drive with a serial holds the runs on its partitions. A partition does not hold runs on other
+    partitions. A raw run is known only from the start of its device."""
     with one_partition(make_loop(SIZE_BYTES)) as part:
         partition = drives.find(drive_on(part), "")
         whole = drives.find(drive_on(Path(f"/dev/{partition.leaves[0]}")), "")
@@ -399,8 +400,8 @@ def test_a_run_lies_on_the_part_of_a_drive_that_it_wrote_to(make_loop: MakeLoop)
 
 
 def test_a_run_on_a_drive_without_a_serial_is_known_by_its_file_system(make_mount: MakeMount) -> None:
-    """Nothing else tells that from one on another drive at its place. A run on a device is told by its
-    beginning."""
+    """On a drive without a serial, only the file system's UUID tells whether a file run lies there. A raw run
+    is known from the start of its device."""
     device, directory = make_mount()
     facts = discovery.collect(directory / "t", "file")
     assert facts.file_system is not None
@@ -414,8 +415,8 @@ def test_a_run_on_a_drive_without_a_serial_is_known_by_its_file_system(make_moun
 
 
 async def test_a_run_that_was_never_armed_keeps_no_file_system(tmp_path: Path, make_loop: MakeLoop) -> None:
-    """Its power went in its prefill, and its file system was damaged: nothing was acknowledged, so there is
-    nothing to verify, and the next cycle makes it anew."""
+    """A run that was cut in its prefill has nothing to verify, so a damaged file system is made again in the
+    next cycle."""
     device = make_loop(SIZE_BYTES)
     prefill = replace(ARM, moment="prefill")
     async with campaign_on(tmp_path, drive_on(device, size="32MiB"), arm=prefill) as campaign:
@@ -434,7 +435,8 @@ async def test_a_run_that_was_never_armed_keeps_no_file_system(tmp_path: Path, m
 async def test_an_unheard_run_on_a_damaged_file_system_is_judged_before_it_is_made_anew(
     tmp_path: Path, make_loop: MakeLoop
 ) -> None:
-    """Nothing on the drive tells of it, and no task names it, but the server has it."""
+    """The agent verifies a run that only the server knows of before it makes the damaged file system
+    again."""
     device = make_loop(SIZE_BYTES)
     async with campaign_on(tmp_path, drive_on(device)) as campaign:
         run = await campaign.cut(fresh=True)
@@ -460,8 +462,8 @@ async def test_a_repair_that_is_seen_before_the_next_run_is_said(tmp_path: Path,
 
 
 async def test_a_run_over_one_that_was_judged_is_verified_too(tmp_path: Path, make_loop: MakeLoop) -> None:
-    """The machine restarted after the earlier run was verified and the next one was armed, of which the log
-    tells nothing: the task names the earlier one again, and the server refuses another one over the next."""
+    """The machine restarted after the first run was verified and a second run was armed. The task names the
+    first run again; the agent verifies the second run before it begins a third."""
     async with campaign_on(tmp_path, drive_on(make_loop(SIZE_BYTES), "")) as campaign:
         first = await campaign.cut(fresh=True)
         campaign.tasks.again = True

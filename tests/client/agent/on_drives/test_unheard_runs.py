@@ -66,8 +66,8 @@ async def judged_by_hand(device: Path, what: str, lab: LocalServer, run: str, di
 async def test_a_drive_that_has_lost_an_unheard_run_is_left_as_it_is(
     tmp_path: Path, make_loop: MakeLoop, what: str, words: str
 ) -> None:
-    """It would be made anew, with the evidence of a drive that lies: people are asked first. Once they have
-    typed what it says, also if they erased it themselves, the next run begins."""
+    """A drive that has lost a run that was never reported is not changed, since it is evidence. Once the run
+    has been verified by hand, the next run begins."""
     device = make_loop(SIZE_BYTES)
     async with campaign_on(tmp_path, drive_on(device, "" if what == "raw" else "ext4")) as campaign:
         run = await campaign.cut(fresh=True)
@@ -99,8 +99,8 @@ async def test_a_run_of_another_campaign_is_not_asked_for(tmp_path: Path, make_l
 async def test_a_drive_that_is_erased_while_its_server_is_away_has_no_loss(
     tmp_path: Path, make_loop: MakeLoop
 ) -> None:
-    """Its file system was damaged and still recognised, so its device was to be judged. The server, which
-    alone knows of the run, was away for long enough that the owner erased the drive."""
+    """Only the server knew of a run on a damaged file system. The owner erased the drive while the server was
+    away. The agent gives no verdict and prints the `verify` command."""
     device = make_loop(SIZE_BYTES)
     async with campaign_on(tmp_path, drive_on(device)) as campaign:
         run = await campaign.cut(fresh=True)

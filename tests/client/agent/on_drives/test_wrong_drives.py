@@ -107,8 +107,8 @@ def test_a_name_that_stays_is_taken(path: str) -> None:
 
 
 def test_the_kernels_name_of_a_drive_with_a_serial_is_taken() -> None:
-    """It is found by its serial, whatever its name is then; but for a name of this boot, and for that of a
-    partition."""
+    """A kernel name such as /dev/vdb is accepted for a drive with a serial. A /dev/dm-N name and the kernel
+    name of a partition are refused."""
     known = replace(nameless("vdb"), serial="S1")
     for path in ("/dev/vdb", "/dev/nvme0n1", "/dev/mmcblk0", "/dev/disk/by-id/nvme-S1-part2"):
         same_drive.check_name(drive_on(path), known)
@@ -138,8 +138,8 @@ def test_a_serial_that_others_have_too_tells_no_drive(serial: str) -> None:
 
 
 def test_a_drive_that_was_erased_is_known_without_what_it_held(make_loop: MakeLoop) -> None:
-    """A drive without a serial is compared once more before each try of its first run: not with what the
-    agent has erased from it, and anything else is new."""
+    """Before each try of its first run, a drive without a serial is compared with the check, without the
+    signatures that the agent erased. New signatures are refused."""
     found = nameless(make_loop(64 << 20).name)
     examined = replace(condition(), holds="gpt 1:ext4=0b1c")
     task = Tasks((drive_on(f"/dev/{found.name}", ""),), examined=examined).make("run", fresh=True)
@@ -157,8 +157,8 @@ def test_a_drive_that_was_erased_is_known_without_what_it_held(make_loop: MakeLo
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_drive_whose_file_system_was_being_made_is_told_what_to_do(*, again: bool) -> None:
-    """It has no serial, the signatures of the check are erased, and the new file system was not made: it may
-    be another drive, so the refusal says how to go on."""
+    """A drive without a serial carries no signature, because formatting was interrupted. It may be another
+    drive, so the agent refuses it and says how to go on."""
     examined = replace(condition(), holds="gpt 1:ext4=0b1c")
     task = Tasks((drive_on("/dev/vdb"),), examined=examined, again=again).make("run", fresh=True)
     with pytest.raises(DriveError) as refusal:
@@ -172,8 +172,8 @@ def test_a_drive_whose_file_system_was_being_made_is_told_what_to_do(*, again: b
 
 
 async def test_a_drive_is_known_by_the_mark_that_it_got_before_it_was_erased(make_loop: MakeLoop) -> None:
-    """In a later task too, and if only a part is erased yet; the mark of another campaign or drive does not
-    count, nor does it excuse anything new."""
+    """The mark written before the erasure identifies the drive, also in later tasks and when only a part is
+    erased. Marks of other campaigns or drives do not count, and new signatures are refused."""
     device = make_loop(64 << 20)
     found = nameless(device.name)
     examined = replace(condition(), holds="gpt 1:ext4=0b1c")
@@ -201,8 +201,7 @@ async def test_a_raw_drive_without_a_serial_is_known_after_a_run_that_did_not_be
     tmp_path: Path, make_nameless: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After its signatures were erased and the run could not begin, a raw drive without a serial is found by
-    its mark. Another drive of that size is not written to. The drive itself is not written to either once it
-    is in use."""
+    its mark. Another drive of that size, or this one once it is in use, is not written to."""
     mine, other = make_nameless(), make_nameless()
     await tool("mkswap", mine)
     async with with_both_servers(tmp_path) as (server, agent, _):
@@ -243,8 +242,8 @@ async def test_a_raw_drive_without_a_serial_is_known_after_a_run_that_did_not_be
 async def test_a_drive_without_a_serial_is_known_by_what_the_campaign_left_on_it(
     tmp_path: Path, make_nameless: Callable[[], Path]
 ) -> None:
-    """Another one that comes to its place is neither formatted nor mounted, before the first run and later;
-    the right one is tested again."""
+    """Another drive that appears under the same path is neither formatted nor mounted, before the first run
+    and later. The right drive is tested again."""
     mine, other = make_nameless(), make_nameless()
     async with with_both_servers(tmp_path) as (server, _, _):
         with by_name(mine) as link:
@@ -281,7 +280,7 @@ async def test_a_drive_without_a_serial_is_known_by_what_the_campaign_left_on_it
 async def test_a_raw_drive_without_a_serial_is_known_by_its_runs(
     tmp_path: Path, make_nameless: Callable[[], Path]
 ) -> None:
-    """One that holds no run of this tool is not written to, though it is blank."""
+    """A drive that holds no run of this tool is not written to, even if it is blank."""
     mine, other = make_nameless(), make_nameless()
     async with with_both_servers(tmp_path) as (server, _, _):
         with by_name(mine) as link:
@@ -304,8 +303,8 @@ async def test_a_raw_drive_without_a_serial_is_known_by_its_runs(
 async def test_a_run_on_a_drive_without_a_serial_is_known_by_its_file_system(
     tmp_path: Path, make_nameless: Callable[[], Path]
 ) -> None:
-    """Another campaign does not overwrite it. One on another drive, with a file system of somebody else,
-    begins."""
+    """Another campaign does not overwrite a run on a drive without a serial. It begins on a different drive
+    that carries an unrelated file system."""
     mine, other = make_nameless(), make_nameless()
     with by_name(mine) as link:
         async with campaign_on(tmp_path, drive_on(link.path)) as campaign:
@@ -433,8 +432,8 @@ async def test_a_link_as_target_is_refused(server: TaskServer, make_mount: MakeM
 async def test_a_target_whose_file_system_is_not_mounted_waits_for_it(
     tmp_path: Path, make_mount: MakeMount
 ) -> None:
-    """After a boot the directory of a target may be that of the file system below: nothing is written there,
-    and nothing is taken for a loss."""
+    """After a boot, the target's file system may not be mounted yet. The agent writes nothing to the file
+    system below it and reports no loss."""
     _, below = make_mount()
     _, above = make_mount()
     inner = below / "data"
@@ -503,8 +502,8 @@ async def test_the_log_of_another_file_system_is_refused(server: TaskServer, mak
 
 
 async def test_a_drive_that_a_program_writes_to_is_refused(server: TaskServer, make_loop: MakeLoop) -> None:
-    """A virtual machine has its disk open for writing, which no holder shows; a reader is no obstacle. So it
-    is before each run, also on a device of which nothing is erased before."""
+    """A drive that a program has open for writing is refused in the check and before each run; a program that
+    only reads is accepted."""
     device = make_loop(SIZE_BYTES)
     tasks = Tasks((drive_on(device, ""),), ready_within_s=1.0, again=True)
     for mode, flags in (("<>", "in-use"), ("<", "")):
@@ -564,8 +563,8 @@ async def test_what_came_on_a_drive_after_the_check_is_not_erased(
 async def test_a_file_system_of_the_campaign_that_a_cut_damaged_begins_afresh(
     tmp_path: Path, make_loop: MakeLoop, damage_at: int
 ) -> None:
-    """Its own file system may go, whether it is still recognised or not. What the check found may not, once
-    the campaign has replaced it: somebody may have put it back."""
+    """The campaign's own damaged file system may be replaced. If the drive has the content of the check
+    again, the drive is refused, because someone may have put it back."""
     device = make_loop(SIZE_BYTES)
     async with with_both_servers(tmp_path) as (server, _, _):
         await tool("mkfs.ext2", "-q", device)

@@ -50,7 +50,7 @@ def test_latencies_are_those_of_their_row() -> None:
 
 
 def test_no_sync_is_made_up() -> None:
-    """Where a write syncs itself, no sync is recorded."""
+    """No sync is recorded for writes that sync themselves."""
     recorder = Recorder(start_ns=0, bin_ns=BIN_NS, syncs=False)
     _record(recorder, [(10, 30, 30)])
     assert len(recorder.finish().syncs) == 0

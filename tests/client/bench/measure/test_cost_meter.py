@@ -43,8 +43,8 @@ def test_the_idle_share_is_subtracted() -> None:
 
 
 def test_what_others_drown_is_unknown() -> None:
-    """Where others do a good part of the drive's work, a count is no more ours than theirs: no figure, rather
-    than one of none; a few requests of theirs among many operations do not matter."""
+    """If other programs do a large part of the drive's work, the count is None. A few requests of others
+    among many operations do not matter."""
     idle = spent(_reading(0, {}, _counters(0, 0, 0, 0)), _reading(1, {}, _counters(0, 100, 9000, 3)))
     busy = spent(_reading(2, {}, _counters(0, 0, 0, 0)), _reading(3, {}, _counters(0, 1000, 4000, 2)))
     (work,) = disks_beyond(idle, busy, operations=1000)
@@ -80,7 +80,7 @@ def test_what_is_not_counted_is_unknown() -> None:
 
 
 def test_this_machines_kernel_threads_have_times() -> None:
-    """Where kernel threads are shown, as on a machine and not in a container, their times only grow."""
+    """The CPU times of kernel threads only grow. Containers may not show these threads."""
     meter = Meter(())
     before, after = meter.read(), meter.read()
     if before.threads is None:
@@ -90,7 +90,8 @@ def test_this_machines_kernel_threads_have_times() -> None:
 
 
 def test_counters_of_another_machines_tree(tmp_path: Path) -> None:
-    """The fields of /sys/block/*/stat are those of the kernel's documentation; old kernels count no flush."""
+    """The fields of /sys/block/*/stat are read as the kernel documents them. Old kernels have no flush
+    counter."""
     block = tmp_path / "class/block/sda"
     (block / "queue").mkdir(parents=True)
     (block / "stat").write_text("  1  2  3  4  5  6  70  8  9 10 11 12 13 14 15 16 17\n")

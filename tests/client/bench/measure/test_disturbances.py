@@ -56,7 +56,7 @@ def test_a_new_ext4_is_named(tmp_path: Path, kind: str, thread: str, kib: int, *
 
 
 def test_an_array_that_is_copied_is_named(tmp_path: Path) -> None:
-    """md says what it does to an array below the target; an idle one is no disturbance."""
+    """An md array below the target that is resyncing is reported as a disturbance; an idle array is not."""
     for name, action in (("md0", "resync"), ("md1", "idle")):
         (tmp_path / "block" / name / "md").mkdir(parents=True)
         (tmp_path / "block" / name / "md" / "sync_action").write_text(f"{action}\n")

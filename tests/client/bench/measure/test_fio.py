@@ -316,7 +316,7 @@ def test_a_report_of_no_group_is_refused(report: dict[str, Any]) -> None:
 def test_a_program_that_is_not_fio_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, error: type[Exception], words: str
 ) -> None:
-    """Whatever it prints, the message is one plain line."""
+    """A program that is not fio is refused with one short plain message, no matter what it prints."""
     program = tmp_path / "fio"
     program.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exec echo fio-3.99\n{script}\n')
     program.chmod(0o755)
@@ -350,8 +350,8 @@ def test_ctrl_c_in_a_round_of_fio_leaves_no_file_and_no_process(
 def test_ctrl_c_while_fio_is_being_started_leaves_no_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """fio makes missing directories: one that nobody has killed brings back what was removed. The signal may
-    come to any thread of the process."""
+    """An interrupt while fio is being started leaves no fio process, whichever thread gets the signal. A fio
+    left alive would create the removed directory again."""
     program = tmp_path / "fio"
     program.write_text('#!/bin/sh\n[ "$1" = --version ] && exec echo fio-3.99\nsleep 1000 & wait\n')
     program.chmod(0o755)
@@ -422,7 +422,7 @@ def _jobs_in(place: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_fio_is_watched_and_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who watches hears of it twice a second, and a fio that does not end is killed with its jobs."""
+    """The watcher is called while fio runs. A fio that does not end in time is killed with its jobs."""
     program = tmp_path / "fio"
     program.write_text('#!/bin/sh\n[ "$1" = --version ] && exec echo fio-3.99\nsleep 1000 & wait\n')
     program.chmod(0o755)

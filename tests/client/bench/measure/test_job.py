@@ -225,9 +225,8 @@ def _steps(steps: tuple[tuple[int, int], ...]) -> tuple[list[int], list[int]]:
 
 @pytest.mark.slow
 def test_a_stall_once_a_second_shows_in_the_tail(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stall of 100 ms once a second shows in p99.9 of a paced round, since a tenth of all commits is due
-    meanwhile. The round is three times as long as that percentile needs, in case the machine is delayed for
-    seconds."""
+    """A stall of 100 ms once a second shows in p99.9 of a paced round: a tenth of all commits is due
+    meanwhile. The round has three times the needed samples, in case the machine is delayed."""
     stalled_at = [time.monotonic()]
 
     def stalling(fd: int) -> None:
@@ -279,7 +278,7 @@ def test_a_short_write_is_an_error(file: Path, step: timed_loops.Step) -> None:
 
 
 def test_a_short_read_is_an_error(file: Path) -> None:
-    """Also of a read: a file that has shrunk is not measured as if it were whole."""
+    """A short read is an I/O error, so a truncated file is not measured as if it were complete."""
     os.truncate(file, 100)
     with pytest.raises(OSError, match="short read") as caught:
         _run(_task(tiny(workload="mix", read_percent=99, sync="none"), file), seconds=1.0)

@@ -92,7 +92,7 @@ def test_a_killed_job_is_noticed(tmp_path: Path) -> None:
 
 
 def test_who_watches_hears_of_long_rounds(tmp_path: Path) -> None:
-    """Twice a second somebody may look while jobs work, long before they are done."""
+    """The watch function is called twice a second while jobs work, long before they are done."""
 
     class SeenError(Exception):
         pass

@@ -86,7 +86,7 @@ def test_an_image_behind_a_network_block_device_says_its_clusters(tmp_path: Path
 
 @pytest.mark.parametrize("pid", ["", "none", "0", "999999999"])
 def test_a_server_that_is_gone_says_nothing(tmp_path: Path, pid: str) -> None:
-    """Nor does one that is not there any more, or never was."""
+    """A network block device whose server is gone or never existed has no known blocks."""
     target, sys = _nbd(tmp_path, pid)
     assert layer_blocks(target, sys=sys) == ()
 

@@ -354,7 +354,8 @@ def test_leftovers_of_other_users_stay(tmp_path: Path) -> None:
 def test_files_that_never_belong_to_this_user_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a stick that is mounted for a user and measured by root: all its files are that user's."""
+    """Leftover files are removed on a file system whose files all belong to another user, such as a mounted
+    stick."""
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     killed = Directory(tmp_path, size_bytes=SIZE_BYTES)
     (left,) = tmp_path.iterdir()
@@ -373,7 +374,8 @@ def test_a_place_is_no_other_measurement_to_itself(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_removed_is_not_said_to_be(make_mount: Callable[..., tuple[Path, Path]]) -> None:
-    """A leftover that the file system will not give up stays, is told so, and goes when it can."""
+    """A leftover that cannot be removed is reported and stays. A later call removes it when the file system
+    allows it."""
     _, parent = make_mount("ext4")
     place = Directory(parent, size_bytes=SIZE_BYTES)
     own = next(path for path in parent.iterdir() if path.name.startswith("durability-bench-"))

@@ -228,7 +228,8 @@ def test_unlike_results_have_refusals_and_no_figures() -> None:
 
 
 def test_a_comparison_opens_with_the_answer_and_one_caveat() -> None:
-    """Ratios and one picture of all results, whatever their plausibility; the caveat stands once, on top."""
+    """The page starts with the answer, then the ratios and one picture of all results, plausible or not. The
+    caveat appears once."""
     for name in ("alike", "classes"):
         text = pages()[name]
         assert "Do not choose yet" in text[: text.index('id="differences"')]

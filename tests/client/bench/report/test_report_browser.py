@@ -47,8 +47,7 @@ def test_a_page_in_a_browser(browser: chromium.Browser, tmp_path: Path, name: st
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_on_paper(browser: chromium.Browser, tmp_path: Path, name: str) -> None:
-    """Whatever the screen's colours, paper is white; no column, text or picture is cut off, and all prints on
-    a few sheets."""
+    """The printed page is white, cuts off no column, text or picture, and needs few sheets."""
     path = tmp_path / f"{name}.html"
     path.write_text(pages()[name], encoding="utf-8")
     browser.open(path, dark=True)

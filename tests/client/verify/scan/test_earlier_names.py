@@ -64,7 +64,8 @@ def scanned(
 @pytest.mark.parametrize("workload", WORKLOADS)
 @pytest.mark.parametrize("suffix", [".0.900", ".1.3", ".0.900.tmp", ".control"])
 def test_name_of_an_earlier_run_is_resurrected(make_plan: MakePlan, workload: str, suffix: str) -> None:
-    """Arming removed it, whatever its workload and tag; no operation of this run is lost with it."""
+    """A name of an earlier run, which arming removed, is resurrected with any workload and tag. No operation
+    of this run counts as lost with it."""
     disk = intact(make_plan, workload)
     disk.files[suffix] = earlier_record(make_plan)
 
@@ -97,7 +98,8 @@ def test_name_without_a_record_is_somebody_elses(make_plan: MakePlan, content: b
 
 
 def test_record_of_an_earlier_run_in_another_place_is_no_name_of_it(make_plan: MakePlan) -> None:
-    """Old blocks of that run, in somebody's file: the record is not where it was written."""
+    """A file whose record of an earlier run is not where that run wrote it is not a name of that run. It may
+    contain old blocks."""
     disk = intact(make_plan, "overwrite")
     disk.files[".0.3"] = earlier_record(make_plan, "overwrite")
 
@@ -105,7 +107,8 @@ def test_record_of_an_earlier_run_in_another_place_is_no_name_of_it(make_plan: M
 
 
 def test_copy_of_an_earlier_superblock_is_no_name_of_a_run(make_plan: MakePlan) -> None:
-    """Somebody moved a copy of the earlier run's target beside it: no run makes a name that begins so."""
+    """A copy of an earlier run's target beside the target gives no finding, because no run makes a name that
+    starts with a superblock."""
     disk = intact(make_plan, "overwrite")
     earlier = small(make_plan, workload="overwrite", run=EARLIER)
     disk.files[".0.900"] = bytearray(superblock(earlier, 0))

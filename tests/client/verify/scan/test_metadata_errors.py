@@ -104,7 +104,8 @@ def test_what_may_be_in_a_hidden_file_is_no_loss(log: Disk, tmp_path: Path) -> N
 def test_a_hidden_region_is_lost_if_another_file_can_be_read(
     make_plan: MakePlan, tmp_path: Path, control: int
 ) -> None:
-    """That of the control arm shows that the drive is there; without it, nothing does."""
+    """A file that the drive cannot show is lost if the control arm's file can be read, which proves that the
+    drive is there. Without that file, the scan is unfinished."""
     disk = Disk(small(make_plan, control_slots=control))
     disk.write_to(0, ACKED)
 
@@ -197,7 +198,8 @@ def test_superblocks_of_a_hidden_target_are_unknown(log: Disk, tmp_path: Path) -
 def test_a_target_that_the_medium_hides_cannot_be_locked(
     log: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That is another error than that of a target which may not be opened: `verify` goes on."""
+    """If the medium fails while the target is opened, locking raises UnreadableTargetError, with which
+    `verify` can go on."""
     target, open_here = lay_down(log, tmp_path).path, os.open
 
     def of_kernel(path: str | Path, *rest: int, **named: int) -> int:

@@ -93,7 +93,7 @@ def test_intact_names_have_no_findings(
 def test_damage_is_counted_as_by_the_book(
     make_plan: MakePlan, memory_path: Path, data: st.DataObject
 ) -> None:
-    """Whatever lies in the directory, the scan counts what the oracle's book-keeping counts."""
+    """For any content of the directory, the scan's counts equal those of the oracle's bookkeeping."""
     workload = data.draw(st.sampled_from(WORKLOADS))
     group = data.draw(st.sampled_from([1, 4]))
     frontier = data.draw(st.integers(3, 30)) * 4
@@ -194,7 +194,8 @@ def test_a_name_of_an_earlier_run_that_is_back_is_no_prefill(
 
 
 def test_a_temporary_testifies_and_is_nothing_else(make_plan: MakePlan, tmp_path: Path) -> None:
-    """What `rename` had written proves that what came before was acknowledged; that it is left is legal."""
+    """A temporary file of `rename` proves that the groups before its operation were acknowledged. The file
+    itself is not a finding."""
     disk = written(make_plan, "rename", 40)
     slot = disk.slot_of(0, 42)
     disk.files[f".0.{slot}.tmp"] = bytearray(disk.record(0, slot, 42))
@@ -333,8 +334,8 @@ def test_an_operation_that_lost_both_its_names_is_lost_once(make_plan: MakePlan,
 
 @pytest.mark.parametrize("first", ["unreadable", "resurrected"])
 def test_a_name_that_is_set_aside_takes_no_lost_operation_off(make_plan: MakePlan, first: str) -> None:
-    """The new name of an operation could not be read when the drive went away, and the old one is back: the
-    operation is lost, in whatever order the two were found."""
+    """The new name of an operation was unreadable and the old name is back. The operation is lost, whichever
+    of the two is found first."""
     plan = small(make_plan, workload="create", slots=32)
     made, removed = missing(0, 99, 2), whole(0, 67, 68, 2)
     oracle, counts = NameOracle(plan, (100,)), ScanCounts(plan)
@@ -349,7 +350,7 @@ def test_a_name_that_is_set_aside_takes_no_lost_operation_off(make_plan: MakePla
 
 
 def test_the_control_arm_is_counted_beside_names(make_plan: MakePlan, tmp_path: Path) -> None:
-    """What the control arm lost is a number beside the findings (rule 15)."""
+    """The control arm's losses are counted apart from the findings (rule 15)."""
     disk = written(make_plan, "create", 10, control_slots=16)
     storage = lay_down(disk, tmp_path)
 
@@ -363,7 +364,7 @@ def test_the_control_arm_is_counted_beside_names(make_plan: MakePlan, tmp_path: 
 
 @pytest.mark.slow
 def test_examples_and_progress_of_many_names(make_plan: MakePlan, tmp_path: Path) -> None:
-    """Of many findings the first and the last are kept with their bytes, and progress ends at the total."""
+    """The first and last of many findings are kept with their bytes; progress ends at the total."""
     disk = written(make_plan, "unlink", 0, slots=400)
     for slot in range(400):
         disk.files[f".0.{slot}"] = bytearray(SECTOR)

@@ -161,7 +161,8 @@ def _content(disk: Disk, number: int, seq: int, made: bytes) -> bytearray:
 
 
 def test_files_of_a_log_beyond_the_ceiling_are_read(make_plan: MakePlan) -> None:
-    """Generations that the log knows nothing of show that it is behind, whatever became of the others."""
+    """Files of generations above the log's ceiling are read. They show that the log is behind, even if other
+    files are lost."""
     disk = Disk(small(make_plan, workload="append"))
     disk.write_to(0, 600)
 
@@ -198,7 +199,8 @@ def test_file_that_is_made_before_credit_for_it_does_not_testify(make_plan: Make
 
 
 def test_a_lost_name_is_not_one_that_a_later_pass_makes(make_plan: MakePlan) -> None:
-    """The names beside it hold what they did before: nothing was made anew."""
+    """A missing name is absent and not one that a later pass would make, because the names beside it are
+    unchanged."""
     disk = Disk(small(make_plan, workload="unlink", slots=36, group=4, pattern="sequential"))
     disk.write_to(0, 39)
 
@@ -209,7 +211,7 @@ def test_a_lost_name_is_not_one_that_a_later_pass_makes(make_plan: MakePlan) -> 
 
 
 def test_file_of_an_earlier_run_does_not_testify(make_plan: MakePlan) -> None:
-    """What another run left says nothing of this one's log."""
+    """A file of an earlier run proves nothing about this run's log."""
     disk, earlier = (Disk(small(make_plan, workload="append", run=run)) for run in (6, 5))
     disk.write_to(0, 100)
     earlier.write_to(0, 300)

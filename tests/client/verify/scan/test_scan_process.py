@@ -131,7 +131,8 @@ async def test_abandoned_child_is_asked_no_more(written: Disk, tmp_path: Path) -
 
 @pytest.mark.slow
 async def test_scan_that_hangs_is_unfinished(make_plan: MakePlan, tmp_path: Path) -> None:
-    """What was counted before the reads hung stands, as a part; what was not read is not lost."""
+    """If reads hang, the scan is unfinished: its counts so far are kept, and unread slots do not count as
+    lost."""
     plan = make_plan(writers=1, slots=1 << 18, credit=16, control_slots=0)
     storage = KernelStorage(tmp_path / "target")
     storage.path.touch()

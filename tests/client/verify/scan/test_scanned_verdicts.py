@@ -97,8 +97,9 @@ def test_a_writer_that_waits_before_a_pass_border_is_not_at_risk(make_plan: Make
 def test_a_target_of_any_workload_may_have_been_removed_at_boot(
     make_plan: MakePlan, workload: str, acked: int
 ) -> None:
-    """Nothing of it is left in a directory that systems empty: no drive is blamed, whatever operation was the
-    last. That a removal in flight explains some of the absent names shows no operation."""
+    """If a target in a directory that systems empty at boot is gone, the verdict blames no drive, with any
+    workload and any last operation. Absent names that a removal in flight explains do not show an
+    operation."""
     plan = small(make_plan, workload=workload)
     place: dict[str, Any] = {"path": "/tmp/target", "file_system": file_system(mount_point="/")}
     now = replace(after_power_loss(), **place)

@@ -77,7 +77,7 @@ def test_intact_target_has_no_findings(written: Disk, tmp_path: Path) -> None:
 @given(data=st.data())
 @pytest.mark.slow
 def test_damage_is_counted_as_by_the_book(make_plan: MakePlan, tmp_path: Path, data: st.DataObject) -> None:
-    """Whatever lies on the disk, the scan of the file counts what the oracle's book-keeping counts."""
+    """For any content of the disk, the scan's counts equal those of the oracle's bookkeeping."""
     writers = data.draw(st.integers(1, 2))
     plan = small(make_plan, writers=writers, group=data.draw(st.sampled_from([1, 4])))
     disk = Disk(plan)
@@ -222,7 +222,7 @@ def test_superblock_of_another_run_is_lost(written: Disk, make_plan: MakePlan, t
 
 
 def test_control_arm_is_counted_and_never_a_finding(make_plan: MakePlan, tmp_path: Path) -> None:
-    """What the control arm lost is a number beside the findings (rule 15)."""
+    """The control arm's losses are counted apart from the findings (rule 15)."""
     plan = small(make_plan, control_slots=16)
     disk = Disk(plan)
     for seq in range(1, 7):
@@ -337,7 +337,8 @@ def test_drive_that_is_dead_from_the_beginning_is_no_loss(
 def test_target_that_goes_away_before_the_first_read_is_no_loss(
     make_plan: MakePlan, tmp_path: Path, workload: str, empty: bool
 ) -> None:
-    """What is missing is lost only on a target that is as it was recognised: there, and of that length."""
+    """If the target disappears or becomes empty after it was recognised, the scan is unfinished. If it was
+    recognised in that state, the missing records are lost."""
     disk = Disk(small(make_plan, workload=workload))
     disk.write_to(0, 60)
     storage = lay_down(disk, tmp_path)
@@ -441,7 +442,7 @@ def test_unstable_superblock_is_no_finding(written: Disk, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_examples_are_the_first_and_the_last(make_plan: MakePlan, tmp_path: Path) -> None:
-    """Of many findings of a class 64 are kept from the beginning and 64 from the end, with their bytes."""
+    """The first 64 and the last 64 of many findings of a class are kept, with their bytes."""
     disk = Disk(small(make_plan, slots=400))
     disk.write_to(0, 400)
     idle = set(range(400)) - {disk.slot_of(0, seq) for seq in range(393, 401)}

@@ -157,7 +157,7 @@ def test_arrays_and_single_slots_come_to_the_same(make_plan: MakePlan, data: st.
 
 @pytest.mark.slow
 def test_first_and_last_examples_are_kept_of_many(make_plan: MakePlan) -> None:
-    """Of 2000 lost slots the first and last 64 are kept, with the bytes that lay there."""
+    """The first 64 and the last 64 of many lost slots are kept as examples, with their bytes."""
     disk = Disk(small(make_plan, slots=2000, record_bytes=SECTOR, block_bytes=SECTOR, pattern="sequential"))
     assert disk.plan.credit == 8
 

@@ -101,7 +101,8 @@ class RefusingStorage(FailingStorage):
 
 
 def test_a_read_that_is_refused_at_every_size_is_an_error(tmp_path: Path) -> None:
-    """It is not tried for ever, and nothing counts as unreadable."""
+    """A read that is refused at every size raises OSError. It is not repeated endlessly, and no sector counts
+    as unreadable."""
     (tmp_path / "target").write_bytes(bytes(CHUNK_BYTES))
     storage = RefusingStorage(tmp_path / "target", bad=unreadable(0))
     with (

@@ -152,7 +152,8 @@ def test_rounds_that_lie_apart_show_a_difference_without_an_interval() -> None:
 
 
 def test_rounds_that_overlap_without_an_interval_are_to_be_measured_again() -> None:
-    """Nobody knows whether there is a difference, so none is denied, however small or large the ratio is."""
+    """With too few rounds for an interval, the answer claims and denies no difference, whatever the ratio,
+    and asks for another measurement."""
     speed, again = (
         "a and b had too few rounds to tell their speeds apart",
         "Measure both again without --quick.",
@@ -205,7 +206,7 @@ def test_two_results_of_one_drive_are_two_runs_of_it() -> None:
 
 
 def test_a_fault_of_one_drive_comes_first() -> None:
-    """What lost data, or sent no flush, is not used, however fast it is."""
+    """A result is not recommended if its drive lost data or got no flush, even if it is fast."""
     why = SUSPICIONS["no-flush-sent"]
     assert _of_one(PROVEN, PROVEN, TWICE, why) == (
         f"Both results are of one drive (serial S1). Do not use after: it {why}. before is proven in 59 cuts."
@@ -229,7 +230,7 @@ def test_without_a_common_commit_there_is_no_speed() -> None:
 @pytest.mark.parametrize("first", [None, FEW, GUEST, LOST, PROVEN])
 @pytest.mark.parametrize("other", [None, FEW, GUEST, LOST, PROVEN])
 def test_no_ratio_is_without_caveat_unless_both_are_proven(first: Proof | None, other: Proof | None) -> None:
-    """Of all pairs only two proven drives have none."""
+    """The ratio of two drives has no caveat only if both are proven."""
     pair = [Candidate(label="a", proof=first), Candidate(label="b", proof=other)]
     said = caveat(pair, ["inconclusive", "inconclusive"])
     assert (said == "") == (first is PROVEN and other is PROVEN)
@@ -265,8 +266,8 @@ def test_what_a_row_says() -> None:
 
 
 def test_a_series_without_answers_keeps_a_drive_from_being_proven() -> None:
-    """59 clean cuts do not hide the 59 whose outcome nobody knows, of whatever stack: a loss there would
-    count. Where it would not, since no flush was sent, they say nothing."""
+    """Cuts with unknown outcome keep a drive from being proven, whatever their stack, unless they sent no
+    flush or are of a weaker class."""
     hung = replace(PROVEN, cuts=0, bound=None, unknown=59, source="campaign hung")
     for order in ([hung, PROVEN], [PROVEN, hung]):
         counts = weightiest_proof(order)
@@ -296,7 +297,8 @@ def test_cuts_without_an_outcome_are_told_before_there_are_enough_others() -> No
 
 
 def test_cuts_without_an_outcome_are_to_be_verified() -> None:
-    """They were of what was measured, so no other cut is missing; those of another stack are."""
+    """If cuts of the measured drive have no outcome, the answer asks to verify them and not for other cuts.
+    Cuts of another stack must be repeated as measured."""
     hung = replace(PROVEN, cuts=0, bound=None, unknown=2, source="campaign hung")
     beside = weightiest_proof([PROVEN, hung])
     for one in (hung, beside):
@@ -345,7 +347,7 @@ def test_a_loss_of_a_stack_without_flushes_is_not_the_drives() -> None:
 
 
 def test_a_suspicious_result_is_never_taken() -> None:
-    """However fast it is, and whatever cuts said of its drive."""
+    """A suspicious result is not taken, no matter how fast it is or how many clean cuts its drive has."""
     bad = Candidate(label="b", proof=PROVEN, suspicion=SUSPICIONS["no-flush-sent"])
     good, unknown = Candidate(label="a", proof=PROVEN), Candidate(label="a", proof=None)
     twice = Speeds(short=TWICE)
@@ -406,7 +408,7 @@ def test_too_few_rounds_leave_the_choice_between_three_open() -> None:
 
 
 def test_the_choice_names_results_of_one_drive() -> None:
-    """Of three runs of one drive there is none; of two of them beside another drive the sentence says so."""
+    """If all results are of one drive, there is no choice. If only two are, the sentence says so."""
     one = Candidate(label="a", proof=PROVEN, drive=0, serials=("S1",))
     three = [one, replace(one, label="b"), replace(one, label="c")]
     fast = Speeds(short=Ratio(value=1.0, low=0.9, high=1.1))
@@ -526,8 +528,8 @@ FELL = "held for 30 s, its rate fell to 5 %"
 
 
 def test_a_lead_that_may_not_last_takes_no_drive() -> None:
-    """The rate of the faster drive fell in a load that the other did not hold: nobody knows what the other
-    would have done. The proven one is taken if it is not the faster one."""
+    """If the faster drive's rate fell in a load that the other drive did not hold, the faster one is not
+    recommended. The other one is, if only it is proven."""
     unsure = Speeds(short=SIXTEEN, has_held=True, fell=("", FELL))
     same = "Measure both with the same --accept."
     assert _compared(PROVEN, PROVEN, unsure) == (
@@ -602,8 +604,8 @@ def test_a_round_without_a_commit_recommends_neither() -> None:
 
 
 def test_a_drive_that_hung_is_not_taken_because_the_other_lost_data() -> None:
-    """It is not out, and there is nothing else to take: it is to be measured again all the same. Of three of
-    which two are out it has no rival that is left."""
+    """A drive that hung is not ruled out, but must be measured again, even if its only rival lost data. The
+    same holds if two of three drives are ruled out."""
     again = "Measure b again. If it happens again, find out what stopped the commits."
     lost = "it lost data in cycle 3 of campaign x"
     for hung, where in (
@@ -623,7 +625,8 @@ def test_a_drive_that_hung_is_not_taken_because_the_other_lost_data() -> None:
 
 
 def test_no_commit_at_the_end_of_a_held_load_recommends_neither() -> None:
-    """Whoever is the faster one, and whoever held it: what stopped the commits may stop them again."""
+    """If a drive had no commit at the end of a held load, neither drive is recommended, whichever is
+    faster."""
     fast = Speeds(short=SIXTEEN, held=(_held(0.0, 0.0),), has_held=True)
     find = "If it happens again, find out what stopped the commits."
     for first in (None, PROVEN):
@@ -701,7 +704,8 @@ def test_of_three_a_lead_that_turns_round_chooses_none() -> None:
 def test_of_three_one_that_may_be_faster_in_your_load_is_named(
     proofs: str, faster: str, varying: str, words: str
 ) -> None:
-    """As in the answer on the pair. `n` has no proof, `-` lost data, `p` is proven; all others are slower."""
+    """Among three drives, one that may be faster in the user's load is named, as in the answer for a pair.
+    `n`: no proof; `-`: lost data; `p`: proven. All others are slower."""
     known = {"p": PROVEN, "n": None, "-": LOST}
     candidates = [Candidate(label=label, proof=known[one]) for label, one in zip("abc", proofs, strict=True)]
 
@@ -725,7 +729,8 @@ def test_of_three_one_that_may_be_faster_in_your_load_is_named(
 
 
 def test_of_several_that_are_proven_another_may_be_faster_in_your_load() -> None:
-    """Neither of the two is faster than the other."""
+    """If two proven drives are equally fast, the answer names both, and the third that may be faster in the
+    user's load."""
     candidates = [*PAIR, Candidate(label="c", proof=None)]
 
     def between(one: int, other: int) -> Speeds:

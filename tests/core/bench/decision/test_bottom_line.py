@@ -44,7 +44,7 @@ def test_figures_of_a_slow_drive_are_not_rounded_to_nothing() -> None:
 
 
 def test_rounds_that_differ_by_too_much_are_not_rounded_to_the_limit() -> None:
-    """Nobody is told that 20 % is too much where 20 % is allowed."""
+    """A difference just above the limit of 20 % is not printed as 20 %."""
     whole = simulate(Device(), cells=[HEADLINE])
     rounds = tuple(
         replace(one, seconds=one.commits / rate, bins=())
@@ -141,8 +141,8 @@ def test_no_flush_excuses_no_commit_that_a_platter_cannot_make(
 @pytest.mark.slow
 @pytest.mark.parametrize("link", ["PCIe 8.0 GT/s x8", "USB 5000 Mbit/s", ""])
 def test_a_controller_may_answer_for_a_platter(link: str) -> None:
-    """Its volume has the turns of the disks below it, and a battery may protect its cache: that is no lie. Of
-    commits that a platter can make nothing is said."""
+    """A volume behind a controller that commits faster than its platters turn is not suspected: the
+    controller's cache may be protected. Slow commits get no such remark."""
     where = facts(drives=(drive(write_cache="write through", rotational=True),))
     medium = Medium(name="sda", rpm=7200, link_bytes_per_s=600_000_000, link=link)
     fast, slow = (
@@ -163,8 +163,8 @@ def test_a_controller_may_answer_for_a_platter(link: str) -> None:
     [((), "not shown"), (("write through",), "not shown"), (("write back",), "suspicious")],
 )
 def test_no_flush_under_a_loop_device_shows_nothing(caches: tuple[str, ...], word: str) -> None:
-    """It has a volatile cache whatever the disk under its file has, where flushes are counted; a drive beside
-    it that has one got none either."""
+    """A loop device has a volatile cache, whatever the disk under its file has. Missing flushes at that disk
+    show nothing, unless a drive beside it with a volatile cache got none either."""
     loop = drive(name="loop0", serial="loop:/srv/ct.img", write_cache="write back")
     beside = tuple(drive(name="sdb", serial="S-2", write_cache=one) for one in caches)
     alone = tuple(

@@ -35,7 +35,8 @@ def test_the_flush_is_the_cause_of_a_slow_nvme() -> None:
 
 
 def test_a_flush_over_a_network_is_not_free() -> None:
-    """One that takes most of the commit, whatever there is to flush, is told with its time."""
+    """A flush that takes most of the commit is reported with its time, even if an empty flush takes as
+    long."""
     remote = simulate(Device(write_ns=0.3e6, flush_ns=0.8e6, noise=0.001), seed=5, cells=JUDGED)
     slow = simulate(Device(write_ns=0.3e6, flush_ns=0.8e6, dirty_ns=5e6, dirty_bytes_per_s=4e8), cells=JUDGED)
     said = _cause(slow, remote)
@@ -115,7 +116,8 @@ def test_a_slow_write_is_a_cause_too() -> None:
 
 
 def test_a_write_is_not_blamed_if_its_rounds_overlap() -> None:
-    """One round of the slow writes was as fast as those of the other drive: the difference may be chance."""
+    """If one round of the slow writes was as fast as the other drive's, the difference may be chance and no
+    cause is given."""
     slow = simulate(Device(write_ns=200_000), seed=3, cells=JUDGED)
     (quick,) = (one for one in PROTECTED.cells if one.cell == WRITE_CONTROL)
     cells = tuple(
@@ -151,7 +153,7 @@ def test_a_small_or_uncertain_difference_has_no_cause() -> None:
 
 @pytest.mark.parametrize(("rounds", "said"), [(3, True), (2, False), (1, False)])
 def test_a_cause_needs_three_rounds(rounds: int, *, said: bool) -> None:
-    """Of fewer, chance alone puts two drives that are alike apart too often."""
+    """A cause is named only with three rounds or more; with fewer, like drives often differ by chance."""
     slow = simulate(Device(write_ns=25_000, dirty_ns=1.2e6, dirty_bytes_per_s=4e8), rounds=rounds)
     assert bool(_cause(slow, simulate(Device(write_ns=60_000), seed=2, rounds=rounds))) == said
 

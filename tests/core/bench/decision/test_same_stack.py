@@ -74,8 +74,8 @@ def test_what_differs_is_said(cut: Facts, measured: Facts, words: str) -> None:
 
 @pytest.mark.parametrize("serial", [str, hashed])
 def test_drives_in_another_order_are_the_same_drives(serial: Callable[[str], str]) -> None:
-    """After a boot the members of a mirror may have each other's names; one that has new firmware is told,
-    whatever the order, also by a result that hides serials."""
+    """The members of a mirror may change names at a boot. In any order, and with hidden serials, they are the
+    same drives, and new firmware is still reported."""
     members = [("S-1", "1.0", 5000), ("S-2", "2.0", 6000), ("S-3", "1.0", 7000)]
     drives = tuple(drive(serial=one, firmware=of, size_bytes=size) for one, of, size in members)
     cut, back = replace(on(), drives=drives), tuple(reversed(drives))
@@ -109,7 +109,8 @@ def test_a_stack_that_sends_no_flush_says_nothing_of_one_that_does(
 
 
 def test_options_that_guard_a_commit() -> None:
-    """Those of several file systems."""
+    """The mount options of several file systems that affect a commit are recognised, and `rw` is not one of
+    them."""
     options = (
         "rw,journal_async_commit,noauto_da_alloc,nodatacow,notreelog,wsync,norecovery,fsync_mode=nobarrier"
     )

@@ -89,8 +89,8 @@ def test_two_strangers_are_each_said_once() -> None:
 
 
 def test_another_machine_after_the_cut_of_the_check_is_not_heard() -> None:
-    """One machine is examined, and after the cut another one answers with its name: the switch is not shown
-    to be that of the second one."""
+    """The check examined one machine, and after the cut another answers under its name. It is not heard,
+    because the switch may not feed it."""
     told = ToldCampaign()
     told.begin(told_settings(), check_only=True)
     told.note()

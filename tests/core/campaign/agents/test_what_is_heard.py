@@ -47,7 +47,8 @@ def test_machine_that_started_in_a_pause_is_seen_in_the_next_cycle() -> None:
 
 
 def test_machine_that_starts_again_and_again_fills_no_log() -> None:
-    """The campaign pauses for it. More of its boots are not added before somebody resumes it."""
+    """The campaign pauses for a machine that keeps restarting. Its further boots are not logged until the
+    campaign is resumed."""
     told = begun()
     numbers = []
     for boot in range(100, 100 + 3 * STARTS_MAX):

@@ -69,8 +69,8 @@ def still(told: ToldCampaign) -> list[str]:
 
 
 def test_what_the_off_attests() -> None:
-    """Of each run that all switches of the cycle were off, since when, and what for; nothing outside of a
-    cycle."""
+    """A confirmed power-off attests the cut of each run of the cycle, with its times and switches; outside a
+    cycle it attests nothing."""
     told = two_machines()
     went_off = PowerWentOff(asked_ns=1, confirmed_ns=2, runs=(RUN, OTHER_RUN))
     off = PowerOff(
@@ -86,7 +86,7 @@ def test_what_the_off_attests() -> None:
 
 
 def test_each_machine_that_speaks_without_power_is_contradicted() -> None:
-    """Both are reset, one after the other: neither counts, though both have started anew."""
+    """Both machines report a new boot while their power should be off. The cut of neither one counts."""
     told = two_machines()
     dark(told)
     told.now_ns += 30 * S
@@ -183,8 +183,8 @@ WEEK_S = 7 * 86_400.0
 @pytest.mark.parametrize("moment", ["load", "idle", "shutdown"])
 @pytest.mark.parametrize(("silent_s", "up_s"), [(1.0, 1.0), (99.0, 99.0), (11.0, WEEK_S)])
 def test_power_does_not_go_before_the_machine_is_heard(moment: str, silent_s: float, up_s: float) -> None:
-    """The server was away for a week, or the agent falls silent: perhaps the machine is somebody's by now.
-    Once it is heard, the cut that is due comes."""
+    """After a long absence of the server or the agent, the power is not cut until the machine is heard. Then
+    the due cut is made."""
     told = begun(moment=moment)
     told.say(part("armed", run=RUN))
     told.note()
@@ -280,7 +280,8 @@ def test_machine_without_an_armed_run_is_heard_before_its_power_goes() -> None:
 
 
 def test_machine_that_was_started_again_after_its_shutdown_is_not_cut() -> None:
-    """The server was away for a week meanwhile, and somebody uses the machine. Its run is verified."""
+    """The server was away for a week, and the machine was started again after its shutdown. The cycle is
+    given up without a cut, and the run is verified."""
     told = begun(moment="shutdown")
     told.say(part("armed", run=RUN))
     told.note()
@@ -335,7 +336,8 @@ def test_machine_that_is_off_after_its_shutdown_needs_its_power() -> None:
 
 
 def test_machine_that_shares_a_switch_with_one_that_is_off_loses_its_power() -> None:
-    """Whoever uses it again: the other one cannot start otherwise."""
+    """A machine that runs again is switched off if it shares its switch with one that cannot start
+    otherwise."""
     told = one_of_two_started_again(shared=True)
     assert told.steps(later_s=301) == [Ask(0, "off")]
     assert told.task().kind != "verify"

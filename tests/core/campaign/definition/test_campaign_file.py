@@ -75,7 +75,7 @@ def test_options_of_a_switch_are_kept_as_text() -> None:
 
 
 def test_arms_inherit_the_times_of_the_campaign() -> None:
-    """What an arm does not say is as in the table of the campaign."""
+    """Times missing in an arm are taken from the campaign's table or the defaults."""
     settings = read(
         FILE_SYSTEM.replace('machine = "b"', 'machine = "b"\noff_s = [1, 2]') + "[[arm]]\nwriters = 4\n"
     )
@@ -210,7 +210,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_refusals_name_the_key_and_what_is_needed(what: str) -> None:
-    """What contradicts itself, is unknown or of a wrong type never becomes a campaign."""
+    """A contradictory, unknown or wrongly typed value is refused with its key and the expected value."""
     text, said = REFUSED[what]
     with pytest.raises(UsageError) as refused:
         read(text)
@@ -341,7 +341,7 @@ def as_toml(value: Any) -> str:
 @pytest.mark.slow
 @given(DOCUMENTS)
 def test_any_file_is_a_campaign_or_a_usage_error(document: dict[str, Any]) -> None:
-    """Whatever a file holds, no other error comes of it."""
+    """Any campaign file is either valid or gives a UsageError."""
     try:
         read("\n".join(f"{key} = {as_toml(value)}" for key, value in document.items()))
     except UsageError as error:

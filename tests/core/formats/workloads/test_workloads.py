@@ -47,14 +47,15 @@ def test_a_workload_is_a_value(name: str) -> None:
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_slots_are_prefilled_but_for_those_that_are_put_once(name: str) -> None:
-    """What is put in its own operation only cannot be there before the run."""
+    """Slots are prefilled, except in workloads that put each slot only once."""
     one = workload(name)
     assert one.endless == (name in ENDLESS)
     assert one.prefilled == (name not in ENDLESS)
 
 
 def test_only_create_removes_a_name_with_the_operation_that_makes_one(make_plan: MakePlan) -> None:
-    """That of so many operations before as names are kept."""
+    """Each operation of `create` removes the name that is older by the number of kept names; no other
+    workload does that."""
     slots = np.array([0, 63, 64, 1000], dtype=U64)
     for name in WORKLOADS:
         plan = small(make_plan, workload=name)
@@ -80,7 +81,8 @@ def test_room_that_a_writer_takes_beside_the_target() -> None:
 
 
 def test_syncs_that_rest_on_the_file_systems_commit() -> None:
-    """Those of files whose length or time changes; a sync of names asks its directory."""
+    """Syncs of files whose length or time changes rest on the file system's commit. A sync of names syncs the
+    directory."""
     resting = {
         name: [sync for sync in ("fsync", "fdatasync", "dsync", "osync") if one.rests_on_commit(sync)]
         for name, one in WORKLOADS.items()

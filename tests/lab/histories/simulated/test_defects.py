@@ -93,7 +93,7 @@ async def logs() -> None:
     ],
 )
 def test_a_defect_of_a_process_is_found(work: Work, found: str) -> None:
-    """Whatever raises it; and nothing that a killed process raises at its end."""
+    """A defect is found whichever part of a process raises it. Errors of a killed process do not count."""
     (what,) = defects_of(work)
     assert found in what
     assert defects_of(work, killed=True) == []
@@ -107,7 +107,8 @@ def test_what_is_for_people_is_no_defect(error: Exception) -> None:
 
 @pytest.mark.slow
 def test_a_history_with_a_defect_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of `run`, which nobody awaits, and one of the server, which goes on."""
+    """A history is wrong if `run` raises a defect that no task awaits, or if the server has a defect and goes
+    on."""
 
     async def broken(*given: Any) -> Any:
         await run(*given)

@@ -158,7 +158,8 @@ def test_a_dead_process_does_nothing_more() -> None:
 
 
 def test_a_frozen_process_goes_on_where_it_was() -> None:
-    """Its tasks and fibers stand still, those of others do not; nothing is lost, and it can be ended."""
+    """The tasks and fibers of a frozen process stop while other processes go on. It resumes without loss, and
+    it can be ended."""
     said: list[tuple[str, float]] = []
 
     def count(name: str) -> None:

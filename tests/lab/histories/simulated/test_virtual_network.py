@@ -76,7 +76,7 @@ async def connected(loop: VirtualLoop, network: VirtualNetwork) -> tuple[End, Ea
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_bytes_keep_their_order(seed: int) -> None:
-    """What is written in pieces arrives whole and in order, though each piece takes a time of its own."""
+    """Data written in pieces arrive complete and in order, although each piece has its own delay."""
 
     async def work(loop: VirtualLoop, network: VirtualNetwork) -> None:
         end, client, server = await connected(loop, network)
@@ -138,7 +138,7 @@ def test_a_small_buffer_gets_everything() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_dead_network_keeps_bytes(seed: int) -> None:
-    """What was sent before or while the network is dead arrives when it is back, once and in order."""
+    """Data sent before or while the network is dead arrive when it is back, once and in order."""
 
     async def work(loop: VirtualLoop, network: VirtualNetwork) -> None:
         end, _, server = await connected(loop, network)
@@ -200,7 +200,8 @@ def test_a_killed_process_sends_a_fin() -> None:
 
 
 def test_a_machine_without_power_is_silent() -> None:
-    """Nothing is heard from it; started anew, it resets the connections that it no longer knows."""
+    """A machine without power sends no data. After a start it resets the connections that it no longer
+    knows."""
 
     async def work(loop: VirtualLoop, network: VirtualNetwork) -> None:
         _, client, server = await connected(loop, network)
@@ -260,7 +261,8 @@ def test_the_fin_of_a_killed_process_waits_for_the_network(dies: bool) -> None:
 
 
 def test_a_process_that_is_killed_while_its_peer_goes_on_sending_resets_the_connection() -> None:
-    """In a dead network its kernel has not heard what the peer sent; when it hears that, nobody reads it."""
+    """The kernel of a process that was killed in a dead network resets the connection when it gets the peer's
+    data, since no process reads it."""
 
     async def work(loop: VirtualLoop, network: VirtualNetwork) -> None:
         end, client, server = await connected(loop, network)

@@ -54,8 +54,8 @@ async def test_a_switch_that_only_says_so() -> None:
 
 
 async def test_a_switch_that_hangs() -> None:
-    """Of a switch that does not answer any more the cycle is left out; once it answers, the power is on, and
-    the others are made."""
+    """If the switch does not answer, the cycle is left out. Once it answers, the power is switched on and the
+    other cycles are made."""
     async with real_campaign(["honest"], seed=14) as campaign:
         campaign.write_file(campaign=f"cuts = {CUTS}\nseed = 7\n{TIMES}", power="timeout_s = 5")
         campaign.drives.at_cut[CUT_OF_CYCLE_2] = campaign.drives.answers.clear

@@ -74,7 +74,7 @@ def test_runs_that_one_cut_ended_are_one_cut(store_fixture: StoreFixture) -> Non
 
 
 def test_what_was_not_verified_leaves_no_bound(store_fixture: StoreFixture) -> None:
-    """A cut that nobody verified may hide a loss, and is the last that is known."""
+    """An unverified cut may hide a loss, so it leaves no bound. It is shown as the newest verdict."""
     cut(store_fixture, 1, on(drive()), "durable")
     cut(store_fixture, 2, on(drive()), "")
     (row,) = listed(store_fixture)
@@ -93,8 +93,8 @@ def test_the_strongest_class_of_cut_counts(store_fixture: StoreFixture) -> None:
 
 
 def test_a_run_on_two_drives_counts_for_both_together(store_fixture: StoreFixture) -> None:
-    """A clean cut of a mirror, of which one copy is read, is none of either drive; on each of two partitions
-    of one drive it counts once."""
+    """A run on a mirror counts for the pair and for neither drive alone, because only one copy is read. A run
+    on two partitions of one drive counts once."""
     one, other, nameless = drive(serial="S1", model="A"), drive(serial="S2", model="B"), drive(serial="")
     cut(store_fixture, 1, on(one), "loss")
     for run in (2, 3):
@@ -147,7 +147,8 @@ def test_two_disks_of_a_dock_are_two(store_fixture: StoreFixture) -> None:
 
 
 def test_a_drive_with_new_firmware_is_one(store_fixture: StoreFixture) -> None:
-    """Nor is one another that has lost capacity, or that shows its world-wide name only sometimes."""
+    """A drive remains the same drive with new firmware, with less capacity, or with a world-wide name that it
+    shows only sometimes."""
     seen = (drive(), drive(firmware="2.0"), drive(wwid="naa.1"), drive(size_bytes=1 << 30))
     for run, one in enumerate(seen, 1):
         cut(store_fixture, run, on(one), "durable")
@@ -155,7 +156,8 @@ def test_a_drive_with_new_firmware_is_one(store_fixture: StoreFixture) -> None:
 
 
 def test_a_run_that_was_never_armed_counts_for_no_drive(store_fixture: StoreFixture) -> None:
-    """Neither for the listing nor for what runs claim, though its drives are known since its registration."""
+    """A run that was never armed is counted neither in the listing nor in the claims, although its drives are
+    known from its registration."""
     cut(store_fixture, 1, on(drive()), "durable")
     store_fixture.register(2, facts=on(drive()), force=True)
     store_fixture.register(3, facts=on(drive(serial="S2" * 200)), force=True)
@@ -166,7 +168,7 @@ def test_a_run_that_was_never_armed_counts_for_no_drive(store_fixture: StoreFixt
 
 
 def test_a_target_without_a_drive_is_listed_by_its_place(store_fixture: StoreFixture) -> None:
-    """A file of which no drive is known has a row without a name; a run that was never armed has none."""
+    """A file without a known drive has a row without a name. A run that was never armed has no row."""
     cut(store_fixture, 1, on(), "durable")
     store_fixture.register(2, force=True)
     (row,) = listed(store_fixture)
@@ -195,7 +197,8 @@ def test_drives_and_runs_are_chosen_by_a_part_of_a_name(store_fixture: StoreFixt
 
 
 def test_a_run_that_is_armed_again_has_its_newest_drives(store_fixture: StoreFixture) -> None:
-    """As by a client that did not hear the answer."""
+    """A run that is armed twice, for example by a client that missed the answer, has the drives of the second
+    arming."""
     store_fixture.register(1)
     for drives in ((drive(serial="S1"), drive(serial="S2")), (drive(serial="S3"),)):
         store_fixture.arm(1, facts=on(*drives))
@@ -225,7 +228,7 @@ def test_a_drive_of_two_clients_is_two(store_fixture: StoreFixture) -> None:
 
 @pytest.mark.slow
 def test_invented_drives_push_no_other_clients_out(store_fixture: StoreFixture) -> None:
-    """Of a limit each client has its share, the newest of its drives first."""
+    """Each client has a share of the listing's limit, filled with its newest drives first."""
     for run in range(1, 4):
         store_fixture.register(run, facts=on(drive(serial=f"S{run}")), force=True, client="one")
         store_fixture.arm(run, facts=on(drive(serial=f"S{run}")))
@@ -239,7 +242,8 @@ def test_invented_drives_push_no_other_clients_out(store_fixture: StoreFixture) 
 
 @pytest.mark.slow
 def test_newer_runs_of_another_client_hide_no_loss(store_fixture: StoreFixture) -> None:
-    """As many as a client may have, all on a drive with the same serial."""
+    """A loss stays in the claims when another client has its maximum number of newer runs on a drive with the
+    same serial."""
     store_fixture.register(1, force=True, client="one")
     store_fixture.arm(1)
     store_fixture.judge(1, "loss")
@@ -324,8 +328,8 @@ def test_a_series_that_lacks_an_outcome_is_named_once(store_fixture: StoreFixtur
 
 
 def test_a_weaker_cut_names_the_run_without_an_outcome_too(store_fixture: StoreFixture) -> None:
-    """Nobody knows whether that run met a cut of the power: only a run that did, and lost nothing, tells of
-    it."""
+    """A run without an outcome is named until a later run survives a power cut. Weaker cuts do not show
+    whether that run met a power cut."""
     for run, cut_class in enumerate(("os", "vm"), 1):
         cut(store_fixture, run, on(drive()), "durable", cut_class=cut_class)
     cut(store_fixture, 3, on(drive()), "")
@@ -361,14 +365,15 @@ def test_a_store_of_before_gets_its_drives(store_fixture: StoreFixture, store_ur
 
 @pytest.mark.slow
 def test_a_drive_may_call_itself_anything(store_fixture: StoreFixture) -> None:
-    """What no database takes, or a terminal obeys, is kept as plain text."""
+    """A drive's name is stored as plain text, without characters that a database refuses or a terminal
+    obeys."""
     cut(store_fixture, 1, on(drive(model="m\0\x1b[31m")), "durable")
     (row,) = listed(store_fixture)
     assert row["model"].isprintable()
 
 
 def test_a_drive_with_a_long_name_is_kept(store_fixture: StoreFixture) -> None:
-    """What a drive calls itself fits the listing, however long it is."""
+    """A drive's model and serial are cut to 100 characters in the listing."""
     cut(store_fixture, 1, on(drive(model="m" * 4000, serial="s" * 4000)), "durable")
     (row,) = listed(store_fixture)
     assert (len(row["model"]), len(row["serial"])) == (100, 100)

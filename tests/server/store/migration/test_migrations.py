@@ -219,7 +219,8 @@ def test_a_run_of_before_that_was_never_armed_is_known_by_what_releases_share(
 def test_a_run_that_was_registered_before_the_upgrade_supersedes_once_it_is_armed(
     store_fixture: StoreFixture,
 ) -> None:
-    """Releases before kept no facts of its registration, so until then nobody knows that it overlaps."""
+    """Earlier releases stored no facts at registration. So a run registered before the upgrade is known to
+    overlap another one only when it is armed."""
     file = store_fixture.lab.facts()
     whole = replace(
         file, kind="device", file_system=None, path="/dev/sda", offset_bytes=0, size_bytes=1 << 40
@@ -389,8 +390,8 @@ def of_format_2(store_fixture: StoreFixture) -> None:
 @pytest.mark.lab
 @pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
 def test_postgresql_keeps_the_old_tables(store_fixture: StoreFixture, store_url: str) -> None:
-    """What was there before the migration is in tables of their own, and servers of the release before cannot
-    save any more."""
+    """A migration keeps the old data in separate tables, and servers of the earlier release can no longer
+    save."""
     of_format_2(store_fixture)
     migrated = store_fixture.store.open()
     assert migrated is not None and "before_format_3_" in migrated.copy
