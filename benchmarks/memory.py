@@ -32,21 +32,27 @@ def measure(directory: Path, size: str) -> None:
     store = Path(tempfile.mkdtemp(prefix="memory-", dir=directory))
     target = store / "target"
     try:
+        # Commands on the server's machine find its socket and key in its state directory.
+        environment = {**os.environ, "XDG_STATE_HOME": str(store)}
         server = subprocess.Popen(
-            [*COMMAND, "serve", "--listen", "127.0.0.1:0", "--store", f"sqlite:///{store}/store.db"],
+            [*COMMAND, "serve", "--listen", "127.0.0.1:0"],
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,
+            env=environment,
         )
         assert server.stderr is not None
-        line = next(line for line in server.stderr if "listening on " in line)
-        address = line.split("listening on ")[1].split(",")[0].strip()
-        run = [*COMMAND, "run", str(target), "--server", address, "--size", size, "--duration", "5"]
-        verify = [*COMMAND, "verify", str(target), "--server", address]
+        next(line for line in server.stderr if "listening on " in line)
+        run = [*COMMAND, "run", str(target), "--force", "--size", size, "--duration", "5"]
+        verify = [*COMMAND, "verify", str(target)]
         print(f"{size:>8} {parse_size(size):>14} bytes", end="", flush=True)
         for command, expected in ((run, 0), (verify, 4)):
             process = subprocess.Popen(
-                command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True
+                command,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                env=environment,
             )
             code, peak_mib = finished(process)
             if code != expected:
