@@ -21,12 +21,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from durability.formats.plan import Plan
+from durability.formats.plan import MAIN, Plan
+from durability.formats.record import superblocks_within
 from durability.formats.versions import Versions
+from durability.limits import SECTOR_BYTES, SUPERBLOCK_BYTES
 from durability.units import parse_run
-from durability_client.verify.scan.target_reader import block_bytes_of
+from durability_client.verify.scan.target_reader import Reader, aligned_buffer, block_bytes_of
 from durability_lab.drive.drive_log import Broken
 from durability_lab.histories.cuts_and_answers import AT_RISK_NS, PlayedCut, PlayedLook, VerifyAnswer
 from durability_lab.histories.figures import FigureTruth, untrue
@@ -253,6 +256,7 @@ def _unfounded(truth: KnownTruth, answer: VerifyAnswer, run: int, damage: _Damag
     claims = Claims.of_document(answer.document)
     if not damage.system and run not in answer.smaller:
         astray = claims.places.keys() - damage.places - _perhaps_removed(truth, answer, run, claims)
+        astray -= _overwritten_superblocks(truth, run)
         if astray:
             return f"findings where no promise was broken: {sorted(astray)[:3]}"
     reference = _second_reading(truth, answer, run)
@@ -264,6 +268,22 @@ def _unfounded(truth: KnownTruth, answer: VerifyAnswer, run: int, damage: _Damag
     if there != +claims.counts:
         return f"findings {dict(+claims.counts)}, and a second reading has {dict(there)}"
     return ""
+
+
+def _overwritten_superblocks(truth: KnownTruth, run: int) -> set[Place]:
+    """The superblocks of a run in which a later run, cut in its first sync, has left sectors. Beside a
+    finding of which the drive broke the promise, they count as findings if the log does not know that run."""
+    order = list(truth.plans)
+    if not truth.reachable or run not in order:
+        return set()
+    until_now = set(order[: order.index(run) + 1])
+    found, target = set(), truth.target()
+    for copy, offset in enumerate(truth.plans[run].superblock_offsets):
+        with suppress(OSError), Reader(target, MAIN, block_bytes=SECTOR_BYTES, tick=lambda: None) as reader:
+            content = reader.read(aligned_buffer(SUPERBLOCK_BYTES), offset, SUPERBLOCK_BYTES)
+            if {one for one, _ in superblocks_within(content.data, offset)} - until_now:
+                found.add((SUPERBLOCK, copy))
+    return found
 
 
 def _perhaps_removed(truth: KnownTruth, answer: VerifyAnswer, run: int, claims: Claims) -> set[Place]:

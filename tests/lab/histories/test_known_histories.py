@@ -109,6 +109,13 @@ RIGHT = {
         "seed 0; drive flush-ignored; run; copy; hang; pass; cut; boot; run; server how=newest",
         "loss (findings)",
     ),
+    # Found by the search: a second run is cut in its first sync, and no log knows it. What it wrote of a
+    # superblock counts as a finding beside the loss.
+    "a superblock that an unknown run began to write over": (
+        "drive flush-skipped; run; pass ms=4000; hang; pass; reboot; pass ms=1500; pass; copy; run; cut;"
+        " server; run; pass; copy; pass ms=1500; cut; server how=newest age=1",
+        "loss (findings)",
+    ),
     # Removals after the end of the log leave no proof, and a torn name shows a broken promise.
     "names removed after the log, and a torn name": (
         "target file; drive partial-flush:cache_bytes=65536; counters no; run workload=unlink size_kib=1024;"
