@@ -379,8 +379,10 @@ class Requests:
         not keep it. A client that has used up its quota may still verify."""
         with suppress(RefusedError):
             await self._given.require_left(client, "verdicts")
-            # In a reader thread: this is slow if many runs are on many drives, and commits must not wait.
-            looks = await self._thread.ask(self._store.looks_to_keep, look)
+            # Not in the thread of commits: this is slow if many runs are on many drives. A run that is armed
+            # does not wait for long reads either.
+            search = self._thread.look_up if of_others else self._thread.ask
+            looks = await search(self._store.looks_to_keep, look)
             if looks := [one for one in looks if one.run != look.run or not of_others]:
                 await self._given.give(client, partial(self._store.keep_looks, looks))
 
