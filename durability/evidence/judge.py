@@ -104,7 +104,7 @@ def judge(
 def _as_it_ended(case: Case, now: Facts) -> Case:
     """The case with the session end that later evidence shows. A system that was alive after its client fell
     silent was not cut. A drive that answered later in the same boot had power."""
-    if outlived(case, now) or (case.session_end == "silence" and found_alive(case, now)):
+    if outlived(case, now) or (case.session_end == "silence" and found_alive(case)):
         case = replace(case, session_end="rst" if case.target_error is None else "target-error")
     if case.target_error is not None and drive_answered(case):
         case = replace(case, target_error=replace(case.target_error, drive="answered"))

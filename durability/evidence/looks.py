@@ -27,13 +27,13 @@ from durability.formats.facts import Facts
 from durability.formats.run_statistics import Statistics
 
 
-def found_alive(case: Case, now: Facts) -> bool:
-    """Whether a look, or this verify, found the run's machine in the run's boot, with not all of its drives
-    newly attached. Then the client did not fall silent because of a cut."""
+def found_alive(case: Case) -> bool:
+    """Whether a look found the run's machine in the run's boot, with not all of its drives newly attached.
+    Then the client did not fall silent because of a cut."""
     armed = case.armed
     return armed is not None and any(
-        same_kernel(armed.host, found.host) and not enumerated_anew(armed, found)
-        for found in (*(look.facts for look in case.looks), now)
+        same_kernel(armed.host, look.facts.host) and not enumerated_anew(armed, look.facts)
+        for look in case.looks
     )
 
 

@@ -198,10 +198,13 @@ RIGHT = {
         "inconclusive (scan-unfinished, nothing-checked); durable",
     ),
     # Found by the search: the client meets the first error, and then looks at a drive without a link.
-    "an error, and then a drive that fails everything": (
-        "run; error; error lasting=yes; pass ms=4000; cut; pass ms=1500",
-        "durable",
-    ),
+    **{
+        f"an error, {text} a drive that fails everything": (
+            f"run; error; {step}error lasting=yes; pass ms=4000; cut; pass ms=1500",
+            "durable",
+        )
+        for text, step in (("then", ""), ("a run that is refused, then", "run; "))
+    },
     # Found by the search: what is said later makes what the first verify was told no more.
     "attested as more after the drive was cut again": (
         "run size_kib=1024; pass ms=1500; cut; boot; verify cut_class=vm cut_after=1; boot; verify",
@@ -498,7 +501,7 @@ RIGHT = {
     "a target that was moved before and after a run that was lost": (
         "target file; drive early-ack:delay_ms=3000; run; cut what=guest; pass ms=4000; boot; move;"
         " unmount; run; cut; boot; move; verify require=os",
-        "inconclusive (superseded); inconclusive (superseded)",
+        "inconclusive (superseded); inconclusive (superseded, attestation-contradicted, cut-class)",
     ),
     "a target that was moved before and after a run that was lost in part": (
         "seed 7; target file; drive partial-rollback:interval_ms=300; run; stop; pass ms=400; move; run;"
