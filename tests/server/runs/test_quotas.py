@@ -297,9 +297,11 @@ async def test_a_run_begins_while_a_long_question_is_answered(lab: Lab, sqlite_u
     await (await lab.connect(running.address)).begin(lab.plan(run=1), lab.facts())
     answered = threading.Event()
     asked = asyncio.create_task(running.server._thread.ask(answered.wait))
-    await (await lab.connect(running.address)).begin(lab.plan(run=2), lab.facts(serial="S2", uuid="u2"))
-    assert not asked.done()
-    answered.set()
+    try:
+        await (await lab.connect(running.address)).begin(lab.plan(run=2), lab.facts(serial="S2", uuid="u2"))
+        assert not asked.done()
+    finally:
+        answered.set()  # else the server could not end
     await asked
 
 
