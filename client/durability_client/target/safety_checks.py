@@ -47,7 +47,7 @@ Ends: TypeAlias = list[tuple[int, Sectors]]  # sectors at the two ends of a file
 # Before Linux 6.6 these file systems wrote all blocks of a changed page: iomap tracked only whole pages.
 _PAGES_WRITTEN_WHOLE = frozenset({"xfs", "gfs2", "zonefs"})
 _BLOCKS_WRITTEN_ALONE_SINCE = (6, 6)
-_LOOKS_FOR_WRITERS, _LOOK_AGAIN_S = 10, 0.2
+_LOOKS_AGAIN, _LOOK_AGAIN_S = 10, 0.2
 _NAME_BYTES = 1024  # for a file's inode and directory entry: xfs needs about 600, btrfs twice 400
 
 
@@ -410,10 +410,12 @@ def _check_file(path: Path) -> None:
 def _lasting_writer_of(name: str) -> device_users.Use | None:
     """A process that has the device open for writing, such as a virtual machine. Programs such as udev do so
     only for a moment."""
-    for _ in range(_LOOKS_FOR_WRITERS):
-        if (use := device_users.writer_of(name)) is None:
-            return None
+    use = device_users.writer_of(name)
+    for _ in range(_LOOKS_AGAIN):
+        if use is None:
+            break
         time.sleep(_LOOK_AGAIN_S)
+        use = device_users.writer_of(name)
     return use
 
 

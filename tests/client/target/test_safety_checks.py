@@ -10,10 +10,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,6 +24,7 @@ from durability.formats.plan import Plan, TargetKind
 from durability_client.link.endpoint import Endpoint
 from durability_client.run.planning import RunOptions
 from durability_client.run.planning import make_plan as plan_for
+from durability_client.target import safety_checks
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.safety_checks import (
     Consent,
@@ -207,13 +208,15 @@ def test_a_device_that_another_program_writes_is_refused(make_loop: Callable[...
     check_path(device, DESTROY)
 
 
-def test_a_program_that_writes_a_device_for_a_moment_is_waited_for(make_loop: Callable[..., Path]) -> None:
-    """Programs of udev open each new device so."""
+def test_a_program_that_writes_a_device_for_a_moment_is_waited_for(
+    make_loop: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs of udev open each new device so. This one ends after the first look."""
     device = make_loop()
-    with _opened(device, "<>") as holder, ThreadPoolExecutor() as threads:
-        checked = threads.submit(check_path, device, DESTROY)
-        holder.communicate()
-        checked.result()
+    with _opened(device, "<>") as holder:
+        monkeypatch.setattr(safety_checks, "time", SimpleNamespace(sleep=lambda _: holder.communicate()))
+        check_path(device, DESTROY)
+        assert holder.returncode is not None, "it was looked at again"
 
 
 @contextmanager
