@@ -156,10 +156,7 @@ async def examine(
         if case is not None:  # the run is ended only after its target has been recognised
             _require_target_of(case, found, storage.path)
             found = replace(found, facts=_as_of(found.facts, later_ns=discovery.uptime_ns() - asked_ns))
-            superseded_by = case.superseded_by  # also by a run on the device of a file that cannot be mounted
             case = await case_source.end(plan.run, found, attestation)
-            if case is not None and superseded_by and not case.superseded_by:
-                case = replace(case, superseded_by=superseded_by)
         job = ScanJob(
             plan=plan,
             acked=case.frontiers if case is not None else None,
