@@ -92,6 +92,11 @@ class Registry:
         runs = self._runs.values()
         return sum(run.plan.writers for run in runs if run.stored.client == client and run.id != run_id)
 
+    def unsaved_runs(self, client: str) -> list[Run]:
+        """The client's runs in memory here that have changes to save and whose client is not heard."""
+        mine = (run for run in self._runs.values() if run.stored.client == client)
+        return [run for run in mine if run.session_end != "live" and self.committer.is_dirty(run)]
+
     def _read(self, run_id: int) -> Run:
         """Runs in a thread of the store: decoding the timeline of a long run takes a tenth of a second."""
         return Run(self._store.load(run_id), boot_id=self.boot_id)
