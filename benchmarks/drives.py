@@ -68,6 +68,11 @@ class Drive(BlockRig):
         new.write_text(f"{bits_per_s}\n")
         new.replace(self._rate_file)
 
+    @property
+    def written_bytes(self) -> int:
+        """Bytes of the drive that were written at least once, in whole blocks of its sparse media."""
+        return self._media.stat().st_blocks * 512
+
     @contextmanager
     def stalling(self, *, every_s: float, for_s: float) -> Iterator[None]:
         """During the block, let the drive stall for `for_s`, every `every_s`."""

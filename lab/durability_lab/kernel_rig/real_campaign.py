@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from itertools import chain
 from pathlib import Path
 
+from durability_lab.kernel_rig.block_rig import BlockRig
 from durability_lab.kernel_rig.switched_drives import SwitchedDrive, SwitchedDrives
 from durability_lab.support.cleanup import in_memory, watched_directory
 from durability_lab.support.operated_campaign import CampaignProcess, ModelDrive, OperatedCampaign
@@ -89,16 +90,24 @@ async def real_campaign(
     address: str = "127.0.0.1:0",
     namespace: str = "",
     web: bool = False,
+    make_rig: type[BlockRig] = BlockRig,
 ) -> AsyncIterator[RealCampaign]:
     """Server, agents and a drive of each model, `drive-1` and so on, for the duration of the block.
 
     The drives are divided equally among the `machines`. `store`: URL of the server's store, "" for a file in
     memory. `address`: where the server listens. `web`: whether it has a live page. `namespace`: the agents'
-    network namespace, "" for that of this process. Raises SetupError.
+    network namespace, "" for that of this process. `make_rig`: the class of each drive's parts. Raises
+    SetupError.
     """
     with watched_directory("durability-lab-", within=in_memory() or Path("/dev")) as directory:
         drives = [
-            SwitchedDrive(model, directory / f"drive-{number}", seed=seed + number, size_bytes=DRIVE_BYTES)
+            SwitchedDrive(
+                model,
+                directory / f"drive-{number}",
+                seed=seed + number,
+                size_bytes=DRIVE_BYTES,
+                make_rig=make_rig,
+            )
             for number, model in enumerate(models, 1)
         ]
         each = len(drives) // len(machines)

@@ -22,12 +22,15 @@ DRIVE_SECTOR_BYTES = 4096  # file systems rely on sectors of this size
 
 
 class SwitchedDrive:
-    """A drive with the stable path `path`. `returns`: whether it comes back when the power is on again."""
+    """A drive with the stable path `path`. `returns`: whether it comes back when the power is on again.
+    `make_rig`: the class of its parts below the path."""
 
-    def __init__(self, model: str, path: Path, *, seed: int, size_bytes: int) -> None:
+    def __init__(
+        self, model: str, path: Path, *, seed: int, size_bytes: int, make_rig: type[BlockRig] = BlockRig
+    ) -> None:
         self.model = model
         self.path = path
-        self.rig = BlockRig(model, None, seed=seed, size_bytes=size_bytes)
+        self.rig = make_rig(model, None, seed=seed, size_bytes=size_bytes)
         self.rig.sector_bytes = DRIVE_SECTOR_BYTES
         self.has_power = False
         self.returns = True
