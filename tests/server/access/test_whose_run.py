@@ -2,15 +2,74 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from durability.errors import RefusedError
+from durability.formats.documents import to_value
 from durability.protocol import messages
 from durability.protocol.auth import Role
 from durability.units import format_run
 from durability_server.access.caller import Caller
-from tests.server.conftest import Lab
+from tests.server.conftest import FACTS, SECRET, Lab, Running
 from tests.server.two_tenants import on, tenant, verdict_document
+
+_FACTS = to_value(FACTS)
+_OF_RUN_1: dict[str, tuple[str, messages.Message, type[messages.Message]]] = {
+    "resume": ("run", messages.Resume(run=1, secret=SECRET), messages.Accepted),
+    "fetch": ("verify", messages.Fetch(run=1, facts=_FACTS, end=False), messages.CaseFile),
+    "fetch and end": ("verify", messages.Fetch(run=1, facts=_FACTS, end=True), messages.CaseFile),
+    "examine": (
+        "verify",
+        messages.Examine(run=1, facts=_FACTS, answers=True, attested="pulled the plug", cut_class="power"),
+        messages.CaseFile,
+    ),
+    "evidence": ("verify", messages.Evidence(run=1, name="piece", data=b"1"), messages.Stored),
+    "verdict": (
+        "verify",
+        messages.GiveVerdict(run=1, document=verdict_document("durable")),
+        messages.Stored,
+    ),
+    "export": ("query", messages.Export(run=1), messages.CaseFile),
+    "show": ("query", messages.Show(run=1), messages.Shown),
+}
+
+
+async def _kept_of_run_1(lab: Lab, running: Running) -> dict[str, Any]:
+    """What the server has of run 1 that a request could change, as its operator sees it."""
+    asker = await lab.connect(running.address, "query", local=True)
+    shown: dict[str, Any] = (await asker.ask(messages.Show(run=1), messages.Shown)).document  # type: ignore[assignment]
+    of_case = {name: shown["case"][name] for name in ("state", "session_end", "looks", "events", "tainted")}
+    return {**of_case, "verdicts": shown["verdicts"], "evidence": shown["evidence"]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asked", _OF_RUN_1)
+async def test_what_another_client_asks_of_a_run_is_refused(lab: Lab, store_url: str, asked: str) -> None:
+    """Another client that knows all about a run, even its secret, is refused: it ends nothing, adds nothing
+    and reads nothing. The run's own client may do the same."""
+    running = await lab.start(store_url)
+    owner, other = await tenant(lab, running, "b1"), await tenant(lab, running, "mallory")
+    client = await lab.connect(running.address, member=owner.member)
+    await client.begin(lab.plan(run=1), FACTS)
+    await client.acknowledge(3, 4)
+    await client.close()
+    await lab.exported(running.address, 1, lambda case: case.session_end == "fin")
+    if asked == "verdict":  # which is for a run that has ended
+        judge = await lab.connect(running.address, "verify", member=owner.member)
+        await judge.fetch(1, FACTS, end=True)
+    before = await _kept_of_run_1(lab, running)
+    assert before["state"] == ("ended" if asked == "verdict" else "armed")
+    assert (before["verdicts"], before["evidence"]) == ([], [])
+    purpose, message, answer = _OF_RUN_1[asked]
+    intruder = await lab.connect(running.address, purpose, member=other.member)
+    with pytest.raises(RefusedError, match="belongs to another client") as refused:
+        await intruder.ask(message, answer)
+    assert refused.value.code == "fenced"
+    assert await _kept_of_run_1(lab, running) == before
+    again = await lab.connect(running.address, purpose, member=owner.member)
+    await again.ask(message, answer)
 
 
 @pytest.mark.slow
