@@ -480,6 +480,13 @@ def _cannot(why: str) -> NoReturn:
     pytest.skip(why)
 
 
+@pytest.fixture
+def root() -> None:
+    """Skips without root, unless DURABILITY_LAB_REQUIRED=1 says that it must be there."""
+    if os.geteuid() != 0:
+        _cannot("needs root")
+
+
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[PostgreSQL]:
     """A running PostgreSQL server."""
