@@ -290,6 +290,31 @@ async def test_a_client_has_so_many_writers_at_a_time(
 
 
 @pytest.mark.slow
+async def test_a_client_has_so_many_runs(lab: Lab, store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client with the maximum of runs, live or ended, is refused another one, which is not stored. Its live
+    run goes on, and another client and the operator are not affected."""
+    monkeypatch.setattr(store_module, "RUNS_OF_CLIENT_MAX", 2)
+    running = await lab.start(store_url)
+    await _ended(lab, running.address, 1)
+    live = await lab.connect(running.address)
+    await live.begin(lab.plan(run=2), lab.facts(serial="S2"))
+    refused = await lab.connect(running.address)
+    with pytest.raises(RefusedError, match="2 runs, the maximum of one client") as quota:
+        await refused.register(lab.plan(run=3), lab.facts(serial="S3"))
+    assert quota.value.code == "quota"
+    await live.acknowledge(3, 4)
+
+    lab.members[running.address] = await lab.join(running.address, (await running.server.invite()).line)
+    await (await lab.connect(running.address)).begin(lab.plan(run=4), lab.facts(serial="S4"))
+    for run in (5, 6, 7):
+        operator = await lab.connect(running.address, local=True)
+        await operator.begin(lab.plan(run=run), lab.facts(serial=f"S{run}"))
+    asker = await lab.connect(running.address, "query", local=True)
+    rows = (await asker.ask(messages.List(limit=10), messages.Listing)).rows
+    assert sorted(int(str(row["run"]), 16) for row in rows) == [1, 2, 4, 5, 6, 7]
+
+
+@pytest.mark.slow
 async def test_a_run_begins_while_a_long_question_is_answered(lab: Lab, sqlite_url: str) -> None:
     """The server already knows how much a client has stored, so a new run does not wait for another client's
     listing."""

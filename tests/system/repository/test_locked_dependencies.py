@@ -19,7 +19,7 @@ from tests.places import ROOT
 LOCKS = ("build", "runtime", "dev")
 MACHINES = [
     {"python_version": python, "python_full_version": f"{python}.1", "platform_machine": machine}
-    for python, machine in itertools.product(("3.11", "3.12", "3.13"), ("x86_64", "aarch64"))
+    for python, machine in itertools.product(("3.11", "3.12", "3.13", "3.14"), ("x86_64", "aarch64"))
 ]
 HASHED = re.compile(r"(?P<requirement>[^\\]+?)(?: \\\n    --hash=sha256:[0-9a-f]{64})+\n")
 
