@@ -26,6 +26,7 @@ from durability_client.link import credential, server_connection
 from durability_client.link.credential import (
     SCHEMA,
     Credential,
+    credential_path,
     load_credential,
     remember_servers,
     save_credential,
@@ -310,6 +311,25 @@ def test_a_credential_is_its_users_alone(tmp_path: Path) -> None:
     os.mkfifo(path, 0o600)
     with pytest.raises(SetupError, match="not a regular file"):
         load_credential(path)
+
+
+@pytest.mark.parametrize(
+    ("user", "own", "place"),
+    [
+        (0, {"XDG_CONFIG_HOME": "/home/b/own"}, "/etc/durability"),
+        (1000, {"XDG_CONFIG_HOME": "/home/b/own"}, "/home/b/own/durability"),
+        (1000, {"HOME": "/home/b"}, "/home/b/.config/durability"),
+    ],
+)
+def test_where_a_credential_lies(
+    monkeypatch: pytest.MonkeyPatch, user: int, own: dict[str, str], place: str
+) -> None:
+    """Root has its credential in /etc, any other user in the directory for configuration."""
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    assert credential_path() == Path(place, "credential.json")
 
 
 async def test_a_lone_server_is_not_written_down(where: Endpoint, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
-"""The README's test of a drive with two machines, as it is typed: each machine is a network namespace with a
-cable between them, the drive is the lab's, and the second boot of B has another boot id and clock.
+"""The README's test of a drive with two machines, as it is typed: each machine is a network namespace with an
+/etc of its own, with a cable between them. The drive is the lab's, and the second boot of B has another boot
+id and clock.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -21,14 +23,25 @@ import pytest
 from durability.errors import EXIT_LOSS, EXIT_OK
 from durability_client.system.processes import own_command
 from durability_lab.histories.kernel.kernel_processes import KernelMachine
-from durability_lab.kernel_rig.block_rig import BlockRig
+from durability_lab.kernel_rig.block_rig import BlockRig, without_loop_mounts
 from tests.places import ROOT
 from tests.waiting import DEADLINE_S
 
-pytestmark = [pytest.mark.usefixtures("rig_machine"), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 ADDRESS_A, ADDRESS_B = "192.0.2.7", "192.0.2.8"
 WRITTEN = 1000  # acknowledged operations before the cut, so that all of them are seconds from the first
+# Mounts $0 at /etc for the command that follows.
+_WITH_OWN_ETC = (
+    "unshare",
+    "--mount",
+    "--propagation",
+    "slave",
+    "sh",
+    "-c",
+    'mount --bind "$0" /etc && exec "$@"',
+)
+NOT_COPIED = shutil.ignore_patterns("durability", "*shadow*", "ssh", "private")  # credentials of this machine
 LINE = re.compile(r"durability join \S+ [0-9A-Z-]{47}(?=\s)")
 
 
@@ -51,13 +64,19 @@ class Machine:
         """The words of a line that is typed there; `durability` is this very installation."""
         program, *words = _words(line)
         assert program == "durability"
-        return ("nsenter", f"--net=/run/netns/{self.network}", *self.before, *own_command(*words))
+        on_it = ("nsenter", f"--net=/run/netns/{self.network}", *self.before)
+        return (*on_it, *_WITH_OWN_ETC, str(self.etc), *own_command(*words))
+
+    @property
+    def etc(self) -> Path:
+        """Its /etc."""
+        return self.home / "etc"
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Its own files, on a disk that both machines share."""
-        own = {"XDG_STATE_HOME": str(self.home), "DURABILITY_CREDENTIAL": str(self.home / "credential.json")}
-        return os.environ | own
+        """Its state directory, on a disk that both machines share, and nothing in place of an option."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("DURABILITY_")}
+        return kept | {"XDG_STATE_HOME": str(self.home)}
 
     def type(self, line: str) -> subprocess.CompletedProcess[str]:
         """What comes of a line."""
@@ -86,9 +105,11 @@ def machines(tmp_path: Path) -> Iterator[tuple[Machine, Machine]]:
     with ExitStack() as stack:
         for machine in (a, b):
             machine.home.mkdir()
+            shutil.copytree("/etc", machine.etc, symlinks=True, ignore=NOT_COPIED)
             _ip("netns", "add", machine.network)
             stack.callback(_ip, "netns", "delete", machine.network)
         _plug_in(a, b)
+        a.before = without_loop_mounts()  # or `serve` would keep the drive of B busy
         yield a, b
 
 
@@ -164,6 +185,21 @@ def _newest_run(machine: Machine) -> dict[str, Any]:
     return rows[0] if rows else {}
 
 
+def test_no_option_is_longer_than_a_path() -> None:
+    """The README's lines name neither server nor credential, and no option or value there is longer than the
+    path of the target."""
+    readme = typed_in_the_readme()
+    lines = [_words(line) for line in (*readme["A"], *readme["B"]) if line.startswith("durability ")]
+    assert [words[1] for words in lines] == ["serve", "join", "device", "run", "verify"]
+    (path,) = {word for words in lines for word in words if word.startswith("/")}
+    for words in lines:
+        first = next((number for number, word in enumerate(words) if word.startswith("-")), len(words))
+        options = words[first:]
+        assert not [word for word in options if len(word) > len(path)]
+        assert {"--server", "--credential"}.isdisjoint(options)
+
+
+@pytest.mark.usefixtures("rig_machine")
 @pytest.mark.parametrize(
     ("drive", "code", "says"),
     [
@@ -191,6 +227,7 @@ def test_the_walk_through_ends_in_a_verdict(
         with _serving(a, serve) as line:
             joined = b.type(line)
             assert joined.returncode == 0, joined.stderr
+            assert (b.etc / "durability" / "credential.json").is_file()
             looked = b.type(here(device))
             assert looked.returncode == 0, looked.stderr
             with ExitStack() as power, _running(b, here(run)):
