@@ -90,12 +90,17 @@ class BottomLine:
     kinds: tuple[str, ...]  # names of the kinds of published drives with this rate
     standing: str
 
+    @property
+    def steady_word(self) -> str:
+        """The word beside the label "steady", which does not repeat the label."""
+        return "yes" if self.steady == "steady" else self.steady
+
     def lines(self) -> tuple[str, str, str, str]:
         """The four lines. Their length is not limited: the caller wraps them."""
         speeds = [one.text for one in (self.one, self.many) if one is not None]
         return (
             f"speed: {'; '.join(speeds) or 'no cell that commits was measured'}",
-            f"steady: {self.steady}: {self.steady_reason}",
+            f"steady: {self.steady_word}: {self.steady_reason}",
             f"honest: {self.honesty}: {self.honesty_reason}. Next: {self.command}",
             f"place: {self.standing}",
         )

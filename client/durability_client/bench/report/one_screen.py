@@ -34,7 +34,7 @@ LABEL = 8  # width of the labels on the left
 _EMPTY = 3  # empty lines between parts of the screen, which are removed first if the screen is full
 _SPARK_BARS = 24
 STYLES = {
-    "steady": "green",
+    "yes": "green",
     "NOT STEADY": "bold red",
     "looks honest": "green",
     "suspicious": "bold red",
@@ -63,16 +63,19 @@ def show_screen(result: Result, console: Console, *, joined: bool = True) -> Non
         for one in (*result_warnings(result), *result.facts.warnings)
         if one.text not in found.disturbances
     ]
-    below = _below(result, found, width, room - _EMPTY - bool(warnings))
-    least = min(1, max(0, room))
-    told = [_warning(text, width) for text in warnings[: max(least, room - _EMPTY - len(below.lines))]]
-    left_out = [counted(len(warnings) - len(told), "more warning")] if len(told) < len(warnings) else []
+    written = [[*said("warning", "", text, width)] for text in warnings]
+    first = written[0] if written and len(written[0]) <= room else []
+    below = _below(result, found, width, room - _EMPTY - len(first))
+    told = _whole(written, max(len(first), room - _EMPTY - len(below.lines)))
+    missing = len(written) - len(told)
+    left_out = [counted(missing, "more warning" if told else "warning")] if missing else []
     left_out += ["a best size"] if below.lacks_size else []
     hidden = f"; {', '.join(left_out)}" if left_out else ""
     last = Text(f"All tables: durability bench --show FILE --full{hidden}", style="dim")
     pictures = [*classic, *below.lines]
     gap = [Text()] if pictures else []
-    for line in _fitted([title, Text(), *four, Text(), *pictures, *gap, *told, last]):
+    lines = [line for warning in told for line in warning]
+    for line in _fitted([title, Text(), *four, Text(), *pictures, *gap, *lines, last]):
         console.print(line, soft_wrap=True)
 
 
@@ -89,15 +92,23 @@ def _below(result: Result, found: BottomLine, width: int, room: int) -> _Below:
     over the published kinds of drives, which are in the line `place`, too. A sentence is never cut."""
     curves, standing = _curves(result, width), list(_standing(found, width))
     sizes = [list(said("", "", best.text, width)) for best in best_sizes(result)]
-    fitting: list[Text] = []
-    for sentence in sizes:
-        if len(fitting) + len(sentence) <= room:
-            fitting += sentence
+    fitting = [line for sentence in _whole(sizes, room) for line in sentence]
     kept = curves.kept(max(0, room - len(fitting)))
     if len(standing) <= room - len(fitting) - len(kept.all):
         kept = replace(kept, before=(*standing, *kept.before))
     lines = (*kept.before, *fitting, *kept.after)
     return _Below(lines=lines, lacks_size=len(fitting) < sum(map(len, sizes)))
+
+
+def _whole(sentences: Sequence[list[Text]], room: int) -> list[list[Text]]:
+    """The sentences that fit in `room` lines together, each in full, in their order. A sentence that does not
+    fit is left out, and a shorter one after it may fit."""
+    kept: list[list[Text]] = []
+    for sentence in sentences:
+        if len(sentence) <= room:
+            kept.append(sentence)
+            room -= len(sentence)
+    return kept
 
 
 def _fitted(lines: list[Text]) -> list[Text]:
@@ -116,7 +127,7 @@ def show_lines(result: Result, console: Console, *, joined: bool = True) -> None
 def _four_lines(found: BottomLine, width: int, *, joined: bool) -> Iterator[Text]:
     for number, line in enumerate(_speeds(found, width)):
         yield labelled("speed" if not number else "", line)
-    yield from said("steady", found.steady, found.steady_reason, width)
+    yield from said("steady", found.steady_word, found.steady_reason, width)
     yield from said("honest?", found.honesty, found.honesty_reason, width)
     # Always on one line, so that it can be copied.
     for words in next_lines(found.command, joined=joined):
@@ -127,12 +138,8 @@ def _four_lines(found: BottomLine, width: int, *, joined: bool) -> Iterator[Text
 def next_lines(command: str, *, joined: bool) -> Iterator[str]:
     """The next commands, one per line. Without a server, the first command sets one up."""
     if not joined:
-        yield "next: durability serve  # on a machine that stays up; type here the line that it prints"
+        yield "next: durability serve  # on a machine that stays up; type its line here"
     yield plain_text.as_line(f"{'next' if joined else 'then'}: {command}")
-
-
-def _warning(text: str, width: int) -> Text:
-    return Text(cut_to(f"warning {text}", width), style="yellow")
 
 
 def _title(result: Result) -> str:
@@ -277,7 +284,11 @@ def _curves(result: Result, width: int) -> _Curves:
     for one in held or headline or commits[:1]:
         spark = small_charts.spark(one.series, _SPARK_BARS)
         if spark:
-            after.append(labelled("time", Text.assemble((spark, "cyan"), f"  {_over_time(one)}")))
+            moved = "" if one.bytes_per_s is None else f", {megabytes(one.bytes_per_s.median)}"
+            words = _over_time(one)
+            if LABEL + len(f"{spark}  {words}{moved}") <= width:
+                words += moved
+            after.append(labelled("time", Text.assemble((spark, "cyan"), f"  {words}")))
     return _Curves(tuple(before), tuple(after))
 
 

@@ -22,9 +22,12 @@ from durability.bench.catalogue import (
 )
 from durability.bench.cells import Cell
 from durability.bench.decision.block_size import best_sizes
+from durability.bench.decision.bottom_line import bottom_line
 from durability.bench.measurement import NO_LATENCIES
 from durability.bench.result import LayerBlock, Result, decode
+from durability.bench.result_warnings import result_warnings
 from durability.formats.facts import TargetWarning
+from durability.units import counted
 from durability_client.bench.report.one_screen import show_lines, show_screen, wrapped
 from durability_client.system.terminal import SCREEN_HEIGHT_MAX, cut_to
 from tests.core.bench.results import Device, classic_result, drive, facts, simulate, throttled
@@ -102,10 +105,10 @@ def _shown(result: Result, width: int, *, joined: bool = True) -> list[str]:
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("name", RESULTS)
 def test_a_screen_fits(name: str, width: int, *, joined: bool) -> None:
-    """At 80 and at 120 columns no line but the command is longer, and there are at most 22 lines."""
+    """At 80 and at 120 columns no line is longer, and there are at most 22 lines."""
     lines = _shown(RESULTS[name], width, joined=joined)
     assert len(lines) <= SCREEN_HEIGHT_MAX
-    assert [line for line in lines if len(line) > width and "next: durability" not in line] == []
+    assert [line for line in lines if len(line) > width] == []
     assert not any("\x1b" in line for line in lines)
 
 
@@ -139,6 +142,29 @@ def test_a_sentence_on_the_best_size_is_whole_or_said_to_be_missing(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", RESULTS)
+@pytest.mark.parametrize("joined", [True, False])
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_warning_is_whole_or_counted_in_the_last_line(name: str, width: int, *, joined: bool) -> None:
+    """A warning takes as many lines as it needs. The last line has the number of those without room."""
+    result = RESULTS[name]
+    lines = _shown(result, width, joined=joined)
+    text = " ".join(" ".join(lines).split())
+    in_steady = bottom_line(result).disturbances
+    warnings = [
+        one.text for one in (*result_warnings(result), *result.facts.warnings) if one.text not in in_steady
+    ]
+    told = [one for one in warnings if f"warning {one}" in text]
+    assert sum(line.startswith("warning ") for line in lines) == len(told)
+    if missing := len(warnings) - len(told):
+        words = counted(missing, "more warning" if told else "warning")
+        assert f" --full; {words}" in lines[-1]
+    else:
+        assert "warning" not in lines[-1]
+    assert not any("\u2026" in line for line in lines[1:] if not line.startswith("block "))
+
+
+@pytest.mark.slow
 def test_the_best_sizes_take_the_room_of_the_published_drives() -> None:
     """Both sentences of the profile are whole, and the axis is not there."""
     text = " ".join(" ".join(_shown(ZFS, 80)).split())
@@ -164,8 +190,9 @@ def test_the_screen_opens_with_the_four_lines() -> None:
     assert [label for label in labels if label] == ["speed", "steady", "honest?", "place"]
     assert lines[2].split()[1:7] == ["1", "writer", "6,989", "commits/s", "28.6", "MB/s"]
     assert lines[3].split()[:5] == ["16", "writers", "28,577", "commits/s", "117"]
+    assert lines[4].startswith("steady  yes: 1 writer for 260 s: windows differ by ")
     assert any(line.strip() == "next: durability run /srv/disk/durability-run" for line in lines)
-    assert lines[-1] == "All tables: durability bench --show FILE --full; 1 more warning"
+    assert lines[-1] == "All tables: durability bench --show FILE --full; 2 more warnings"
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -202,13 +229,11 @@ def test_a_rate_of_nothing_has_no_bar() -> None:
 
 @pytest.mark.slow
 def test_a_machine_without_a_server_is_told_to_get_one_first() -> None:
-    """Both lines can be typed as they stand: the remark is one of the shell."""
+    """Both lines can be typed as they stand, since the remark is a comment. The first one fits 80 columns."""
     out = io.StringIO()
     show_screen(EXAMPLE, Console(file=out, width=80), joined=False)
     lines = [line.strip() for line in out.getvalue().splitlines()]
-    at = lines.index(
-        "next: durability serve  # on a machine that stays up; type here the line that it prints"
-    )
+    at = lines.index("next: durability serve  # on a machine that stays up; type its line here")
     assert lines[at + 1] == "then: durability run /srv/disk/durability-run"
     assert len(lines) <= SCREEN_HEIGHT_MAX
 
@@ -251,13 +276,13 @@ def test_a_curve_has_cells_of_one_kind() -> None:
 @pytest.mark.parametrize(
     ("held", "words"),
     [
-        (HELD_COMMIT, "commits/s of 1 writer over 30 s"),
+        (HELD_COMMIT, "commits/s of 1 writer over 30 s, 1.64 MB/s"),
         (HELD_WRITERS, "commits/s of 16 writers of 64 KiB over 30 s"),
         (HELD_UNSYNCED, "writes/s of 16 writers of 64 KiB over 30 s"),
     ],
 )
 def test_a_rate_over_time_says_whose(held: Cell, words: str) -> None:
-    """The label is that of the load which was held."""
+    """The label is that of the load which was held, with MB/s if there is room."""
     assert any(line.endswith(words) for line in _shown(throttled(held), 80))
 
 
