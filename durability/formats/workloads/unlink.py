@@ -19,6 +19,10 @@ class _Unlink(Workload):
 
     __slots__ = ()
 
+    @property
+    def always_writes(self) -> bool:
+        return False
+
     def removals(self, schedule: Schedule, slots: Words, seqs: Words) -> NDArray[np.bool_]:
         passes = (seqs - U64(1)) // U64(schedule.slots)
         removed: NDArray[np.bool_] = (passes % U64(2) == 0) & (seqs != 0) & (seqs != NEVER)

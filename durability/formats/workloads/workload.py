@@ -72,6 +72,11 @@ class Workload:
         return not self.endless
 
     @property
+    def always_writes(self) -> bool:
+        """Whether every operation writes a record."""
+        return True
+
+    @property
     def noun(self) -> str:
         """The noun for a slot."""
         return "name" if self.by_name else "slot"

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from typing import Any, cast
 
@@ -211,14 +211,15 @@ class _Pages:
         async def make() -> Parts:
             view = await reading.get()
             track = self._watch.track(view.case.run)
-            live = view.now.session_end == "live"
+            live, plan = view.now.session_end == "live", Plan.decode(bytes.fromhex(view.case.plan))
             return _parts(
                 "run",
                 view=view,
-                plan=Plan.decode(bytes.fromhex(view.case.plan)),
+                plan=plan,
                 verdicts=tuple(map(verdict_view, view.verdicts)),
                 lines=_lines(track, over=not live),
                 sample=track.newest if track is not None and live else None,
+                rate_text=_rate_text(plan),
             )
 
         return self._watch.topic(f"parts of run {parse_run(request.path_params['run'])}", make)
@@ -306,12 +307,18 @@ def _lines(track: Any, *, over: bool) -> tuple[pictures.PictureLine, ...]:
         return ()
     samples = tuple(track.samples)
     lines = (
-        pictures.line_of("acknowledged", [one.rate for one in samples], pictures.rate_text, over=over),
+        pictures.line_of("acknowledged", [one.rate for one in samples], _rate_text(track.plan), over=over),
         _percentiles("p50", [one.p50 for one in samples], over=over),
         _percentiles("p99", [one.p99 for one in samples], over=over),
         pictures.line_of("frame age", [one.lag_s for one in samples], pictures.seconds_text, over=over),
     )
     return tuple(line for line in lines if line is not None)
+
+
+def _rate_text(plan: Plan) -> Callable[[float], str]:
+    """The function that gives the rate of a run as text."""
+    written = plan.record_bytes if plan.contract.always_writes else 0
+    return partial(pictures.rate_text, record_bytes=written)
 
 
 def _percentiles(
@@ -360,7 +367,6 @@ def _templates() -> Environment:
         format_size=format_size,
         other_cell=other_cell,
         sentence=sentence,
-        rate_text=pictures.rate_text,
         micros_text=pictures.micros_text,
         of_commits=_of_commits,
         seconds_text=pictures.seconds_text,

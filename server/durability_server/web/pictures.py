@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
+from durability.bench.decision.bottom_line import megabytes
 from durability.campaign.health import HealthRow
 from durability.units import duration
 
@@ -83,9 +84,10 @@ def health_lines(rows: Sequence[HealthRow]) -> tuple[PictureLine, ...]:
     return tuple(line for line in lines if line is not None)
 
 
-def rate_text(value: float) -> str:
-    """Operations per second."""
-    return f"{value:,.0f}/s"
+def rate_text(value: float, *, record_bytes: int = 0) -> str:
+    """Operations per second. If each of them writes `record_bytes`: with MB/s."""
+    moved = f", {megabytes(value * record_bytes)}" if record_bytes else ""
+    return f"{value:,.0f}/s{moved}"
 
 
 def micros_text(value: float) -> str:

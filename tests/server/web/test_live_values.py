@@ -19,7 +19,7 @@ from durability.formats.documents import to_value
 from durability.formats.histogram import Histogram
 from durability.formats.run_statistics import Statistics, statistics_to_value
 from durability.protocol import messages
-from durability.units import few_digits, format_run, percent
+from durability.units import duration, few_digits, format_run, percent
 from durability_client.campaigns.campaign_results import health_to_value, results_to_value
 from durability_client.campaigns.campaign_text import status_value
 from tests.core.bench.results import Device, drive, facts, simulate
@@ -125,7 +125,8 @@ async def test_runs_and_drives_are_those_of_the_commands(lab: Lab, store_url: st
 
 @pytest.mark.usefixtures("no_silence")
 async def test_a_run_as_it_goes(lab: Lab, sqlite_url: str, show_page: Show) -> None:
-    """Events bring what has changed: the count, and percentiles of the newest second alone."""
+    """Events bring what has changed: the count, and percentiles of the newest second alone. The largest round
+    trip is that of the run's case."""
     running = await lab.start(sqlite_url, readers=True)
     page = await show_page(running.server, sqlite_url)
     client = await lab.connect(running.address)
@@ -151,6 +152,11 @@ async def test_a_run_as_it_goes(lab: Lab, sqlite_url: str, show_page: Show) -> N
     lags = _values(metrics, "durability_drive_lag_seconds")
     assert len(lags) == 1 and 0 <= next(iter(lags.values())) < 60
     stream.writer.close()
+    await lab.exported(running.address, 9, lambda case: case.rtt_max_ns > 0)
+    await client.close()
+    case = await lab.exported(running.address, 9, lambda case: case.session_end != "live")
+    trip = f"Largest round trip of a heartbeat to the client and back: {duration(case.rtt_max_ns)}."
+    await page.text_with(f"/runs/{format_run(9)}", trip)
 
 
 async def test_a_campaign_is_that_of_the_commands(

@@ -25,6 +25,7 @@ from durability.evidence.observation import Observation, Span
 from durability.formats.histogram import Histogram
 from durability.formats.plan import Plan
 from durability.formats.run_statistics import Statistics
+from durability.formats.workloads.registry import WORKLOADS
 from durability_server.store.live_rows import RunNow
 from durability_server.store.store import Store
 from durability_server.web import event_stream, metrics, pages
@@ -142,7 +143,8 @@ def test_a_percentile_says_how_far_it_looks_back() -> None:
     view = SimpleNamespace(now=RUN, standing="", case=SimpleNamespace(statistics=None, tainted=""))
     track = _track_of(*[100] * 30, per_second=100)
     lines = pages._lines(track, over=False)
-    text = pages._render("run_now.html", view=view, sample=track.newest, lines=lines)
+    rate_text = pages._rate_text(PLAN)
+    text = pages._render("run_now.html", view=view, sample=track.newest, lines=lines, rate_text=rate_text)
     for words in (
         "100 µs</b><span>p50 of a commit</span>",
         "100 µs</b><span>p99 of a commit, newest 10 s</span>",
@@ -223,8 +225,23 @@ def test_what_is_over_has_no_newest_value() -> None:
     track = RunTrack(PLAN)
     track.samples.append(LiveSample(rate=5000.0, p50=None, p99=None, lag_s=None))
     live, ended = (_run_now(lines=pages._lines(track, over=over)) for over in (False, True))
-    assert "<b>5,000/s</b> <small>5,000/s</small>" in live
-    assert "<b>5,000/s</b>" not in ended and "<small>5,000/s</small>" in ended
+    rate = "5,000/s, 20.5 MB/s"  # of records of 4 KiB
+    assert f"<b>{rate}</b> <small>{rate}</small>" in live
+    assert f"<b>{rate}</b>" not in ended and f"<small>{rate}</small>" in ended
+
+
+def test_a_rate_has_megabytes_if_every_operation_writes() -> None:
+    """A run that removes names in every second pass has no MB/s, since a removal writes no record."""
+    texts = {
+        workload: pages._rate_text(replace(PLAN, workload=workload, pattern="sequential"))(2000.0)
+        for workload in WORKLOADS
+    }
+    assert texts.pop("unlink") == "2,000/s" and set(texts.values()) == {"2,000/s, 8.19 MB/s"}
+
+
+def test_a_run_without_a_round_trip_says_so() -> None:
+    """A run that ended before its client answered a heartbeat has none of 0 ns."""
+    assert "No round trip to the client is known." in _run_now()
 
 
 def test_a_cycle_that_was_left_out_is_none_of_those_that_were_wanted() -> None:
