@@ -30,7 +30,7 @@ from durability.bench.catalogue import (
     minutes_to_hold,
 )
 from durability.bench.cells import Cell
-from durability.bench.decision.bottom_line import honesty, suspected
+from durability.bench.decision.bottom_line import honesty, megabytes, suspected
 from durability.bench.decision.proof import outweighs
 from durability.bench.filled import filled
 from durability.bench.measurement import Round
@@ -162,7 +162,7 @@ def _share_text(share: float) -> str:
     Limit(sense="at least", unit="commits/s"),
 )
 def _commit_rate(evidence: DriveEvidence, criterion: Criterion) -> Finding:
-    return _of_load(evidence, criterion, HELD_COMMIT, _last_third, "commits/s")
+    return _of_load(evidence, criterion, HELD_COMMIT, _last_third, "commits/s", beside=_with_megabytes)
 
 
 @kind(
@@ -263,6 +263,11 @@ def _share(one: Round) -> float | None:
     return None if not third or not first else 100 * sum(one.bins[-third:]) / first
 
 
+def _with_megabytes(commits_per_s: float) -> str:
+    """The bytes that one writer's commits move per second."""
+    return f", {megabytes(commits_per_s * HELD_COMMIT.block_bytes)}"
+
+
 def _bandwidth(cell: Cell) -> Callable[[Round], float | None]:
     def figure(one: Round) -> float | None:
         rate = _last_third(one)
@@ -277,8 +282,11 @@ def _of_load(
     cell: Cell,
     figure: Callable[[Round], float | None],
     unit: str,
+    *,
+    beside: Callable[[float], str] = lambda _: "",
 ) -> Finding:
-    """The worst figure of a sustained load over all results that have it."""
+    """The worst figure of a sustained load over all results that have it. `beside`: the text that follows a
+    figure."""
     values: list[tuple[float, str]] = []
     lacking: BenchEvidence | None = None
     for one in evidence.results:
@@ -295,7 +303,8 @@ def _of_load(
     if not values:
         return short or _no_load(evidence, cell)
     value, name = worst_value(criterion, values)
-    found = compare_with_limit(criterion, value, f"{value_text(criterion, value)} {unit}", name)
+    text = f"{value_text(criterion, value)} {unit}{beside(value)}"
+    found = compare_with_limit(criterion, value, text, name)
     # A result without the figure may be the worst one.
     found = worse_finding(found, short or found)
     return _unless_broken_off(evidence, found)

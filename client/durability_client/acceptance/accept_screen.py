@@ -1,45 +1,77 @@
 """The decision on one screen of 80 by 24: the decision first and last, and the deciding lines between them.
 
-The report page has all lines with their reasons. The screen shows as many as fit, the worst first. This
-module only renders.
+The report page has all lines with their reasons. The screen shows as many as fit, the worst first. Figure and
+limit of a line are whole: they take as many rows as they need. This module only renders.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from durability import plain_text
 from durability.acceptance.acceptance_document import Report
 from durability.acceptance.decision import CriterionLine, Decision, decided_of_all
 from durability.acceptance.kinds import WORST_FIRST
 from durability.acceptance.profile import DecisionWord
 from durability.units import counted, format_size
+from durability_client.bench.report.one_screen import wrapped
 from durability_client.system.terminal import SCREEN_HEIGHT_MAX, SCREEN_WIDTH_MAX, cut_to
 
 STYLES: dict[DecisionWord, str] = {"pass": "bold green", "refuse": "bold red", "not shown": "bold yellow"}
 _WORD, _KIND = 10, 17  # widths of columns
+_WHY_ROWS_MAX = 3  # rows of the decision's reason, which is whole beside its criterion
+_LEAST_ROWS = 3  # rows for lines of criteria if there is little room
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """A line of the screen, in one row or several. `word`: of a criterion or a drive, None for a heading."""
+
+    rows: tuple[Text, ...]
+    word: DecisionWord | None
 
 
 def show_report(report: Report, console: Console) -> None:
     """Print the decision, the titles, as many lines as fit, and the decision again."""
     width = min(console.width, SCREEN_WIDTH_MAX)
     whole = decided_of_all([one.word for one in report.decisions])
-    rows = _one(report.decisions[0], width) if len(report.decisions) == 1 else _several(report, width)
-    lines = list(rows)
-    room = SCREEN_HEIGHT_MAX - 5
-    if len(lines) > room:
-        hidden = len(lines) - room + 1
-        lines = [*lines[: room - 1], Text(f"{hidden} more: the report has all lines", style="dim")]
+    lines = list(_one(report.decisions[0], width) if len(report.decisions) == 1 else _several(report, width))
     why = report.decisions[0].why if len(report.decisions) == 1 else _counts(report.decisions)
-    console.print(_decision(whole, why, width), soft_wrap=True)
-    for title in _titles(report):
+    decision, titles = _decision(whole, why, width), list(_titles(report))
+    room = SCREEN_HEIGHT_MAX - 2 * len(decision) - len(titles) - 1  # 1: the last sentence
+    _print(console, decision)
+    for title in titles:
         console.print(_fitted(title, width), style="dim", soft_wrap=True)
-    for line in lines:
-        console.print(line, soft_wrap=True)
+    _print(console, _in_room(lines, max(_LEAST_ROWS, room)))
     console.print(_fitted("It shows what these tests saw of this drive, and no more.", width), style="dim")
-    console.print(_decision(whole, why, width), soft_wrap=True)
+    _print(console, decision)
+
+
+def _print(console: Console, rows: Sequence[Text]) -> None:
+    for row in rows:
+        console.print(row, soft_wrap=True)
+
+
+def _in_room(lines: Sequence[_Line], room: int) -> list[Text]:
+    """The rows of as many lines as fit in `room` rows, each line whole, and a row that counts the others."""
+    rows = [row for line in lines for row in line.rows]
+    if len(rows) <= room:
+        return rows
+    shown, taken = 0, 0
+    while taken + len(lines[shown].rows) <= room - 1:
+        taken += len(lines[shown].rows)
+        shown += 1
+    if shown and lines[shown - 1].word is None:  # no heading without a line below it
+        shown -= 1
+    kept = [row for line in lines[:shown] for row in line.rows]
+    left_out = [line.word for line in lines[shown:] if line.word is not None]
+    counts = ", ".join(f"{left_out.count(word)} {word}" for word in WORST_FIRST if word in left_out)
+    return [*kept, Text(f"{len(left_out)} more ({counts}): the report page (-o) has all", style="dim")]
 
 
 def _titles(report: Report) -> Iterator[str]:
@@ -50,7 +82,7 @@ def _titles(report: Report) -> Iterator[str]:
     yield f"profile {report.profile.name} · {report.created[:16].replace('T', ' ')} UTC · by {report.by}"
 
 
-def _one(decision: Decision, width: int) -> Iterator[Text]:
+def _one(decision: Decision, width: int) -> Iterator[_Line]:
     required = sorted(
         (line for line in decision.lines if line.criterion.required),
         key=lambda line: WORST_FIRST.index(line.word),
@@ -61,26 +93,39 @@ def _one(decision: Decision, width: int) -> Iterator[Text]:
     )
     yield from (_line(line, width) for line in required)
     if optional:
-        yield Text("optional (does not affect the decision):", style="dim")
+        heading = Text("optional (does not affect the decision):", style="dim")
+        yield _Line(rows=(heading,), word=None)
         yield from (_line(line, width) for line in optional)
 
 
-def _line(line: CriterionLine, width: int) -> Text:
-    limit = f" ({line.limit})" if line.limit else ""
-    figure = f"{line.figure}{limit}"
-    text = Text(f"{line.word:<{_WORD}}", style=STYLES[line.word] if line.criterion.required else "dim")
-    text.append(f"{line.criterion.kind:<{_KIND}}", style="not bold default")
-    text.append(cut_to(figure, width - _WORD - _KIND), style="not bold default")
-    return text
+def _line(line: CriterionLine, width: int) -> _Line:
+    style = STYLES[line.word] if line.criterion.required else "dim"
+    words = _beside(line.figure, f"({line.limit})" if line.limit else "", width - _WORD - _KIND)
+    rows = []
+    for number, row in enumerate(words):
+        text = Text(f"{'' if number else line.word:<{_WORD}}", style=style)
+        text.append(f"{'' if number else line.criterion.kind:<{_KIND}}{row}", style="not bold default")
+        rows.append(text)
+    return _Line(rows=tuple(rows), word=line.word)
 
 
-def _several(report: Report, width: int) -> Iterator[Text]:
+def _beside(figure: str, limit: str, width: int) -> list[str]:
+    """Figure and limit in rows of `width` columns. The limit is on a row of its own if it does not fit behind
+    the figure."""
+    rows = list(wrapped(plain_text.as_line(figure), width))
+    if limit and rows and cell_len(f"{rows[-1]} {limit}") <= width:
+        rows[-1] += f" {limit}"
+    elif limit:
+        rows += wrapped(limit, width)
+    return rows or [""]
+
+
+def _several(report: Report, width: int) -> Iterator[_Line]:
     for decision in sorted(report.decisions, key=lambda one: WORST_FIRST.index(one.word)):
         subject = decision.evidence.subject
-        text = Text(f"{decision.word:<{_WORD}}", style=STYLES[decision.word])
-        drive = f"{subject.model} {subject.serial}"
-        text.append(cut_to(f"{drive}: {decision.why}", width - _WORD), style="not bold default")
-        yield text
+        words = f"{subject.model} {subject.serial}: {decision.why}"
+        rows = _beside_word(decision.word, decision.word, words, width)
+        yield _Line(rows=tuple(rows), word=decision.word)
 
 
 def _counts(decisions: Sequence[Decision]) -> str:
@@ -89,10 +134,22 @@ def _counts(decisions: Sequence[Decision]) -> str:
     return f"{counted(len(decisions), 'drive')}: {', '.join(counts)}"
 
 
-def _decision(word: DecisionWord, why: str, width: int) -> Text:
-    text = Text(f"{word.upper():<{_WORD}}", style=STYLES[word])
-    text.append(cut_to(why, width - _WORD), style="not bold default")
-    return text
+def _decision(word: DecisionWord, why: str, width: int) -> list[Text]:
+    rows = _beside_word(word.upper(), word, why, width)
+    if len(rows) > _WHY_ROWS_MAX:
+        del rows[_WHY_ROWS_MAX:]
+        last = rows[-1].plain
+        rows[-1] = Text(f"{last}…" if cell_len(last) < width else cut_to(f"{last}.", width))
+    return rows
+
+
+def _beside_word(shown: str, word: DecisionWord, why: str, width: int) -> list[Text]:
+    """`why` in rows beside the word `shown`, which has the style of `word`."""
+    rows = []
+    for number, row in enumerate(wrapped(plain_text.as_line(why), width - _WORD)):
+        text = Text(f"{'' if number else shown:<{_WORD}}", style=STYLES[word])
+        rows.append(text.append(row, style="not bold default"))
+    return rows
 
 
 def _fitted(text: str, width: int) -> Text:

@@ -40,6 +40,7 @@ def pair_speeds(first: Table, other: Table) -> Speeds:
             HeldLoad(
                 text=_load_text(shorter),
                 rates=(one.rate_before(length_s), another.rate_before(length_s)),
+                commit_bytes=one.cell.block_bytes * max(1, one.cell.writes_per_sync),
                 is_alike=cell is not None
                 and (cell.jobs, cell.block_bytes) == (one.cell.jobs, one.cell.block_bytes),
             )

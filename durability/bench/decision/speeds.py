@@ -30,6 +30,7 @@ class HeldLoad:
     text: str  # duration and writers of the load
     # Commits per second of both results at the end of the load. For the longer load: when the shorter ended.
     rates: tuple[float, float]
+    commit_bytes: int  # bytes that a commit of this load writes
     is_alike: bool = True  # whether writers and block size are those of the short rounds that decide
 
     @property
@@ -40,9 +41,10 @@ class HeldLoad:
 
     @property
     def figures(self) -> str:
-        """Both rates, the higher one first, in brackets."""
+        """Both rates with MB/s, the higher one first, in brackets."""
         slow, fast = map(few_digits, sorted(self.rates))
-        return f"({fast} against {slow} commits/s)"
+        less, more = (few_digits(rate * self.commit_bytes / 1e6) for rate in sorted(self.rates))
+        return f"({fast} against {slow} commits/s, {more} against {less} MB/s)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

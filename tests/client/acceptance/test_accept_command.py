@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from durability_client.acceptance import profiles
 from durability_client.acceptance.accept_command import AcceptOptions, accept, show_profile
 from durability_client.acceptance.gather import EvidenceWanted
 from tests.core.acceptance.samples import HONEST, NO_FLUSH, accept_result
+from tests.core.acceptance.test_criteria import FEW_STALLS, of_commits
 from tests.core.bench.results import drive, facts, simulate
 from tests.file_limits import files_of_at_most
 from tests.joined import NOWHERE
@@ -98,6 +100,54 @@ def test_every_shipped_profile_fits_the_screen(place: Path, name: str) -> None:
     show_profile(name, shown)
     assert shown.getvalue() == profiles.load(name).text
     assert profiles.load(name).profile.name == name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("result", ["good.json", "slow.json", "quick.json"])
+@pytest.mark.parametrize("name", profiles.SHIPPED)
+def test_figures_and_limits_are_whole_at_80_columns(
+    place: Path, name: str, result: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No row is cut. Each criterion has its figure and limit, and the last row counts those without room, by
+    their word."""
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = run(place, result, profile=name)
+    lines = out.splitlines()
+    assert "\u2026" not in out and max(map(cell_len, lines)) <= 80 and len(lines) <= 22
+    text = " ".join(out.split())
+    (drive_document,) = json.loads(run(place, result, profile=name, json=True)[1])["drives"]
+    left_out = []
+    for one in drive_document["criteria"]:
+        limit = f" ({one['limit']})" if one["limit"] else ""
+        if f"{one['word']} {one['kind']} {one['figure']}{limit}" not in text:
+            left_out.append(one["word"])
+    assert [line for line in lines if re.search(r"^\d+ more ", line)] == (
+        [f"{len(left_out)} more ({_counts(left_out)}): the report page (-o) has all"] if left_out else []
+    )
+    assert drive_document["why"] in text
+
+
+def _counts(words: list[str]) -> str:
+    worst_first = ("refuse", "not shown", "pass")
+    return ", ".join(f"{words.count(word)} {word}" for word in worst_first if word in words)
+
+
+def test_a_long_figure_is_broken_between_words(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The figure of stalls, which is longer than a row, goes on below itself, and the limit ends it. The
+    decision, which repeats it, is whole, too."""
+    monkeypatch.setenv("COLUMNS", "80")
+    (place / "stalls.toml").write_text(
+        '[[criterion]]\nkind = "commit-p99"\nlimit = 10\nreason = "It must not stall."\n'
+    )
+    (place / "stalls.json").write_bytes(encode(of_commits(FEW_STALLS).results[0].result))
+    code, out, _ = run(place, "stalls.json", profile=str(place / "stalls.toml"))
+    figure = "0.901 ms, longest 1 s, 6.8 % of the time beyond the limit, by only 8 commits"
+    lines = out.splitlines()
+    at = next(number for number, line in enumerate(lines) if line[:27] == "not shown commit-p99       ")
+    assert code == 4 and lines[at + 1][:27] == " " * 27 and lines[at + 2].startswith("It shows")
+    assert " ".join((lines[at] + lines[at + 1]).split()) == f"not shown commit-p99 {figure} (at most 10 ms)"
+    for ends in (lines[:2], lines[-2:]):
+        assert " ".join(" ".join(ends).split()) == f"NOT SHOWN commit-p99: {figure}"
 
 
 def test_the_slowest_published_drive_of_its_kind_is_fast_enough() -> None:

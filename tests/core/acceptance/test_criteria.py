@@ -610,7 +610,7 @@ CASES = (
     case("commit-p99", 1, FINE, "pass", "0.45 ms"),
     case("commit-p99", 0.1, FINE, "refuse", "0.45 ms"),
     case("commit-p99", 1, NONE, "not shown", "no result of bench --accept"),
-    case("commit-rate", 1000, FINE, "pass", "2,000 commits/s"),
+    case("commit-rate", 1000, FINE, "pass", "2,000 commits/s, 8.19 MB/s"),
     case("commit-rate", 1000, evidence(results=[measured(SLOW)]), "refuse", "200 commits/s"),
     case("commit-rate", 1000, NONE, "not shown", "no result of bench --accept"),
     case("held-share", 80, FINE, "pass", "100 % (1 writer)"),

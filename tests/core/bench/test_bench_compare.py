@@ -475,9 +475,9 @@ def test_a_drive_that_collapses_under_load_is_not_taken() -> None:
     found = decided(STEADY, held(9000.0, 6000.0, falls_to=1 / 60, number=2))
     assert found.answers == (
         "Choose by your load: B commits 16 times as fast as A in short rounds, but A commits 13 times as fast"
-        " as B at the end of 30 s of load by 1 writer (2,000 against 150 commits/s) and 9 times as fast at"
-        " the end of 30 s of load by 16 writers of 64 KiB (900 against 100 commits/s). Both are proven, in 59"
-        " and 59 cuts.",
+        " as B at the end of 30 s of load by 1 writer (2,000 against 150 commits/s, 8.19 against 0.614 MB/s)"
+        " and 9 times as fast at the end of 30 s of load by 16 writers of 64 KiB (900 against 100 commits/s,"
+        " 59 against 6.55 MB/s). Both are proven, in 59 and 59 cuts.",
     )
     assert found.steadiness == ("held for 30 s, B's rate fell to 2 %",)
     assert comparison_document(found)["steadiness"] == list(found.steadiness)
@@ -497,7 +497,7 @@ def test_a_held_load_that_agrees_or_ties_leaves_the_faster_drive() -> None:
     assert level.steadiness == (
         "held for 30 s, B's rate fell to 25 %",
         "at the end of 30 s of load by 1 writer, B commits only 1.00 times as fast as A (2,000 against"
-        " 2,000 commits/s)",
+        " 2,000 commits/s, 8.19 against 8.19 MB/s)",
     )
 
 
@@ -522,7 +522,7 @@ def test_two_results_of_held_loads_alone_are_compared_by_their_end() -> None:
     assert row is not None and row.cell.name == HELD_COMMIT.name
     assert found.answers == (
         "Take A: it commits 13 times as fast as B at the end of 30 s of load by 1 writer (2,000 against 150"
-        " commits/s), and both are proven, in 59 and 59 cuts.",
+        " commits/s, 8.19 against 0.614 MB/s), and both are proven, in 59 and 59 cuts.",
     )
     alike = decided(only_held(STEADY), only_held(held(2100.0, 900.0, number=2)))
     assert alike.answers[0].startswith(
@@ -567,7 +567,10 @@ def test_held_loads_of_unlike_lengths_are_compared_at_the_end_of_the_shorter_one
     for pair in ((of_length(STEADY, 120), COLLAPSED), (STEADY, of_length(COLLAPSED, 120))):
         (said,) = decided(*pair).answers
         assert said.startswith("Choose by your load: B commits 1.6 times as fast as A in short rounds, but A")
-        assert "at the end of 30 s of load by 1 writer (2,000 against 175 commits/s)" in said
+        assert (
+            "at the end of 30 s of load by 1 writer (2,000 against 175 commits/s, 8.19 against 0.717 MB/s)"
+            in said
+        )
     # Of what came after the end of the shorter one nobody knows how the other had done.
     (said,) = decided(of_length(STEADY, 20), of_length(COLLAPSED, 120)).answers
     assert said.startswith("Choose by your load")

@@ -437,14 +437,15 @@ PAIR = (Candidate(label="a", proof=PROVEN), Candidate(label="b", proof=PROVEN))
 
 
 def _held(first: float, other: float, text: str = HELD) -> HeldLoad:
-    return HeldLoad(text=text, rates=(first, other))
+    return HeldLoad(text=text, rates=(first, other), commit_bytes=4096)
 
 
 SIXTEEN = Ratio(value=16.0, low=15.0, high=17.0)
 COLLAPSES = Speeds(short=SIXTEEN, held=(_held(2000.0, 150.0),), has_held=True)
 IN_SHORT = "b commits 16 times as fast as a in short rounds"
 BOTH_WAYS = (
-    f"{IN_SHORT}, but a commits 13 times as fast as b at the end of {HELD} (2,000 against 150 commits/s)"
+    f"{IN_SHORT}, but a commits 13 times as fast as b at the end of {HELD} (2,000 against 150 commits/s,"
+    " 8.19 against 0.614 MB/s)"
 )
 
 
@@ -469,12 +470,13 @@ def test_every_lead_in_a_held_load_is_named() -> None:
     for held, words in (
         (
             (_held(2000.0, 6000.0), _held(900.0, 300.0, wide)),
-            f"{IN_SHORT} and 3 times as fast at the end of {HELD} (6,000 against 2,000 commits/s), but a"
-            f" commits 3 times as fast as b at the end of {wide} (900 against 300 commits/s)",
+            f"{IN_SHORT} and 3 times as fast at the end of {HELD} (6,000 against 2,000 commits/s, 24.6"
+            f" against 8.19 MB/s), but a commits 3 times as fast as b at the end of {wide} (900 against 300"
+            " commits/s, 3.69 against 1.23 MB/s)",
         ),
         (
             (_held(2000.0, 150.0), _held(900.0, 0.0, wide)),
-            f"{BOTH_WAYS} and alone at the end of {wide} (900 against 0 commits/s)",
+            f"{BOTH_WAYS} and alone at the end of {wide} (900 against 0 commits/s, 3.69 against 0 MB/s)",
         ),
     ):
         said = _compared(PROVEN, PROVEN, replace(COLLAPSES, held=held))
@@ -484,8 +486,8 @@ def test_every_lead_in_a_held_load_is_named() -> None:
 def test_a_lead_that_is_lost_under_load_is_told() -> None:
     """Then nothing speaks for the other one: it is still taken, and one line says how much is left."""
     for rates, left, figures in (
-        ((100.0, 102.0), "1.02", "(102 against 100 commits/s)"),
-        ((200.0, 180.0), "0.90", "(200 against 180 commits/s)"),
+        ((100.0, 102.0), "1.02", "(102 against 100 commits/s, 0.418 against 0.41 MB/s)"),
+        ((200.0, 180.0), "0.90", "(200 against 180 commits/s, 0.819 against 0.737 MB/s)"),
     ):
         faded = Speeds(short=SIXTEEN, held=(_held(*rates),), has_held=True)
         said = "Take b: it commits 16 times as fast as a in short rounds, and both"
@@ -515,12 +517,12 @@ def test_a_held_load_decides_where_short_rounds_do_not() -> None:
     for short, more in ((ALIKE, ""), (None, ""), (few, " Measure once more to be sure.")):
         speeds = Speeds(short=short, held=(_held(400.0, 100.0),))
         assert _compared(PROVEN, PROVEN, speeds) == (
-            f"Take a: it commits 4 times as fast as b at the end of {HELD} (400 against 100 commits/s), and"
-            f" both are proven, in 59 and 59 cuts.{more}"
+            f"Take a: it commits 4 times as fast as b at the end of {HELD} (400 against 100 commits/s,"
+            f" 1.64 against 0.41 MB/s), and both are proven, in 59 and 59 cuts.{more}"
         )
     assert _compared(PROVEN, PROVEN, Speeds(short=None, held=(_held(100.0, 110.0),))) == (
         f"Take either: no large difference in speed is shown between a and b at the end of {HELD} (110"
-        " against 100 commits/s), and both are proven, in 59 and 59 cuts."
+        " against 100 commits/s, 0.451 against 0.41 MB/s), and both are proven, in 59 and 59 cuts."
     )
 
 
@@ -664,8 +666,9 @@ def test_what_other_clients_say_keeps_a_drive_from_being_proven() -> None:
 def test_a_drive_that_stops_under_load_is_no_division_by_zero() -> None:
     """It commits nothing in the last third: the other one does, and that is said without a figure."""
     stops = Speeds(short=SIXTEEN, held=(_held(2000.0, 0.0),))
-    assert f"but a commits and b does not at the end of {HELD} (2,000 against 0 commits/s)." in _compared(
-        PROVEN, PROVEN, stops
+    assert (
+        f"but a commits and b does not at the end of {HELD} (2,000 against 0 commits/s, 8.19 against 0 MB/s)."
+        in _compared(PROVEN, PROVEN, stops)
     )
     both = Speeds(short=SIXTEEN, held=(_held(0.0, 0.0),))
     assert _compared(PROVEN, PROVEN, both).startswith("Take b: ")
