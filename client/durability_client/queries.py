@@ -36,6 +36,7 @@ from durability_client.text_tables import table
 
 _RUN_COLUMNS = ("run", "state", "session_end", "verdict", "acked", "registered", "path", "label")
 _DRIVE_COLUMNS = ("model", "serial", "host", "cuts", "clean", "at_most", "last_verdict")
+_WHOLE_COLUMNS = ("cuts", "clean", "at_most", "last_verdict")  # never cut on a narrow terminal
 _TEXT_CHARACTERS = 160  # longest text of an event
 _EXPORT = "an export"
 
@@ -68,7 +69,7 @@ async def runs(endpoint: Endpoint, chosen: ChosenRuns, *, each: bool, json: bool
         _print(table(_RUN_COLUMNS, [{**row, "acked": str(row["acked"])} for row in rows]), out)
     else:
         columns = _DRIVE_COLUMNS if _each_has_one_client(drives) else (*_DRIVE_COLUMNS, "client")
-        _print(table(columns, list(map(_drive_row, drives)), width=width_of(out)), out)
+        _print(table(columns, list(map(_drive_row, drives)), width=width_of(out), whole=_WHOLE_COLUMNS), out)
         print(fitted(_below(drives), out, indent=0), file=out)
 
 

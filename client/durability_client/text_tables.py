@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.cells import cell_len, set_cell_size
@@ -16,15 +16,21 @@ _CUT = "…"
 
 
 def table(
-    columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *, width: int | None = None
+    columns: Sequence[str],
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    width: int | None = None,
+    whole: Collection[str] = (),
 ) -> Iterator[str]:
     """The lines of a table with a heading. A cell without a value is a dash. `width`: width of the terminal,
-    or None. The widest columns are narrowed, and their cells cut, until the lines fit."""
+    or None. The widest columns are narrowed, except those in `whole`, and their cells cut, until the lines
+    fit."""
     cells = [[name.replace("_", " ") for name in columns]]
     cells += [[plain_text.as_line(str(row.get(name) or "-")) for name in columns] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     if width is not None:
-        _narrow(widths, width - len(_BETWEEN) * (len(widths) - 1))
+        narrowed = [at for at, name in enumerate(columns) if name not in whole]
+        _narrow(widths, narrowed, width - len(_BETWEEN) * (len(widths) - 1))
     for line in cells:
         yield _BETWEEN.join(_cell(*each) for each in zip(line, widths, strict=True)).rstrip()
 
@@ -34,9 +40,13 @@ def bar(share: float, bars: str = BARS) -> str:
     return bars[min(len(bars) - 1, int(share * len(bars)))]
 
 
-def _narrow(widths: list[int], room: int) -> None:
-    while sum(widths) > room and (widest := max(widths)) > _NARROW:
-        widths[widths.index(widest)] -= 1
+def _narrow(widths: list[int], narrowed: Sequence[int], room: int) -> None:
+    """Narrow the widest of the columns with these numbers until all widths together fit in `room`."""
+    while narrowed and sum(widths) > room:
+        widest = max(narrowed, key=widths.__getitem__)
+        if widths[widest] <= _NARROW:
+            break
+        widths[widest] -= 1
 
 
 def _cell(text: str, width: int) -> str:
