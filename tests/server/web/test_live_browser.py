@@ -12,24 +12,39 @@ from typing import Any
 
 import pytest
 
+from durability.bench.catalogue import STANDARD
+from durability.bench.kept_result import pack_body, summary_of
+from durability.formats.documents import to_value
 from durability.protocol import messages
 from durability.units import format_run, parse_run
 from tests import chromium
+from tests.core.bench.results import Device, drive, facts, simulate
 from tests.places import ROOT
 from tests.server.campaigns.played_machine import Machine
 from tests.server.campaigns.test_campaigns import begin, living, settings_of, until
-from tests.server.conftest import Lab
+from tests.server.conftest import Lab, Running
 from tests.server.web.conftest import Show
 from tests.server.web.test_live_values import HTML, LOSS, statistics_after
 
 pytestmark = pytest.mark.slow
 
 TEMPLATES = ROOT / "server/durability_server/web/templates"
+LONG_MODEL = "Samsung SSD 990 PRO with Heatsink 4TB"
 _PHONE = 400
 _SHEETS_MAX = 3
 _ALL = "document.querySelectorAll('#live a[href], #live .scroll')"
 # The keyboard goes to the last of what it can reach; its number, from 1.
 _HOLD = f"(() => {{ const all = [...{_ALL}]; all.at(-1).focus(); return all.length; }})()"
+_LIGHTNESS = "parseInt(getComputedStyle(document.body).backgroundColor.slice(4))"
+# Ticks all results and asks for their comparison; how many.
+_TICK = """
+(() => {
+  const all = [...document.querySelectorAll("input[name=result]")];
+  all.forEach((one) => one.click());
+  document.querySelector("form button").click();
+  return all.length;
+})()
+"""
 # Streams that count themselves and are closed, timers that never end, and a page that is hidden by a call.
 _STUBS = """
 (() => {
@@ -90,8 +105,7 @@ async def test_pages_in_a_browser(
             assert await _look(browser.evaluate, f"[...{_ALL}].indexOf(document.activeElement)") == held - 1
             assert await _look(browser.evaluate, "document.documentElement.scrollWidth") == width
             assert await _look(browser.evaluate, "document.title") != "taken"
-            lightness = "parseInt(getComputedStyle(document.body).backgroundColor.slice(4))"
-            assert (await _look(browser.evaluate, lightness) < 60) == dark
+            assert (await _look(browser.evaluate, _LIGHTNESS) < 60) == dark
             assert browser.complaints == []
             assert all(url.startswith(page.url) for url in browser.requests)
     await page.page.close()
@@ -105,32 +119,86 @@ async def test_pages_on_paper(
     sheets."""
     running = await lab.start(sqlite_url, readers=True)
     page = await show_page(running.server, sqlite_url)
-    power = tmp_path / "power"
-    power.write_text("on\n")
-    settings = settings_of(power, cuts=1)
-    drive = replace(settings.drives[0], name="S6Z1NJ0W123456K-0001")  # which is its serial, too
-    machine = Machine(lab, running.address, power, host="storage-node-17", verdicts={drive.name: ["loss"]})
-    async with living(machine):
-        await begin(lab, running, replace(settings, drives=(drive,)))
-        await until(lab, running, lambda state: state.state == "ended")
-    run = machine.armed[-1]
-    judge = await lab.connect(running.address, "verify")
-    await judge.fetch(parse_run(run), lab.facts())
-    await judge.ask(messages.GiveVerdict(run=parse_run(run), document=LOSS), messages.Stored)
+    run = await _ended_campaign(lab, running, tmp_path)
+    names = await _kept(lab, running)
     for path, wanted in (
         ("", "ended: "),
         ("campaigns/trial", "Newest cycles"),
         (f"runs/{run}", "Examples of findings"),
+        ("results", "Compare the ticked ones"),
+        (_comparison(names), LONG_MODEL),
     ):
         await _look(browser.open, page.url + path, dark=True)
         await _shows(browser, wanted)
         assert await _look(browser.put_on_paper, dark=True) == []
         background = await _look(browser.evaluate, "getComputedStyle(document.body).backgroundColor")
         assert background == "rgb(255, 255, 255)"
-        name = path.partition("/")[0] or "overview"
+        name = re.split(r"[/?]", path)[0] or "overview"
         await _look(browser.screenshot, tmp_path / f"{name}.png")
         assert 1 <= await _look(browser.print_to, tmp_path / f"{name}.pdf") <= _SHEETS_MAX
     await page.page.close()
+
+
+async def test_pages_of_campaigns_and_results_on_a_phone_and_in_the_dark(
+    lab: Lab, sqlite_url: str, show_page: Show, browser: chromium.Browser, tmp_path: Path
+) -> None:
+    """The page of a campaign, the stored results, and what two ticked ones lead to: as wide as the window,
+    dark in the dark, from this server alone, and without errors."""
+    running = await lab.start(sqlite_url, readers=True)
+    page = await show_page(running.server, sqlite_url)
+    await _ended_campaign(lab, running, tmp_path)
+    await _kept(lab, running)
+    for width, dark in ((_PHONE, False), (_PHONE, True), (1280, True)):
+        for path, wanted in (
+            ("campaigns/trial", "Newest cycles"),
+            ("results", "Compare the ticked ones"),
+            ("compare", " against "),
+        ):
+            if path == "compare":  # from the page of results, as people get there
+                assert await _look(browser.evaluate, _TICK) == 2
+            else:
+                await _look(browser.open, page.url + path, width=width, dark=dark)
+            await _shows(browser, wanted)
+            assert await _look(browser.evaluate, "location.pathname") == f"/{path}"
+            await _look(browser.screenshot, tmp_path / f"{path.replace('/', '-')}-{width}-{dark}.png")
+            assert await _look(browser.evaluate, "document.documentElement.scrollWidth") == width
+            assert (await _look(browser.evaluate, _LIGHTNESS) < 60) == dark
+            assert browser.complaints == []
+            assert all(url.startswith(page.url) for url in browser.requests)
+    await page.page.close()
+
+
+async def _ended_campaign(lab: Lab, running: Running, directory: Path) -> str:
+    """A campaign of one cut that lost data, named trial. Its run, which has a verdict with examples."""
+    power = directory / "power"
+    power.write_text("on\n")
+    settings = settings_of(power, cuts=1)
+    tested = replace(settings.drives[0], name="S6Z1NJ0W123456K-0001")  # which is its serial, too
+    machine = Machine(lab, running.address, power, host="storage-node-17", verdicts={tested.name: ["loss"]})
+    async with living(machine):
+        await begin(lab, running, replace(settings, drives=(tested,)))
+        await until(lab, running, lambda state: state.state == "ended")
+    run = machine.armed[-1]
+    judge = await lab.connect(running.address, "verify")
+    await judge.fetch(parse_run(run), lab.facts())
+    await judge.ask(messages.GiveVerdict(run=parse_run(run), document=LOSS), messages.Stored)
+    return run
+
+
+async def _kept(lab: Lab, running: Running) -> list[str]:
+    """Two stored results, of drives with long names. Their names in the store."""
+    owner = await lab.connect(running.address, "verify")
+    names = []
+    for device, model in ((Device(), LONG_MODEL), (Device(dirty_ns=3_000_000.0), HTML)):
+        where = facts(drives=(drive(model=model, serial=f"serial of {model[:8]}"),))
+        result = simulate(device, cells=STANDARD, facts=where)
+        keep = messages.KeepResult(summary=to_value(summary_of(result)), body=pack_body(result))
+        names.append((await owner.ask(keep, messages.ResultKept)).result)
+    return names
+
+
+def _comparison(names: list[str]) -> str:
+    return "compare?" + "&".join(f"result={name}" for name in names)
 
 
 async def test_a_page_that_was_hidden_has_one_stream(

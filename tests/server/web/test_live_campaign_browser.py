@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
@@ -24,7 +24,7 @@ from durability.formats.case import case_from_value
 from durability.formats.documents import from_value
 from durability.plain_text import owner_label
 from durability.protocol.local_address import socket_name
-from durability.units import parse_run, percent_at_most
+from durability.units import duration, parse_run, percent_at_most
 from durability_client import queries
 from durability_client.campaigns import campaign_command
 from durability_client.link.endpoint import Endpoint
@@ -39,8 +39,21 @@ pytestmark = pytest.mark.slow
 
 CUTS = 3
 DASH = "\u2013"
+# The figures of a drive's health: name on the page, key in JSON, text of a value.
+HEALTH: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("time to ready", "ready_s", lambda value: duration(value * 1e9)),
+    ("mount with replay", "mount_s", lambda value: duration(value * 1e9)),
+    ("commit p50", "commit_p50_us", lambda value: duration(value * 1e3)),
+    ("commit p99", "commit_p99_us", lambda value: duration(value * 1e3)),
+    ("unsafe shutdowns", "unsafe_shutdowns", lambda value: f"{value:,}"),
+    ("media errors", "media_errors", lambda value: f"{value:,}"),
+    ("spare blocks", "spare_percent", lambda value: f"{value} %"),
+    ("wear", "used_percent", lambda value: f"{value} %"),
+    ("capacitor health", "capacitor_percent", lambda value: f"{value} %"),
+)
 
-# Each table by its name, a row by the names of its columns; the tiles; the panels.
+# Each table by its name, a row by the names of its columns; the tiles; the panels; and by the heading of each
+# drive's health, its pictures: name, newest value, range.
 _SEEN = """
 (() => {
   const text = (one) => one.textContent.replace(/\\s+/g, " ").trim();
@@ -50,10 +63,18 @@ _SEEN = """
       Object.fromEntries([...row.cells].map((cell, number) => [names[number], text(cell)])));
   };
   const tables = [...document.querySelectorAll("#live .scroll")];
+  const health = [...document.querySelectorAll("#live h2")].filter((one) => /^Health of /.test(text(one)));
+  const pictures = (heading) => {
+    let one = heading.nextElementSibling;
+    while (one && !one.matches("h2, .lines")) one = one.nextElementSibling;
+    if (!one || one.matches("h2")) return [];
+    return [...one.querySelectorAll("figcaption")].map((caption) => [...caption.children].map(text));
+  };
   return JSON.stringify({
     tables: Object.fromEntries(tables.map((one) => [one.getAttribute("aria-label"), rows(one)])),
     tiles: [...document.querySelectorAll("#live .tile")].map((one) => [...one.children].map(text)),
     panels: [...document.querySelectorAll("#live .panel")].map(text),
+    health: Object.fromEntries(health.map((one) => [text(one), pictures(one)])),
     opened: performance.timeOrigin,
   });
 })()
@@ -149,6 +170,9 @@ def _missing(seen: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
     missing += [f"tile {tile}" for tile in expected["tiles"] if tile not in seen["tiles"]]
     panels = seen["panels"]
     missing += [one for one in expected["panels"] if not any(panel.startswith(one) for panel in panels)]
+    health = expected.get("health", {})
+    if seen["health"] != health:
+        missing.append(f"health {health} in {seen['health']}")
     return missing
 
 
@@ -223,9 +247,30 @@ def _of_campaign(status: Mapping[str, Any], shown: Mapping[str, Any]) -> dict[st
             [f"{len(over)} over, {left} left", "cycles"],
             [_left(status), "time left"],
         ],
-        "panels": _sentences(status),
+        "panels": [
+            *_sentences(status),
+            *(one["text"] for drive in shown["health"] for one in drive["warnings"]),
+        ],
+        "health": {
+            f"Health of {drive['drive']}, by cycle": _pictures(drive["rows"])
+            for drive in shown["health"]
+            if drive["rows"]
+        },
         "tables": {"Cuts": rows, **({"Newest cycles": list(map(_cycle, reversed(over)))} if over else {})},
     }
+
+
+def _pictures(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Name, newest value and range of each figure of a drive's health that is known in a cycle."""
+    found = []
+    for name, key, shown in HEALTH:
+        values = [row[key] for row in rows]
+        known = [value for value in values if value is not None]
+        if known:
+            ends = [shown(min(known)), shown(max(known))]
+            newest = shown(values[-1]) if values[-1] is not None else DASH
+            found.append([name, newest, " to ".join(dict.fromkeys(ends))])
+    return found
 
 
 def _cycle(ended: tuple[str, Mapping[str, Any]]) -> dict[str, str]:
@@ -341,7 +386,10 @@ async def test_a_campaign_of_two_machines(
         await overlook.agrees(follows)
         for path in ("", "campaigns/trial", f"runs/{machines[1].armed[-1]}"):
             await overlook.open(path)
-            await overlook.agrees(path)
+            seen = await overlook.agrees(path)
+            if path.startswith("campaigns"):
+                assert all(len(pictures) >= 5 for pictures in seen["health"].values())
+                assert len(seen["health"]) == len(machines)
     (runs, campaign) = await overlook.commands.runs(), await overlook.commands.status()
     assert sorted(drive["losses"] for drive in runs["drives"]) == [0, 1]
     assert campaign["reason"] == "complete"
