@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from durability.campaign.definition import plain_secrets
-from durability.campaign.definition.fence_agents import GUEST_AGENTS, POWERLESS_AGENTS
+from durability.campaign.definition.fence_agents import GUEST_AGENTS, METAL_AGENTS, POWERLESS_AGENTS
 from durability.errors import UsageError
 from durability.evidence.cut import CutClass
 from durability.formats.plan import WRITE_THROUGH_METHODS, Pattern, SyncMethod, is_record_size
@@ -246,6 +246,12 @@ def _check_power(settings: Settings, switch: Power) -> None:
                 f"[power] {switch.agent} switches a guest or a rented machine, whose drives may keep their"
                 ' power: cut_class can be "vm" at most',
             )
+        _require(
+            switch.agent in METAL_AGENTS or settings.cut_class != "power",
+            f"[power] {switch.agent} is not known to switch a physical machine: cut_class can be"
+            ' "vm" at most. If the drives do lose their power, give commands on, off and status that call it'
+            " instead of fence",
+        )
     if switch.kind == "commands":
         for command in ("on", "off", "status"):
             _require(

@@ -180,6 +180,9 @@ REFUSED = {
     "storage": (changed("fence_ipmilan", "fence_scsi"), "leaves it its power"),
     "class of a cloud": (changed("fence_ipmilan", "fence_hetzner_cloud"), '"vm" at most'),
     "class of a guest": (changed("fence_ipmilan", "fence_virsh"), '"vm" at most'),
+    "class of an unknown agent": (changed("fence_ipmilan", "fence_unheard_of"), "give commands on, off"),
+    "class of another cloud": (changed("fence_ipmilan", "fence_ovh_cloud_rest"), '"vm" at most'),
+    "network of a cloud": (changed("fence_ipmilan", "fence_aws_vpc_net"), "leaves it its power"),
     "no class": (changed('cut_class = "power"', ""), "cut_class is missing"),
     "unknown class": (changed('cut_class = "power"', 'cut_class = "all"'), "is not one of power, vm, os"),
     "commands": (changed('fence = "fence_ipmilan"', 'on = "a"\noff = "b"'), "status is missing"),
@@ -206,6 +209,12 @@ REFUSED = {
         "cuts the drive alone",
     ),
 }  # fmt: skip
+
+
+def test_an_unknown_fence_agent_may_switch_a_guest() -> None:
+    """An agent that is in no list is accepted for a class that a guest can show."""
+    settings = read(FILE_SYSTEM.replace("fence_ipmilan", "fence_unheard_of").replace('"power"', '"vm"'))
+    assert (settings.power[0].agent, settings.cut_class) == ("fence_unheard_of", "vm")
 
 
 @pytest.mark.parametrize("what", REFUSED)

@@ -7,14 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from durability.campaign.definition.fence_agents import GUEST_AGENTS, POWERLESS_AGENTS
-
-# They switch the power of a machine: BMCs, blade chassis, power distribution units, relays.
-METAL = """alom amt apc apc_snmp bladecenter cdu cisco_ucs cyberpower_ssh drac drac5 eaton_snmp emerson eps
-hds_cb hpblade ibmblade idrac ilo ilo2 ilo3 ilo3_ssh ilo4 ilo4_ssh ilo5 ilo5_ssh ilo_moonshot ilo_mp
-ilo_ssh imm intelmodular ipdu ipmilan ipmilanplus ironic lindypdu netio powerman raritan raritan_px3
-rcd_serial redfish rsa rsb tripplite_snmp wti"""
-METAL_AGENTS = {f"fence_{name}" for name in METAL.split()}
+from durability.campaign.definition.fence_agents import GUEST_AGENTS, METAL_AGENTS, POWERLESS_AGENTS
 
 
 def test_every_installed_agent_is_classified() -> None:
