@@ -59,6 +59,7 @@ class PastCycle:
     cut: frozenset[str] = frozenset()  # drives whose power was confirmed to be off, without a contradiction
     back: frozenset[str] = frozenset()  # drives with a status after the cut that is not "failed"
     refused: frozenset[str] = frozenset()  # drives whose run did not begin
+    not_back: frozenset[str] = frozenset()  # machines that were switched off and on again to boot
     _by_drive: dict[str, DriveCycle] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -350,6 +351,7 @@ class CampaignState:
                 cut=cut,
                 back=frozenset(drive for drive in cycle.began.drives if self._is_back(cycle, drive)),
                 refused=frozenset(drive for drive in cycle.began.drives if cycle.is_refused(drive)),
+                not_back=frozenset(cycle.missed),
             )
         )
         self._prove(

@@ -106,6 +106,7 @@ class CycleState:
     # Machines that were not back, one item for each time that one was switched off and on since the last
     # resume.
     not_back: list[str] = field(default_factory=list)
+    missed: set[str] = field(default_factory=set)  # all machines of this cycle that were once in `not_back`
     shutdown: int = 0  # number of the task `shutdown`, 0 for none
     # Switches that are asked now: those of all machines that take part, of the machines that the check cuts
     # together, or of a machine that did not come back.
@@ -462,6 +463,7 @@ class CycleState:
 
     def _not_back(self, entry: Entry, missing: NotBack) -> None:
         self.not_back.append(missing.machine)
+        self.missed.add(missing.machine)
         self.involved = self.switches_of(missing.machine)
         self._begin_off(entry)
 

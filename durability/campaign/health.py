@@ -48,6 +48,7 @@ class HealthRow:
     commit_p99_us: float | None
     mount_s: float | None
     repaired: bool
+    not_back: bool  # its machine came back only after it was switched off and on once more, or not at all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +66,8 @@ Warnings: TypeAlias = Iterator[HealthWarning]
 
 def health_rows(state: CampaignState, drive: str) -> tuple[HealthRow, ...]:
     """The rows of a drive, oldest first: one for each ended cycle with a status of the drive."""
-    rows = (_row(past, drive) for past in state.cycles)
+    machine = state.machine_of(drive)
+    rows = (_row(past, drive, machine) for past in state.cycles)
     return tuple(row for row in rows if row is not None)
 
 
@@ -74,7 +76,7 @@ def health_warnings(rows: Sequence[HealthRow]) -> tuple[HealthWarning, ...]:
     return tuple(warning for look in _LOOKS for warning in look(rows))
 
 
-def _row(past: PastCycle, drive: str) -> HealthRow | None:
+def _row(past: PastCycle, drive: str, machine: str) -> HealthRow | None:
     status, judged = past.statuses.get(drive), past.judged.get(drive)
     if status is None:
         return None
@@ -96,6 +98,7 @@ def _row(past: PastCycle, drive: str) -> HealthRow | None:
         commit_p99_us=judged.commit_p99_us if judged is not None else None,
         mount_s=status.mount_s,
         repaired=status.repaired,
+        not_back=machine in past.not_back,
     )
 
 
@@ -184,6 +187,18 @@ def _repairs(rows: Sequence[HealthRow]) -> Warnings:
         yield HealthWarning(code="repaired", cycle=repaired[0], text=text)
 
 
+def _not_back(rows: Sequence[HealthRow]) -> Warnings:
+    every = [row.cycle for row in rows if row.not_back]
+    missed = [cycle for cycle in every if cycle > 0]
+    where = ["in the check"] if every[:1] == [0] else []
+    if missed:
+        of = f"{len(missed)} of {counted(sum(row.cycle > 0 for row in rows), 'cycle')}"
+        where.append(f"in {of}, first in cycle {missed[0]}")
+    if where:
+        text = f"its machine did not come back by itself {' and '.join(where)}"
+        yield HealthWarning(code="not-back", cycle=every[0], text=text)
+
+
 # Times: only a trend counts.
 
 
@@ -234,6 +249,7 @@ _LOOKS: tuple[Callable[[Sequence[HealthRow]], Warnings], ...] = (
     _spare,
     _capacitors,
     _repairs,
+    _not_back,
     _ready,
     _mount,
     _commits,

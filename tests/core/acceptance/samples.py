@@ -45,6 +45,7 @@ ROW: dict[str, Any] = {
     "commit_p99_us": 2100.0,
     "mount_s": 0.2,
     "repaired": False,
+    "not_back": False,
 }
 
 

@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durability.campaign.health import HealthRow, health_rows, health_warnings, rises
-from tests.core.campaign.campaign_world import World, settings_of
+from durability.campaign.health import HealthRow, HealthWarning, health_rows, health_warnings, rises
+from durability.campaign.log_entries import NotBack, Paused
+from durability_client.campaigns.campaign_text import page, warnings
+from durability_client.text_tables import BARS
+from tests.core.campaign.campaign_world import World, settings_of, until, until_phase, words
 
 ROW: dict[str, Any] = {
     "serial": "S1",
@@ -29,7 +32,11 @@ ROW: dict[str, Any] = {
     "commit_p99_us": 500.0,
     "mount_s": 0.2,
     "repaired": False,
+    "not_back": False,
 }
+
+
+KNOWN = ("serial", "firmware", "repaired", "not_back")  # never None
 
 
 def rows_of(count: int = 30, /, **figures: Callable[[int], Any]) -> list[HealthRow]:
@@ -49,7 +56,7 @@ def test_unchanged_drive_has_no_warnings() -> None:
     """A drive with unchanged or unknown values has no warnings."""
     assert codes(rows_of()) == []
     assert codes([]) == []
-    unknown = {name: (lambda _: None) for name in ROW if name not in ("serial", "firmware", "repaired")}
+    unknown = {name: (lambda _: None) for name in ROW if name not in KNOWN}
     assert codes(rows_of(**unknown)) == []
 
 
@@ -111,6 +118,21 @@ def test_repairs_are_counted() -> None:
     """A file system that needs more than its replay; the check is none of the cycles."""
     (warning,) = health_warnings(rows_of(10, repaired=lambda cycle: cycle in (3, 6)))
     assert warning.text == "its file system had to be repaired in 2 of 9 cycles, first in cycle 3"
+
+
+@pytest.mark.parametrize(
+    ("cycles", "said"),
+    [
+        ((3, 6), "in 2 of 9 cycles, first in cycle 3"),
+        ((0,), "in the check"),
+        ((0, 9), "in the check and in 1 of 9 cycles, first in cycle 9"),
+    ],
+)
+def test_machines_that_are_not_back_are_counted(cycles: tuple[int, ...], said: str) -> None:
+    """A machine that boots only once it is switched off and on again is a warning of its own."""
+    (warning,) = health_warnings(rows_of(10, not_back=lambda cycle: cycle in cycles))
+    assert (warning.code, warning.cycle) == ("not-back", cycles[0])
+    assert warning.text == f"its machine did not come back by itself {said}"
 
 
 @pytest.mark.parametrize(
@@ -176,3 +198,25 @@ def test_rows_are_of_the_cycles_that_are_over() -> None:
     cycles = [row.power_cycles for row in rows if row.power_cycles is not None]
     assert cycles == sorted(set(cycles))
     assert health_warnings(rows) == ()
+
+
+def test_machine_that_boots_only_at_the_second_off_is_warned_of() -> None:
+    """Its cycle is durable, and only its own drives are warned of. A resume after a pause forgets nothing."""
+    world = World(settings_of(drives=("b", "c"), own=True, cuts=3))
+    until_phase(world, "rest", cycle=2)
+    world.machines["b"].hangs = True
+    until(world, NotBack)
+    until_phase(world, "rest", cycle=2)
+    world.machines["b"].hangs = True
+    until(world, Paused)
+    world.machines["b"].hangs = False
+    world.machines["b"].reset()
+    world.server.resume()
+    assert world.finish() == "complete"
+    assert words(world) == [["durable", "durable"]] * 3
+    warned = {name: health_warnings(health_rows(world.server.state, name)) for name in ("d0", "d1")}
+    text = "its machine did not come back by itself in 1 of 3 cycles, first in cycle 2"
+    assert warned == {"d0": (HealthWarning(code="not-back", cycle=2, text=text),), "d1": ()}
+    shown = "\n".join(page(world.server.state, {}, took_s=None, bars=BARS, health=False))
+    assert f"warning: {text}" in shown
+    assert list(warnings(world.server.state)) == [f"d0: warning: {text}"]
