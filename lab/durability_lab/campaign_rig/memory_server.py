@@ -90,7 +90,7 @@ class MemoryServer:
         self.state = CampaignState()
         for value in self.log:
             self.state.apply(entry_from_value(value))
-        self.up, self._asking, self._heard_ns = True, set(), {}
+        self.up, self._asking, self._heard_ns, self._woken = True, set(), {}, set()
         self._began_ns = self._agenda.now_ns
         self._wake()
 
@@ -167,8 +167,8 @@ class MemoryServer:
             self._agenda.at(at_ns, partial(self._woken_up, at_ns, self._life))
 
     def _woken_up(self, at_ns: int, life: int) -> None:
-        self._woken.discard(at_ns)
         if self.up and life == self._life:
+            self._woken.discard(at_ns)
             self._step()
 
     def _step(self) -> None:
