@@ -34,6 +34,10 @@ async def test_campaign_demo_bounds_the_honest_drive_and_catches_the_liars() -> 
     assert rows["honest"] == ["59", "59", "0", "0", "0", "5.0 %"]
     assert rows["early-ack"][:3] == ["59", "0", "59"]
     assert rows["flush-skipped"][0] == "59"
+    first = re.search(r"flush-skipped: LOSS in \d+ of 59 cuts, first in cycle (\d+)", " ".join(text.split()))
+    clean = int(first[1]) - 1 if first else 0  # one of some two hundred seeds skips no flush before a cut
+    assert bool(first) == (rows["flush-skipped"][2] != "0")
+    assert bool(clean) == ("flush-skipped passed " in text)
     assert "honest: no loss seen in 59 cuts: at most 5.0 % of cuts lose data (95 %)." in text
     assert f"Seed {seed}" in text
     assert len(text.splitlines()) < 24 and max(map(len, text.splitlines())) <= 80
@@ -41,13 +45,17 @@ async def test_campaign_demo_bounds_the_honest_drive_and_catches_the_liars() -> 
 
 @pytest.mark.slow
 async def test_same_seed_gives_the_same_campaign() -> None:
-    """Drives, cuts, switch and verdicts all follow from the seed."""
+    """Drives, cuts, switch and verdicts all follow from the seed. With this one, the drive that skips a flush
+    now and then passes two cuts, and is caught at the third."""
     said = []
     for _ in range(2):
         out = io.StringIO()
-        assert await campaign_demo(out, io.StringIO(), seed=5, cuts=3) == EXIT_OK
+        assert await campaign_demo(out, io.StringIO(), seed=4, cuts=3) == EXIT_OK
         said.append(out.getvalue())
     assert said[0] == said[1]
+    assert _rows(said[0])["flush-skipped"][:3] == ["3", "2", "1"]
+    assert "flush-skipped: LOSS in 1 of 3 cuts, first in cycle 3" in " ".join(said[0].split())
+    assert "flush-skipped passed 2 cuts before that loss." in said[0]
 
 
 @pytest.mark.slow
