@@ -108,7 +108,9 @@ def test_the_drivers_that_are_there(module: str, is_there: bool) -> None:
 
 # Modules by what they need, as modinfo prints them of a system.
 MODULES = {
-    "drivers/net/sfc/sfc.ko": "mtd,ptp",
+    **{f"drivers/there/{name}.ko": "" for name in live_system.DRIVERS if name not in ("sfc", "uas")},
+    "drivers/usb/storage/uas.ko": "usb-storage",
+    "drivers/net/ethernet/sfc/sfc.ko": "mtd,ptp",
     "drivers/net/card.ko": "my-bus",
     "drivers/ptp/ptp.ko": "",
     "drivers/mtd/mtd.ko": "",
@@ -122,16 +124,27 @@ MODULES = {
     ("changed", "refusal"),
     [
         ({}, ""),
-        ({"drivers/mtd/mtd.ko": None}, r"drivers/net/sfc/sfc\.ko needs mtd\."),
+        ({"drivers/mtd/mtd.ko": None}, r"drivers/net/ethernet/sfc/sfc\.ko needs mtd\."),
         ({"drivers/bus/my_bus.ko.xz": None}, r"drivers/net/card\.ko needs my_bus\."),
-        ({"drivers/ptp/ptp.ko": "pps_core"}, r"drivers/net/sfc/sfc\.ko needs pps_core\."),
-        ({"drivers/mtd/mtd.ko": None, "drivers/net/sfc/sfc.ko": None}, ""),
-        (dict.fromkeys(MODULES), "none was found"),
+        ({"drivers/ptp/ptp.ko": "pps_core"}, r"drivers/net/ethernet/sfc/sfc\.ko needs pps_core\."),
+        (
+            {"drivers/usb/storage/uas.ko": "usb-storage,usb_core"},
+            r"drivers/usb/storage/uas\.ko needs usb_core\.",
+        ),
+        ({"drivers/there/megaraid_sas.ko": None}, r"lacks the drivers megaraid_sas\."),
+        (
+            {"drivers/there/nvme.ko": None, "drivers/there/e1000e.ko": None},
+            r"lacks the drivers e1000e, nvme\.",
+        ),
+        (dict.fromkeys(MODULES), r"lacks the drivers .*ahci.*nvme"),
     ],
 )
-def test_a_driver_that_would_not_load_ends_the_build(changed: dict[str, str | None], refusal: str) -> None:
-    """A driver of drives or network cards finds what it needs, and what that needs in turn. File systems, and
-    drives over InfiniBand, may lack something."""
+def test_a_driver_that_is_missing_or_would_not_load_ends_the_build(
+    changed: dict[str, str | None], refusal: str
+) -> None:
+    """All drivers that people need are there, and a missing one is named. A driver of drives or network cards
+    finds what it needs, and what that needs in turn. File systems, and drives over InfiniBand, may lack
+    something."""
     line = "filename:       /lib/modules/6.1.0-1-amd64/kernel/{}\ndepends:        {}\n".format
     there = {path: needed for path, needed in {**MODULES, **changed}.items() if needed is not None}
     with pytest.raises(ValueError, match=refusal) if refusal else nullcontext():
