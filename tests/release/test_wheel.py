@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -11,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-import durability
 from durability_lab.histories import libraries
+from release import completions
+from release import wheel as release_wheel
+from release.make_release import Release
 from release.programs import Programs
 from tests.places import ROOT
 from tests.release.real_cut import lose_at_a_real_cut
 
-NOT_SOURCES = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__")
 COMMANDS = ("serve", "run", "verify", "device", "runs", "show", "export", "demo")
 
 pytestmark = pytest.mark.slow  # builds and installs a wheel
@@ -47,31 +47,17 @@ def _output(*command: str | Path, cwd: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of a copy of the sources, so that no earlier build leaks into it."""
-    folder = tmp_path_factory.mktemp("wheel")
-    shutil.copytree(ROOT, folder / "sources", ignore=NOT_SOURCES)
-    _output(
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        folder,
-        folder / "sources",
-        cwd=folder,
-    )
-    (built,) = folder.glob("*.whl")
+def wheel(tree: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel as `make release` builds it, of the files that are tested."""
+    made = Release(tmp_path_factory.mktemp("wheel"), tree)
+    _, built = release_wheel.make(made.sources, made.out)
     return built
 
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path) -> Path:
     """The `bin` of a fresh environment with the locked packages and the wheel, which needs no others."""
-    environment = wheel.parent / "environment"
+    environment = wheel.parent.parent / "environment"
     _output(sys.executable, "-m", "venv", environment, cwd=wheel.parent)
     pip = (environment / "bin/python", "-m", "pip", "install", "--quiet")
     locked = ("--require-hashes", "--no-deps", "--only-binary", ":all:")
@@ -82,7 +68,7 @@ def installed(wheel: Path) -> Path:
 
 def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
     """Every module and type marker is in the wheel, what a guest boots with, the templates of pages, the
-    profiles of accept, and no test or tool is."""
+    profiles of accept, manual pages and completions, and no test or tool is."""
     wanted = {
         str(path.relative_to(top))
         for name, top in PACKAGES.items()
@@ -91,16 +77,28 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
     }
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert held == wanted
-
-
-def test_the_installed_command_knows_its_version_and_commands(installed: Path, tmp_path: Path) -> None:
-    """From any directory, the installed `durability` prints the version and lists its commands."""
-    assert _output(installed / "durability", "--version", cwd=tmp_path).strip() == (
-        f"durability {durability.__version__}"
+    shared = {name.partition(".data/data/share/")[2] for name in held if ".data/data/share/" in name}
+    assert {name for name in held if ".data/" not in name} == wanted
+    assert {name for name in shared if not name.startswith("man/man1/durability")} == set(
+        completions.PLACES.values()
     )
+
+
+def test_the_installed_command_knows_its_version_and_commands(
+    installed: Path, wheel: Path, tmp_path: Path
+) -> None:
+    """From any directory, the installed `durability` prints the wheel's version and lists its commands."""
+    said = _output(installed / "durability", "--version", cwd=tmp_path)
+    assert said == f"durability {wheel.name.split('-')[1]}\n"
     text = _output(installed / "durability", "--help", cwd=tmp_path)
     assert [name for name in COMMANDS if f"\n  {name} " not in text] == []
+
+
+def test_pages_and_completions_are_installed(installed: Path) -> None:
+    """pip lays manual pages and the completions of three shells below `share` of the environment."""
+    share = installed.parent / "share"
+    for name in ("man/man1/durability.1", "man/man1/durability-run.1", *completions.PLACES.values()):
+        assert (share / name).stat().st_size > 0, name
 
 
 def test_every_installed_module_imports(installed: Path, tmp_path: Path) -> None:
