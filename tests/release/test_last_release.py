@@ -7,7 +7,11 @@ import lzma
 import re
 import shutil
 import socket
+import subprocess
 import tarfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +26,7 @@ from durability_client.link.endpoint import short_path
 from durability_client.target import discovery
 from release.freeze import ARTEFACTS
 from release.programs import Programs, line_of, write_until_silent
+from tests.client.agent.task_server import by_name
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -29,6 +34,18 @@ KEPT = max(
     (one for one in ARTEFACTS.iterdir() if one.is_dir()), key=lambda one: [*map(int, one.name.split("."))]
 )
 DURATION = "duration_s"
+CAMPAIGN = """\
+[campaign]
+machine = "shelf-3"
+[power]
+off = "true"
+on = "true"
+status = "echo off"
+cut_class = "os"
+[[drive]]
+device = "{device}"
+file_system = "ext4"
+"""
 # The drive of the kept runs in msgpack and in JSON, and the same with serial and firmware exchanged.
 KEPT_DRIVE = (
     (b"\xa6serial\xaaoverlayblk\xa8firmware\xa0", b"\xa6serial\xa0\xa8firmware\xaaoverlayblk"),
@@ -225,13 +242,60 @@ def test_the_credential_of_the_last_release_is_read(upgraded: Programs) -> None:
 def test_an_agent_of_the_last_release_connects(
     upgraded: Programs, last: Programs, root: None, tmp_path: Path
 ) -> None:
-    """An older agent connects to a newer server, whose campaign looks for drives. No task is waited for."""
+    """An older agent connects to a newer server with a migrated store, whose campaign looks for drives."""
     shutil.copy(upgraded.credential, last.credential)
     with upgraded.serving() as running:
         words = ("agent", "--server", running.address, "--directory", tmp_path / "agent")
         with last.started(*words, together=True) as agent:
             line_of(agent, lambda line: "connected to the server" in line)
         assert "looking for the drives" in upgraded.operate("campaign", "show", "winter")
+
+
+@pytest.mark.parametrize(("server_is", "agent_is"), [("this", "last"), ("last", "this")])
+def test_neighbouring_agents_do_a_task(
+    request: pytest.FixtureRequest, server_is: str, agent_is: str, rig_machine: None, tmp_path: Path
+) -> None:
+    """An agent does the first task of a campaign, to examine a drive, and the server takes its findings, if
+    one of them is of the last release."""
+    server: Programs = request.getfixturevalue(server_is)
+    with server.serving() as running, drive(tmp_path) as device:
+        machine = elsewhere(request.getfixturevalue(agent_is), tmp_path)
+        machine.join(server, "shelf-3")
+        file = server.home / "autumn.toml"
+        file.write_text(CAMPAIGN.format(device=device))
+        agent_words = ("agent", "--server", running.address, "--directory", tmp_path / "agent")
+        with (
+            machine.started(*agent_words, together=True) as agent,
+            server.started("campaign", "start", file, "--yes", together=True) as campaign,
+        ):
+            line_of(agent, lambda line: line == f"{device.name}: done\n")
+            line_of(campaign, lambda line: f"{device.name}: examine: done" in line)
+
+
+@contextmanager
+def drive(directory: Path) -> Iterator[Path]:
+    """A drive without content, by a name of its own."""
+    image = directory / "drive"
+    with image.open("wb") as file:
+        file.truncate(64 << 20)
+    made = subprocess.run(["losetup", "--find", "--show", image], check=True, capture_output=True, text=True)
+    device = Path(made.stdout.strip())
+    try:
+        with by_name(device) as link:
+            yield link.path
+    finally:
+        subprocess.run(["losetup", "--detach", device], check=True)
+
+
+def elsewhere(here: Programs, directory: Path) -> Programs:
+    """The same commands as on a machine of its own: the server does not cut the power of its own machine."""
+    ids = {"/proc/sys/kernel/random/boot_id": str(uuid.uuid4()), "/etc/machine-id": uuid.uuid4().hex}
+    mounts = []
+    for number, (place, text) in enumerate(ids.items()):
+        (directory / f"id{number}").write_text(f"{text}\n")
+        mounts.append(f"mount --bind {directory}/id{number} {place}")
+    script = f'{"; ".join(mounts)}; exec "$@"'
+    return replace(here, starts=("unshare", "--mount", "sh", "-euc", script, "sh", *here.command()))
 
 
 def test_a_release_that_is_too_far_away_is_refused_on_the_wire(this: Programs) -> None:
