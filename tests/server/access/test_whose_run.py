@@ -15,6 +15,8 @@ from durability_server.access.caller import Caller
 from tests.server.conftest import FACTS, SECRET, Lab, Running
 from tests.server.two_tenants import on, tenant, verdict_document
 
+pytestmark = pytest.mark.usefixtures("no_silence")
+
 _FACTS = to_value(FACTS)
 _OF_RUN_1: dict[str, tuple[str, messages.Message, type[messages.Message]]] = {
     "resume": ("run", messages.Resume(run=1, secret=SECRET), messages.Accepted),
