@@ -35,6 +35,11 @@ _SHEETS_MAX = 3
 _ALL = "document.querySelectorAll('#live a[href], #live .scroll')"
 # The keyboard goes to the last of what it can reach; its number, from 1.
 _HOLD = f"(() => {{ const all = [...{_ALL}]; all.at(-1).focus(); return all.length; }})()"
+# The tiles whose text is wider than they are.
+_TOO_WIDE = """
+[...document.querySelectorAll(".tile")].filter((one) => one.scrollWidth > one.clientWidth)
+  .map((one) => one.textContent)
+"""
 _LIGHTNESS = "parseInt(getComputedStyle(document.body).backgroundColor.slice(4))"
 # Ticks all results and asks for their comparison; how many.
 _TICK = """
@@ -77,7 +82,7 @@ async def _look(look: Callable[..., Any], *arguments: Any, **options: Any) -> An
 async def _shows(browser: chromium.Browser, text: str) -> None:
     async with asyncio.timeout(60):
         while True:
-            if text in await _look(browser.evaluate, "document.body.innerText"):
+            if text in await _look(browser.evaluate, "document.body?.innerText ?? ''"):
                 return
             await asyncio.sleep(0.1)
 
@@ -160,6 +165,7 @@ async def test_pages_of_campaigns_and_results_on_a_phone_and_in_the_dark(
                 await _look(browser.open, page.url + path, width=width, dark=dark)
             await _shows(browser, wanted)
             assert await _look(browser.evaluate, "location.pathname") == f"/{path}"
+            assert await _look(browser.evaluate, _TOO_WIDE) == []
             await _look(browser.screenshot, tmp_path / f"{path.replace('/', '-')}-{width}-{dark}.png")
             assert await _look(browser.evaluate, "document.documentElement.scrollWidth") == width
             assert (await _look(browser.evaluate, _LIGHTNESS) < 60) == dark
