@@ -1,17 +1,25 @@
 """Sentences on why a cycle makes no progress.
 
 A machine is not heard, restarts again and again, or fell silent after it came back. Or drives are at work for
-too long. `next_steps` decides what to do about it.
+too long. `next_steps` decides what to do about it. `long_at_work` comes long before that, so that people may
+look: it changes nothing.
 """
 
 from __future__ import annotations
 
+from datetime import datetime
+from itertools import pairwise
+from statistics import median
+
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.cycle_state import CycleState
 from durability.campaign.definition.settings import DAY_S
+from durability.campaign.progress import doing, expected_cycle_s, hours
 from durability.campaign.server_time import ServerTime
 
 WORK_WITHIN_S = 2 * DAY_S  # longest time to make a target ready, or to verify it
+LONG_S = 3600.0  # least time at work that people are told of
+LONG_CYCLES = 4.0  # the same, in usual cycles
 STARTS_MAX = 8  # boots of a machine in one cycle: more boots have another cause than the campaign
 
 
@@ -42,6 +50,26 @@ def stuck_at_work(cycle: CycleState, moment: ServerTime, what: str) -> str:
     if moment.age_min_s(cycle.since) >= WORK_WITHIN_S:
         return f"drives did not {what} within {WORK_WITHIN_S / 3600:.0f} hours: look at the agent's log"
     return ""
+
+
+def long_at_work(state: CampaignState, moment: ServerTime) -> str:
+    """A sentence on drives that are at work, or machines that boot, for much longer than a usual cycle takes.
+    "" if none is. The campaign goes on: a target may be large, or a drive slow."""
+    cycle = state.cycle
+    if state.state != "running" or cycle is None or cycle.phase not in ("examine", "run", "back"):
+        return ""
+    age_s = moment.age_min_s(cycle.since)
+    if age_s < max(LONG_S, LONG_CYCLES * _usual_cycle_s(state)):
+        return ""
+    return f"{doing(state)} for {hours(age_s)}, much longer than usual: look at the agent's log"
+
+
+def _usual_cycle_s(state: CampaignState) -> float:
+    """The median of the times from the end of one cycle to that of the next, so that few pauses do not
+    matter. Before two cycles have ended, the time that is expected from the settings."""
+    ends = [datetime.fromisoformat(past.wall) for past in state.cycles if past.began.cycle]
+    took_s = [(after - before).total_seconds() for before, after in pairwise(ends)]
+    return median(took_s) if took_s else expected_cycle_s(state.plan)
 
 
 def silent(state: CampaignState, cycle: CycleState, moment: ServerTime) -> str:

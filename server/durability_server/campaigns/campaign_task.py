@@ -15,8 +15,10 @@ from typing import Protocol
 
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.definition.settings import Power
+from durability.campaign.delays import long_at_work
 from durability.campaign.log_entries import Happening, Judged, Operation, PowerAnswered, PowerAsked
 from durability.campaign.next_steps import next_steps
+from durability.campaign.server_time import ServerTime
 from durability.campaign.steps import Ask, LookUp, Note, UnlessStill, WaitFor, WhenStill
 from durability.errors import DurabilityError, FormatError, RefusedError, StoreError
 from durability.evidence.strength import weightiest
@@ -88,6 +90,8 @@ class CampaignTask:
         self._said = ""
         self._failing_ns: int | None = None  # time since which no step succeeded, None if steps succeed
         self._alarm: asyncio.Task[None] | None = None  # alarm about the present failure
+        self._warned = 0  # number of the entry with which the phase began that was warned of last
+        self._warning: asyncio.Task[None] | None = None  # warning about that phase
         self._began_ns = clock.now_ns()
         self._asking: dict[int, asyncio.Task[None]] = {}
 
@@ -113,7 +117,7 @@ class CampaignTask:
                     self._alarm_of(str(error) or type(error).__name__)
                     await asyncio.sleep(RETRY_S)
         finally:
-            for task in (telling, self._alarm, *self._asking.values()):
+            for task in (telling, self._alarm, self._warning, *self._asking.values()):
                 if task is not None:
                     task.cancel()
 
@@ -140,6 +144,13 @@ class CampaignTask:
             text = f"no step could be taken for {lasts_s:.0f} s: {error}"
             self._alarm = asyncio.get_running_loop().create_task(self._news.alarm(text))
 
+    def _warn_of_long_work(self, state: CampaignState, moment: ServerTime) -> None:
+        """Notifies people who are away, once for each phase that lasts for very long."""
+        text = long_at_work(state, moment)
+        if text and state.cycle is not None and state.cycle.since.number != self._warned:
+            self._warned = state.cycle.since.number
+            self._warning = asyncio.get_running_loop().create_task(self._news.warn(text))
+
     async def _step(self) -> None:
         self._log.changed.clear()
         state = await self._log.refresh()
@@ -147,7 +158,9 @@ class CampaignTask:
         await self._log.look_for_signs()
         held = state.cycle is not None and state.cycle.phase == "held"
         wait_s = min(self._look_s, HOLD_S) if held else self._look_s
-        for step in next_steps(state, self._log.moment(began_ns=self._began_ns)):
+        moment = self._log.moment(began_ns=self._began_ns)
+        self._warn_of_long_work(state, moment)
+        for step in next_steps(state, moment):
             match step:
                 case Note(happening=happening):
                     await self._note(happening, state, state.number)

@@ -88,6 +88,12 @@ class News:
         if settings is not None and settings.notify:
             await self._call(settings.notify, f"campaign {self._log.name}: {text}")
 
+    async def warn(self, text: str) -> None:
+        """Sends a notification that no entry of the log has. After a restart of the server it may come
+        again."""
+        self._announce(f"campaign {self._log.name}", text)
+        await self.alarm(text)
+
     @property
     def _is_over(self) -> bool:
         """Whether no notification will follow, unless the campaign begins again."""

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from durability.campaign.log_entries import PauseAsked, Paused, StrangerHeard
+from durability.campaign import delays
+from durability.campaign.cycles import draw_cycle
+from durability.campaign.log_entries import PauseAsked, Paused, Resumed, StrangerHeard
 from durability.errors import RefusedError, StoreError
 from durability.formats.case import Case
 from durability_server.campaigns import campaign_task
@@ -110,6 +112,63 @@ async def test_a_campaign_whose_steps_fail_for_long_calls_the_command(
         assert len(lines) == (0 if paused else 2), lines
         said = re.compile(r"campaign trial: no step could be taken for \d+ s: ")
         assert all(map(said.match, lines)), lines
+    finally:
+        work.cancel()
+        await asyncio.wait([work])
+        await thread.close(store.close)
+
+
+async def test_work_that_lasts_for_long_calls_the_command_once(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Drives that are made ready for much longer than usual may hang: people are told once, and once more if
+    it lasts as long again after they resumed."""
+    monkeypatch.setattr(campaign_task, "LOOK_S", 0.01)
+    monkeypatch.setattr(delays, "LONG_S", 0.2)
+    monkeypatch.setattr(delays, "LONG_CYCLES", 0.0)
+    told, announced = tmp_path / "told", list[str]()
+    told.touch()
+    store, thread = Store(sqlite_url), StoreThread()
+    await thread.call(store.open)
+    log = CampaignLog(NAME, store.campaigns, thread, boot_id="boot")
+    began = replace(BEGAN, settings=replace(BEGAN.settings, notify=f"sh -c 'echo \"$0\" >> {told}'"))
+    assert await log.begin(lambda _: began, home="here", after=0)
+    drives = tuple(drive.name for drive in began.settings.drives)
+    await log.add(lambda _: [draw_cycle(began.settings, 0, drives)])
+    tries = 0
+
+    async def claim() -> bool:
+        nonlocal tries
+        tries += 1
+        return True
+
+    async def case(run: int) -> Case:
+        raise RefusedError("run-unknown", "none")
+
+    async def still(run: int) -> bool:
+        return True
+
+    task = CampaignTask(
+        log,
+        _NoSwitches(),
+        claim=claim,
+        case=case,
+        hold=lambda run: None,
+        is_still=still,
+        news=News(log, store.campaigns, thread, announce=lambda who, what: announced.append(what)),
+        shared=True,
+    )
+    work = asyncio.create_task(task.work())
+    try:
+        for count in (1, 2):
+            await until(lambda count=count: len(told.read_text().splitlines()) >= count)  # type: ignore[misc]
+            before = tries
+            await until(lambda before=before: tries > before + 20)  # type: ignore[misc]
+            assert len(told.read_text().splitlines()) == count, told.read_text()
+            await log.add(lambda _: [PauseAsked(stop=False), Paused(reason=""), Resumed()])
+        said = "check: looking for the drives for 1 min, much longer than usual"
+        assert all(line.startswith(f"campaign trial: {said}") for line in told.read_text().splitlines())
+        assert sum(what.startswith(said) for what in announced) >= 2
     finally:
         work.cancel()
         await asyncio.wait([work])
