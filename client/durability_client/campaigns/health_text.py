@@ -103,11 +103,23 @@ def _drive_text(drive: str, rows: Sequence[HealthRow], *, bars: str, whole: bool
     unknown = [figure.name for figure, values in by_figure if not _known(values)]
     if unknown:
         yield f"  not known: {', '.join(unknown)}"
+    yield f"  power-loss protection: {_protection(rows)}"
     for warning in health_warnings(rows):
         yield plain_text.as_line(f"  warning: {warning.text}")
     if whole:
         yield ""
         yield from table(_ROW_COLUMNS, [_row(row) for row in rows])
+
+
+def _protection(rows: Sequence[HealthRow]) -> str:
+    """The drive's own word on its power-loss protection."""
+    said = [row for row in rows if row.backup_failed is not None]
+    if not said:
+        return "not said"
+    failed = next((row.cycle for row in said if row.backup_failed), None)
+    if failed is None:
+        return "works"
+    return f"failed, first in {f'cycle {failed}' if failed else 'the check'}"
 
 
 def _identity(rows: Sequence[HealthRow]) -> str:

@@ -162,6 +162,21 @@ def test_a_campaign_that_knows_nothing_yet_says_so() -> None:
     assert health_to_value(state_of(-1, after)) == [{"drive": "ssd", "rows": [], "warnings": []}]
 
 
+@pytest.mark.parametrize(
+    ("failed", "said"),
+    [
+        (lambda _: None, "not said"),
+        (lambda number: None if number == 3 else False, "works"),
+        (lambda number: number >= 2, "failed, first in cycle 2"),
+        (lambda number: number == 0, "failed, first in the check"),
+    ],
+)
+def test_the_drives_word_on_its_power_loss_protection(failed: Any, said: str) -> None:
+    """It works, it has failed since a cycle, or the drive says nothing of it."""
+    lines = lines_of(state_of(3, lambda number: replace(CONDITION, backup_failed=failed(number))))
+    assert f"  power-loss protection: {said}" in lines
+
+
 def test_strings_of_a_drive_are_plain() -> None:
     """A serial and a firmware that would move a terminal's cursor or begin a new line are escaped."""
 
