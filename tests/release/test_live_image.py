@@ -1,45 +1,32 @@
-"""The live image: its parts without building it, and, where DURABILITY_LIVE_ISO names one, a boot of it."""
+"""The parts of the live image, without building it. `test_live_boots` boots it."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import io
-import json
 import os
 import pty
 import re
 import shutil
 import subprocess
-import sys
 import tarfile
-from contextlib import closing, nullcontext, suppress
+from contextlib import nullcontext
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 
-from durability.errors import EXIT_OK
-from durability.protocol.local_address import socket_name
-from durability.protocol.messages import Invited, InviteMachines
-from durability_client.link.endpoint import Endpoint
-from durability_client.link.server_connection import connect
 from durability_client.live import live_command, stick
 from durability_client.live.join_request import JoinRequest, from_file
 from durability_client.live.this_machine import ThisMachine
-from durability_lab.campaign_rig.lab_campaign_command import CampaignOptions, campaign
 from durability_lab.vm_rig import live_machine
-from durability_lab.vm_rig.guest_programs import QEMU
-from durability_lab.vm_rig.live_machine import Firmware, LiveImage, boot_command
-from durability_server.announcements import silence
-from durability_server.server import Server
 from release.live import disc, early_boot, image
 from release.live import system as live_system
 from release.live.system import PACKAGES, System
 from release.sources import Sources
 from tests.places import ROOT
-from tests.release import tempting_drive
 from tests.release.conftest import require
+from tests.release.live_console import heard
+from tests.release.live_page import listed_for_pxe
 from tests.waiting import DEADLINE_S
 
 ISO_VARIABLE = "DURABILITY_LIVE_ISO"
@@ -224,6 +211,12 @@ def test_the_menu_starts_by_itself() -> None:
     assert all(f"linux /live/vmlinuz {disc.OPTIONS}" in line for line in re.findall(r"linux .*", text))
 
 
+def test_the_page_boots_by_pxe_with_the_options_of_the_menu() -> None:
+    """The page's lines for GRUB have the kernel's options of the menu's first entry, and the code."""
+    (ours,) = re.findall(r"linux (.*)", listed_for_pxe("grub/grub.cfg"))
+    assert ours == f"/vmlinuz {disc.OPTIONS} quiet durability.join=192.0.2.7:7420,CODE"
+
+
 def test_the_file_on_the_stick_is_all_comments() -> None:
     """The join file on the stick has only comments; its commented keys are exactly those that the program
     reads."""
@@ -339,116 +332,5 @@ async def test_the_program_outlives_what_fails(tmp_path: Path, monkeypatch: pyte
             task = group.create_task(live_command.Live(machine, JoinRequest()).run())
             # Of the credential only its first 60 columns: the console may cut the rest.
             async with asyncio.timeout(DEADLINE_S):
-                await _heard(reader, "after the long line", "no address yet", f"         {tmp_path}"[:60])
+                await heard(reader, "after the long line", "no address yet", f"         {tmp_path}"[:60])
             task.cancel()
-
-
-@pytest.fixture
-def iso() -> Path:
-    """The image that is asked for."""
-    named = os.environ.get(ISO_VARIABLE)
-    if not named:
-        pytest.skip(f"THE LIVE IMAGE WAS NOT BOOTED: {ISO_VARIABLE}=FILE asks for it (half an hour)")
-    require(QEMU, "mformat", "mkswap", "mkfs.ext4", "debugfs")
-    return Path(named).resolve()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-@pytest.mark.usefixtures("guest_machine")
-@pytest.mark.parametrize("firmware", ["bios", "uefi"])
-async def test_a_boot_leaves_a_drive_as_it_was(iso: Path, firmware: Firmware, tmp_path: Path) -> None:
-    """From boot to agent, the live system sends no write and no flush to a tempting drive, and ignores the
-    drive's join file. The code is typed at the serial console."""
-    drive, console = tmp_path / "drive", tmp_path / "console"
-    server = Server(store_url=f"sqlite:///{tmp_path}/store", announce=silence)
-    _, port = await server.start("127.0.0.1", 0, directory=tmp_path)
-    code = await _code_for_machines(tmp_path / socket_name(port))
-    tempting_drive.make(drive, elsewhere=f"192.0.2.99:7420 {code}")
-    before = hashlib.sha256(drive.read_bytes()).digest()
-    machine = boot_command(LiveImage(iso=iso, firmware=firmware), memory_mib=1536)
-    machine += [
-        "-chardev",
-        f"socket,id=console,path={console},server=on,wait=off",
-        "-serial",
-        "chardev:console",
-    ]
-    machine += [
-        "-drive",
-        f"if=none,id=tested,format=raw,file={drive}",
-        "-device",
-        "nvme,drive=tested,serial=T1",
-    ]
-    machine += ["-netdev", "user,id=network", "-qmp", f"unix:{tmp_path}/qmp,server=on,wait=off"]
-    qemu = await asyncio.create_subprocess_exec(*machine)
-    try:
-        reader, writer = await _connected(console)
-        await _heard(reader, "Type HOST:PORT CODE")
-        writer.write(f"10.0.2.2:{port} {code}\r".encode())
-        said = await _heard(reader, "connected to the server at 10.0.2.2")
-        assert "192.0.2.99" not in said
-        counts = await _counts(tmp_path / "qmp", "tested")
-    finally:
-        qemu.kill()
-        await qemu.wait()
-        await server.stop()
-    assert counts["rd_operations"] > 0
-    assert (counts["wr_operations"], counts["flush_operations"], counts["unmap_operations"]) == (0, 0, 0)
-    assert hashlib.sha256(drive.read_bytes()).digest() == before
-
-
-async def _code_for_machines(socket: Path) -> str:
-    """A code of the server at this socket: the live image joins by no other."""
-    with closing(await connect(Endpoint(local=socket), "operate")) as connection:
-        asked = InviteMachines(name="", machines=1, valid_s=3600)
-        return (await connection.request(asked, Invited)).line.split()[-1]
-
-
-async def _connected(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection to a socket of QEMU's, once it is there."""
-    while True:
-        with suppress(OSError):
-            return await asyncio.open_unix_connection(path)
-        await asyncio.sleep(0.1)
-
-
-async def _heard(reader: asyncio.StreamReader, *words: str) -> str:
-    """What the machine says, until it has said all of these words, in any order."""
-    said = ""
-    while not all(one in said for one in words):
-        piece = await reader.read(4096)
-        assert piece, said
-        said += piece.decode(errors="replace")
-    return said
-
-
-async def _counts(path: Path, drive: str) -> dict[str, int]:
-    """What QEMU counted of a drive's requests."""
-    reader, writer = await _connected(path)
-    writer.write(b'{"execute": "qmp_capabilities"} {"execute": "query-blockstats"}')
-    while True:
-        answer = json.loads(await reader.readline())
-        if isinstance(found := answer.get("return"), list):
-            writer.close()
-            (stats,) = (one["stats"] for one in found if one.get("device") == drive)
-            return {name: count for name, count in stats.items() if isinstance(count, int)}
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(7200)
-@pytest.mark.usefixtures("campaign_machine")
-@pytest.mark.parametrize("firmware", ["bios", "uefi"])
-async def test_a_campaign_on_the_live_image(
-    iso: Path, firmware: Firmware, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Power is cut again and again, the machine boots from the disc and joins by its stick, and each drive
-    gets what it deserves."""
-    options = CampaignOptions(
-        models=("honest", "flush-ignored"),
-        cuts=int(os.environ.get("DURABILITY_LIVE_CUTS", "2")),
-        seed=5,
-        rig="c",
-        live=LiveImage(iso=iso, firmware=firmware),
-    )
-    with capsys.disabled(), io.StringIO() as out:
-        assert await campaign(options, out=out, err=sys.stderr) == EXIT_OK

@@ -29,8 +29,9 @@ _MEMORY_MIB = 1536  # for the system twice, packed and unpacked, and for the pro
 _DRIVE_MEMORY_MIB = 128
 _MACHINE = """
     -accel tcg,thread=multi -cpu Nehalem,+rdrand -machine q35 -nodefaults -display none -no-reboot -smp 1
-    -vga std -device qemu-xhci -device virtio-net-pci,netdev=network,romfile=
+    -vga std -device qemu-xhci
 """
+_CARD = "virtio-net-pci,netdev=network"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,14 +70,26 @@ def make_stick(stick: Path, *, server: str, code: str, name: str) -> None:
 
 def boot_command(image: LiveImage, *, memory_mib: int) -> list[str]:
     """QEMU with firmware and disc. The caller adds a network called `network`, and all other devices."""
-    # Without flash for its variables, this firmware writes them to a file on the first FAT partition.
-    firmware = [f"if=pflash,unit=0,format=raw,readonly=on,file={_UEFI}"]
-    firmware += [f"if=pflash,unit=1,format=raw,snapshot=on,file={_UEFI_VARIABLES}"]
     return [
-        *(QEMU, *_MACHINE.split(), "-m", str(memory_mib)),
-        *(word for one in firmware if image.firmware == "uefi" for word in ("-drive", one)),
+        *_machine(image.firmware, memory_mib=memory_mib),
+        *("-device", f"{_CARD},romfile="),
         *("-drive", f"if=none,id=disc,format=raw,readonly=on,media=cdrom,file={image.iso}"),
         *("-device", "ide-cd,drive=disc,bus=ide.0,bootindex=1"),
+    ]
+
+
+def network_boot_command(firmware: Firmware, *, memory_mib: int) -> list[str]:
+    """QEMU that boots by PXE. The caller adds a network called `network` with TFTP, and other devices."""
+    return [*_machine(firmware, memory_mib=memory_mib), "-device", f"{_CARD},bootindex=1"]
+
+
+def _machine(firmware: Firmware, *, memory_mib: int) -> list[str]:
+    # Without flash for its variables, this firmware writes them to a file on the first FAT partition.
+    flash = [f"if=pflash,unit=0,format=raw,readonly=on,file={_UEFI}"]
+    flash += [f"if=pflash,unit=1,format=raw,snapshot=on,file={_UEFI_VARIABLES}"]
+    return [
+        *(QEMU, *_MACHINE.split(), "-m", str(memory_mib)),
+        *(word for one in flash if firmware == "uefi" for word in ("-drive", one)),
     ]
 
 
