@@ -52,10 +52,12 @@ def _environment(cache: Path, **more: str) -> dict[str, str]:
     return kept | {"XDG_CACHE_HOME": str(cache)} | more
 
 
-def _started(archive: Path, cache: Path, *words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
+def _started(
+    archive: Path, cache: Path, *words: str | Path, python: str | Path = sys.executable, **more: str
+) -> subprocess.CompletedProcess[str]:
     """What comes of the one file with some words, by default `--version`."""
     return subprocess.run(
-        [sys.executable, archive, *(words or ("--version",))],
+        [python, archive, *(words or ("--version",))],
         env=_environment(cache, **more),
         check=False,
         capture_output=True,
@@ -113,13 +115,33 @@ def test_it_is_started_by_its_path(archive: Path, cache: Path, tmp_path: Path) -
     assert re.search(rf"\nExecStart=(\S+ )?{re.escape(str(archive))} agent", said[1]), said[1]
 
 
-def test_it_has_what_the_command_needs(archive: Path, cache: Path) -> None:
-    """The demo, and the lab's simulated rig with its worker processes, run from it."""
-    demo = _started(archive, cache, "demo", "--seed", "1")
+def _interpreter(version: str) -> Path:
+    """A Python of that version: this one, or one of this machine. Skips without one, and says so."""
+    if version == VERSION:
+        return Path(sys.executable)
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    places = [*pyenv.glob(f"{version}.*/bin"), *map(Path, os.get_exec_path())]
+    for python in (place / f"python{version}" for place in places):
+        # pyenv also has scripts of that name, which end with an error.
+        if (
+            python.is_file()
+            and not subprocess.run([python, "-c", ""], check=False, capture_output=True).returncode
+        ):
+            return python
+    pytest.skip(f"PYTHON {version} WAS NOT TRIED: this machine has no python{version}")
+
+
+@pytest.mark.parametrize("version", bundle.PYTHONS)
+def test_it_has_what_the_command_needs(version: str, archive: Path, tmp_path: Path) -> None:
+    """The demo, and the lab's simulated rig with its worker processes, run from it, with each Python that it
+    is for and this machine has."""
+    python = _interpreter(version)
+    demo = _started(archive, tmp_path, "demo", "--seed", "1", python=python)
     assert demo.returncode == 0, demo.stderr
     assert "Each verdict is the expected one for its drive." in demo.stdout
+    assert (_tree(tmp_path) / f"lib/python{version}/site-packages").is_dir()
     matrix = ("lab", "matrix", "--quick", "--rig", "a", "--only", "honest", "--cuts", "1", "--seed", "1")
-    lab = _started(archive, cache, *matrix)
+    lab = _started(archive, tmp_path, *matrix, python=python)
     assert lab.returncode == 0, lab.stderr
 
 
