@@ -236,14 +236,18 @@ class Committer:
                 begun_ns = clock.now_ns()
 
     def _answer(self, waiting: Iterable[_Waiting], snapshots: Mapping[Run, RunSnapshot]) -> None:
-        """`snapshots` are saved. A caller waits on if its run or that run's timeline is not among them."""
+        """`snapshots` are saved. A caller whose run, or whose run's timeline, is not among them waits for
+        another commit."""
         for run, done in waiting:
             if done.done():
                 continue
             if run.lost:
                 done.set_exception(MovedError(run.id))
             elif run not in snapshots or snapshots[run].timeline is None:
+                # The commit before may have saved the timeline, if the caller asked while it waited to begin.
+                run.timeline_wanted = True
                 self._waiting.append((run, done))
+                self.touch(run, urgent=True)
             else:
                 done.set_result(None)
 

@@ -131,6 +131,18 @@ async def test_who_waits_for_a_run_is_told_that_another_server_has_it(store: Sto
                 await waiting
 
 
+async def test_who_asks_while_a_commit_waits_to_begin_is_answered(store: Store) -> None:
+    """That commit takes the timeline that the caller wants, and does not answer: the next one must."""
+    run = _run(store, 1)
+    async with _working(store) as (mine, _), asyncio.timeout(DEADLINE_S):
+        async with mine.in_order:  # as while another run is armed
+            mine.touch(run)
+            await until(lambda: run in mine._saving)
+            asked = asyncio.create_task(mine.flush(run))
+            await asyncio.sleep(0)
+        await asked
+
+
 async def test_timelines_that_many_wait_for_are_spread_over_commits(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
