@@ -23,7 +23,7 @@ from typing import Any
 
 from drives import measured_on
 
-from durability.bench.catalogue import COMMIT_CONTROL, FLUSH_CONTROL, HEADLINE, WRITE_CONTROL
+from durability.bench.catalogue import CONTROLS, HEADLINE
 from durability.bench.cells import MIB
 from durability.bench.result import encode
 from durability_lab.campaign_rig.lab_campaign_command import TIMES
@@ -33,7 +33,6 @@ from durability_lab.kernel_rig.real_campaign import RealCampaign, real_campaign
 DELAY = "delay-write=5ms"
 CONSUMER = "filter-honest"  # nbdkit's cache filter, because the delay must be below the cache
 MODELS = {"consumer": CONSUMER, "protected": "write-through", "liar": "flush-ignored"}
-CELLS = (HEADLINE, WRITE_CONTROL, COMMIT_CONTROL, FLUSH_CONTROL)
 
 
 class _Rig(BlockRig):
@@ -58,7 +57,7 @@ async def _run(seed: int, cuts: int) -> None:
         files = {name: Path(directory) / f"{name}.json" for name in MODELS}
         async with real_campaign(list(MODELS.values()), seed=seed, make_rig=_Rig) as campaign:
             for drive, path in zip(campaign.drives.drives, files.values(), strict=True):
-                result = measured_on(drive.path, CELLS, seed=seed, seconds=1.0, size_bytes=4 * MIB)
+                result = measured_on(drive.path, CONTROLS, seed=seed, seconds=1.0, size_bytes=64 * MIB)
                 path.write_bytes(encode(result))
             print("| drives | campaign | commits per second of the second drive | answer | cause | caveat |")
             print("|---|---|---|---|---|---|")
