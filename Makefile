@@ -17,8 +17,10 @@ PACKAGES := nbdkit nbdkit-plugin-python libnbd-bin fuse3 mount util-linux \
 	man-db mandoc zsh fish lintian mmdebstrap systemd systemd-container debian-archive-keyring \
 	squashfs-tools grub-common grub-pc-bin grub-efi-amd64-bin mtools xorriso ovmf cpio
 
-# What takes longest: virtual machines; campaigns, the agent, histories and files by name on real block devices.
+# What takes longest: virtual machines; campaigns, the agent, histories and files by name on real block devices; the
+# search for histories that find each known wrong verdict again.
 LONG := tests/lab/vm_rig tests/lab/kernel_rig/campaigns tests/client/agent/on_drives tests/lab/histories/kernel \
+	tests/lab/histories/test_rediscover.py tests/lab/kernel_rig/test_histories_of_a_target.py \
 	tests/lab/kernel_rig/test_names_on_drives.py
 SHORT := --ignore=tests/release $(LONG:%=--ignore=%)
 
