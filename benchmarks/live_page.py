@@ -1,7 +1,7 @@
-"""Measure how open browsers slow down a run: lag of acknowledgements, and waits for heartbeats.
+"""Measure how open event streams of the live page slow down a run: lag of acks, and waits for heartbeats.
 
-Each round measures without a live page, and with one that many browsers show; the order alternates. Each
-browser holds an event stream of the first page and reads all its data. The heartbeats are those of `--idle`
+Each round measures without a live page, and with one that many readers have open; the order alternates. Each
+reader holds an event stream of the first page and reads all its data. The heartbeats are those of `--idle`
 clients in a separate process, whose runs acknowledge nothing. All of them share this machine's processors
 with server, run and drive.
 
@@ -49,17 +49,17 @@ async def _browse(port: int, streams: int, opened: Event) -> None:
     await asyncio.gather(*tasks)
 
 
-def _browsers(port: int, streams: int, opened: Event) -> None:
+def _read_streams(port: int, streams: int, opened: Event) -> None:
     asyncio.run(_browse(port, streams, opened))
 
 
 @contextmanager
-def browsers(page: str, *, streams: int) -> Iterator[None]:
+def readers(page: str, *, streams: int) -> Iterator[None]:
     """For the duration of the block, `streams` event streams of the page are open."""
     context = multiprocessing.get_context("spawn")
     opened = context.Event()
     port = urlsplit(page).port
-    process = context.Process(target=_browsers, args=(port, streams, opened), daemon=True)
+    process = context.Process(target=_read_streams, args=(port, streams, opened), daemon=True)
     process.start()
     if not opened.wait(60):
         raise SystemExit("the page does not answer")
@@ -72,12 +72,12 @@ def browsers(page: str, *, streams: int) -> Iterator[None]:
 
 @contextmanager
 def listeners(server: Server, *, idle: int, waits: list[float], streams: int) -> Iterator[None]:
-    """For the duration of the block, there are `idle` idle clients and `streams` browsers. The times between
+    """For the duration of the block, there are `idle` idle clients and `streams` readers. The times between
     the clients' heartbeats, in s, are added to `waits`."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=idle_clients, args=(server.endpoints, 1, idle, theirs), daemon=True)
-    with browsers(server.page, streams=streams) if streams else nullcontext():
+    with readers(server.page, streams=streams) if streams else nullcontext():
         process.start()
         ours.recv()
         ours.send(None)
@@ -128,7 +128,7 @@ def main() -> None:
             figures = "  ".join(
                 f"{name} {value:,.0f}" for name, value in zip(FIGURES, found[streams], strict=True)
             )
-            print(f"round {number + 1}, {streams:3} browsers: {figures}", flush=True)
+            print(f"round {number + 1}, {streams:3} event streams: {figures}", flush=True)
         for index, values in enumerate(ratios):
             values.append(found[arguments.streams][index] / found[0][index])
     for name, values in zip(FIGURES, ratios, strict=True):
@@ -144,7 +144,7 @@ def _print_late(streams: int, waits: list[float], idle: int) -> float:
     late = sum(wait > due_s + LATE_S for wait in waits)
     share = late / len(waits)
     print(
-        f"{streams} browsers: {late} of {len(waits):,} heartbeats more than {LATE_S * 1e3:.0f} ms late"
+        f"{streams} event streams: {late} of {len(waits):,} heartbeats more than {LATE_S * 1e3:.0f} ms late"
         f" ({share:.2%})"
     )
     return share
