@@ -35,7 +35,7 @@ help:
 	@echo 'make quick        Run lint, types, and the quick tests that need no root. Takes about a minute.'
 	@echo 'make test         Run lint, types and all tests except test-long and test-release. The tests of the lab need root.'
 	@echo 'make test T=PATH  Run only the tests of a folder or a file, or one test: PATH is what pytest takes.'
-	@echo 'make test-long    Cut virtual machines (QEMU without KVM); run campaigns, the agent and histories on block devices. On Debian, as root.'
+	@echo 'make test-long    Cut virtual machines (QEMU without KVM); run campaigns, the agent and histories on block devices; find known defects again. On Debian, as root.'
 	@echo 'make test-release Build the wheel, the one file and the package for Debian 12, and test them. On Debian, as root.'
 	@echo 'make check        The same as make test, then make test-long.'
 	@echo 'make coverage     Run the tests of make test, or those of T=PATH, and print the share of lines that ran, by package.'

@@ -58,8 +58,8 @@ def long_at_work(state: CampaignState, moment: ServerTime) -> str:
     cycle = state.cycle
     if state.state != "running" or cycle is None or cycle.phase not in ("examine", "run", "back"):
         return ""
-    age_s = moment.age_min_s(cycle.since)
-    if age_s < max(LONG_S, LONG_CYCLES * _usual_cycle_s(state)):
+    age_s = moment.watched_s(cycle.since)  # without a server the agents had nothing to do
+    if age_s < LONG_S or age_s < LONG_CYCLES * _usual_cycle_s(state):
         return ""
     return f"{doing(state)} for {hours(age_s)}, much longer than usual: look at the agent's log"
 

@@ -48,7 +48,7 @@ class HealthRow:
     commit_p99_us: float | None
     mount_s: float | None
     repaired: bool
-    not_back: bool  # its machine came back only after it was switched off and on once more, or not at all
+    not_back: bool  # its machine did not boot within `boot_within_s` and was switched off and on once more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,7 +89,7 @@ class News:
             await self._call(settings.notify, f"campaign {self._log.name}: {text}")
 
     async def warn(self, text: str) -> None:
-        """Sends a notification that no entry of the log has. After a restart of the server it may come
+        """Sends a notification that no entry of the log has. A restarted server may send it
         again."""
         self._announce(f"campaign {self._log.name}", text)
         await self.alarm(text)

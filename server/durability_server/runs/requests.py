@@ -377,9 +377,7 @@ class Requests:
     async def _keep_looks(self, client: str, look: Look, *, of_others: bool = False) -> None:
         """Keeps the look for each run that it concerns, if there is room. With `of_others`, its own run does
         not keep it. A client that has used up its quota may still verify."""
-        for run in self._registry.unsaved_runs(client):
-            with suppress(MovedError):
-                await self._committer.flush(run)  # a look counts only with the run's last receipt
+        await self._registry.save_not_live(client)  # a look counts only with the last receipt of its run
         with suppress(RefusedError):
             await self._given.require_left(client, "verdicts")
             # Not in the thread of commits: this is slow if many runs are on many drives. A run that is armed

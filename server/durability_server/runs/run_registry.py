@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from durability import limits
 from durability.errors import DurabilityError, StoreError
@@ -92,10 +92,19 @@ class Registry:
         runs = self._runs.values()
         return sum(run.plan.writers for run in runs if run.stored.client == client and run.id != run_id)
 
-    def unsaved_runs(self, client: str) -> list[Run]:
-        """The client's runs in memory here that have changes to save and whose client is not heard."""
-        mine = (run for run in self._runs.values() if run.stored.client == client)
-        return [run for run in mine if run.session_end != "live" and self.committer.is_dirty(run)]
+    async def save_not_live(self, client: str) -> None:
+        """Saves the client's runs in memory here that are no longer live and have changed. Raises
+        StoreError."""
+        mine = [run for run in self._runs.values() if run.stored.client == client]
+        runs = [run for run in mine if run.session_end != "live" and self.committer.is_dirty(run)]
+        self._holds.update(run.id for run in runs)  # else the commit that saves them would forget them
+        try:
+            for run in runs:
+                with suppress(MovedError):  # another server has it
+                    await self.committer.flush(run)
+        finally:
+            for run in runs:
+                self._release(run.id)
 
     def _read(self, run_id: int) -> Run:
         """Runs in a thread of the store: decoding the timeline of a long run takes a tenth of a second."""

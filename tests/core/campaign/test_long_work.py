@@ -32,6 +32,18 @@ def test_an_hour_of_making_ready_is_told() -> None:
     )
 
 
+def test_time_without_a_server_does_not_count() -> None:
+    """The server was away for two hours, so its agents could not go on."""
+    told = begun()
+    told.say(part("working"))
+    assert told.state.cycle is not None
+    began_ns = told.state.cycle.since.at_ns + int(2 * LONG_S * S)
+    for seconds, is_told in ((LONG_S - 60, False), (LONG_S + 60, True)):
+        now_ns = began_ns + int(seconds * S)
+        moment = ServerTime(now_ns=now_ns, boot_id="server", silent_s={"b": 0.0}, began_ns=began_ns)
+        assert bool(long_at_work(told.state, moment)) == is_told
+
+
 def test_an_hour_of_verify_is_told() -> None:
     """The machine is back, and its drive does not finish its verify."""
     told = cut_under_load()

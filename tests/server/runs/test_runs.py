@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -616,6 +617,32 @@ async def test_a_run_that_is_armed_leaves_what_it_found_with_earlier_runs(
     await verifier.ask(examine, messages.CaseFile)
     looks = (await lab.exported(running.address, 1, lambda case: True)).looks
     assert [(look.run, look.attested) for look in looks[1:]] == [(format_run(3), "")]
+
+
+async def test_all_runs_that_are_not_live_are_saved_before_they_keep_a_look(
+    lab: Lab, store_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The clients of two runs on one drive are gone, and neither run is saved when a third is armed. Both
+    keep what it found, and none is given up meanwhile."""
+    monkeypatch.setattr(limits, "COMMIT_INTERVAL_NS", 3600 * 10**9)  # only what asks for a commit gets one
+    running = await lab.start(store_url)
+    here = lab.facts()
+    clients = [await lab.connect(running.address) for _ in range(3)]
+
+    def at(number: int, boot_id: str = here.host.boot_id) -> Facts:
+        host = replace(here.host, boot_id=boot_id)
+        return replace(here, host=host, path=f"/{number}", path_in_file_system=f"{number}")
+
+    for run in (1, 2):
+        await clients[run].begin(lab.plan(run=run), at(run))
+    for run in (1, 2):
+        clients[run].reset()
+        await lab.exported(running.address, run, lambda case: case.session_end != "live")
+    await clients[0].begin(lab.plan(run=3), at(3, boot_id="a later one"))
+    for run in (1, 2):
+        looks = (await lab.exported(running.address, run, lambda case: True)).looks
+        assert [look.run for look in looks] == [format_run(3)]
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR], caplog.text
 
 
 async def test_many_clients_at_once(lab: Lab, store_url: str) -> None:
