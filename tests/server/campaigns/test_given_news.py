@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +27,56 @@ from tests.server.campaigns.test_unreadable_runs import _NoSwitches
 from tests.waiting import until
 
 NAME = "trial"
+
+
+@asynccontextmanager
+async def _begun(sqlite_url: str, told: Path) -> AsyncIterator[tuple[CampaignLog, Store, StoreThread]]:
+    """The log of a begun campaign whose command appends its message to the file `told`."""
+    await asyncio.to_thread(told.touch)
+    store, thread = Store(sqlite_url), StoreThread()
+    await thread.call(store.open)
+    log = CampaignLog(NAME, store.campaigns, thread, boot_id="boot")
+    began = replace(BEGAN, settings=replace(BEGAN.settings, notify=f"sh -c 'echo \"$0\" >> {told}'"))
+    assert await log.begin(lambda _: began, home="here", after=0)
+    try:
+        yield log, store, thread
+    finally:
+        await thread.close(store.close)
+
+
+@asynccontextmanager
+async def _conducted(
+    log: CampaignLog,
+    store: Store,
+    thread: StoreThread,
+    *,
+    claim: Callable[[], Awaitable[bool]],
+    announce: Callable[[str, str], None],
+) -> AsyncIterator[CampaignTask]:
+    """The server's task that conducts the campaign, for the duration of the block."""
+
+    async def case(run: int) -> Case:
+        raise RefusedError("run-unknown", "none")
+
+    async def still(run: int) -> bool:
+        return True
+
+    task = CampaignTask(
+        log,
+        _NoSwitches(),
+        claim=claim,
+        case=case,
+        hold=lambda run: None,
+        is_still=still,
+        news=News(log, store.campaigns, thread, announce=announce),
+        shared=True,
+    )
+    work = asyncio.create_task(task.work())
+    try:
+        yield task
+    finally:
+        work.cancel()
+        await asyncio.wait([work])
 
 
 async def test_only_the_last_news_come_twice(sqlite_url: str, tmp_path: Path) -> None:
@@ -66,14 +118,6 @@ async def test_a_campaign_whose_steps_fail_for_long_calls_the_command(
     monkeypatch.setattr(campaign_task, "ALARM_S", 0.2)
     monkeypatch.setattr(campaign_task, "RETRY_S", 0.02)
     told = tmp_path / "told"
-    told.touch()
-    store, thread = Store(sqlite_url), StoreThread()
-    await thread.call(store.open)
-    log = CampaignLog(NAME, store.campaigns, thread, boot_id="boot")
-    began = replace(BEGAN, settings=replace(BEGAN.settings, notify=f"sh -c 'echo \"$0\" >> {told}'"))
-    assert await log.begin(lambda _: began, home="here", after=0)
-    if paused:
-        await log.add(lambda _: [PauseAsked(stop=False), Paused(reason="")])
     away, tries = True, 0
 
     async def claim() -> bool:
@@ -83,39 +127,21 @@ async def test_a_campaign_whose_steps_fail_for_long_calls_the_command(
             raise failure
         return True
 
-    async def case(run: int) -> Case:
-        raise RefusedError("run-unknown", "none")
-
-    async def still(run: int) -> bool:
-        return True
-
-    task = CampaignTask(
-        log,
-        _NoSwitches(),
-        claim=claim,
-        case=case,
-        hold=lambda run: None,
-        is_still=still,
-        news=News(log, store.campaigns, thread, announce=lambda who, what: None),
-        shared=True,
-    )
-    work = asyncio.create_task(task.work())
-    try:
-        for count in (1, 2):
-            before, away = tries, True
-            await until(lambda before=before: tries > before + 50)  # type: ignore[misc]
-            if not paused:
-                await until(lambda count=count: len(told.read_text().splitlines()) == count)  # type: ignore[misc]
-            away = False
-            await until(lambda: task._failing_ns is None)
-        lines = told.read_text().splitlines()
-        assert len(lines) == (0 if paused else 2), lines
-        said = re.compile(r"campaign trial: no step could be taken for \d+ s: ")
-        assert all(map(said.match, lines)), lines
-    finally:
-        work.cancel()
-        await asyncio.wait([work])
-        await thread.close(store.close)
+    async with _begun(sqlite_url, told) as (log, store, thread):
+        if paused:
+            await log.add(lambda _: [PauseAsked(stop=False), Paused(reason="")])
+        async with _conducted(log, store, thread, claim=claim, announce=lambda who, what: None) as task:
+            for count in (1, 2):
+                before, away = tries, True
+                await until(lambda before=before: tries > before + 50)  # type: ignore[misc]
+                if not paused:
+                    await until(lambda count=count: len(told.read_text().splitlines()) == count)  # type: ignore[misc]
+                away = False
+                await until(lambda: task._failing_ns is None)
+            lines = told.read_text().splitlines()
+            assert len(lines) == (0 if paused else 2), lines
+            said = re.compile(r"campaign trial: no step could be taken for \d+ s: ")
+            assert all(map(said.match, lines)), lines
 
 
 async def test_work_that_lasts_for_long_calls_the_command_once(
@@ -127,14 +153,6 @@ async def test_work_that_lasts_for_long_calls_the_command_once(
     monkeypatch.setattr(delays, "LONG_S", 0.2)
     monkeypatch.setattr(delays, "LONG_CYCLES", 0.0)
     told, announced = tmp_path / "told", list[str]()
-    told.touch()
-    store, thread = Store(sqlite_url), StoreThread()
-    await thread.call(store.open)
-    log = CampaignLog(NAME, store.campaigns, thread, boot_id="boot")
-    began = replace(BEGAN, settings=replace(BEGAN.settings, notify=f"sh -c 'echo \"$0\" >> {told}'"))
-    assert await log.begin(lambda _: began, home="here", after=0)
-    drives = tuple(drive.name for drive in began.settings.drives)
-    await log.add(lambda _: [draw_cycle(began.settings, 0, drives)])
     tries = 0
 
     async def claim() -> bool:
@@ -142,37 +160,22 @@ async def test_work_that_lasts_for_long_calls_the_command_once(
         tries += 1
         return True
 
-    async def case(run: int) -> Case:
-        raise RefusedError("run-unknown", "none")
-
-    async def still(run: int) -> bool:
-        return True
-
-    task = CampaignTask(
-        log,
-        _NoSwitches(),
-        claim=claim,
-        case=case,
-        hold=lambda run: None,
-        is_still=still,
-        news=News(log, store.campaigns, thread, announce=lambda who, what: announced.append(what)),
-        shared=True,
-    )
-    work = asyncio.create_task(task.work())
-    try:
-        for count in (1, 2):
-            await until(lambda count=count: len(told.read_text().splitlines()) >= count)  # type: ignore[misc]
-            before = tries
-            await until(lambda before=before: tries > before + 20)  # type: ignore[misc]
-            assert len(told.read_text().splitlines()) == count, told.read_text()
-            await log.add(lambda _: [PauseAsked(stop=False), Paused(reason=""), Resumed()])
-        said = "check: looking for the drives for 1 min, much longer than usual"
-        assert all(line.startswith(f"campaign trial: {said}") for line in told.read_text().splitlines())
-        assert sum(what.startswith(said) for what in announced) >= 2
-    finally:
-        work.cancel()
-        await asyncio.wait([work])
-        await thread.close(store.close)
+    async with _begun(sqlite_url, told) as (log, store, thread):
+        settings = BEGAN.settings
+        drives = tuple(drive.name for drive in settings.drives)
+        await log.add(lambda _: [draw_cycle(settings, 0, drives)])
+        async with _conducted(
+            log, store, thread, claim=claim, announce=lambda who, what: announced.append(what)
+        ):
+            for count in (1, 2):
+                await until(lambda count=count: len(told.read_text().splitlines()) >= count)  # type: ignore[misc]
+                before = tries
+                await until(lambda before=before: tries > before + 20)  # type: ignore[misc]
+                assert len(told.read_text().splitlines()) == count, told.read_text()
+                await log.add(lambda _: [PauseAsked(stop=False), Paused(reason=""), Resumed()])
+            said = "check: looking for the drives for 1 min, much longer than usual"
+            assert all(line.startswith(f"campaign trial: {said}") for line in told.read_text().splitlines())
+            assert sum(what.startswith(said) for what in announced) >= 2
 
 
 def test_a_command_whose_program_is_not_there_is_refused(tmp_path: Path) -> None:
