@@ -86,13 +86,11 @@ class Stamper:
         rows = (per_record + sectors).astype(np.intp) & (POOL_ROWS - 1)
         np.take(self._pool, rows, axis=0, out=out, mode="wrap")
         out ^= check[:, :, None]
-        out[:, :, 0] = word0
-        out[:, :, 1] = self._run
-        out[:, :, 2] = word2
-        out[:, :, 3] = slots[:, None]
-        out[:, :, 4] = seqs[:, None]
-        out[:, :, 5] = word5
-        out[:, :, 6] = check
+        # `out` may exceed the processor's cache, so the headers are written to it in one pass, not in seven.
+        headers = np.empty((*check.shape, 7), dtype=U64)
+        for number, word in enumerate((word0, self._run, word2, slots[:, None], seqs[:, None], word5, check)):
+            headers[:, :, number] = word
+        out[:, :, :7] = headers
 
     def stamp_extent(self, out: Words, extent: Extent, *, slots: Words, seqs: Words) -> None:
         """As `stamp`, with the offsets that `extent` gives the slots."""
