@@ -2,9 +2,10 @@
 
 Operations that the drive acknowledged within this time before a cut are not tested by the cut. Both ends run
 on loopback and share the machine's clock. The target records when each sync returned, and the server records
-when each frontier arrived.
+when each frontier arrived. `--real-time` gives client and server, but not the writers, real-time priority, so
+that neither waits for a processor as it would not on a machine of its own. Needs root.
 
-    python benchmarks/ack_lag.py [--directory DIR] [--writers 1,4] [--seconds 5]
+    python benchmarks/ack_lag.py [--directory DIR] [--writers 1,4] [--seconds 5] [--real-time]
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import os
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from ctypes import c_uint64
+from functools import partial
 from multiprocessing.sharedctypes import RawArray
 from pathlib import Path
 from typing import Any, cast
@@ -77,10 +80,12 @@ class TimedStorage(KernelStorage):
         return file if plan is None else TimedFile(file, plan, self._times)
 
 
-def instrument() -> Callable[[], object]:
+def instrument(*, real_time: bool) -> Callable[[], object]:
     """In the server's process: record when each frontier arrived."""
     from durability_server.runs.run import Run  # noqa: PLC0415 - only that process is a server
 
+    if real_time:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     receipts: list[tuple[int, ...]] = []
     acknowledge = Run.acknowledge
 
@@ -97,17 +102,19 @@ def measure(
     writers: int,
     seconds: float,
     *,
+    real_time: bool = False,
     web: str | None = None,
     beside: Callable[[Server], AbstractContextManager[object]] = contextlib.nullcontext,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The lag in ns of every acknowledged operation, and the times of all acks, in ns.
 
-    `web`: address of the server's live page, None for none. `beside`: a context manager over the server,
-    entered for the duration of the run.
+    `real_time`: the server has real-time priority. `web`: address of the server's live page, None for none.
+    `beside`: a context manager over the server, entered for the duration of the run.
     """
     times = RawArray(c_uint64, writers * COMMITS_MAX)
     options = {"size_bytes": 64 << 20, "writers": writers, "duration_s": seconds, "force": True}
-    with tempfile.TemporaryDirectory(dir=directory) as place, serving(instrument, web=web) as server:
+    recorded = partial(instrument, real_time=real_time)
+    with tempfile.TemporaryDirectory(dir=directory) as place, serving(recorded, web=web) as server:
         storage = TimedStorage(Path(place) / "durability.dat", times)
         with contextlib.redirect_stderr(io.StringIO()), beside(server):
             run_in_fine_loop(
@@ -132,9 +139,12 @@ def main() -> None:
     )
     parser.add_argument("--writers", default="1,4")
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--real-time", action="store_true", help="priority for client and server; needs root")
     arguments = parser.parse_args()
+    if arguments.real_time:  # the writers' processes start without it
+        os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     for writers in map(int, arguments.writers.split(",")):
-        lag, acks = measure(arguments.directory, writers, arguments.seconds)
+        lag, acks = measure(arguments.directory, writers, arguments.seconds, real_time=arguments.real_time)
         p50, p99, p999 = np.percentile(lag, (50, 99, 99.9)) / 1000
         rate = len(lag) / arguments.seconds
         print(

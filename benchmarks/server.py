@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import multiprocessing
 import resource
 import secrets
@@ -223,6 +224,7 @@ def idle_clients(where: list[Endpoint], first: int, count: int, pipe: Connection
     """
 
     async def work() -> None:
+        gc.disable()  # a collection would stop all clients of this process at once
         clients, listening = await begin_all(where, range(first, first + count))
         pipe.send(None)
         await asyncio.to_thread(pipe.recv)
@@ -243,6 +245,7 @@ def gaps(clients: list[Client]) -> list[float]:
 
 async def phase(where: list[Endpoint], clients: int, idle: int, seconds: float, *, flat_out: bool) -> Outcome:
     """Run one phase on a new server; the caller fills in the server's CPU time and memory."""
+    gc.disable()  # as in `idle_clients`
     started, listening = await begin_all(where, range(1, clients + 1))
     ours, theirs = multiprocessing.Pipe()
     beside = multiprocessing.get_context("spawn").Process(
