@@ -7,6 +7,7 @@ import json
 import pytest
 
 from durability.campaign.campaign_state import CampaignState
+from durability.campaign.cycles import arm_of
 from durability.campaign.results import DriveResult, results
 from durability.errors import EXIT_INCONCLUSIVE, EXIT_LOSS, EXIT_OK
 from durability.evidence.verdict import REASONS
@@ -21,6 +22,25 @@ CUTS = 3
 ARM = "[[arm]]\n"  # one writer: of others a slow guest may have nothing at risk
 # On a busy machine a guest may stand still for a second before its cut; then a short delay loses nothing.
 LIARS = ["early-ack:delay_ms=5000", "rollback:interval_ms=5000", "flush-skipped:one_in=2"]
+
+MOMENTS = """
+[[arm]]
+name = "rest"
+moment = "idle"
+idle_s = 2
+
+[[arm]]
+name = "fill"
+moment = "prefill"
+
+[[arm]]
+name = "clean"
+moment = "shutdown"
+
+[[arm]]
+name = "twice"
+again_after_s = [20, 40]
+"""
 
 EXIT_CODES = {"pass": EXIT_OK, "refuse": EXIT_LOSS, "not shown": EXIT_INCONCLUSIVE}
 
@@ -74,6 +94,26 @@ async def test_each_drive_of_a_guest_gets_what_it_deserves() -> None:
             passed = await accepted(campaign, limit=CUTS, serial=serials(campaign)[0])
             decided = (passed.exit_code, decisions_in(passed))
             assert decided == (EXIT_OK, ["pass"]), f"{passed}\n{await said(campaign)}"
+
+
+@pytest.mark.timeout(3600)
+async def test_an_honest_drive_of_a_guest_keeps_all_at_every_moment() -> None:
+    """The power of a guest goes at idle, in the prefill, after a clean shutdown, and a second time while the
+    guest boots. The drive keeps everything, and only the cut under load counts in its bound."""
+    async with guest_campaign(["honest"], seed=22) as campaign:
+        campaign.write_file(campaign=f"cuts = 4\nseed = 8\n{GUEST_TIMES}", file_system="ext4", arms=MOMENTS)
+        await campaign.do("start", str(campaign.file), "--yes")
+        state = await until_over(campaign)
+        assert (state.state, state.reason) == ("ended", "complete"), await said(campaign)
+        (result,) = results(state)
+        assert {text for _, _, text in result.left_out} <= {REASONS["nothing-at-risk"]}, await said(campaign)
+        assert {one.arm for one in result.arms if one.kept} == {"rest", "fill", "clean"}, await said(campaign)
+        *_, twice = result.arms
+        assert twice.clean or result.left_out, await said(campaign)
+        assert (result.tally.cuts, result.tally.losses) == (twice.clean, 0), await said(campaign)
+        cycles = [past.began.cycle for past in state.cycles if past.began.cycle]
+        again = [cycle for cycle in cycles if arm_of(state.plan, cycle).again_after_s is not None]
+        assert campaign.guest.boots == 2 + len(cycles) + len(again), await said(campaign)
 
 
 async def until_over(campaign: GuestCampaign) -> CampaignState:
