@@ -540,6 +540,14 @@ class SmallDisk:
 
 
 @pytest.fixture
+def power(tmp_path: Path) -> Path:
+    """The file that is the power of a machine of a campaign; it is on."""
+    power = tmp_path / "power"
+    power.write_text("on\n")
+    return power
+
+
+@pytest.fixture
 def small_disk(mount_small: MountSmall) -> SmallDisk:
     """A file system of a few MiB."""
     return mount_small("tmpfs")

@@ -52,14 +52,6 @@ pytestmark = pytest.mark.slow  # each begins campaigns
 
 
 @pytest.fixture
-def power(tmp_path: Path) -> Path:
-    """The file that is the power of a machine; it is on."""
-    power = tmp_path / "power"
-    power.write_text("on\n")
-    return power
-
-
-@pytest.fixture
 def two_processes(postgresql: PostgreSQL, tmp_path: Path, lab: Lab) -> Iterator[list[ServerProcess]]:
     """Two servers in processes of their own on one store; the first is not joined yet."""
     url = postgresql.new_database()

@@ -33,14 +33,6 @@ pytestmark = pytest.mark.slow  # each begins campaigns
 THEIRS = 0x7E57_0000_0000_0001
 
 
-@pytest.fixture
-def power(tmp_path: Path) -> Path:
-    """The file that is the power of a machine; it is on."""
-    power = tmp_path / "power"
-    power.write_text("on\n")
-    return power
-
-
 async def tenant_of(lab: Lab, running: Running) -> Member:
     """Another client of the server, which is no machine of a campaign."""
     operator = await lab.connect(running.address, "operate", local=True)

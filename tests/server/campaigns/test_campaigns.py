@@ -115,14 +115,6 @@ async def living(machine: Machine) -> AsyncIterator[Machine]:
         task.cancel()
 
 
-@pytest.fixture
-def power(tmp_path: Path) -> Path:
-    """The file that is the power of a machine; it is on."""
-    power = tmp_path / "power"
-    power.write_text("on\n")
-    return power
-
-
 async def test_a_campaign_makes_its_cuts(lab: Lab, sqlite_url: str, power: Path) -> None:
     """Check, three cycles, the end: each run was cut, attested by the switch's log and judged once."""
     running = await lab.start(sqlite_url)

@@ -11,12 +11,11 @@ from durability.campaign.log_entries import JudgedLate
 from durability.campaign.results import results, sentence
 from durability.campaign.tasks import DriveStatus, DriveTask, Task
 from tests.server.campaigns.played_machine import Machine
-from tests.server.campaigns.test_campaigns import begin, entries_of, living, power, settings_of, until
+from tests.server.campaigns.test_campaigns import begin, entries_of, living, settings_of, until
 from tests.server.conftest import Lab
 from tests.waiting import until as until_true
 
 pytestmark = pytest.mark.slow  # begins a campaign
-__all__ = ["power"]  # the fixture
 
 
 class Late(Machine):

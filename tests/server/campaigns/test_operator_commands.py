@@ -68,14 +68,6 @@ def is_over(state: CampaignState) -> bool:
     return state.state == "ended"
 
 
-@pytest.fixture
-def power(tmp_path: Path) -> Path:
-    """The file that is the power of a machine; it is on."""
-    power = tmp_path / "power"
-    power.write_text("on\n")
-    return power
-
-
 async def test_check_start_status_show_and_export(
     lab: Lab, sqlite_url: str, tmp_path: Path, power: Path
 ) -> None:

@@ -17,14 +17,6 @@ from tests.server.conftest import Lab, Running
 pytestmark = pytest.mark.slow  # each begins campaigns
 
 
-@pytest.fixture
-def power(tmp_path: Path) -> Path:
-    """The file that is the power of a machine; it is on."""
-    power = tmp_path / "power"
-    power.write_text("on\n")
-    return power
-
-
 async def exported(lab: Lab, running: Running, run: str) -> Case:
     """The run as an export has it."""
     client = await lab.connect(running.address, "query")

@@ -23,7 +23,7 @@ from durability.units import duration, few_digits, format_run, percent
 from durability_client.campaigns.campaign_results import health_to_value, results_to_value
 from durability_client.campaigns.campaign_text import status_value
 from tests.core.bench.results import Device, drive, facts, simulate
-from tests.server.campaigns.played_machine import Machine, switch
+from tests.server.campaigns.played_machine import Machine
 from tests.server.campaigns.test_campaigns import begin, living, settings_of, until
 from tests.server.conftest import Lab
 from tests.server.web.conftest import Show
@@ -191,15 +191,6 @@ async def test_a_campaign_is_that_of_the_commands(
         "unknown": tally.unknown,
     }
     await page.text_with("/", sentence(result))
-
-
-@pytest.fixture
-def power(tmp_path: Path) -> Path:
-    """The file that is the power of a machine; it is on."""
-    power = tmp_path / "power"
-    power.write_text("on\n")
-    assert switch(power)
-    return power
 
 
 async def test_a_vanished_drive_stays(lab: Lab, sqlite_url: str, show_page: Show) -> None:
