@@ -176,7 +176,7 @@ def test_the_best_sizes_take_the_room_of_the_published_drives() -> None:
 def test_the_curve_by_writers_has_megabytes_where_there_is_room() -> None:
     """The writers' line has MB/s of both ends of the curve if the screen is wide enough; at 80 columns it has
     none."""
-    for width, words in ((120, "28,577  commits/s, 28.6 to 117 MB/s"), (80, "28,577  commits/s")):
+    for width, words in ((120, "45,753  commits/s, 41.4 to 187 MB/s"), (80, "45,753  commits/s")):
         (line,) = (one for one in _shown(EXAMPLE, width) if one.startswith("writers "))
         assert line.endswith(words)
 
@@ -188,9 +188,9 @@ def test_the_screen_opens_with_the_four_lines() -> None:
     assert lines[0].startswith("vda 256 GiB · ext4 at /srv/disk · accept")
     labels = [line[:8].strip() for line in lines[2:11]]
     assert [label for label in labels if label] == ["speed", "steady", "honest?", "place"]
-    assert lines[2].split()[1:7] == ["1", "writer", "6,989", "commits/s", "28.6", "MB/s"]
-    assert lines[3].split()[:5] == ["16", "writers", "28,577", "commits/s", "117"]
-    assert lines[4].startswith("steady  yes: 1 writer for 260 s: windows differ by ")
+    assert lines[2].split()[1:7] == ["1", "writer", "10,113", "commits/s", "41.4", "MB/s"]
+    assert lines[3].split()[:5] == ["16", "writers", "45,753", "commits/s", "187"]
+    assert lines[4].startswith("steady  NOT STEADY: 16 writers of 64 KiB for 130 s: the rate rises by 12%")
     assert any(line.strip() == "next: durability run /srv/disk/durability-run" for line in lines)
     assert lines[-1] == "All tables: durability bench --show FILE --full; 2 more warnings"
 
@@ -259,9 +259,9 @@ def test_the_block_sizes_end_in_a_line() -> None:
 def test_pictures_stand_below() -> None:
     """The published kinds, the target's mark in its column, the rate by writers and by block."""
     text = "\n".join(_shown(EXAMPLE, 80))
-    assert "1: 6,989  2: 9,863" in text and "4 KiB: 28.6 MB/s … 128 KiB: 383 MB/s" in text
+    assert "1: 10,113  2: 15,452" in text and "4 KiB: 41.4 MB/s … 128 KiB: 737 MB/s" in text
     text = "\n".join(_shown(replace(EXAMPLE, cells=EXAMPLE.cells[:1], order=(0,) * 5), 80))
-    assert "datacenter SSD" in text and "1,600-34,000" in text and "▲ 6,989" in text
+    assert "datacenter SSD" in text and "1,600-34,000" in text and "▲ 10,113" in text
 
 
 def test_a_curve_has_cells_of_one_kind() -> None:
