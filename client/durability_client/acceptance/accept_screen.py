@@ -1,6 +1,6 @@
 """The decision on one screen of 80 by 24: the decision first and last, and the deciding lines between them.
 
-The report page has all lines with their reasons. The screen shows as many as fit, the worst first. Figure and
+The report page has all lines with their reasons, and the evidence of each. The screen shows as many as fit, the worst first. Figure and
 limit of a line are whole: they take as many rows as they need. This module only renders.
 """
 
@@ -16,6 +16,7 @@ from rich.text import Text
 from durability import plain_text
 from durability.acceptance.acceptance_document import Report
 from durability.acceptance.decision import CriterionLine, Decision, decided_of_all
+from durability.acceptance.drive_evidence import DriveEvidence
 from durability.acceptance.kinds import WORST_FIRST
 from durability.acceptance.profile import DecisionWord
 from durability.units import counted, format_size
@@ -25,6 +26,7 @@ from durability_client.system.terminal import SCREEN_HEIGHT_MAX, SCREEN_WIDTH_MA
 STYLES: dict[DecisionWord, str] = {"pass": "bold green", "refuse": "bold red", "not shown": "bold yellow"}
 _WORD, _KIND = 10, 17  # widths of columns
 _WHY_ROWS_MAX = 3  # rows of the decision's reason, which is whole beside its criterion
+_NAMED_MAX = 3  # results, campaigns and runs in the title
 _LEAST_ROWS = 3  # rows for lines of criteria if there is little room
 
 
@@ -75,11 +77,22 @@ def _in_room(lines: Sequence[_Line], room: int) -> list[Text]:
 
 
 def _titles(report: Report) -> Iterator[str]:
-    """The drive, if there is only one; then the profile, the time and the person."""
+    """The drive and the evidence on it, if there is only one; then the profile, the time and the person."""
     if len(report.decisions) == 1:
-        subject = report.decisions[0].evidence.subject
+        (evidence,) = (decision.evidence for decision in report.decisions)
+        subject = evidence.subject
         yield f"{subject.model} · {format_size(subject.size_bytes)} · serial {subject.serial or 'unknown'}"
+        yield f"evidence: {_names(evidence)}"
     yield f"profile {report.profile.name} · {report.created[:16].replace('T', ' ')} UTC · by {report.by}"
+
+
+def _names(evidence: DriveEvidence) -> str:
+    """What the lines rest on: results, campaigns and runs, the first of them if there are many."""
+    campaigns = (f"campaign {one.name}" for one in (*evidence.campaigns, *evidence.against))
+    results = (one.name for one in evidence.results)
+    names = list(dict.fromkeys((*results, *campaigns, *(one.source for one in evidence.proofs))))
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    return ", ".join(names[:_NAMED_MAX]) + more
 
 
 def _one(decision: Decision, width: int) -> Iterator[_Line]:

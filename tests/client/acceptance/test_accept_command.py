@@ -67,6 +67,7 @@ def test_the_exit_code_and_the_screen_say_the_decision(
     lines = out.splitlines()
     assert found == code and lines[0] == lines[-1] and lines[0].startswith(word)
     assert len(lines) <= 22 and max(map(len, lines)) <= 80
+    assert lines[2] == f"evidence: {result}"
     assert "no server is known" in err
 
 
