@@ -1,6 +1,7 @@
-"""The bill of materials (CycloneDX, JSON): each package that the bundles hold, its version and its licence.
+"""The bill of materials (CycloneDX, JSON): each package that the artefacts hold, and its version.
 
-Parts of a package, such as the OpenSSL within `cryptography`, are listed by the package itself, in the folder
+Packages of PyPI have their licence. Those of Debian, in the container and in the live image, have it in the
+image itself; the property `licence` names the file. Parts of a package, such as the OpenSSL within `cryptography`, are listed by the package itself, in the folder
 `sboms` or `licenses` of its metadata, which the bundles keep. What lacks a licence there has it in the folder
 `durability-licences` of each bundle.
 """
@@ -14,6 +15,7 @@ from pathlib import Path
 from uuid import NAMESPACE_URL, uuid5
 
 from cyclonedx.contrib.license.factories import LicenseFactory
+from cyclonedx.model import Property
 from cyclonedx.model.bom import Bom, BomMetaData
 from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.output.json import JsonV1Dot6
@@ -25,12 +27,14 @@ from release.sources import Sources
 NAME = "durability"
 
 
-def make(sources: Sources, bundled: Iterable[bundle.Component], out: Path) -> Path:
-    """Write the bill of all `bundled` to the directory `out`; the same commit gives the same bytes."""
-    found = sorted(set(bundled))
+def make(sources: Sources, bundled: Iterable[bundle.Component], debian: Iterable[str], out: Path) -> Path:
+    """Write the bill to the directory `out`; the same packages of the same commit give the same bytes.
+    `debian`: the packages of the images, as lines of `dpkg-query --show`."""
+    found, lines = sorted(set(bundled)), sorted(set(debian))
     (own,) = (_component(one) for one in found if one.name == NAME)
     packages = [_component(one) for one in found if one.name != NAME]
-    seal = " ".join([str(sources.committed_at_s), *map(str, found)])
+    packages += [_of_debian(*line.split()) for line in lines if not line.startswith(f"{NAME}\t")]
+    seal = " ".join([str(sources.committed_at_s), *map(str, found), *lines])
     bom = Bom(
         components=packages,
         metadata=BomMetaData(component=own, timestamp=datetime.fromtimestamp(sources.committed_at_s, UTC)),
@@ -52,4 +56,17 @@ def _component(one: bundle.Component) -> Component:
         licenses=[LicenseFactory().make_from_string(one.licence)],
         purl=url,
         bom_ref=str(url),
+    )
+
+
+def _of_debian(name: str, version: str) -> Component:
+    name = name.partition(":")[0]  # without the architecture
+    url = PackageURL(type="deb", namespace="debian", name=name, version=version)
+    return Component(
+        type=ComponentType.LIBRARY,
+        name=name,
+        version=version,
+        purl=url,
+        bom_ref=str(url),
+        properties=[Property(name=f"{NAME}:licence", value=f"/usr/share/doc/{name}/copyright")],
     )

@@ -62,7 +62,9 @@ class Release:
         if "live" in kinds:
             self._timed(self._live)
         bundled = [one for laid_out in bundles.values() for one in bundle.components(laid_out)]
-        self._timed(lambda: (bill_of_materials.make(self.sources, bundled, self.out),))
+        lists = [file.read_text("utf-8") for file in self.out.glob("*.packages.txt")]
+        debian = [line for text in lists for line in text.splitlines()]
+        self._timed(lambda: (bill_of_materials.make(self.sources, bundled, debian, self.out),))
         write_sums(self.out)
 
     def bundle(self, python: str) -> Path:

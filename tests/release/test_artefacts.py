@@ -19,7 +19,7 @@ import pytest
 from packaging.licenses import canonicalize_license_expression
 from packaging.version import Version
 
-from release import bundle, crate_licences, deb, make_release, sources, wheel
+from release import bill_of_materials, bundle, crate_licences, deb, make_release, sources, wheel
 from release.make_release import Release
 from release.sources import Sources
 from tests.places import ROOT
@@ -178,6 +178,18 @@ def test_the_bill_names_every_package_and_its_licence(release: Release) -> None:
     assert len([name for name, _ in versions if name == "numpy"]) == 2
     assert all(one["licenses"] for one in bill["components"])
     assert bill["metadata"]["component"]["version"] == release.sources.version
+
+
+def test_the_bill_names_the_packages_of_debian(release: Release, tmp_path: Path) -> None:
+    """Each package of the images' lists once for each version, with the file of its licence; this tool's own
+    package is no part of itself."""
+    bundled = bundle.components(release.bundle(bundle.PYTHONS[0]))
+    lists = ["libc6:amd64\t2.36-9", "zlib1g:amd64\t1:1.2.13", "libc6:amd64\t2.36-9", "durability\t0.2.0-1"]
+    bill = json.loads(bill_of_materials.make(release.sources, bundled, lists, tmp_path).read_text())
+    found = {one["purl"]: one for one in bill["components"] if one["purl"].startswith("pkg:deb")}
+    assert {*found} == {"pkg:deb/debian/libc6@2.36-9", "pkg:deb/debian/zlib1g@1:1.2.13"}
+    (where,) = found["pkg:deb/debian/libc6@2.36-9"]["properties"]
+    assert where == {"name": "durability:licence", "value": "/usr/share/doc/libc6/copyright"}
 
 
 def test_the_checksums_are_of_all_files(release: Release) -> None:

@@ -134,6 +134,8 @@ def open_store(database: Database) -> Migrated | None:
         store = found(db)
         if store is not None:
             require_known(database.name, store)
+        if store is not None and store.format == STORE_FORMAT:
+            _require_whole(db, database.name, store)
         if store is None or store.format == STORE_FORMAT:
             _complete(db, store)
         elif database.is_shared:
@@ -201,6 +203,21 @@ def require_known(name: str, store: FoundStore) -> None:
         f" as you installed this one (wheel: {upgrade_line(version)}); or stop the server and put the copy"
         " that the migration made, STORE.format-N, in the store's place"
     )
+
+
+def _require_whole(db: Connection, name: str, store: FoundStore) -> None:
+    """Raises StoreError for a store of this format that lacks a column. Only builds before the release of a
+    format make such stores. Nothing has been changed then."""
+    present = inspect(db).get_multi_columns()
+    for table in tables.metadata.sorted_tables:
+        columns = {column["name"] for column in present.get((None, table.name), ())}
+        lacking = [column.name for column in table.columns if column.name not in columns]
+        if columns and lacking:
+            raise StoreError(
+                f"{name}: the store has format {store.format}, but lacks {table.name}.{lacking[0]}: a build"
+                f" before the release of this format made it ({store.software}). Nothing was changed. Use that"
+                " build, or start with another store"
+            )
 
 
 def _migrate(db: Connection, store: FoundStore) -> None:

@@ -277,6 +277,26 @@ def test_a_newer_store_is_refused_and_untouched(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["store.sqlite"]
 
 
+@pytest.mark.parametrize("lost", ["runs.drive_set", "looks.receipt_ns"])
+def test_a_store_of_an_unreleased_build_is_refused(store_url: str, lost: str) -> None:
+    """A store of this format that lacks a column is refused, by the name of the column, and stays usable."""
+    table, column = lost.split(".")
+    store = Store(store_url)
+    store.open()
+    store.close()
+    engine = create_engine(store_url)
+    with engine.begin() as db:
+        db.execute(text(f"ALTER TABLE {table} RENAME COLUMN {column} TO kept"))
+    with pytest.raises(StoreError, match=rf"lacks {table}\.{column}: a build before the release"):
+        store.open()
+    store.close()
+    with engine.begin() as db:
+        db.execute(text(f"ALTER TABLE {table} RENAME COLUMN kept TO {column}"))
+    engine.dispose()
+    store.open()
+    store.close()
+
+
 def test_a_disk_without_room_for_the_copy_leaves_the_store(small_disk: SmallDisk) -> None:
     """The refusal says how much is needed and how much there is."""
     file = unpacked(OF_FORMAT_1, small_disk.directory)
