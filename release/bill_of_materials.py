@@ -1,7 +1,9 @@
 """The bill of materials (CycloneDX, JSON): each package that the artefacts hold, and its version.
 
 Packages of PyPI have their licence. Those of Debian, in the container and in the live image, have it in the
-image itself; the property `licence` names the file. Parts of a package, such as the OpenSSL within `cryptography`, are listed by the package itself, in the folder
+image itself: the property `durability:licence` names the file.
+
+Parts of a package, such as the OpenSSL within `cryptography`, are listed by the package itself, in the folder
 `sboms` or `licenses` of its metadata, which the bundles keep. What lacks a licence there has it in the folder
 `durability-licences` of each bundle.
 """

@@ -63,8 +63,8 @@ class Release:
             self._timed(self._live)
         bundled = [one for laid_out in bundles.values() for one in bundle.components(laid_out)]
         lists = [file.read_text("utf-8") for file in self.out.glob("*.packages.txt")]
-        debian = [line for text in lists for line in text.splitlines()]
-        self._timed(lambda: (bill_of_materials.make(self.sources, bundled, debian, self.out),))
+        listed = [line for text in lists for line in text.splitlines()]
+        self._timed(lambda: (bill_of_materials.make(self.sources, bundled, listed, self.out),))
         write_sums(self.out)
 
     def bundle(self, python: str) -> Path:

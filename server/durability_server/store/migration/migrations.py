@@ -215,8 +215,8 @@ def _require_whole(db: Connection, name: str, store: FoundStore) -> None:
         if columns and lacking:
             raise StoreError(
                 f"{name}: the store has format {store.format}, but lacks {table.name}.{lacking[0]}: a build"
-                f" before the release of this format made it ({store.software}). Nothing was changed. Use that"
-                " build, or start with another store"
+                f" before the release of this format made it ({store.software}). Nothing was changed. Use"
+                " that build, or start with another store"
             )
 
 
