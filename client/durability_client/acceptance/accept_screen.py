@@ -1,7 +1,8 @@
 """The decision on one screen of 80 by 24: the decision first and last, and the deciding lines between them.
 
-The report page has all lines with their reasons, and the evidence of each. The screen shows as many as fit, the worst first. Figure and
-limit of a line are whole: they take as many rows as they need. This module only renders.
+The report page has all lines with their reasons, and the evidence of each. The screen shows as many as fit,
+the worst first. Figure and limit of a line are whole: they take as many rows as they need. This module only
+renders.
 """
 
 from __future__ import annotations
