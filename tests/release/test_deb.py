@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import lzma
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ from release.deb import Debian
 from release.make_release import Release
 from release.programs import Programs
 from tests.joined import credential_of_nobody
-from tests.places import ROOT
+from tests.places import ROOT, TESTS
 from tests.release.conftest import require
 from tests.release.real_cut import lose_at_a_real_cut
 
@@ -311,6 +313,37 @@ def test_an_upgrade_keeps_settings_and_store(system: Path, package: str, tmp_pat
     _in(system, "dpkg", "--purge", "durability")
     assert _files(system) == before
     assert "durability:x:" in (system / "etc/passwd").read_text()
+
+
+def test_an_upgrade_restarts_the_server_and_migrates_its_store(system: Path, package: str) -> None:
+    """A running server is restarted with the new package. The store of release 0.1.0, which is in its place
+    then, is migrated under the confinement of the unit; its runs are there, and so is the copy."""
+    before = _files(system)
+    store = "/var/lib/durability/server.sqlite"
+    kept = lzma.decompress((TESTS / "artefacts/0.1.0/store.sqlite.xz").read_bytes())
+    (system / "root/kept.sqlite").write_bytes(kept)
+    with closing(sqlite3.connect(system / "root/kept.sqlite")) as database:
+        runs = [run for (run,) in database.execute("SELECT run FROM runs")]
+    _in(system, "dpkg", "--install", _older(system, package))
+    said = _booted(
+        system,
+        f"""
+        systemctl start {UNIT}
+        before=$(systemctl show -p MainPID --value {UNIT})
+        mkdir /root/new
+        mv {store}* /root/new
+        install -o durability -g durability -m 600 /root/kept.sqlite {store}
+        dpkg --install {package}
+        while [ $(systemctl show -p MainPID --value {UNIT}) = $before ]; do sleep 0.1; done
+        until systemctl is-active {UNIT}; do sleep 0.1; done
+        durability runs --all --json
+        stat -c '%U %a %n' {store} {store}.format-2
+        """,
+    )
+    assert runs and all(any(run in line for line in said) for run in runs), said
+    assert {f"durability 600 {store}", f"durability 600 {store}.format-2"} <= {*said}, said
+    _in(system, "dpkg", "--purge", "durability")
+    assert _files(system) == before
 
 
 @pytest.mark.parametrize(
