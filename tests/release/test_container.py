@@ -170,13 +170,20 @@ def test_its_files(image: Image) -> None:
     assert not (image.root / "packages").exists()
 
 
-def test_the_simulated_rig(image: Image) -> None:
-    """`durability demo` runs in the image, without rights, a network and a file of its own."""
-    with image.started("demo", network=False) as process:
+@pytest.mark.parametrize(
+    ("words", "end"),
+    [
+        ("demo", "Each verdict is the expected one for its drive."),
+        ("lab matrix --quick --rig a --only honest --cuts 1 --seed 1", "0 wrong"),
+    ],
+)
+def test_the_simulated_rig(image: Image, words: str, end: str) -> None:
+    """The simulated drives run in the image, without rights, a network and a file of its own."""
+    with image.started(*words.split(), network=False) as process:
         assert process.stdout is not None
         said = process.stdout.read()
         assert process.wait() == 0, said
-    assert "Each verdict is the expected one for its drive." in said
+    assert end in said
 
 
 def test_from_the_image_to_a_verdict(image: Image, tmp_path: Path) -> None:
