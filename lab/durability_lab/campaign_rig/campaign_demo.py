@@ -21,7 +21,7 @@ from durability.campaign.campaign_state import CampaignState
 from durability.campaign.definition.campaign_file import CUTS, read_campaign
 from durability.campaign.definition.settings import Arm, Settings
 from durability.campaign.log_entries import Judged
-from durability.campaign.results import results
+from durability.campaign.results import result_of_cycles, results
 from durability.campaign.tasks import Condition, DriveTask
 from durability.errors import EXIT_INTERNAL, EXIT_OK
 from durability.formats.mixing import combine
@@ -240,8 +240,9 @@ def _conclude(state: CampaignState, drives: DemoDrives, out: TextIO) -> int:
         print(NOT_AS_EXPECTED, file=out)
         return EXIT_INTERNAL
     for result in results(state):
-        if result.first_loss is not None and result.first_loss[0] > 1:
-            clean = result.first_loss[0] - 1
+        first = result.first_loss[0] if result.first_loss is not None else 0
+        clean = sum(arm.clean for arm in result_of_cycles(state, result.drive, range(1, first)).arms)
+        if clean:
             print(f"{result.drive} passed {counted(clean, 'cut')} before that loss.", file=out)
     print("\nEach verdict agrees with the drive's own log of what it kept.", file=out)
     return EXIT_OK

@@ -9,10 +9,13 @@ import re
 
 import pytest
 
+from durability.campaign.log_entries import OutcomeWord
 from durability.errors import EXIT_INTERNAL, EXIT_OK
 from durability_lab.campaign_rig import campaign_demo as demo_module
 from durability_lab.campaign_rig.campaign_demo import campaign_demo
 from durability_lab.campaign_rig.demo_cuts import CutVerdict
+from durability_lab.simulated_rig.virtual_time import Agenda
+from tests.core.campaign.written_log import said, state_of, written_log
 
 
 def _rows(text: str) -> dict[str, list[str]]:
@@ -47,15 +50,15 @@ async def test_campaign_demo_bounds_the_honest_drive_and_catches_the_liars() -> 
 async def test_same_seed_gives_the_same_campaign() -> None:
     """Drives, cuts, switch and verdicts all follow from the seed. With this one, the drive that skips a flush
     now and then passes two cuts, and is caught at the third."""
-    said = []
+    shown = []
     for _ in range(2):
         out = io.StringIO()
         assert await campaign_demo(out, io.StringIO(), seed=4, cuts=3) == EXIT_OK
-        said.append(out.getvalue())
-    assert said[0] == said[1]
-    assert _rows(said[0])["flush-skipped"][:3] == ["3", "2", "1"]
-    assert "flush-skipped: LOSS in 1 of 3 cuts, first in cycle 3" in " ".join(said[0].split())
-    assert "flush-skipped passed 2 cuts before that loss." in said[0]
+        shown.append(out.getvalue())
+    assert shown[0] == shown[1]
+    assert _rows(shown[0])["flush-skipped"][:3] == ["3", "2", "1"]
+    assert "flush-skipped: LOSS in 1 of 3 cuts, first in cycle 3" in " ".join(shown[0].split())
+    assert "flush-skipped passed 2 cuts before that loss." in shown[0]
 
 
 @pytest.mark.slow
@@ -79,3 +82,12 @@ async def test_campaign_demo_fails_where_a_verdict_is_wrong(monkeypatch: pytest.
     out = io.StringIO()
     assert await campaign_demo(out, io.StringIO(), seed=5, cuts=1) == EXIT_INTERNAL
     assert "the drive kept nothing" in out.getvalue()
+
+
+def test_cycles_that_were_left_out_are_no_passed_cuts() -> None:
+    """Only the cuts with a durable verdict count as passed before the first loss."""
+    words: list[OutcomeWord] = ["durable", "nothing", "durable", "loss", "durable"]
+    state = state_of(written_log("demo", [[said(word, number)] for number, word in enumerate(words, 1)]))
+    out = io.StringIO()
+    assert demo_module._conclude(state, demo_module.DemoDrives(Agenda(), seed=1), out) == EXIT_OK
+    assert out.getvalue().startswith("d0 passed 2 cuts before that loss.\n")
