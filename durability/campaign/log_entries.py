@@ -212,6 +212,12 @@ class Judged:
     armed: Flag = True
     kind: Literal["judged"] = "judged"
 
+    @property
+    def is_final_loss(self) -> bool:
+        """Whether this is a loss that no later verify of the run withdraws: not one by unreadable data
+        alone."""
+        return self.verdict == "loss" and "unreadable-only" not in self.reasons
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveCycle:

@@ -72,6 +72,28 @@ class DriveResult:
     left: str  # why the drive no longer takes part, "" if it does
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossSoFar:
+    """A loss in the present cycle. `results` counts it once the cycle has ended."""
+
+    cycle: int
+    drive: str
+    run: str
+    final: bool  # whether no later verify withdraws it, see `Judged.is_final_loss`
+
+
+def losses_so_far(state: CampaignState) -> tuple[LossSoFar, ...]:
+    """The losses in the present cycle. It may last for days after them, if another machine does not boot."""
+    cycle = state.cycle
+    if cycle is None:
+        return ()
+    return tuple(
+        LossSoFar(cycle=cycle.began.cycle, drive=drive, run=judged.run, final=judged.is_final_loss)
+        for drive, judged in cycle.judged.items()
+        if judged.verdict == "loss"
+    )
+
+
 def results(state: CampaignState) -> tuple[DriveResult, ...]:
     """The result of each drive of the campaign, in the order of the campaign file."""
     past = [one for one in state.cycles if one.began.cycle]
@@ -115,11 +137,16 @@ def _drive_result(state: CampaignState, past: list[PastCycle], drive: str, machi
     )
 
 
+def is_unknown(mine: DriveCycle) -> bool:
+    """Whether the outcome of a cut is unknown, for a cause that may lie in the drive: it voids the bound."""
+    return mine.word == "nothing" and mine.cut and mine.cause not in INDEPENDENT
+
+
 def tally(cycles: list[DriveCycle]) -> Tally:
     """The tally of `cycles`, which are of one drive and one question."""
     words = Counter(mine.word for mine in cycles)
     losses, cuts = words["loss"], words["loss"] + words["durable"] + words["kept"]
-    unknown = sum(mine.word == "nothing" and mine.cut and mine.cause not in INDEPENDENT for mine in cycles)
+    unknown = sum(map(is_unknown, cycles))
     low, high = interval(losses, cuts, unknown=unknown) if losses else (None, None)
     return Tally(
         cuts=cuts,

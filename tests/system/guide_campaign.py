@@ -270,7 +270,8 @@ def _news(settings: Settings) -> str:
 
     played.after_on = hang_once
     played.until_still()
-    news = (text for entry in played.entries for text, matters in news_of(entry) if matters)
+    lost = set[str]()
+    news = (text for entry in played.entries for text, matters in news_of(entry, lost) if matters)
     return _text(*(f"campaign {settings.name}: {text}" for text in news))
 
 

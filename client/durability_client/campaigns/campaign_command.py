@@ -34,7 +34,11 @@ from durability.protocol.messages import (
 )
 from durability.units import parse_run
 from durability_client.campaigns import campaign_junit, campaign_text
-from durability_client.campaigns.campaign_results import health_to_value, results_to_value
+from durability_client.campaigns.campaign_results import (
+    health_to_value,
+    losses_so_far_to_value,
+    results_to_value,
+)
 from durability_client.campaigns.entry_lines import entry_line
 from durability_client.campaigns.health_text import bars_for
 from durability_client.link.campaign_log import FetchedLog, fetch_log, read_log
@@ -277,11 +281,13 @@ def _value(log: FetchedLog) -> dict[str, object]:
         "state": log.state.state,
         "reason": log.state.reason,
         "results": results_to_value(log.state),
+        "losses_so_far": losses_so_far_to_value(log.state),
         "health": health_to_value(log.state),
         "entries": [to_value(entry) for entry in log.entries],
     }
 
 
 def _runs(state: CampaignState) -> tuple[str, ...]:
-    """The runs of all cycles, in order."""
-    return tuple(mine.run for past in state.cycles for mine in past.drives if mine.run)
+    """The runs of all cycles, in order, with those of the present cycle."""
+    past = [mine.run for past in state.cycles for mine in past.drives if mine.run]
+    return (*past, *(state.cycle.runs.values() if state.cycle is not None else ()))

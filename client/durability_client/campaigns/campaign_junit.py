@@ -1,19 +1,23 @@
-"""A JUnit report of a campaign: a test suite for each drive, a test case for each cycle.
+"""A JUnit report of a campaign: a test suite for each drive, a test case for each cycle and for the bound.
 
-A cycle without a result is skipped, with its cause, and never passed. A loss is a failure.
+A loss is a failure, also in a cycle that is not over. A cut that voids the bound is an error. Other cycles
+without a result are skipped. A drive without a loss and without a bound is an error, so it never passes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
 from durability import plain_text
-from durability.campaign.campaign_state import CampaignState, PastCycle
+from durability.campaign.campaign_state import CampaignState
 from durability.campaign.cycles import arm_of
 from durability.campaign.log_entries import DriveCycle
+from durability.campaign.results import DriveResult, is_unknown, losses_so_far, results, sentence
 from durability_client.system import output_files
 
+_LOST = "acknowledged data were lost"
 _SUITE = b'<testsuite name="durability campaign"'
 
 
@@ -28,33 +32,55 @@ def write(state: CampaignState, path: Path) -> None:
 def suites(state: CampaignState) -> ElementTree.Element:
     """The report as an XML element."""
     root = ElementTree.Element("testsuites", {"name": f"campaign {state.plan.name}"})
-    for drive in state.plan.drives:
-        cycles = [(past, mine) for past in state.cycles if past.began.cycle and (mine := past.of(drive.name))]
-        suite = ElementTree.SubElement(
-            root,
-            "testsuite",
-            {
-                "name": "durability campaign",
-                "package": drive.name,
-                "tests": str(len(cycles)),
-                "failures": str(sum(mine.word == "loss" for _, mine in cycles)),
-                "errors": "0",
-                "skipped": str(sum(mine.word == "nothing" for _, mine in cycles)),
-            },
-        )
-        suite.extend(_case(state, past, mine) for past, mine in cycles)
+    for result in results(state):
+        cases = [*_cycle_cases(state, result.drive), _bound_case(result)]
+        attributes = {
+            "name": "durability campaign",
+            "package": result.drive,
+            "tests": str(len(cases)),
+        }
+        for kind in ("failure", "error", "skipped"):
+            plural = kind if kind == "skipped" else f"{kind}s"
+            attributes[plural] = str(sum(case.find(kind) is not None for case in cases))
+        ElementTree.SubElement(root, "testsuite", attributes).extend(cases)
     return root
 
 
-def _case(state: CampaignState, past: PastCycle, mine: DriveCycle) -> ElementTree.Element:
-    arm = arm_of(state.plan, past.began.cycle).name
-    name = f"cycle {past.began.cycle} ({arm}, run {mine.run or 'none'})"
-    case = ElementTree.Element("testcase", {"classname": f"durability.{mine.drive}", "name": name})
-    text = plain_text.as_line(mine.text)
+def _cycle_cases(state: CampaignState, drive: str) -> Iterator[ElementTree.Element]:
+    for past in state.cycles:
+        if past.began.cycle and (mine := past.of(drive)):
+            yield _cycle_case(state, past.began.cycle, mine)
+    for loss in losses_so_far(state):
+        if loss.drive == drive:
+            case = _case(drive, f"{_name(state, loss.cycle, loss.run)}, not over")
+            yield _with(case, "failure", _LOST)
+
+
+def _cycle_case(state: CampaignState, cycle: int, mine: DriveCycle) -> ElementTree.Element:
+    case = _case(mine.drive, _name(state, cycle, mine.run))
     if mine.word == "loss":
-        ElementTree.SubElement(
-            case, "failure", {"message": f"acknowledged data were lost: {text}".rstrip(": ")}
-        )
+        _with(case, "failure", f"{_LOST}: {mine.text}".rstrip(": "))
     elif mine.word == "nothing":
-        ElementTree.SubElement(case, "skipped", {"message": f"{mine.cause}: {text}"})
+        _with(case, "error" if is_unknown(mine) else "skipped", f"{mine.cause}: {mine.text}")
+    return case
+
+
+def _bound_case(result: DriveResult) -> ElementTree.Element:
+    case = _case(result.drive, "bound")
+    if result.first_loss is None and result.tally.bound is None:
+        _with(case, "error", sentence(result))
+    return case
+
+
+def _name(state: CampaignState, cycle: int, run: str) -> str:
+    return f"cycle {cycle} ({arm_of(state.plan, cycle).name}, run {run or 'none'})"
+
+
+def _case(drive: str, name: str) -> ElementTree.Element:
+    return ElementTree.Element("testcase", {"classname": f"durability.{drive}", "name": name})
+
+
+def _with(case: ElementTree.Element, kind: str, message: str) -> ElementTree.Element:
+    """The test case with this result."""
+    ElementTree.SubElement(case, kind, {"message": plain_text.as_line(message)})
     return case

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.health import health_rows, health_warnings
-from durability.campaign.results import results
+from durability.campaign.results import losses_so_far, results
 from durability.formats.documents import to_value
 from durability.formats.packing import Value
 
@@ -12,6 +12,11 @@ from durability.formats.packing import Value
 def results_to_value(state: CampaignState) -> list[Value]:
     """One map for each drive, keys as in `durability.campaign.results.DriveResult`."""
     return [to_value(result) for result in results(state)]
+
+
+def losses_so_far_to_value(state: CampaignState) -> list[Value]:
+    """One map for each loss in the present cycle, keys as in `durability.campaign.results.LossSoFar`."""
+    return [to_value(loss) for loss in losses_so_far(state)]
 
 
 def health_to_value(state: CampaignState) -> list[Value]:

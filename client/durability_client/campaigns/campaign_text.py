@@ -16,12 +16,20 @@ from durability.campaign.cycles import arm_of
 from durability.campaign.definition.settings import Settings
 from durability.campaign.health import health_rows, health_warnings
 from durability.campaign.progress import doing, expected_s, hours, is_dark, left_s
-from durability.campaign.results import ArmResult, DriveResult, Tally, results, sentence
+from durability.campaign.results import (
+    ArmResult,
+    DriveResult,
+    LossSoFar,
+    Tally,
+    losses_so_far,
+    results,
+    sentence,
+)
 from durability.campaign.server_time import SILENT_AFTER_S
 from durability.campaign.tasks import Condition
 from durability.evidence.strength import CONFIDENCE, upper_bound
 from durability.units import counted, format_size, percent_at_least, percent_at_most
-from durability_client.campaigns.campaign_results import results_to_value
+from durability_client.campaigns.campaign_results import losses_so_far_to_value, results_to_value
 from durability_client.campaigns.health_text import health_text
 from durability_client.text_tables import table
 
@@ -138,6 +146,12 @@ def status(
     yield from table(_COLUMNS, [_row(result) for result in found])
     yield ""
     yield from (f"{result.drive}: {sentence(result)}" for result in found)
+    yield from map(_so_far, losses_so_far(state))
+
+
+def _so_far(loss: LossSoFar) -> str:
+    what = "lost data" if loss.final else "has unreadable data, a loss unless a later verify reads them"
+    return f"cycle {loss.cycle}, not over: {loss.drive} {what} (`durability show {loss.run}`)"
 
 
 def warnings(state: CampaignState) -> Iterator[str]:
@@ -208,6 +222,7 @@ def status_value(
         "left_s": left_s(state, took_s=took_s),
         "silent_s": dict(silent_s),
         "results": results_to_value(state),
+        "losses_so_far": losses_so_far_to_value(state),
     }
 
 

@@ -2,9 +2,10 @@
 ones.
 
 The store has the number of the last entry that was notified, so that a server that was killed sends the rest;
-the last notification may come twice. The command gets the text as its last argument, and `COMMAND_S` to run.
-At its end the processes that it started are killed too, if the server may do that. A campaign does not wait
-for the command. An alarm works without the store: it says that the campaign stands still.
+the last notification may come twice. So may a loss, if the server was restarted before the end of its cycle.
+The command gets the text as its last argument, and `COMMAND_S` to run. At its end the processes that it
+started are killed too, if the server may do that. A campaign does not wait for the command. An alarm works
+without the store: it says that the campaign stands still.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from durability.campaign.campaign_state import CampaignState
 from durability.campaign.log_entries import (
     Checked,
     CycleEnded,
+    DriveCycle,
     DriveLeft,
     Ended,
     Entry,
     Happening,
+    Judged,
     JudgedLate,
     NotBack,
     Paused,
@@ -61,6 +64,7 @@ class News:
         self._notified_number: int | None = None
         self._state = campaign.state
         self._said = ""  # the failure that was logged last
+        self._lost = set[str]()  # see `news_of`
 
     async def work(self) -> None:
         """Sends notifications until the campaign is over and all were sent. Continues after store
@@ -118,7 +122,7 @@ class News:
         for row in rows:
             entry = entry_from_value(row)
             called = False
-            for text, matters in news_of(entry):
+            for text, matters in news_of(entry, self._lost):
                 self._announce(f"campaign {self._log.name}", text)
                 if matters and state.plan.notify:
                     await self._call(state.plan.notify, f"campaign {self._log.name}: {text}")
@@ -171,16 +175,21 @@ def _find(program: str) -> str | None:
     return shutil.which(program, path=switch_programs.search_path())
 
 
-def news_of(entry: Entry) -> Iterator[tuple[str, bool]]:
-    """The notifications for an entry, each with whether it matters to people who are away."""
+def news_of(entry: Entry, lost: set[str]) -> Iterator[tuple[str, bool]]:
+    """The notifications for an entry, each with whether it matters to people who are away. A cycle may last
+    for days after a loss, so the loss is told as soon as it is final, and matters only once. `lost`: the runs
+    whose loss was told; this function adds to them."""
     happening: Happening = entry.happening
     match happening:
         case PowerWentOff(runs=runs):
             yield f"power off, {counted(len(runs), 'run')} cut", False
+        case Judged(drive=drive, run=run) if happening.is_final_loss and run not in lost:
+            yield f"{drive}: loss (run {run}), its cycle is not over", True
+            lost.add(run)
         case CycleEnded(cycle=cycle, drives=drives) if cycle:
-            for mine in drives:
-                text = f": {mine.text}" if mine.text else f" (run {mine.run})" if mine.run else ""
-                yield f"cycle {cycle}: {mine.drive}: {mine.word}{text}", mine.word == "loss"
+            yield from (
+                (_outcome(cycle, mine), mine.word == "loss" and mine.run not in lost) for mine in drives
+            )
         case JudgedLate(cycle=cycle, judged=judged) if judged.verdict:
             late = f"{judged.verdict} (run {judged.run}), judged after its cycle"
             yield f"cycle {cycle}: {judged.drive}: {late}", judged.verdict == "loss"
@@ -201,3 +210,8 @@ def news_of(entry: Entry) -> Iterator[tuple[str, bool]]:
             yield f"over: {reason}", True
         case _:
             pass
+
+
+def _outcome(cycle: int, mine: DriveCycle) -> str:
+    text = f": {mine.text}" if mine.text else f" (run {mine.run})" if mine.run else ""
+    return f"cycle {cycle}: {mine.drive}: {mine.word}{text}"

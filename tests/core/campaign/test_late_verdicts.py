@@ -84,7 +84,7 @@ def test_loss_that_is_found_before_the_next_run_counts(stop_at: str) -> None:
     assert sentence(result).startswith("LOSS in 1 of 1 cut, first in cycle 1: ")
     assert (result.first_loss, result.left_out, result.tally.unknown) == ((1, RUN), (), 0)
     assert campaign_evidence(told.state, "d0").cycles[0].word == "loss"
-    (case,) = suites(told.state).iter("testcase")
+    case, _ = suites(told.state).iter("testcase")
     assert case.find("failure") is not None
     assert isinstance(told.note(), CutDue)
     told.cut()
@@ -203,7 +203,7 @@ def test_late_verdict_is_told(verdict: str, calls: bool | None) -> None:
     late = JudgedLate(cycle=3, judged=judged("d0", RUN, verdict))
     entry = Entry(number=9, at_ns=1, boot_id="server", wall="2027", happening=late)
     said = [] if calls is None else [(f"cycle 3: d0: {verdict} (run {RUN}), judged after its cycle", calls)]
-    assert list(news_of(entry)) == said
+    assert list(news_of(entry, set())) == said
     word = verdict or "none"
     assert entry_line(entry) == f"2027  cycle 3: d0: verdict {word} on run {RUN}, after its cycle"
 
@@ -456,7 +456,7 @@ def test_run_without_a_verdict_is_named_as_its_drive_leaves() -> None:
     assert left == DriveLeft(drive="d0", reason=reason)
     assert sentence(results(told.state)[0]).endswith(f" It is no longer tested: {reason}.")
     entry = Entry(number=9, at_ns=1, boot_id="server", wall="2027", happening=left)
-    assert list(news_of(entry)) == [(f"d0 is no longer tested: {reason}", True)]
+    assert list(news_of(entry, set())) == [(f"d0 is no longer tested: {reason}", True)]
 
 
 def test_end_of_a_check_names_no_run() -> None:

@@ -338,10 +338,10 @@ async def test_a_defect_of_news_is_logged_and_the_news_come(
     monkeypatch.setattr(notifications, "RETRY_S", 0.1)
     working, fails = notifications.news_of, [True, True]
 
-    def news_of(entry: Entry) -> Iterator[tuple[str, bool]]:
+    def news_of(entry: Entry, lost: set[str]) -> Iterator[tuple[str, bool]]:
         if isinstance(entry.happening, Ended) and fails and fails.pop():
             raise RuntimeError("a defect")
-        return working(entry)
+        return working(entry, lost)
 
     monkeypatch.setattr(notifications, "news_of", news_of)
     told = tmp_path / "told"

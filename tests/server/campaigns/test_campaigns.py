@@ -395,7 +395,7 @@ async def test_news_go_to_the_operators_command(
         await until(lab, running, lambda state: state.state == "ended")
         told = await until_lines(news, 3)
     assert told == [
-        f"campaign trial: cycle 1: ssd: loss (run {machine.armed[0]})",
+        f"campaign trial: ssd: loss (run {machine.armed[0]}), its cycle is not over",
         "campaign trial: ssd is no longer tested: loss in cycle 1",
         "campaign trial: over: no drive is left to test",
     ]

@@ -106,7 +106,7 @@ async def test_check_start_status_show_and_export(
     assert all(run["case"]["power_offs"] for run in document["runs"].values())
     assert [row["cycle"] for row in document["health"][0]["rows"]] == [0, 1, 2]
     (suite,) = ElementTree.parse(junit).getroot()
-    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("2", "1", "0")
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "1", "0")
     with pytest.raises(SetupError, match="exists"):
         await campaign_command.export(server, "ssd", output=export, junit=None, out=out, err=err)
 
@@ -136,7 +136,7 @@ async def test_an_export_names_the_runs_that_it_lacks(
     }
     assert f"the export lacks run {gone}: " in " ".join(said.getvalue().split())
     (suite,) = ElementTree.parse(junit).getroot()
-    assert suite.get("tests") == "4"
+    assert suite.get("tests") == "5"
     with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as database, database:
         database.execute("ALTER TABLE verdicts RENAME TO hidden")
     with pytest.raises(RefusedError) as refused:
