@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from durability.campaign.log_entries import Cause, Checked, CycleEnded, DriveCycle, Ended
+from durability.campaign.log_entries import Began, Cause, Checked, CycleEnded, DriveCycle, Ended, OutcomeWord
 from durability.campaign.results import INDEPENDENT
 from durability_client.campaigns.campaign_junit import suites
 from tests.core.campaign.told_campaign import ToldCampaign, told_settings
@@ -82,3 +82,13 @@ def test_a_failed_check_is_an_error_for_each_drive() -> None:
     for suite in suites(told.state):
         assert tags(suite) == ["error"]
         assert suite[0][0].get("message") == "no cut with a verdict yet."
+
+
+@pytest.mark.parametrize(("word", "found"), [("kept", ["", ""]), ("nothing", ["skipped", "error"])])
+def test_arms_that_bound_nothing_pass_if_all_was_kept(word: OutcomeWord, found: list[str]) -> None:
+    """A campaign of cuts in the prefill alone has no bound, but an outcome."""
+    log = list(written_log("ssd", [[said(word, 1)]]))
+    began = Began(settings=told_settings(moment="prefill"), check_only=False)
+    log[0] = replace(log[0], happening=began)
+    (suite,) = suites(state_of(log))
+    assert tags(suite) == found
