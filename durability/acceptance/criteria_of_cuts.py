@@ -54,8 +54,7 @@ def _clean_cuts(evidence: DriveEvidence, criterion: Criterion) -> Finding:
         other = f" ({lost.but})" if lost.but else ""
         return Finding(
             word="refuse",
-            figure=f"{counted(lost.losses, 'loss', 'losses')} in {counted(lost.cuts, 'cut')}, first in"
-            f" {lost.lost_in or lost.source}{other}",
+            figure=f"{lost.losses_text}, first in {lost.lost_in or lost.source}{other}",
             source=lost.source,
         )
     best = evidence.bounding(criterion.cut_class)

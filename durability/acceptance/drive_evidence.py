@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from durability import plain_text
 from durability.acceptance.cycle_under_way import number_under_way, with_cycle_under_way
-from durability.bench.decision.proof import Proof
+from durability.bench.decision.proof import Proof, losses_in
 from durability.bench.hashed_serials import HASHED, hashed
 from durability.bench.result import Result
 from durability.campaign.campaign_state import CampaignState
@@ -239,19 +239,26 @@ def campaign_evidence(state: CampaignState, drive: str) -> CampaignEvidence:
 
 def campaign_proof(name: str, cut_class: CutClass, drive: DriveResult) -> Proof | None:
     """The proof of a campaign on a drive, None if the campaign has no cut under load and no loss. `name`:
-    name of the campaign."""
-    tally, source = drive.tally, f"campaign {name}"
-    lost_in = f"cycle {drive.first_loss[0]} of {source}" if drive.first_loss is not None else ""
-    if not tally.cuts and not tally.unknown and not lost_in:
+    name of the campaign. After a loss, the counts are of the arms that lost: the others do not weaken it."""
+    under_load, elsewhere = drive.tally, drive.lost_elsewhere
+    if not under_load.cuts and not under_load.unknown and not elsewhere:
         return None
+    # Arms that do not cut under load count only if they lost data.
+    tallies = [under_load] if under_load.losses or not elsewhere else []
+    words = [f"{losses_in(one.losses, one.cuts)} under load" for one in tallies]
+    for arm in elsewhere:
+        tallies.append(arm.tally)
+        words.append(f"{losses_in(arm.tally.losses, arm.tally.cuts)} of arm {arm.arm} ({arm.moment})")
+    source = f"campaign {name}"
     return Proof(
-        cuts=tally.cuts,
-        losses=max(tally.losses, int(bool(lost_in))),
-        bound=tally.bound,
+        cuts=sum(one.cuts for one in tallies),
+        losses=sum(one.losses for one in tallies),
+        bound=tallies[0].bound if len(tallies) == 1 else None,  # arms of several questions share no bound
         cut_class=cut_class,
         source=source,
-        lost_in=lost_in,
-        unknown=tally.unknown,
+        lost_in=f"cycle {drive.first_loss[0]} of {source}" if drive.first_loss is not None else "",
+        unknown=sum(one.unknown for one in tallies),
+        lost_by_arm=" and ".join(words) if elsewhere else "",
     )
 
 

@@ -71,6 +71,21 @@ class DriveResult:
     left_out: tuple[tuple[int, Cause, str], ...]  # cycles without a result: number, cause and text
     left: str  # why the drive no longer takes part, "" if it does
 
+    @property
+    def cuts(self) -> int:
+        """Number of cuts with a known outcome, in all arms."""
+        return sum(arm.tally.cuts for arm in self.arms)
+
+    @property
+    def losses(self) -> int:
+        """Number of losses, in all arms."""
+        return sum(arm.tally.losses for arm in self.arms)
+
+    @property
+    def lost_elsewhere(self) -> tuple[ArmResult, ...]:
+        """The arms with a loss that do not cut under load. They are counted separately."""
+        return tuple(arm for arm in self.arms if arm.moment != "load" and arm.tally.losses)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossSoFar:
@@ -190,9 +205,8 @@ def sentence(result: DriveResult) -> str:
 
 
 def _losses_elsewhere(result: DriveResult) -> str:
-    """Sentences on losses in arms that do not cut under load, which are counted separately."""
+    """Sentences on losses in arms that do not cut under load."""
     return "".join(
         f" LOSS in {arm.tally.losses} of {counted(arm.tally.cuts, 'cut')} of arm {arm.arm} ({arm.moment})."
-        for arm in result.arms
-        if arm.moment != "load" and arm.tally.losses
+        for arm in result.lost_elsewhere
     )

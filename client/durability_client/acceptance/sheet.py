@@ -97,8 +97,8 @@ def _first(sentences: Sequence[str], what: str) -> Iterator[str]:
 def _campaign(one: CampaignEvidence) -> str:
     span = f", {one.began[:10]} to {one.ended[:10]}" if one.ended else ""
     return (
-        f"Campaign {one.name} ({one.state}): {one.result.tally.cuts} of {one.planned} cuts of class"
-        f" {one.cut_class}, {one.result.tally.losses} with a loss, {len(one.result.left_out)} left out{span}."
+        f"Campaign {one.name} ({one.state}): {one.result.cuts} of {one.planned} cuts of class"
+        f" {one.cut_class}, {one.result.losses} with a loss, {len(one.result.left_out)} left out{span}."
     )
 
 

@@ -42,6 +42,8 @@ class Proof:
     unanswered: str = ""  # cuts with unknown outcome in another series on the drive, in words, "" for none
     withheld: bool = False  # the cut stack sent no flush and the measured one does: a loss says nothing of it
     disputed: str = ""  # claims against the drive by clients whose runs do not count, in words, "" for none
+    # The losses in words, arm by arm, if an arm that does not cut under load lost data. Else "".
+    lost_by_arm: str = ""
 
     @property
     def word(self) -> ProofWord:
@@ -51,6 +53,11 @@ class Proof:
         enough = self.bound is not None and self.bound <= BOUND_MAX and self.cut_class == "power"
         lacks = self.but or self.unanswered or self.disputed
         return "proven" if enough and not lacks else "too few cuts"
+
+    @property
+    def losses_text(self) -> str:
+        """The losses and the cuts that they were seen in, in words."""
+        return self.lost_by_arm or losses_in(self.losses, self.cuts)
 
     @property
     def waits_for_answers(self) -> bool:
@@ -93,6 +100,11 @@ class Proof:
         if self.bound is None:
             return f", {counted(self.unknown, 'other')} with unknown outcome"
         return ": the drive kept its power" if self.cut_class != "power" else f"; {CUTS_NEEDED} are needed"
+
+
+def losses_in(losses: int, cuts: int) -> str:
+    """Losses and cuts, in words."""
+    return f"{counted(losses, 'loss', 'losses')} in {counted(cuts, 'cut')}"
 
 
 def outweighs(proof: Proof | None, code: Code) -> bool:

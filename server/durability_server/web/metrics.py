@@ -187,7 +187,11 @@ def _of_campaigns(campaigns: Iterable[CampaignView]) -> Iterator[Metric]:
     cycles = _gauge("campaign_cycles", "Cycles that are over.", ["campaign"])
     left = _gauge("campaign_cycles_left", "Cycles to come at least, with the one under way.", ["campaign"])
     left_s = _gauge("campaign_left_seconds", "About how long a running campaign still takes.", ["campaign"])
-    cuts = _gauge("campaign_drive_cuts", "Cuts under load of a drive, by result.", [*_CAMPAIGN, "result"])
+    cuts = _gauge(
+        "campaign_drive_cuts",
+        "Cuts of a drive, by result: clean and unknown of arms under load, loss of all arms.",
+        [*_CAMPAIGN, "result"],
+    )
     bound = _gauge(
         "campaign_drive_loss_bound_ratio", "As durability_drive_loss_bound_ratio, of a campaign.", _CAMPAIGN
     )
@@ -203,7 +207,7 @@ def _of_campaigns(campaigns: Iterable[CampaignView]) -> Iterator[Metric]:
             labels = [name, _plain_label(result.drive), _plain_label(result.machine)]
             tally = result.tally
             cuts.add_metric([*labels, "clean"], tally.cuts - tally.losses)
-            cuts.add_metric([*labels, "loss"], tally.losses)
+            cuts.add_metric([*labels, "loss"], result.losses)
             cuts.add_metric([*labels, "unknown"], tally.unknown)
             bound.add_metric(labels, _or_nan(tally.bound))
     yield from (states, cycles, left, left_s, cuts, bound)

@@ -22,6 +22,7 @@ from durability.bench.measurement import Latencies, Round
 from durability.bench.result import CellRounds, Result
 from durability.campaign.definition.settings import CutMoment
 from durability.campaign.health import HealthRow
+from durability.campaign.log_entries import OutcomeWord
 from durability.campaign.results import INDEPENDENT, ArmResult, DriveResult, Tally
 from durability.evidence.strength import upper_bound
 from tests.core.bench.results import JUDGED, Device, drive, facts, latencies, simulate
@@ -74,21 +75,14 @@ def campaign(
     health: Sequence[HealthRow] | None = None,
     name: str = "shelf-3",
     moments: Sequence[CutMoment] = ("load",),
+    shutdowns: Sequence[OutcomeWord] = (),
 ) -> CampaignEvidence:
     """A campaign of so many cuts, the losses in its last ones, then `unknown` cycles for `cause`. `trouble`:
-    what its last cycle met; `back`: whether the drive was looked at after that; `moments`: of its arms, which
-    take turns."""
+    what its last cycle met; `back`: whether the drive was looked at after that; `moments`: of its cycles, in
+    turn; `shutdowns`: outcomes of a further arm, which cuts after a clean shutdown."""
     known = cuts + unknown
     voided = unknown if cause not in INDEPENDENT else 0
-    tally = Tally(
-        cuts=cuts,
-        losses=losses,
-        unknown=voided,
-        bound=upper_bound(losses, cuts) if cuts and not voided else None,
-        bound_if_lost=None,
-        low=None,
-        high=None,
-    )
+    tally = _tally(cuts, losses, voided)
     words = ["durable"] * (cuts - losses) + ["loss"] * losses + ["nothing"] * unknown
     cycles = tuple(
         CycleWord(
@@ -103,15 +97,27 @@ def campaign(
         )
         for number, word in enumerate(words, 1)
     )
-    first_loss = (cuts - losses + 1, "0123456789abcdef") if losses else None
+    cycles += tuple(
+        CycleWord(
+            cycle=number, arm="s", moment="shutdown", word=word, cause=None, cut=True, back=True, trouble=""
+        )
+        for number, word in enumerate(shutdowns, known + 1)
+    )
+    lost = [one.cycle for one in cycles if one.word == "loss"]
+    arms = [ArmResult(arm="one-writer", moment="load", tally=tally, kept=0, left_out=unknown)]
+    if shutdowns:
+        apart = _tally(len(shutdowns), shutdowns.count("loss"), 0)
+        arms.append(
+            ArmResult(arm="s", moment="shutdown", tally=apart, kept=shutdowns.count("kept"), left_out=0)
+        )
     result = DriveResult(
         drive="ssd",
         machine="b",
         tally=tally,
-        kept=0,
-        arms=(ArmResult(arm="one-writer", moment="load", tally=tally, kept=0, left_out=unknown),),
-        first_loss=first_loss,
-        first_loss_under_load=first_loss[0] if first_loss else None,
+        kept=sum(arm.kept for arm in arms),
+        arms=tuple(arms),
+        first_loss=(lost[0], "0123456789abcdef") if lost else None,
+        first_loss_under_load=lost[0] if losses else None,
         left_out=(),
         left="",
     )
@@ -124,7 +130,19 @@ def campaign(
         planned=59,
         result=result,
         cycles=cycles,
-        rows=rows(known) if health is None else tuple(health),
+        rows=rows(len(cycles)) if health is None else tuple(health),
+    )
+
+
+def _tally(cuts: int, losses: int, unknown: int) -> Tally:
+    return Tally(
+        cuts=cuts,
+        losses=losses,
+        unknown=unknown,
+        bound=upper_bound(losses, cuts) if cuts and not unknown else None,
+        bound_if_lost=None,
+        low=None,
+        high=None,
     )
 
 

@@ -10,8 +10,16 @@ from durability.acceptance.drive_evidence import CampaignEvidence, campaign_evid
 from durability.acceptance.known_cuts import facts_of_check, known_of_campaign, runs_of
 from durability.acceptance.profile import Criterion, DecisionWord, Profile
 from durability.bench.hashed_serials import hashed
-from durability.campaign.log_entries import CutDue, PauseAsked, Paused, ShutdownDue, StillThere
+from durability.campaign.log_entries import (
+    CutDue,
+    OutcomeWord,
+    PauseAsked,
+    Paused,
+    ShutdownDue,
+    StillThere,
+)
 from durability.campaign.tasks import Condition
+from durability.evidence.strength import upper_bound
 from tests.core.acceptance.samples import campaign, evidence, row
 from tests.core.bench.results import drive, facts
 from tests.core.campaign.test_moments_and_supplies import two_machines
@@ -26,6 +34,21 @@ from tests.core.campaign.told_campaign import (
 )
 
 RUNS = ("00000000000000a1", "00000000000000a2")
+
+
+def test_the_counts_of_a_proof_are_of_the_arms_that_lost() -> None:
+    """Without a loss, a proof counts the cuts under load. After losses in another arm, it counts the cuts of
+    that arm, and gives no common bound of arms with different questions."""
+    kept: list[OutcomeWord] = ["kept"] * 5
+    lost: list[OutcomeWord] = [*kept[:2], "loss", "loss", "loss"]
+    for of, counts, bound in (
+        (campaign(shutdowns=kept), (0, 59), upper_bound(0, 59)),
+        (campaign(shutdowns=lost), (3, 5), upper_bound(3, 5)),
+        (campaign(0, shutdowns=lost), (3, 5), upper_bound(3, 5)),
+        (campaign(losses=1, shutdowns=lost), (4, 64), None),
+    ):
+        (proof,) = evidence(of).proofs
+        assert ((proof.losses, proof.cuts), proof.bound) == (counts, bound)
 
 
 def cycle(told: ToldCampaign, number: int, *, back: bool, found: Condition | None = None) -> None:

@@ -19,6 +19,7 @@ from durability.bench.decision.proof import Proof
 from durability.bench.measurement import NO_LATENCIES
 from durability.bench.result import Medium
 from durability.campaign.health import HealthRow
+from durability.campaign.log_entries import OutcomeWord
 from durability.evidence.strength import upper_bound
 from tests.core.acceptance.samples import (
     HONEST,
@@ -34,6 +35,7 @@ from tests.core.acceptance.samples import (
 )
 from tests.core.bench.results import drive, facts, latencies, simulate
 
+SHUTDOWNS: Sequence[OutcomeWord] = ("kept", "loss", "loss", "kept", "loss")
 RUN_LOSS = Proof(
     cuts=1,
     losses=1,
@@ -177,6 +179,34 @@ FINE = evidence(campaign(), results=[measured()])
 CASES = (
     case("clean-cuts", 59, FINE, "pass", "59 cuts without a loss: at most 5.0 % of cuts may lose data"),
     case("clean-cuts", 59, evidence(campaign(losses=1)), "refuse", "1 loss in 59 cuts, first in cycle 59 of"),
+    case(
+        "clean-cuts",
+        59,
+        evidence(campaign(shutdowns=SHUTDOWNS)),
+        "refuse",
+        "3 losses in 5 cuts of arm s (shutdown), first in cycle 61 of campaign shelf-3",
+    ),
+    case(
+        "clean-cuts",
+        59,
+        evidence(campaign(0, shutdowns=SHUTDOWNS)),
+        "refuse",
+        "3 losses in 5 cuts of arm s (shutdown), first in cycle 2 of campaign shelf-3",
+    ),
+    case(
+        "clean-cuts",
+        59,
+        evidence(campaign(losses=2, shutdowns=SHUTDOWNS)),
+        "refuse",
+        "2 losses in 59 cuts under load and 3 losses in 5 cuts of arm s (shutdown), first in cycle 58 of",
+    ),
+    case(
+        "clean-cuts",
+        59,
+        evidence(campaign(losses=2, shutdowns=["kept"] * 5)),
+        "refuse",
+        "2 losses in 59 cuts, first in cycle 58 of",
+    ),
     case("clean-cuts", 59, evidence(campaign(), runs=[RUN_LOSS]), "refuse", "first in run 00000000000000aa"),
     case("clean-cuts", 59, evidence(campaign(58)), "not shown", "58 cuts without a loss"),
     case(

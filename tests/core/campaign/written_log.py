@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from durability.campaign.campaign_state import CampaignState
+from durability.campaign.definition.settings import Settings
 from durability.campaign.log_entries import (
     Began,
     CycleBegan,
@@ -35,15 +36,20 @@ def said(word: OutcomeWord, run: int = 0, *, drive: str = "d0") -> DriveCycle:
 
 
 def written_log(
-    name: str, cycles: Sequence[Sequence[DriveCycle]], found: Mapping[str, Condition] | None = None
+    name: str,
+    cycles: Sequence[Sequence[DriveCycle]],
+    found: Mapping[str, Condition] | None = None,
+    *,
+    moments: tuple[str, ...] = (),
 ) -> tuple[Entry, ...]:
-    """The entries; `found`: of each drive, what the check read."""
+    """The entries; `found`: of each drive, what the check read; `moments`: of the arms, which take turns."""
     found = found or {}
     drives = sorted({*found, *(one.drive for each in cycles for one in each)})
     devices = tuple(f"/dev/disk/by-id/ata-{drive}" for drive in drives)
+    settings = told_settings(name=name, devices=devices, moments=moments)
     return tuple(
         Entry(number=number, at_ns=number * S, boot_id="server", wall=NEW_YEAR, happening=one)
-        for number, one in enumerate(_happenings(name, devices, cycles, found), 1)
+        for number, one in enumerate(_happenings(settings, cycles, found), 1)
     )
 
 
@@ -56,12 +62,11 @@ def state_of(log: Sequence[Entry]) -> CampaignState:
 
 
 def _happenings(
-    name: str,
-    devices: tuple[str, ...],
+    settings: Settings,
     cycles: Sequence[Sequence[DriveCycle]],
     found: Mapping[str, Condition],
 ) -> Iterator[Happening]:
-    yield Began(settings=told_settings(name=name, devices=devices), check_only=False)
+    yield Began(settings=settings, check_only=False)
     yield _began(0, tuple(found))
     yield MachineSeen(
         machine="b", boot_id="boot-1", machine_id="shelf", uptime_s=9.0, virtualisation="none", software=""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,11 @@ from durability.protocol import messages
 from durability.units import duration, few_digits, format_run, percent
 from durability_client.campaigns.campaign_results import health_to_value, results_to_value
 from durability_client.campaigns.campaign_text import status_value
+from durability_server.store.store import Store
+from tests.client.bench.test_cut_verdicts import keep_log
 from tests.core.bench.results import Device, drive, facts, simulate
+from tests.core.campaign.told_campaign import condition
+from tests.core.campaign.written_log import said, written_log
 from tests.server.campaigns.played_machine import Machine
 from tests.server.campaigns.test_campaigns import begin, living, settings_of, until
 from tests.server.conftest import Lab
@@ -191,6 +196,25 @@ async def test_a_campaign_is_that_of_the_commands(
         "unknown": tally.unknown,
     }
     await page.text_with("/", sentence(result))
+
+
+async def test_a_loss_after_a_shutdown_is_red_and_counted(lab: Lab, sqlite_url: str, show_page: Show) -> None:
+    """A loss in an arm that does not cut under load is red on both pages, and /metrics counts it."""
+    store = Store(sqlite_url)
+    store.open()
+    cycles = [[said("durable", 1)], [said("loss", 2)], [said("durable", 3)], [said("kept", 4)]]
+    keep_log(store, written_log("c", cycles, {"d0": condition("S1")}, moments=("load", "shutdown")))
+    store.close()
+    running = await lab.start(sqlite_url, readers=True)
+    page = await show_page(running.server, sqlite_url)
+    lost = "LOSS in 1 of 2 cuts of arm 1 (shutdown)."
+    assert re.search(
+        f'class="panel stop"><b>d0</b>: .*{re.escape(lost)}', await page.text_with("/campaigns/c")
+    )
+    assert re.search(f'class="no">d0: .*{re.escape(lost)}', await page.text_with("/", "Campaigns"))
+    counts = _values(await page.metrics(), "durability_campaign_drive_cuts")
+    assert sorted(counts.values()) == [0.0, 1.0, 2.0]
+    assert next(count for labels, count in counts.items() if 'result="loss"' in labels) == 1.0
 
 
 async def test_a_vanished_drive_stays(lab: Lab, sqlite_url: str, show_page: Show) -> None:
