@@ -151,6 +151,16 @@ class DriveEvidence:
     disputed: str = ""  # claims against the drive by clients whose runs do not count, in words, "" for none
     searched: bool = True  # whether a server was asked for cuts of the drive
 
+    @property
+    def proofs_apart(self) -> dict[str, list[Proof]]:
+        """By source, the proofs of single runs, and of campaigns of which only the proof counts."""
+        whole = {f"campaign {one.name}" for one in (*self.campaigns, *self.against)}
+        apart: dict[str, list[Proof]] = {}
+        for proof in self.proofs:
+            if proof.source not in whole:
+                apart.setdefault(proof.source, []).append(proof)
+        return apart
+
     def unanswered(self, weakest: CutClass) -> tuple[str, str] | None:
         """The first series, of class `weakest` or stronger, with cuts of unknown outcome: these cuts in
         words, and their source. None if all outcomes are known. Such cuts void the bound (rule 16), unless

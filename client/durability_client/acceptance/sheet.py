@@ -16,6 +16,7 @@ from durability.acceptance.acceptance_document import Report
 from durability.acceptance.decision import Decision, decided_of_all
 from durability.acceptance.drive_evidence import BenchEvidence, CampaignEvidence, DriveEvidence, Subject
 from durability.acceptance.profile import DecisionWord
+from durability.bench.decision.proof import Proof
 from durability.units import counted, format_size
 from durability_client.acceptance.sheet_pictures import pictures
 from durability_client.page_templates import page_templates
@@ -29,7 +30,8 @@ _BELOW = 62  # characters per line in the two columns below the pictures
 _WHY = 90  # characters per line beside the stamp
 _MODEL, _FACT = 50, 24  # characters per line of the heading, two lines high, and of a fact below it
 _USUAL = 5  # lines that every sheet has: limits of the proof, and one line beside the stamp
-_LISTED_MAX = 8  # most campaigns, and most results, that a sheet lists; the JSON has all
+_LISTED_MAX = 8  # most campaigns, series and results that a sheet lists of each; the JSON has all
+_NOT_NAMED = "It was not named and counts only against the drive."
 _SCALE_MIN = 0.6
 _SCALE_LEGIBLE = 0.9  # a table of 6.8 points
 
@@ -80,17 +82,29 @@ def _below(texts: Sequence[str]) -> int:
 
 
 def listed(evidence: DriveEvidence) -> tuple[str, ...]:
-    """The campaigns and results, a sentence each; only the first if there are many."""
+    """The campaigns, series of runs and results, a sentence each; only the first if there are many. Campaigns
+    that the user did not name come first: they count against the drive."""
+    against = list(map(_campaign, evidence.against))
+    runs = []
+    for source, proofs in evidence.proofs_apart.items():
+        cuts = "; ".join(map(_cuts, proofs))
+        if source.startswith("campaign "):
+            against.append(f"Campaign {source.removeprefix('campaign ')}: {cuts}.")
+        else:
+            runs.append(f"Series of {source}: {cuts}.")
     return (
-        *_first(list(map(_campaign, evidence.campaigns)), "campaign"),
+        *_first(
+            [*(f"{one} {_NOT_NAMED}" for one in against), *map(_campaign, evidence.campaigns)], "campaign"
+        ),
+        *_first(runs, "series", "series"),
         *_first(list(map(_result, evidence.results)), "result"),
     )
 
 
-def _first(sentences: Sequence[str], what: str) -> Iterator[str]:
+def _first(sentences: Sequence[str], what: str, plural: str = "") -> Iterator[str]:
     yield from sentences[:_LISTED_MAX]
     if len(sentences) > _LISTED_MAX:
-        more = counted(len(sentences) - _LISTED_MAX, f"more {what}")
+        more = counted(len(sentences) - _LISTED_MAX, f"more {what}", plural and f"more {plural}")
         yield f"{more}: the JSON file beside this page has all."
 
 
@@ -100,6 +114,12 @@ def _campaign(one: CampaignEvidence) -> str:
         f"Campaign {one.name} ({one.state}): {one.result.cuts} of {one.planned} cuts of class"
         f" {one.cut_class}, {one.result.losses} with a loss, {len(one.result.left_out)} left out{span}."
     )
+
+
+def _cuts(one: Proof) -> str:
+    unknown = f", {one.unknown} with unknown outcome" if one.unknown else ""
+    stack = f", {one.but}" if one.but else ""
+    return f"{counted(one.cuts, 'cut')} of class {one.cut_class}, {one.losses} with a loss{unknown}{stack}"
 
 
 def _result(one: BenchEvidence) -> str:

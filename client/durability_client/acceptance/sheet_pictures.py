@@ -53,7 +53,8 @@ def _cuts(decision: Decision) -> Figure:
     cycles = [(campaign, one) for campaign in evidence.campaigns for one in campaign.cycles]
     drawing = Drawing(_WIDTH, _HEIGHT)
     if not cycles:
-        return _empty(drawing, "Cuts", "No campaign has cut this drive's power.")
+        why = _not_drawn(evidence) or "No campaign has cut this drive's power"
+        return _empty(drawing, "Cuts", f"{why}.")
     size, per_row = _grid(len(cycles))
     for number, (_, one) in enumerate(cycles):
         row, column = divmod(number, per_row)
@@ -80,10 +81,26 @@ def _cuts(decision: Decision) -> Figure:
     asked = next((line.criterion for line in decision.lines if line.criterion.kind == "clean-cuts"), None)
     best = None if asked is None else evidence.bounding(asked.cut_class)
     if best is not None and best.bound is not None:
-        caption += f". At most {percent_at_most(best.bound)} of cuts may lose data"
+        at_most = f"At most {percent_at_most(best.bound)} of cuts may lose data"
+        caption += f". {at_most}" if not evidence.disputed else f". No bound is given: {evidence.disputed}"
+    if not_drawn := _not_drawn(evidence):
+        caption += f". {not_drawn}"
     return Figure(
         title="Cuts", caption=f"{caption}. A square is a cycle.", svg=drawing.finish("Cuts", caption, "chart")
     )
+
+
+def _not_drawn(evidence: DriveEvidence) -> str:
+    """A sentence without a full stop on evidence of cuts that is not in the picture. "" for none."""
+    apart = list(evidence.proofs_apart)
+    runs = sum(source.startswith("run ") for source in apart)
+    campaigns = len(evidence.against) + len(apart) - runs
+    parts = (
+        counted(campaigns, "campaign that was not named", "campaigns that were not named"),
+        counted(runs, "series of single runs", "series of single runs"),
+    )
+    shown = " and ".join(part for part in parts if not part.startswith("0 "))
+    return f"Not drawn: {shown}" if shown else ""
 
 
 def _grid(count: int) -> tuple[float, int]:

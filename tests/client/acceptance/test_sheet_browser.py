@@ -15,6 +15,7 @@ from durability.acceptance.decision import decide_on
 from durability.acceptance.drive_evidence import DriveEvidence
 from durability.acceptance.profile import Criterion, Profile
 from durability.acceptance.profile_file import CRITERIA_MAX, REASON_CHARACTERS_MAX
+from durability.bench.decision.proof import Proof
 from durability_client.acceptance.profiles import SHIPPED, load
 from durability_client.acceptance.sheet import print_of, report_page
 from tests import chromium
@@ -33,8 +34,24 @@ BAD = evidence(
     ],
 )
 EMPTY = evidence()
-# All that may be much: campaigns, evidence that cannot be read, other clients, results that were broken off,
-# and the names of many drives below one target.
+RUN = Proof(
+    cuts=41,
+    losses=0,
+    bound=None,
+    cut_class="power",
+    source="",
+    lost_in="",
+    unknown=12,
+    but="with the cache off",
+)
+# A clean campaign, beside a loss that nobody named and a claim of another client.
+APART = replace(
+    evidence(campaign(), results=[measured()], runs=[replace(RUN, source="run 00000000000000aa")]),
+    against=(campaign(40, losses=2, trouble="it was not there within 120 s", name="shelf-4"),),
+    disputed="2 cuts with unknown outcome in runs of rack-7 that are left out",
+)
+# All that may be much: campaigns, also those that nobody named, single runs, evidence that cannot be read,
+# other clients, results that were broken off, and the names of many drives below one target.
 MUCH = evidence(
     *(campaign(20, name=f"shelf-3-round-{n}", began=f"2026-01-{n % 28 + 1:02}T00:00:00Z") for n in range(40)),
     results=[
@@ -46,9 +63,11 @@ MUCH = evidence(
         )
         for n in range(3)
     ],
+    runs=[replace(RUN, source=f"run {n:016x}") for n in range(20)],
 )
 MUCH = replace(
     MUCH,
+    against=tuple(campaign(20, losses=1, name=f"shelf-4-round-{n}") for n in range(20)),
     subject=replace(MUCH.subject, model=" + ".join(["Model One"] * 24), serial=" + ".join(["S4X-0001"] * 24)),
     unfinished=(
         *(unread(f"campaign shelf-{n}") for n in range(60)),
@@ -90,7 +109,8 @@ def _report(*drives: DriveEvidence) -> Report:
 
 
 @pytest.mark.parametrize(
-    ("drives", "sheets"), [((GOOD,), 1), ((BAD,), 1), ((EMPTY,), 1), ((MUCH,), 1), ((GOOD, BAD, EMPTY), 4)]
+    ("drives", "sheets"),
+    [((GOOD,), 1), ((BAD,), 1), ((EMPTY,), 1), ((APART,), 1), ((MUCH,), 1), ((GOOD, BAD, EMPTY), 4)],
 )
 def test_each_sheet_prints_on_one_page(
     browser: chromium.Browser, tmp_path: Path, drives: tuple[DriveEvidence, ...], sheets: int
@@ -114,7 +134,7 @@ def test_a_sheet_on_paper_can_be_read(browser: chromium.Browser, tmp_path: Path,
     """The profiles that come with this tool print on one page, usual evidence in letters of 6.5 points and
     more: reasons that would make them smaller are left out."""
     profile = load(name).profile
-    decisions = [decide_on(profile, one) for one in (GOOD, BAD, EMPTY)]
+    decisions = [decide_on(profile, one) for one in (GOOD, BAD, EMPTY, APART)]
     assert min(print_of(one).scale for one in decisions) * _TABLE_POINTS >= 6.5
     path, printed = tmp_path / "report.html", tmp_path / "report.pdf"
     for decision in (*decisions, decide_on(profile, MUCH)):
@@ -131,4 +151,4 @@ def test_a_sheet_says_that_a_result_was_broken_off_and_why() -> None:
     text = report_page(_report(MUCH), "ab" * 32)
     assert text.count("result-0.json: bench --accept of 2026-01-02, broken off, SHA-256") == 1
     assert "result-0.json was broken off before its end: /mnt/disk: I/O error of the target at sector" in text
-    assert text.count("<li>Campaign shelf-3-round-") == 8 and "32 more campaigns: the JSON file" in text
+    assert text.count("<li>Campaign shelf-4-round-") == 8 and "52 more campaigns: the JSON file" in text

@@ -12,13 +12,14 @@ from durability_client.acceptance.sheet_pictures import pictures
 from tests.core.acceptance.samples import campaign, evidence
 
 
-def _decided(of: DriveEvidence) -> Decision:
+def decided(of: DriveEvidence) -> Decision:
+    """The decision by one criterion, 59 clean cuts."""
     asked = Criterion(kind="clean-cuts", limit=59, cut_class="power", required=True, reason="Because.")
     return decide_on(Profile(name="p", title="P", about="", criteria=(asked,)), of)
 
 
 def _caption(of: DriveEvidence) -> str:
-    return pictures(_decided(of))[0].caption
+    return pictures(decided(of))[0].caption
 
 
 def test_a_switch_that_failed_is_no_cut_of_unknown_outcome() -> None:
@@ -52,5 +53,14 @@ def test_the_bound_is_that_of_the_criterion() -> None:
     class."""
     of = evidence(campaign(200, name="long"), campaign(5, name="short"), campaign(300, cut_class="os"))
     assert "At most 1.5 % of cuts may lose data" in _caption(of)
-    (line,) = _decided(of).lines
+    (line,) = decided(of).lines
     assert "at most 1.5 % of cuts may lose data" in line.figure
+
+
+def test_a_disputed_series_bounds_nothing() -> None:
+    """If a claim of another client keeps the criterion from passing, the caption has no bound."""
+    said = "1 loss in runs of lab that are left out"
+    of = replace(evidence(campaign()), disputed=said)
+    assert _caption(of) == f"59 clean cuts. No bound is given: {said}. A square is a cycle."
+    (line,) = decided(of).lines
+    assert said in line.figure and line.word == "not shown"
