@@ -128,6 +128,9 @@ def _not_proven(evidence: DriveEvidence) -> Iterator[str]:
     best = next(filter(None, map(evidence.bounding, PROVABLE_CUT_CLASSES)), None)
     if best is None:
         yield "How often this drive loses data at a cut: no series of cuts without a loss bounds it."
+    elif evidence.disputed:  # as in `clean-cuts`
+        cuts = f"{counted(best.cuts, 'cut')} of class {best.cut_class} without a loss"
+        yield f"How often this drive loses data at a cut: {cuts}, but {evidence.disputed}."
     else:
         assert best.bound is not None
         yield (

@@ -994,6 +994,7 @@ def test_a_loss_of_a_client_that_does_not_count_leaves_the_cuts_open() -> None:
     open_ = replace(evidence(campaign()), disputed=said)
     decision = decide_on(asked, open_)
     assert (decision.word, decision.why) == ("not shown", f"clean-cuts: 59 cuts without a loss, but {said}")
+    assert decision.not_proven[0].endswith(f": 59 cuts of class power without a loss, but {said}.")
     lost = replace(evidence(campaign(losses=1)), disputed=said)
     assert decide_on(asked, lost).word == "refuse"
     (plausible,) = _profile(_criterion("plausible", None)).criteria
