@@ -32,6 +32,8 @@ _Found = TypeVar("_Found")
 Search: TypeAlias = Generator[str, Case | None, _Found]
 
 SEARCHED_CAMPAIGNS_MAX = 50  # newest campaigns that a comparison searches if the user names none
+# Said if the server shows this client no campaigns: one of them may know a loss.
+NO_CAMPAIGNS = "this client may not see campaigns, so none was searched"
 
 
 def newest_campaigns(campaigns: Sequence[_Campaign]) -> tuple[Sequence[_Campaign], tuple[str, ...]]:

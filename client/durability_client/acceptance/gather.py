@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from durability import plain_text
-from durability.acceptance.cut_search import facts_of_runs, unread
+from durability.acceptance.cut_search import NO_CAMPAIGNS, facts_of_runs, unread
 from durability.acceptance.drive_evidence import (
     BenchEvidence,
     CampaignEvidence,
@@ -57,7 +57,6 @@ from durability_client.link.server_connection import Connection, connect
 SEARCH_S = 60.0  # longest search for evidence that the user did not name
 RESULTS_MAX = 200  # rows of a drive that are searched for the newest suitable result
 REPORTED_DRIVES_MAX = 64  # drives in one report
-_NO_CAMPAIGNS = "this client may not see campaigns, so none was searched"
 
 Say = Callable[[str], None]
 _Row = Mapping[str, Any]
@@ -438,7 +437,7 @@ async def _search_campaigns(
     except RefusedError as error:
         if error.code != "forbidden":
             raise
-        unfinished.append(_NO_CAMPAIGNS)
+        unfinished.append(NO_CAMPAIGNS)
     if only_known:
         return unfinished
     for one in filter(lambda each: _is_meant(each, wanted), found):

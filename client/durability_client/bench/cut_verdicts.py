@@ -21,7 +21,15 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from durability import plain_text
-from durability.acceptance.cut_search import Search, in_campaign, in_runs, is_of, newest_campaigns, unread
+from durability.acceptance.cut_search import (
+    NO_CAMPAIGNS,
+    Search,
+    in_campaign,
+    in_runs,
+    is_of,
+    newest_campaigns,
+    unread,
+)
 from durability.acceptance.known_cuts import (
     KnownDrive,
     beside_campaigns,
@@ -56,8 +64,8 @@ class FoundVerdicts:
     """The server's verdicts on the measured drives."""
 
     proofs: tuple[Proof | None, ...]  # per drive; None without verdicts
-    # Sentences about verdicts that were left out: of older or unreadable campaigns, and of clients whose runs
-    # do not count.
+    # Sentences about verdicts that were left out: of older or unreadable campaigns, of campaigns that this
+    # client may not see, and of clients whose runs do not count.
     notes: tuple[str, ...]
 
 
@@ -73,6 +81,12 @@ class _Searched:
         """Evidence against the drive of `result` from runs that do not count, as text, or ""."""
         mine = (text for facts, text in self.disputed if same_drives(facts, result.facts, named=False))
         return next(mine, "")
+
+    def seen(self, proof: Proof | None) -> Proof | None:
+        """`proof`, which proves no drive if this client may not see campaigns: one may know a loss."""
+        if proof is None or proof.word != "proven" or NO_CAMPAIGNS not in self.notes:
+            return proof
+        return replace(proof, unsearched=NO_CAMPAIGNS)
 
 
 async def named_verdicts(
@@ -107,7 +121,7 @@ async def named_verdicts(
     found = _as_campaigns_know(found, searched.known)
     named = {(one.runs, one.is_campaign) for one in found}
     more = [one for one in _against(searched.known) if (one.runs, one.is_campaign) not in named]
-    proofs = tuple(_with(result, found, more, searched.against(result)) for result in measured)
+    proofs = tuple(searched.seen(_with(result, found, more, searched.against(result))) for result in measured)
     return FoundVerdicts(proofs=proofs, notes=searched.notes)
 
 
@@ -173,7 +187,7 @@ async def found_verdicts(
     except TimeoutError as error:
         raise PeerError(f"the server at {endpoint} did not answer within {SEARCH_S:.0f} s") from error
     proofs = tuple(
-        proof_beside(result, searched.known, named=False, disputed=searched.against(result))
+        searched.seen(proof_beside(result, searched.known, named=False, disputed=searched.against(result)))
         for result in measured
     )
     return FoundVerdicts(proofs=proofs, notes=searched.notes)
@@ -234,7 +248,7 @@ async def _look_at_campaigns(
 ) -> tuple[str, ...]:
     """Add to `known` the verdicts of the newest campaigns on the drives of `measured`. Adds none if this
     client may not see campaigns. Returns a sentence for each unreadable campaign, and one if there are older
-    ones."""
+    ones, or if this client may see none."""
     is_measured = is_of(measured)
     left_out: list[str] = []
     try:
@@ -242,7 +256,7 @@ async def _look_at_campaigns(
     except RefusedError as error:
         if error.code != "forbidden":
             raise
-        return ()
+        return (NO_CAMPAIGNS,)
     searched, older = newest_campaigns(names)
     for name in searched:
         try:

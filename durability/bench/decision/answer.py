@@ -38,6 +38,7 @@ _ONCE_MORE = "Measure once more to be sure"
 _AGAIN = "Measure both again without --quick"
 _HOLD_BOTH = "Measure both with the same --accept"
 _CHOOSE_CLIENT = "with `compare --client`"
+_SEE_ALL = "on the server's machine or as a viewer"
 _NOT_IN_ALL = "no cell that commits was measured in all of them"
 
 
@@ -75,7 +76,7 @@ class Candidate:
             return "has no known power cut"
         if self.is_proven:
             return f"is {self.proof.text}"
-        if self.proof.but or self.proof.waits_for_answers or self.proof.disputed:
+        if not self.is_short_of_cuts:
             return f"has {self.proof.text}"
         if self.proof.cut_class == "power":
             return f"has only {self.proof.cuts} of the {CUTS_NEEDED} cuts needed"
@@ -95,13 +96,18 @@ class Candidate:
             return "cut it as you measured it before you take it"
         if self.proof is not None and self.proof.disputed:
             return f"choose whose runs of it count {_CHOOSE_CLIENT} before you take it"
+        if self.proof is not None and self.proof.unsearched:
+            return f"compare {_SEE_ALL} before you take it"
         return f"cut its power {_times(self)} before you take it"
 
     @property
     def is_short_of_cuts(self) -> bool:
         """Whether only more power cuts are missing to prove it."""
         known = self.proof
-        return known is None or not (self.is_proven or known.but or known.waits_for_answers or known.disputed)
+        if known is None:
+            return True
+        lacks = known.but or known.waits_for_answers or known.disputed or known.unsearched
+        return not (self.is_proven or lacks)
 
     @property
     def is_short_of_power_cuts(self) -> bool:
@@ -138,6 +144,8 @@ def _with_none(first: Candidate, other: Candidate, speeds: Speeds) -> str:
     disputed = [one.label for one in (first, other) if one.proof is not None and one.proof.disputed]
     if disputed:
         advice.append(f"Choose whose runs of {_listed(disputed, 'and')} count {_CHOOSE_CLIENT}")
+    if any(one.proof is not None and one.proof.unsearched for one in (first, other)):
+        advice.append(f"Compare {_SEE_ALL}")
     advice += _cuts_missing(first, other)
     # A candidate that only lacks power cuts is left out: the number of missing cuts says the same.
     told = [f"{one.label} {one.state}" for one in (first, other) if not one.is_short_of_power_cuts]

@@ -42,6 +42,7 @@ class Proof:
     unanswered: str = ""  # cuts with unknown outcome in another series on the drive, in words, "" for none
     withheld: bool = False  # the cut stack sent no flush and the measured one does: a loss says nothing of it
     disputed: str = ""  # claims against the drive by clients whose runs do not count, in words, "" for none
+    unsearched: str = ""  # what was not searched and may know a loss, in words, "" for nothing
     # The losses in words, arm by arm, if an arm that does not cut under load lost data. Else "".
     lost_by_arm: str = ""
 
@@ -51,7 +52,7 @@ class Proof:
         if self.losses and not self.withheld:
             return "lost data"
         enough = self.bound is not None and self.bound <= BOUND_MAX and self.cut_class == "power"
-        lacks = self.but or self.unanswered or self.disputed
+        lacks = self.but or self.unanswered or self.disputed or self.unsearched
         return "proven" if enough and not lacks else "too few cuts"
 
     @property
@@ -95,7 +96,7 @@ class Proof:
     @property
     def _why_too_few(self) -> str:
         # Unanswered cuts come first: the next run on the same target would destroy their evidence.
-        if lacks := self.unanswered or self.but or self.disputed:
+        if lacks := self.unanswered or self.but or self.disputed or self.unsearched:
             return f", but {lacks}"
         if self.bound is None:
             return f", {counted(self.unknown, 'other')} with unknown outcome"
@@ -110,8 +111,11 @@ def losses_in(losses: int, cuts: int) -> str:
 def outweighs(proof: Proof | None, code: Code) -> bool:
     """Whether the cuts outweigh the plausibility verdict `code`: a proven drive keeps acknowledged data
     however fast it is. Cuts never outweigh "no-flush-sent", because no drive got the flush. Claims of clients
-    whose runs do not count are ignored here: otherwise any client could make a drive suspicious."""
-    return proof is not None and replace(proof, disputed="").word == "proven" and code != "no-flush-sent"
+    whose runs do not count are ignored here: otherwise any client could make a drive suspicious. So is what
+    was not searched: it changes nothing about the cuts that are known."""
+    if proof is None or code == "no-flush-sent":
+        return False
+    return replace(proof, disputed="", unsearched="").word == "proven"
 
 
 def weightiest_proof(proofs: list[Proof]) -> Proof | None:

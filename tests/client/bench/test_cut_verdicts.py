@@ -16,6 +16,7 @@ import pytest
 
 from durability import limits
 from durability.acceptance.criteria import KINDS
+from durability.acceptance.cut_search import NO_CAMPAIGNS
 from durability.acceptance.profile import Criterion
 from durability.bench.hashed_serials import hash_serials
 from durability.bench.kept_result import digest_of, pack_body, summary_of
@@ -588,8 +589,28 @@ async def test_compare_says_what_it_cannot_find(cut: Cut, tmp_path: Path) -> Non
     assert err == (
         "durability: a: vdb has no serial of its own, so its cuts cannot be found on the server; name"
         " them with --verdict-of RUN or CAMPAIGN\n"
+        f"durability: {NO_CAMPAIGNS}\n"
     )
     first, second = (line for line in out.splitlines() if line[:2] in ("a ", "b "))
     assert first.endswith("no known power cut") and "no loss in 1 cut" in second
     out, err = await asyncio.to_thread(compared, f"{1:016x}", f"{2:016x}")
-    assert err == "" and out.count("no loss in 1 cut") == 2
+    assert err == f"durability: {NO_CAMPAIGNS}\n" and out.count("no loss in 1 cut") == 2
+
+
+async def test_a_client_that_may_not_see_campaigns_calls_no_drive_proven(cut: Cut) -> None:
+    """59 clean cuts of the client's own runs prove nothing: a campaign may know a loss. The operator sees all
+    campaigns."""
+    clean = _facts(_drive("S1"))
+    cuts = [(replace(clean, host=replace(clean.host, boot_id=f"boot-{n}")), "durable") for n in range(59)]
+    client, result = await cut.begin(cuts), _result(_drive("S1"))
+    for found in (
+        await found_verdicts(client, [result]),
+        await named_verdicts(client, [f"{59:016x}"], [result]),
+    ):
+        assert found.notes == (NO_CAMPAIGNS,)
+        assert [one and (one.word, one.text) for one in found.proofs] == [
+            ("too few cuts", f"no loss in 59 cuts, but {NO_CAMPAIGNS}")
+        ]
+    await cut.end()
+    tile, _ = cut.page_of(result, _result(_drive("S2"))).tiles
+    assert tile.cuts == "proven in 59 cuts"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from durability.acceptance.cut_search import NO_CAMPAIGNS
 from durability.bench.catalogue import (
     FLUSH_CONTROL,
     FSYNC,
@@ -397,6 +398,24 @@ def test_what_another_client_says_makes_no_times_suspicious() -> None:
         " loss in runs of lab that are left out: choose whose runs of it count with `compare --client`"
         " before you take it."
     )
+
+
+@pytest.mark.slow
+def test_what_was_not_searched_proves_no_drive() -> None:
+    """Nor does it make the times of a proven drive suspicious. The answer says where to compare."""
+    turning = (Medium(name="sda", rpm=7200, link_bytes_per_s=600_000_000, link=""),)
+    disk = run(facts=facts(drives=(drive(rotational=True),)), media=turning)
+    unseen = replace(PROVEN, unsearched=NO_CAMPAIGNS)
+    pair = [("a", other_drive(SLOW)), ("b", disk)]
+    (said,) = compare(pair, [PROVEN, unseen]).answers
+    assert said == (
+        "Only a is proven, in 59 cuts. b commits 2 times as fast as a, but b has no loss in 59 cuts, but this"
+        " client may not see campaigns, so none was searched: compare on the server's machine or as a viewer"
+        " before you take it."
+    )
+    (said,) = compare(pair, [unseen, unseen]).answers
+    assert said.startswith("Do not choose yet: ") and said.count(NO_CAMPAIGNS) == 2
+    assert said.endswith(" Compare on the server's machine or as a viewer.")
 
 
 def test_two_runs_of_one_drive_are_answered_as_such() -> None:
