@@ -93,10 +93,14 @@ def _cycles_to_come(state: CampaignState) -> int:
 
 def is_dark(state: CampaignState, machine: str) -> bool:
     """Whether silence of a machine is expected: it shuts down, or its power is off or is being switched."""
+    return is_without_power(state, machine) and state.plan.subject == "machine"
+
+
+def is_without_power(state: CampaignState, machine: str) -> bool:
+    """Whether a campaign shuts a machine down, switches its power, or keeps it without power. If drives are
+    cut alone, this is about the power of its drives."""
     cycle = state.cycle
-    if cycle is None or state.plan.subject != "machine" or cycle.phase not in _DARK:
-        return False
-    return cycle.loses_power(machine)
+    return cycle is not None and cycle.phase in _DARK and cycle.loses_power(machine)
 
 
 class Pace:

@@ -26,6 +26,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _DRIVE = ("serial", "model", "machine", "client")
 _Labels: TypeAlias = tuple[str, str, str, str]
 _CAMPAIGN = ("campaign", "drive", "client")
+_MACHINE = ("campaign", "client")
 
 
 def metrics(seen: Overview | None, watch: Watch, browsers: int) -> bytes:
@@ -87,13 +88,7 @@ def _of_the_store(seen: Overview, watch: Watch) -> Iterator[Metric]:
     drives = _by_labels(seen.drives)
     yield from _of_drives(drives)
     yield from _of_newest_runs(drives, watch)
-    machines = _gauge(
-        "machine_silent_seconds", "Seconds since a campaign's agent was last heard.", ["campaign", "client"]
-    )
-    for campaign in seen.campaigns:
-        for machine, silent_s in campaign.silent_s.items():
-            machines.add_metric([_plain_label(campaign.name), _plain_label(machine)], silent_s)
-    yield machines
+    yield from _of_machines(seen.campaigns)
     yield from _of_campaigns(seen.campaigns)
 
 
@@ -178,6 +173,25 @@ def _add_sample(
     for quantile, value in (("0.5", sample.p50), ("0.99", sample.p99)):
         if value is not None:
             latency.add_metric([*labels, quantile], value.us / 1e6)
+
+
+def _of_machines(campaigns: Iterable[CampaignView]) -> Iterator[Metric]:
+    silent = _gauge(
+        "machine_silent_seconds",
+        "Seconds since a campaign's agent was last heard; 0 while its machine is kept without power.",
+        _MACHINE,
+    )
+    off = _gauge(
+        "machine_without_power",
+        "1 while a campaign keeps a machine, or its drives alone, without power; 0 otherwise.",
+        _MACHINE,
+    )
+    for campaign in campaigns:
+        for machine, silent_s in campaign.silent_s.items():
+            labels = [_plain_label(campaign.name), _plain_label(machine)]
+            silent.add_metric(labels, 0.0 if machine in campaign.dark else silent_s)
+            off.add_metric(labels, float(machine in campaign.without_power))
+    yield from (silent, off)
 
 
 def _of_campaigns(campaigns: Iterable[CampaignView]) -> Iterator[Metric]:

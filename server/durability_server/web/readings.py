@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Literal, TypeAlias, get_args
 
 from durability.bench.decision.claims import Machine
-from durability.campaign.progress import cycles_left, doing, is_dark, left_s
+from durability.campaign.progress import cycles_left, doing, is_dark, is_without_power, left_s
 from durability.campaign.results import DriveResult, results
 from durability.campaign.server_time import SILENT_AFTER_S
 from durability.campaign.tasks import in_one_order
@@ -99,6 +99,7 @@ class CampaignView:
     left_s: float | None  # estimated time for these, None if unknown
     silent_s: Mapping[str, float]
     dark: frozenset[str] = frozenset()  # machines that are silent on purpose
+    without_power: frozenset[str] = frozenset()  # these, and machines whose drives are without power
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +179,7 @@ def campaign_view(campaign: WatchedCampaign, silent_s: Mapping[str, float]) -> C
         left_s=left_s(state, took_s=campaign.pace.took_s) if known else None,
         silent_s=silent_s,
         dark=frozenset(machine for machine in silent_s if known and is_dark(state, machine)),
+        without_power=frozenset(one for one in silent_s if known and is_without_power(state, one)),
     )
 
 

@@ -169,11 +169,14 @@ def test_a_vanished_mirror_is_found_in_any_order_of_its_drives(order: str) -> No
     assert missing_text(row, None, gone, alone=True) == "d0 is not there"
 
 
-@pytest.mark.parametrize("is_off", [False, True])
-def test_a_machine_that_is_off_on_purpose_is_not_silent(is_off: bool) -> None:
-    """A machine that a campaign switched off is not shown as silent, as in `campaign status`."""
+@pytest.mark.parametrize(("is_off", "subject"), [(False, "machine"), (True, "machine"), (True, "drive")])
+def test_a_machine_that_is_off_on_purpose_is_not_silent(
+    filled: StoreFixture, *, is_off: bool, subject: str
+) -> None:
+    """A machine that a campaign switched off is not shown as silent, as in `campaign status`, nor in
+    /metrics. A machine keeps its power while its drives are cut alone."""
     told = ToldCampaign()
-    told.begin(told_settings())
+    told.begin(told_settings(subject=subject))
     told.checked()
     told.note()
     told.say(part("armed", run="00000000000000a1"), boot="boot-2")
@@ -184,8 +187,13 @@ def test_a_machine_that_is_off_on_purpose_is_not_silent(is_off: bool) -> None:
     (machine,) = told.state.plan.machines
     silent_s = {"c": {machine: 60.0}}
     (shown,) = _machines((), (), {}, (campaign,), silent_s, names={})
-    assert shown.state == ("heard" if is_off else "silent")
-    assert campaign_view(campaign, silent_s["c"]).dark == ({machine} if is_off else set())
+    assert shown.state == ("heard" if is_off and subject == "machine" else "silent")
+    view = campaign_view(campaign, silent_s["c"])
+    assert view.dark == ({machine} if is_off and subject == "machine" else set())
+    seen = Overview(drives=(), machines=(), campaigns=(view,), runs=(), live=(), live_count=0)
+    text, labels = metrics(seen, Watch(filled.store), 1).decode(), f'{{campaign="c",client="{machine}"}}'
+    assert f"\ndurability_machine_silent_seconds{labels} {0.0 if view.dark else 60.0}\n" in text
+    assert f"\ndurability_machine_without_power{labels} {float(is_off)}\n" in text
 
 
 def test_a_run_that_a_dead_server_left_is_not_live(sqlite_url: str, filled: StoreFixture) -> None:

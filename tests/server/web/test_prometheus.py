@@ -72,13 +72,46 @@ tests:
 """
 
 
+# A campaign keeps machine b, with drive S1, without power for a day. Ten minutes later b has verified, and
+# falls silent in its next run. Machine e is without power for one of four minutes, and nobody verifies S2.
+_REST_TEST = """
+rule_files: [alerts.yml]
+tests:
+  - interval: 1m
+    input_series:
+      - series: 'durability_machine_without_power{campaign="c", client="b"}'
+        values: "0 1x1439 0x400"
+      - series: 'durability_machine_silent_seconds{campaign="c", client="b"}'
+        values: "0 0x1439 86400+60x9 0+60x390"
+      - {series: 'durability_drive_state{client="b", serial="S1", state="cut"}', values: "0 1x1449 0 1x390"}
+      - {series: 'durability_drive_cuts_left_out{client="b", serial="S1"}', values: "0 1x1449 0 1x390"}
+      - {series: 'durability_machine_without_power{campaign="d", client="e"}', values: "ONE OF FOUR"}
+      - {series: 'durability_drive_state{client="e", serial="S2", state="cut"}', values: "1x1500"}
+    promql_expr_test:
+      - {expr: 'count(ALERTS{alertstate="firing", client="b"})', eval_time: 100m, exp_samples: []}
+      - {expr: 'count(ALERTS{alertstate="firing", client="b"})', eval_time: 1430m, exp_samples: []}
+      - {expr: 'count(ALERTS{alertstate="firing", client="b"})', eval_time: 1445m, exp_samples: []}
+      - {expr: 'count(ALERTS{alertstate="firing", client="b"})', eval_time: 1465m, exp_samples: []}
+      - expr: 'count by (alertname) (ALERTS{alertstate="firing", client="b"})'
+        eval_time: 1600m
+        exp_samples:
+          - {labels: '{alertname="AgentSilent"}', value: 1}
+          - {labels: '{alertname="CutsWithoutOutcome"}', value: 1}
+          - {labels: '{alertname="RunSilent"}', value: 1}
+      - expr: 'count by (alertname) (ALERTS{alertstate="firing", client="e"})'
+        eval_time: 70m
+        exp_samples: [{labels: '{alertname="RunSilent"}', value: 1}]
+""".replace("ONE OF FOUR", " ".join(["1 0x2"] * 400))
+
+
 @pytest.mark.usefixtures("prometheus")
-def test_a_run_that_fell_silent_is_told_of(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rules", [_RULE_TEST, _REST_TEST], ids=["silent", "rest"])
+def test_what_fell_silent_is_told_of(tmp_path: Path, rules: str) -> None:
     """The alert rules report a silent run. Its lag metric ends with the run, but the state of its drive
-    stays."""
+    stays. They do not report a long rest without power in a campaign, or the boot after it."""
     shutil.copy(EXAMPLES / "alerts.yml", tmp_path)
     path = tmp_path / "test.yml"
-    path.write_text(_RULE_TEST)
+    path.write_text(rules)
     _promtool("test", "rules", path)
 
 
