@@ -80,15 +80,23 @@ def _print(lines: Iterator[str], out: TextIO) -> None:
 
 def _drive_row(drive: Row) -> Row:
     """The table's row of a drive. Numbers are text, so that a 0 is shown."""
-    bound = drive["bound"]
     return {
         **drive,
         "cuts": str(drive["cuts"]),
         "clean": str(drive["cuts"] - drive["losses"]),
-        "at_most": percent_at_most(bound) if bound is not None else "",
+        "at_most": _at_most(drive),
         "last_verdict": drive["verdict"],
         "client": owner_label(*_client(drive)),
     }
+
+
+def _at_most(drive: Row) -> str:
+    """The bound on the share of cuts that lose data, with the class of the cuts unless these were of power.
+    "" without a bound."""
+    if drive["bound"] is None:
+        return ""
+    share = percent_at_most(drive["bound"])
+    return share if drive["cut_class"] == "power" else f"{share} ({drive['cut_class']})"
 
 
 def _each_has_one_client(drives: Sequence[Row]) -> bool:
@@ -107,7 +115,8 @@ def _below(drives: Sequence[Row]) -> str:
     count = sum(drive["runs"] for drive in drives)
     return (
         f"{counted(count, 'run')}; a row is a drive, or all drives below one target."
-        ' "at most": this share of cuts may lose data (95 % confidence).'
+        ' "at most": this share of cuts may lose data (95 % confidence), with the class of cuts that kept the'
+        " drive's power."
         " `durability runs --all` lists the runs."
     )
 
