@@ -33,6 +33,7 @@ from durability_client.system.terminal import SCREEN_HEIGHT_MAX, SCREEN_WIDTH_MA
 LABEL = 8  # width of the labels on the left
 _EMPTY = 3  # empty lines between parts of the screen, which are removed first if the screen is full
 _SPARK_BARS = 24
+_SPARK_BARS_MIN = 8  # on a narrow screen, which has less room for them
 STYLES = {
     "yes": "green",
     "NOT STEADY": "bold red",
@@ -276,28 +277,26 @@ def _curves(result: Result, width: int) -> _Curves:
         writers = (*headline, *jobs)
         ends = f"commits/s, {figures.megabytes(writers[0])} to {figures.megabytes(writers[-1])} MB/s"
         points = [_by_writers(one) for one in writers]
-        before.append(_curve("writers", points, ends, width, shorter="commits/s"))
+        before.append(_curve("writers", points, ends, width))
     if blocks and headline:
         points = [_by_block(one) for one in (*headline, *blocks)]
         before.append(_curve("block", points, "by size of a commit", width))
     commits = [one for one in cells if one.cell.group == "commit"]
     for one in held or headline or commits[:1]:
-        spark = small_charts.spark(one.series, _SPARK_BARS)
-        if spark:
-            moved = "" if one.bytes_per_s is None else f", {megabytes(one.bytes_per_s.median)}"
-            words = _over_time(one)
-            if LABEL + len(f"{spark}  {words}{moved}") <= width:
-                words += moved
+        words = _over_time(one)
+        bars = min(_SPARK_BARS, max(_SPARK_BARS_MIN, width - LABEL - len(f"  {words}")))
+        if spark := small_charts.spark(one.series, bars):
             after.append(labelled("time", Text.assemble((spark, "cyan"), f"  {words}")))
     return _Curves(tuple(before), tuple(after))
 
 
 def _over_time(one: CellSummary) -> str:
-    """The description of the rate over time."""
+    """The description of the rate over time, with MB/s."""
     cell, seconds = one.cell, len(one.series) * one.bin_s
     what = "commits" if cell.sync != "none" else "writes"
     size = "" if cell.block_bytes == HEADLINE.block_bytes else f" of {format_size(cell.block_bytes)}"
-    return f"{what}/s of {counted(cell.jobs, 'writer')}{size} over {seconds:,.0f} s"
+    moved = "" if one.bytes_per_s is None else f", {megabytes(one.bytes_per_s.median)}"
+    return f"{what}/s of {counted(cell.jobs, 'writer')}{size} over {seconds:,.0f} s{moved}"
 
 
 def classic_lines(result: Result, width: int) -> Iterator[Text]:
@@ -336,14 +335,12 @@ def _by_block(one: CellSummary) -> Point:
     return format_size(one.cell.block_bytes), moved, megabytes(moved)
 
 
-def _curve(label: str, points: Sequence[Point], unit: str, width: int, *, shorter: str = "") -> Text:
-    """The line of a curve. `shorter`: used if there is no room for `unit` beside all points."""
+def _curve(label: str, points: Sequence[Point], unit: str, width: int) -> Text:
+    """The line of a curve, with the text of its ends only if there is no room for all points."""
     spark = small_charts.spark([value for _, value, _ in points], len(points))
     words = "  ".join(f"{key}: {written}" for key, _, written in points)
     room = width - LABEL - len(spark) - 2
     if len(f"{words}  {unit}") > room:
-        unit = shorter or unit
-    if len(f"{words}  {unit}") > room:  # show only the ends of the curve
         (first, _, low), (last, _, high) = points[0], points[-1]
         words = f"{first}: {low} … {last}: {high}"
     return labelled(label, Text.assemble((spark, "cyan"), f"  {words}  {unit}"))

@@ -161,7 +161,7 @@ def test_a_warning_is_whole_or_counted_in_the_last_line(name: str, width: int, *
         assert f" --full; {words}" in lines[-1]
     else:
         assert "warning" not in lines[-1]
-    assert not any("\u2026" in line for line in lines[1:] if not line.startswith("block "))
+    assert not any("\u2026" in line for line in lines[1:] if not line.startswith(("block ", "writers ")))
 
 
 @pytest.mark.slow
@@ -173,12 +173,21 @@ def test_the_best_sizes_take_the_room_of_the_published_drives() -> None:
 
 
 @pytest.mark.slow
-def test_the_curve_by_writers_has_megabytes_where_there_is_room() -> None:
-    """The writers' line has MB/s of both ends of the curve if the screen is wide enough; at 80 columns it has
-    none."""
-    for width, words in ((120, "45,753  commits/s, 41.4 to 187 MB/s"), (80, "45,753  commits/s")):
+def test_the_curve_by_writers_has_megabytes() -> None:
+    """The writers' line has MB/s of both ends of the curve. At 80 columns, it has the rates of only these."""
+    each = "1: 10,113  2: 15,452  4: 21,683  8: 33,698  16: 45,753"
+    for width, words in ((120, each), (80, "1: 10,113 … 16: 45,753")):
         (line,) = (one for one in _shown(EXAMPLE, width) if one.startswith("writers "))
-        assert line.endswith(words)
+        assert line.endswith(f"█  {words}  commits/s, 41.4 to 187 MB/s")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("name", RESULTS)
+def test_megabytes_stand_beside_every_rate(name: str, width: int) -> None:
+    """Each curve has MB/s, however narrow the screen is."""
+    labels = ("writers ", "block ", "time ")
+    assert [one for one in _shown(RESULTS[name], width) if one.startswith(labels) and "MB/s" not in one] == []
 
 
 @pytest.mark.slow
@@ -259,7 +268,7 @@ def test_the_block_sizes_end_in_a_line() -> None:
 def test_pictures_stand_below() -> None:
     """The published kinds, the target's mark in its column, the rate by writers and by block."""
     text = "\n".join(_shown(EXAMPLE, 80))
-    assert "1: 10,113  2: 15,452" in text and "4 KiB: 41.4 MB/s … 128 KiB: 737 MB/s" in text
+    assert "1: 10,113 … 16: 45,753" in text and "4 KiB: 41.4 MB/s … 128 KiB: 737 MB/s" in text
     text = "\n".join(_shown(replace(EXAMPLE, cells=EXAMPLE.cells[:1], order=(0,) * 5), 80))
     assert "datacenter SSD" in text and "1,600-34,000" in text and "▲ 10,113" in text
 
@@ -277,13 +286,14 @@ def test_a_curve_has_cells_of_one_kind() -> None:
     ("held", "words"),
     [
         (HELD_COMMIT, "commits/s of 1 writer over 30 s, 1.64 MB/s"),
-        (HELD_WRITERS, "commits/s of 16 writers of 64 KiB over 30 s"),
-        (HELD_UNSYNCED, "writes/s of 16 writers of 64 KiB over 30 s"),
+        (HELD_WRITERS, "commits/s of 16 writers of 64 KiB over 30 s, 26.2 MB/s"),
+        (HELD_UNSYNCED, "writes/s of 16 writers of 64 KiB over 30 s, 26.2 MB/s"),
     ],
 )
 def test_a_rate_over_time_says_whose(held: Cell, words: str) -> None:
-    """The label is that of the load which was held, with MB/s if there is room."""
-    assert any(line.endswith(words) for line in _shown(throttled(held), 80))
+    """The label is that of the load which was held, with MB/s. A long label has fewer bars beside it."""
+    (line,) = (one for one in _shown(throttled(held), 80) if one.startswith("time "))
+    assert line.endswith(words) and len(line) <= 80
 
 
 @pytest.mark.slow
