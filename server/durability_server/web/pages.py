@@ -26,7 +26,7 @@ from starlette.routing import Route
 
 import durability
 from durability import plain_text
-from durability.bench.kept_result import other_cell
+from durability.bench.kept_result import is_result_id, other_cell
 from durability.campaign.assignments import removal
 from durability.campaign.cycles import arm_of
 from durability.campaign.health import health_rows, health_warnings
@@ -60,6 +60,7 @@ from durability_server.web.readings import (
     overview,
     run_view,
 )
+from durability_server.web.result_view import ResultView, result_view
 from durability_server.web.verdict_view import verdict_view
 from durability_server.web.viewer_access import AGAIN, ViewerAccess, is_viewer
 from durability_server.web.watch import SAMPLED_RUNS_MAX, Topic, Watch
@@ -88,6 +89,7 @@ def application(watch: Watch, settings: PageSettings, listener: PageListener) ->
         Route("/campaigns/{name}", pages.campaign),
         Route("/campaigns/{name}/live", pages.campaign_live),
         Route("/results", pages.results),
+        Route("/results/{result}", pages.result),
         Route("/compare", pages.compare),
         Route("/metrics", pages.metrics),
         Route("/static/{name}", pages.static),
@@ -262,6 +264,17 @@ class _Pages:
             return await watch.ask(comparisons.kept_results, watch.store)
 
         return _page("results.html", results=await watch.topic("results", read).get())
+
+    async def result(self, request: Request) -> Response:
+        """Page of a kept result: the four lines, the best size and the warnings."""
+        name, watch = request.path_params["result"], self._watch
+        if not is_result_id(name):
+            return _missing("There is no such result.")
+
+        async def read() -> ResultView:
+            return await watch.ask(result_view, watch.store, name)
+
+        return _page("result.html", view=await watch.topic(f"result {name}", read).get())
 
     async def compare(self, request: Request) -> Response:
         """Page that compares the chosen results as `durability compare` does."""
