@@ -73,7 +73,9 @@ class Cleanup:
 
     def dismiss(self) -> None:
         """Remove the directory and, with the shell, resources that are left. Returns when this is done."""
-        shutil.rmtree(self._directory, ignore_errors=True)
+        # A second Ctrl-C may leave programs that run. Then the shell needs the files with their process ids.
+        if not any(self._directory.glob(f"*{PID_SUFFIX}")):
+            shutil.rmtree(self._directory, ignore_errors=True)
         assert self._shell.stdin is not None
         self._shell.stdin.close()
         self._shell.wait()

@@ -42,6 +42,18 @@ with watched_directory("durability-test-") as directory:
     print(directory, flush=True)
     input()
 """
+INTERRUPTED = """
+import subprocess
+from durability_lab.support.cleanup import watched, watched_directory
+
+with watched_directory("durability-test-") as directory:
+    command = ("tail", "-f", "/dev/null", str(directory / "none"))  # for ever
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.Popen(watched(directory, "program", command), **quiet)
+    while not (directory / "program.pid").exists():
+        pass
+    print(directory, flush=True)
+"""
 
 
 def _killed(script: str) -> Path:
@@ -81,3 +93,13 @@ def test_closed_directory_goes_at_once() -> None:
     directory = Path(done.stdout.strip())
     assert not directory.exists()
     assert not naming(directory)
+
+
+def test_a_block_that_leaves_a_program_ends_it() -> None:
+    """As after a second Ctrl-C, which interrupts what would have ended the program."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60, check=True
+    )
+    directory = Path(done.stdout.strip())
+    wait_for(lambda: not naming(directory), lambda: naming(directory))
+    assert not directory.exists()
