@@ -18,6 +18,7 @@ from durability_client.agent.drives import FoundDrive
 from durability_client.system import block_devices
 from tests.client.agent.task_server import Tasks, drive_on
 from tests.loop_devices import detach
+from tests.waiting import wait_for
 
 MakeLoop = Callable[..., Path]
 SIZE_BYTES = 64 << 20
@@ -84,7 +85,8 @@ def test_a_device_on_several_drives_is_gone_with_one_of_them(make_loop: MakeLoop
     assert not found.is_still_there
     other = tmp_path / "other.img"
     other.write_bytes(bytes(SIZE_BYTES))
-    subprocess.run(["losetup", second, other], check=True)
+    # Another test may have taken the name meanwhile.
+    wait_for(lambda: subprocess.run(["losetup", second, other], check=False).returncode == 0)
     try:
         assert not found.is_still_there
         assert on(first, first.name, second.name).is_still_there
