@@ -106,7 +106,9 @@ async def test_an_honest_drive_of_a_guest_keeps_all_at_every_moment() -> None:
         state = await until_over(campaign)
         assert (state.state, state.reason) == ("ended", "complete"), await said(campaign)
         (result,) = results(state)
-        assert {text for _, _, text in result.left_out} <= {REASONS["nothing-at-risk"]}, await said(campaign)
+        # A guest that stands still may have nothing at risk, or lose its connection before the cut.
+        expected = {REASONS["nothing-at-risk"], "the run's client had ended before the power went"}
+        assert {text for _, _, text in result.left_out} <= expected, await said(campaign)
         assert {one.arm for one in result.arms if one.kept} == {"rest", "fill", "clean"}, await said(campaign)
         *_, twice = result.arms
         assert twice.clean or result.left_out, await said(campaign)
