@@ -95,11 +95,11 @@ def _not_drawn(evidence: DriveEvidence) -> str:
     apart = list(evidence.proofs_apart)
     runs = sum(source.startswith("run ") for source in apart)
     campaigns = len(evidence.against) + len(apart) - runs
-    parts = (
-        counted(campaigns, "campaign that was not named", "campaigns that were not named"),
-        counted(runs, "series of single runs", "series of single runs"),
+    numbers = (
+        (campaigns, "campaign that was not named", "campaigns that were not named"),
+        (runs, "series of single runs", "series of single runs"),
     )
-    shown = " and ".join(part for part in parts if not part.startswith("0 "))
+    shown = " and ".join(counted(number, one, many) for number, one, many in numbers if number)
     return f"Not drawn: {shown}" if shown else ""
 
 
