@@ -19,6 +19,7 @@ from durability_server import clock
 from durability_server.runs.committer import RETRY_S, Committer
 from durability_server.runs.leases import Leases
 from durability_server.runs.run import Run, was_still
+from durability_server.runs.run_reader import RunReader
 from durability_server.runs.session import Session
 from durability_server.store.lease_store import Purpose, WantedRun
 from durability_server.store.records import MovedError, RunHead
@@ -33,6 +34,7 @@ class Registry:
         self._store = store
         self._thread = thread
         self.boot_id = boot_id
+        self._reader = RunReader(store, thread, boot_id=boot_id)
         self._runs: dict[int, Run] = {}
         self._holds: Counter[int] = Counter()  # number of users of each run: sessions and requests under way
         self._sessions: dict[int, Session] = {}
@@ -161,7 +163,7 @@ class Registry:
 
     async def _load(self, run_id: int, purpose: Purpose) -> None:
         try:
-            while (run := await self._thread.look_up(self._read, run_id)).stored.held_at:
+            while (run := await self._reader.read(run_id)).stored.held_at:
                 await self.leases.until_free(run_id, purpose, run.stored.held_at)
             self._runs[run_id] = run
         finally:

@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import (
+    BindParameter,
     ColumnElement,
     Connection,
     Row,
@@ -64,6 +65,22 @@ _REPLACE: Final = {
     for part in PARTS
 }
 _RUN = select(tables.runs.c.run).where(tables.runs.c.run == bindparam("key"))
+_THESE: BindParameter[Any] = bindparam("keys", expanding=True)
+_FRONTIERS = (
+    select(tables.frontiers.c.run, tables.frontiers.c.acked)
+    .where(tables.frontiers.c.run.in_(_THESE))
+    .order_by(tables.frontiers.c.run, tables.frontiers.c.writer)
+)
+_EVENTS = (
+    select(tables.events)
+    .where(tables.events.c.run.in_(_THESE))
+    .order_by(tables.events.c.run, tables.events.c.number)
+)
+_DROP_EVENTS = delete(tables.events).where(
+    tables.events.c.run == bindparam("key"),
+    or_(tables.events.c.number >= bindparam("first"), tables.events.c.number <= bindparam("too_old")),
+)
+_ADD_EVENTS = insert(tables.events)
 _UPDATE_FRONTIER = update(tables.frontiers).where(
     tables.frontiers.c.run == bindparam("key"), tables.frontiers.c.writer == bindparam("number")
 )
@@ -87,9 +104,9 @@ def save_parts(db: Connection, by_key: Mapping[str, RunSnapshot]) -> None:
         ]
         if rows:
             db.execute(_REPLACE[part], rows)
-    for key, snapshot in by_key.items():
-        if snapshot.events:
-            _save_events(db, key, snapshot.events)
+    events = {key: snapshot.events for key, snapshot in by_key.items() if snapshot.events}
+    if events:
+        _save_events(db, events)
 
 
 def changing_columns(source: RunSnapshot | Row[Any]) -> dict[str, Any]:
@@ -98,14 +115,17 @@ def changing_columns(source: RunSnapshot | Row[Any]) -> dict[str, Any]:
     return {name: getattr(source, name) for name in (*names.split(), "tainted", "epoch")}
 
 
-def _save_events(db: Connection, key: str, events: Sequence[tuple[int, Event]]) -> None:
+def _save_events(db: Connection, by_key: Mapping[str, Sequence[tuple[int, Event]]]) -> None:
     """Saves numbered events. Saving them again after a commit of unknown outcome adds no duplicate."""
-    first, last = events[0][0], events[-1][0]
-    number = tables.events.c.number
-    gone = or_(number >= first, number <= last - EVENTS_MAX)
-    db.execute(delete(tables.events).where(tables.events.c.run == key, gone))
-    rows = [{"run": key, "number": at, **asdict(event)} for at, event in events]
-    db.execute(insert(tables.events), rows)
+    gone = [
+        {"key": key, "first": events[0][0], "too_old": events[-1][0] - EVENTS_MAX}
+        for key, events in by_key.items()
+    ]
+    db.execute(_DROP_EVENTS, gone)
+    rows = [
+        {"run": key, "number": at, **asdict(event)} for key, events in by_key.items() for at, event in events
+    ]
+    db.execute(_ADD_EVENTS, rows)
 
 
 def of_client(client: str | None) -> ColumnElement[bool]:
@@ -222,6 +242,11 @@ def newest_over(db: Connection, stored: StoredRun, *where: Any) -> Row[Any] | No
     return None
 
 
+def runs_with(*columns: Any) -> Select[Any]:
+    """Selects these columns of the runs with the parameter `keys`."""
+    return select(*columns).where(tables.runs.c.run.in_(_THESE))
+
+
 def data_of(part: Table) -> ColumnElement[Any]:
     """The data of a run in table `part`, as a column for queries of `runs`."""
     return select(part.c.data).where(part.c.run == tables.runs.c.run).scalar_subquery().label(part.name)
@@ -251,10 +276,23 @@ def unknown_run(run: int) -> RefusedError:
     return RefusedError("run-unknown", f"this server knows of no run {format_run(run)}")
 
 
-def stored_run(db: Connection, row: Row[Any]) -> StoredRun:
-    """The stored run of `row`, which also has the run's data of all `PARTS`."""
-    acked = select(tables.frontiers.c.acked).where(tables.frontiers.c.run == row.run)
-    events = select(tables.events).where(tables.events.c.run == row.run).order_by(tables.events.c.number)
+def stored_runs(db: Connection, rows: Sequence[Row[Any]]) -> Iterator[tuple[Row[Any], StoredRun]]:
+    """The stored run of each of `rows`, which also have the data of all `PARTS`."""
+    keys = {"keys": [row.run for row in rows]}
+    acked: dict[str, list[int]] = {}
+    for one in db.execute(_FRONTIERS, keys):
+        acked.setdefault(one.run, []).append(one.acked)
+    events: dict[str, list[tuple[int, Event]]] = {}
+    for one in db.execute(_EVENTS, keys):
+        event = Event(at_ns=one.at_ns, wall=one.wall, kind=one.kind, text=one.text)
+        events.setdefault(one.run, []).append((one.number, event))
+    for row in rows:
+        yield row, _stored_run(row, tuple(acked.get(row.run, ())), tuple(events.get(row.run, ())))
+
+
+def _stored_run(
+    row: Row[Any], frontiers: tuple[int, ...], events: tuple[tuple[int, Event], ...]
+) -> StoredRun:
     return StoredRun(
         number=row.number,
         client=row.client,
@@ -267,7 +305,7 @@ def stored_run(db: Connection, row: Row[Any]) -> StoredRun:
         series=row.series,
         snapshot=RunSnapshot(
             run=parse_run(row.run),
-            frontiers=tuple(db.execute(acked.order_by(tables.frontiers.c.writer)).scalars()),
+            frontiers=frontiers,
             **changing_columns(row),
             follows=row.epoch,
             saves=row.saves,
@@ -276,10 +314,7 @@ def stored_run(db: Connection, row: Row[Any]) -> StoredRun:
             credits=row.credits,
             statistics=row.statistics,
             target_error=row.errors,
-            events=tuple(
-                (one.number, Event(at_ns=one.at_ns, wall=one.wall, kind=one.kind, text=one.text))
-                for one in db.execute(events)
-            ),
+            events=events,
         ),
     )
 

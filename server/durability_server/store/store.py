@@ -9,7 +9,7 @@ has taken since.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any, cast
@@ -73,9 +73,10 @@ from durability_server.store.run_rows import (
     of_client,
     require_run,
     runs_on,
+    runs_with,
     save_parts,
     standing_verdicts,
-    stored_run,
+    stored_runs,
     that_fit,
     unknown_run,
     verdicts_of,
@@ -114,6 +115,7 @@ class Store:
             columns.armed.is_not(None).label("is_armed"),
             self._held_at(),
         ).where(columns.run == bindparam("key"))
+        self._runs = runs_with(tables.runs, self._held_at(), *map(data_of, PARTS))
         self._marked = False  # whether runs that an earlier server left live are stored as `server-down`
 
     def open(self) -> Migrated | None:
@@ -313,12 +315,21 @@ class Store:
 
     def load(self, run: int) -> StoredRun:
         """A run as it was last saved. Raises RefusedError "run-unknown"."""
+        found = self.load_several((run,))
+        if run not in found:
+            raise unknown_run(run)
+        return found[run]
+
+    def load_several(self, runs: Collection[int]) -> dict[int, StoredRun]:
+        """These runs as they were last saved, without those that are unknown."""
+        found: dict[int, StoredRun] = {}
         with self._database.reading() as db:
-            row = known_row(db, run, tables.runs, self._held_at(), *map(data_of, PARTS))
-            stored = stored_run(db, row)
-        end = self._seen(stored.snapshot.session_end, row.held_at, row.holder)
-        snapshot = replace(stored.snapshot, session_end=end)
-        return replace(stored, snapshot=snapshot, held_at=row.held_at or "")
+            rows = db.execute(self._runs, {"keys": [format_run(run) for run in runs]}).all()
+            for row, stored in stored_runs(db, rows):
+                end = self._seen(stored.snapshot.session_end, row.held_at, row.holder)
+                snapshot = replace(stored.snapshot, session_end=end)
+                found[snapshot.run] = replace(stored, snapshot=snapshot, held_at=row.held_at or "")
+        return found
 
     def head(self, run: int) -> RunHead:
         """The head of a run as it was last saved. Raises RefusedError "run-unknown"."""
