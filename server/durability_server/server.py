@@ -7,7 +7,6 @@ TLS there is only the local socket.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import resource
 import signal
@@ -41,6 +40,7 @@ from durability_server.runs.result_requests import KeptResults
 from durability_server.runs.run import Run
 from durability_server.runs.run_registry import Registry
 from durability_server.runs.session import Session
+from durability_server.short_collections import ShortCollections
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
 from durability_server.web.live_page import WHO as PAGE
@@ -330,6 +330,7 @@ async def serve(
     sys.setswitchinterval(_SWITCH_S)
     held_back = HeldBack(announce)
     stop = asyncio.Event()
+    collections = ShortCollections()
     loop = asyncio.get_running_loop()
     signals = (signal.SIGTERM, signal.SIGINT)
     for number in signals:
@@ -343,8 +344,7 @@ async def serve(
             bound = await server.start(host, port, directory=directory)
             try:
                 await _start_page(page, server, held_back)
-                gc.collect()
-                gc.freeze()  # so that no collection scans the objects of the start while receipts wait
+                collections.begin()
                 if ready is not None:
                     await ready(server, *bound)
             except DurabilityError:
@@ -359,6 +359,7 @@ async def serve(
     finally:
         for number in signals:
             loop.remove_signal_handler(number)
+        collections.end()
         lines.flush()  # before the command prints why it ends
 
 

@@ -173,6 +173,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._defect()
         else:
             self._write()
+        self._manager.serve_between_reads(at_ns)
 
     def eof_received(self) -> None:
         """The client's system has closed its side."""

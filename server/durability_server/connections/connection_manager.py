@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Collection
+from heapq import heappop, heappush
 from typing import Protocol
 
 from durability import limits
@@ -28,6 +29,9 @@ HEARTBEATS_PER_S = 5_000  # for all connections; with more connections the heart
 STEP_NS = 5_000_000  # interval of checks for due heartbeats
 PAUSE_NS = limits.SILENCE_NS // 2  # after a longer pause of the server no client counts as silent
 AT_ONCE_NS = 20_000_000  # longest time spent on heartbeats before the event loop serves the clients' input
+BETWEEN_READS_NS = 1_000_000  # longest time spent on heartbeats between two reads
+UNREAD_NS = limits.SILENCE_NS // 5  # after a longer turn of the event loop only `watch` sends heartbeats
+_GOLDEN_RATIO = 0.6180339887  # multiples of it, modulo 1, are spread evenly
 _REVOKED = "the server's operator has revoked this client"
 
 log = logging.getLogger(__name__)
@@ -70,7 +74,9 @@ class ConnectionManager:
 
     def __init__(self) -> None:
         self._connections: set[ManagedConnection] = set()
-        self._due: deque[tuple[int, ManagedConnection]] = deque()  # time of the next heartbeat of each
+        # A heap: when each connection gets its next heartbeat, a number that no other has, the connection.
+        self._due: list[tuple[int, int, ManagedConnection]] = []
+        self._entered = 0  # connections so far
         self.ran_ns = 0  # when the server is known to have run last, 0 before `watch`
         self._authenticated: dict[ManagedConnection, str] = {}  # with the holder of each connection
         self._of_holder: Counter[str] = Counter()
@@ -84,7 +90,11 @@ class ConnectionManager:
     def enter(self, connection: ManagedConnection) -> None:
         """A new connection whose client is not yet known."""
         self._connections.add(connection)
-        self._due.append((clock.now_ns(), connection))
+        self._entered += 1
+        # Heartbeats of many connections at the same moment would be a burst that delays the last of them.
+        interval_ns = heartbeat_interval_ns(len(self._connections))
+        first_ns = int(self._entered * _GOLDEN_RATIO % 1 * interval_ns)
+        heappush(self._due, (clock.now_ns() + first_ns, self._entered, connection))
         self._empty.clear()
 
     def authenticated(self, connection: ManagedConnection) -> None:
@@ -133,9 +143,20 @@ class ConnectionManager:
         while True:
             await asyncio.sleep(STEP_NS / 1e9)
             now_ns = clock.now_ns()
-            if not self._stood_still(now_ns):
-                await self._serve_due(now_ns)
-                self._stood_still(clock.now_ns())
+            more = not self._stood_still(now_ns)
+            while more:
+                more = self._serve_due(now_ns, AT_ONCE_NS)
+                if self._stood_still(clock.now_ns()):
+                    break
+                await asyncio.sleep(0)
+
+    def serve_between_reads(self, now_ns: int) -> None:
+        """Sends due heartbeats for a moment. A connection calls this after it has read. With many busy
+        clients the event loop reads for a tenth of a second before `watch` has its turn."""
+        # `ran_ns` stays: frames that the event loop reads in the same turn may have waited since then. If
+        # that was long ago, a client would seem silent whose frames are still to be read.
+        if self._due and self._due[0][0] <= now_ns and now_ns - self.ran_ns < UNREAD_NS:
+            self._serve_due(now_ns, BETWEEN_READS_NS)
 
     def _stood_still(self, now_ns: int) -> bool:
         """Whether the server did not run for a while before `now_ns`. Then no client may count as silent,
@@ -148,21 +169,22 @@ class ConnectionManager:
             connection.stood_still(now_ns, pause_ns)
         return True
 
-    async def _serve_due(self, until_ns: int) -> None:
-        """Sends all due heartbeats, oldest first, but stops if the server stands still meanwhile."""
+    def _serve_due(self, until_ns: int, at_once_ns: int) -> bool:
+        """Sends heartbeats due until `until_ns`, oldest first, for `at_once_ns` or a little longer. Stops if
+        the server has stood still. Returns whether more are due."""
         interval_ns = heartbeat_interval_ns(len(self._connections))
-        begun_ns = clock.now_ns()
-        while self._due and self._due[0][0] <= until_ns:
-            now_ns = clock.now_ns()
-            if self._stood_still(now_ns):
-                return
-            due_ns, connection = self._due.popleft()
+        begun_ns = now_ns = clock.now_ns()
+        while self._due and self._due[0][0] <= until_ns and now_ns - self.ran_ns <= PAUSE_NS:
+            if now_ns - begun_ns > at_once_ns:
+                return True
+            due_ns, number, connection = heappop(self._due)
             if connection in self._connections:
                 self._tick(connection, now_ns, interval_ns)
-                self._due.append((max(due_ns, now_ns - interval_ns // 2) + interval_ns, connection))
-                if now_ns - begun_ns > AT_ONCE_NS:
-                    await asyncio.sleep(0)
-                    begun_ns = clock.now_ns()
+                # Late heartbeats stay apart too: the next ones are due whole intervals later.
+                left_out = (now_ns - due_ns + interval_ns // 4) // interval_ns
+                heappush(self._due, (due_ns + (1 + left_out) * interval_ns, number, connection))
+            now_ns = clock.now_ns()
+        return False
 
     def _tick(self, connection: ManagedConnection, now_ns: int, interval_ns: int) -> None:
         try:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import signal
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -185,3 +188,112 @@ async def test_a_pause_in_the_last_heartbeat_of_a_round_counts() -> None:
     watching.cancel()
     assert any(pause_ns >= STOOD_NS for pause_ns in stander.pauses_ns)
     assert 1 in stander.beats_before
+
+
+class _Beaten:
+    """A connection that keeps the times of its heartbeats."""
+
+    def __init__(self) -> None:
+        self.name = "beaten"
+        self.caller: Caller | None = None
+        self.beats_ns: list[int] = []
+
+    def tick(self, now_ns: int, interval_ns: int) -> None:
+        """The heartbeat."""
+        self.beats_ns.append(now_ns)
+
+    def stood_still(self, until_ns: int, pause_ns: int) -> None:
+        """It never does here."""
+
+    def fail(self, code: str, text: str) -> None:
+        """It never does here."""
+
+    def hang_up(self, end: SessionEnd, text: str) -> None:
+        """It never does here."""
+
+    def abort(self) -> None:
+        """It never does here."""
+
+
+class _Clock:
+    """A clock that a test puts forward."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ns = 10**9
+        monkeypatch.setattr(clock, "now_ns", lambda: self.ns)
+
+
+def _serve_until(manager: ConnectionManager, time: _Clock, end_ns: int) -> None:
+    """Lets the server run until `end_ns`, with a read every 5 ms."""
+    while time.ns < end_ns:
+        time.ns += connection_manager.STEP_NS
+        manager.ran_ns = time.ns
+        manager.serve_between_reads(time.ns)
+
+
+def _most_together(connections: list[_Beaten], since_ns: int) -> int:
+    beats = Counter(at_ns for one in connections for at_ns in one.beats_ns if at_ns > since_ns)
+    return max(beats.values())
+
+
+def test_heartbeats_of_many_connections_are_spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,000 clients that come at once get their heartbeats throughout the interval, also after a time in
+    which all were late."""
+    time = _Clock(monkeypatch)
+    manager, clients = ConnectionManager(), [_Beaten() for _ in range(1000)]
+    for one in clients:
+        manager.enter(one)
+    interval_ns = heartbeat_interval_ns(len(clients))
+    at_once = len(clients) * connection_manager.STEP_NS / interval_ns  # if they were spread exactly
+    _serve_until(manager, time, time.ns + 3 * interval_ns)
+    settled_ns = time.ns
+    _serve_until(manager, time, settled_ns + 4 * interval_ns)
+    assert _most_together(clients, settled_ns) <= 3 * at_once
+    gaps = [late - early for one in clients for early, late in pairwise(one.beats_ns) if early > settled_ns]
+    assert max(gaps) <= interval_ns + 2 * connection_manager.STEP_NS
+
+    time.ns += 3 * interval_ns // 2
+    late_ns = time.ns
+    _serve_until(manager, time, late_ns + 2 * interval_ns)
+    late_ns += 3 * interval_ns // 2
+    _serve_until(manager, time, late_ns + 4 * interval_ns)
+    assert _most_together(clients, late_ns) <= 3 * at_once
+
+
+def test_no_client_is_judged_by_frames_that_wait_to_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between reads, no heartbeat is sent if the event loop's turn has lasted for long: `tick` would find a
+    client silent whose frames this turn has yet to read."""
+    time = _Clock(monkeypatch)
+    manager, one = ConnectionManager(), _Beaten()
+    manager.enter(one)
+    manager.ran_ns = time.ns
+    time.ns += connection_manager.UNREAD_NS
+    manager.serve_between_reads(time.ns)
+    assert one.beats_ns == []
+    manager.ran_ns = time.ns
+    manager.serve_between_reads(time.ns)
+    assert one.beats_ns == [time.ns]
+    assert manager.ran_ns == time.ns
+
+
+@pytest.mark.slow
+async def test_a_server_that_reads_sends_heartbeats(
+    lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the server's own round of heartbeats, a client that acknowledges still lets others have
+    theirs."""
+    running = await lab.start(sqlite_url)
+    plan = lab.plan()
+    client = await lab.connect(running.address)
+    await client.begin(plan, lab.facts())
+    monkeypatch.setattr(ConnectionManager, "_stood_still", lambda manager, now_ns: True)
+    other = _Beaten()
+    manager = running.server._manager
+    manager.enter(other)
+    async with asyncio.timeout(DEADLINE_S):
+        for seq in itertools.count(1):
+            manager.ran_ns = clock.now_ns()
+            await client.acknowledge(seq, seq)
+            if len(other.beats_ns) >= 3:
+                break
+    manager.leave(other)
