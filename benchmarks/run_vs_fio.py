@@ -3,8 +3,8 @@
 Each load is measured with as many fio jobs as writers. The server runs on the same machine. Rounds of `run`
 and fio alternate in changing order and are compared in pairs, because a drive's rate drifts by more than the
 difference. The results also have, per operation, the writes and flushes that reached the directory's block
-device, and the processor time of the client or of fio's jobs. On tmpfs, a sync costs nothing. There a bare
-loop shows the microseconds that `run` adds.
+device, and the processor time of the client or of fio's jobs; and the share of time in which the processors
+were idle. On tmpfs, a sync costs nothing. There a bare loop shows the microseconds that `run` adds.
 
     python benchmarks/run_vs_fio.py [--directory DIR] [--loads fdatasync,fsync] [--jobs 1,4,16] [--rounds 5]
 """
@@ -81,7 +81,7 @@ LOADS: Mapping[str, Load] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A round of either program. All figures but `rate` are per operation.
+    """A round of either program. All figures but `rate` and `idle` are per operation.
 
     Processor times are user and system time, without the kernel's threads.
     """
@@ -90,6 +90,7 @@ class Measured:
     writes: float | None  # of the block device; None if the directory has none
     flushes: float | None  # of the block device; None if the directory has none
     writers_us: float  # processor time of the writers, or of fio's jobs
+    idle: float  # share of the time of all processors in which they were idle
     sender_us: float = 0.0  # processor time of the client's main process
 
 
@@ -101,6 +102,8 @@ class Usage:
     flushes: int | None
     writers_s: float
     sender_s: float  # processor time of this process
+    idle_s: float  # idle time of all processors, in s
+    all_s: float  # time of all processors, in s
 
     @classmethod
     def now(cls, directory: Path) -> Usage:
@@ -111,7 +114,15 @@ class Usage:
             device = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/stat")
             fields = device.read_text().split()
             writes, flushes = int(fields[4]), int(fields[15])
-        return cls(writes=writes, flushes=flushes, writers_s=_writers_s(), sender_s=time.process_time())
+        ticks = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+        return cls(
+            writes=writes,
+            flushes=flushes,
+            writers_s=_writers_s(),
+            sender_s=time.process_time(),
+            idle_s=(ticks[3] + ticks[4]) / _TICKS_PER_S,  # idle, and idle while a process waits for a disk
+            all_s=sum(ticks) / _TICKS_PER_S,
+        )
 
     def until(self, end: Usage, *, operations: int, rate: float, fio_s: float | None = None) -> Measured:
         """The figures of `operations` between these totals and `end`. `fio_s`: fio's processor time, if the
@@ -126,6 +137,7 @@ class Usage:
             writes=each(self.writes, end.writes),
             flushes=each(self.flushes, end.flushes),
             writers_us=writers_s / operations * 1e6,
+            idle=(end.idle_s - self.idle_s) / (end.all_s - self.all_s),
             sender_us=(end.sender_s - self.sender_s) / operations * 1e6 if fio_s is None else 0.0,
         )
 
@@ -278,7 +290,7 @@ def _medians(pairs: list[tuple[Measured, Measured]]) -> str:
     return (
         f"{statistics.median(ratios):.3f} of fio ({ratios[0]:.2f}-{ratios[-1]:.2f})"
         f"  per operation, run / fio:  writes {both('writes')}  flushes {both('flushes')}"
-        f"  processor {both('writers_us')} us, and {sender_us:.2f} us of the sender"
+        f"  processor {both('writers_us')} us, and {sender_us:.2f} us of the sender  idle {both('idle')}"
     )
 
 
