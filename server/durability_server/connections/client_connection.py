@@ -442,6 +442,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if isinstance(answer, messages.Accepted) and self.session is not None:
             self.send(self.session.run.accepted())  # rebuilt, because a commit may have raised the grants
             self._accepted_ns = self._answered_ns = clock.now_ns()
+            self.session.run.heartbeat(self._manager.interval_ns)  # the first one is due within that time
         elif not body:
             self.send(known)
         elif not self._closing_ns:

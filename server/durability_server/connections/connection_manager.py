@@ -87,13 +87,17 @@ class ConnectionManager:
     def __len__(self) -> int:
         return len(self._connections)
 
+    @property
+    def interval_ns(self) -> int:
+        """The heartbeat interval of each connection."""
+        return heartbeat_interval_ns(len(self._connections))
+
     def enter(self, connection: ManagedConnection) -> None:
         """A new connection whose client is not yet known."""
         self._connections.add(connection)
         self._entered += 1
         # Heartbeats of many connections at the same moment would be a burst that delays the last of them.
-        interval_ns = heartbeat_interval_ns(len(self._connections))
-        first_ns = int(self._entered * _GOLDEN_RATIO % 1 * interval_ns)
+        first_ns = int(self._entered * _GOLDEN_RATIO % 1 * self.interval_ns)
         heappush(self._due, (clock.now_ns() + first_ns, self._entered, connection))
         self._empty.clear()
 
@@ -172,7 +176,7 @@ class ConnectionManager:
     def _serve_due(self, until_ns: int, at_once_ns: int) -> bool:
         """Sends heartbeats due until `until_ns`, oldest first, for `at_once_ns` or a little longer. Stops if
         the server has stood still. Returns whether more are due."""
-        interval_ns = heartbeat_interval_ns(len(self._connections))
+        interval_ns = self.interval_ns
         begun_ns = now_ns = clock.now_ns()
         while self._due and self._due[0][0] <= until_ns and now_ns - self.ran_ns <= PAUSE_NS:
             if now_ns - begun_ns > at_once_ns:
@@ -180,8 +184,8 @@ class ConnectionManager:
             due_ns, number, connection = heappop(self._due)
             if connection in self._connections:
                 self._tick(connection, now_ns, interval_ns)
-                # Late heartbeats stay apart too: the next ones are due whole intervals later.
-                left_out = (now_ns - due_ns + interval_ns // 4) // interval_ns
+                # Late heartbeats stay apart too: the next ones are due whole intervals later, but within one.
+                left_out = (now_ns - due_ns) // interval_ns
                 heappush(self._due, (due_ns + (1 + left_out) * interval_ns, number, connection))
             now_ns = clock.now_ns()
         return False

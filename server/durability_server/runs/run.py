@@ -364,6 +364,7 @@ class Run:
         self.armed = None if stored.armed is None else from_value(Facts, stored.armed)
         self._last_save = stored.snapshot.save
         self.gap_max_ns = self.rtt_max_ns = 0
+        self.heartbeat(self._interval_ns)
         self._late = None
         self.note(at_ns, "armed", "the target is prefilled and synced")
 

@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Collection
 from itertools import islice
 
+from durability.errors import FormatError
 from durability_server.runs.run import Run
-from durability_server.store.run_rows import unknown_run
+from durability_server.store.records import StoredRun
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
 
@@ -49,7 +50,7 @@ class RunReader:
             except Exception as error:
                 found = dict.fromkeys(several, error)
             for run_id, answer in several.items():
-                read = found.get(run_id, unknown_run(run_id))
+                read = found[run_id]
                 if isinstance(read, Run):
                     answer.set_result(read)
                 else:
@@ -58,11 +59,16 @@ class RunReader:
         self._reading = None
 
     def _load(self, run_ids: Collection[int]) -> dict[int, Run | Exception]:
-        """Runs in a thread of the store. A run that cannot be read does not concern the others."""
-        found: dict[int, Run | Exception] = {}
-        for run_id, stored in self._store.load_several(run_ids).items():
-            try:
-                found[run_id] = Run(stored, boot_id=self._boot_id)
-            except Exception as error:
-                found[run_id] = error
-        return found
+        """Runs in a thread of the store. A run that cannot be read is no error of the others. Raises
+        StoreError."""
+        try:
+            stored = self._store.load_several(run_ids)
+        except FormatError:  # in the row of one of them
+            stored = {}
+        return {run_id: self._run(run_id, stored.get(run_id)) for run_id in run_ids}
+
+    def _run(self, run_id: int, stored: StoredRun | None) -> Run | Exception:
+        try:
+            return Run(stored or self._store.load(run_id), boot_id=self._boot_id)
+        except Exception as error:
+            return error

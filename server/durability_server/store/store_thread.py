@@ -38,10 +38,13 @@ class StoreThread:
         return await loop.run_in_executor(self._looking, lambda: function(*args, **kwargs))
 
     async def close(self, function: Callable[[], None]) -> None:
-        """Calls `function` after all earlier calls, and ends the threads."""
+        """Calls `function` after all earlier calls, and ends the threads. Later calls raise RuntimeError."""
         loop = asyncio.get_running_loop()
         for readers in (self._reading, self._looking):
-            await loop.run_in_executor(readers, lambda: None)
-            readers.shutdown(wait=False)
+            ended = loop.run_in_executor(readers, lambda: None)
+            readers.shutdown(
+                wait=False
+            )  # before the wait: a read that begins later would find a closed store
+            await ended
         await loop.run_in_executor(self._changing, function)
         self._changing.shutdown(wait=False)

@@ -74,12 +74,14 @@ async def test_runs_wanted_at_the_same_time_are_read_together(filled: StoreFixtu
     await thread.close(lambda: None)
 
 
-async def test_a_run_that_cannot_be_read_stops_no_other(filled: StoreFixture) -> None:
-    """An unknown run and a run with a broken plan are errors of their own callers only."""
+@pytest.mark.parametrize("column", ["plan", "armed"])
+async def test_a_run_that_cannot_be_read_stops_no_other(filled: StoreFixture, column: str) -> None:
+    """An unknown run and a run with a broken row are errors of their own callers only."""
     thread = StoreThread()
     reader = RunReader(filled.store, thread, boot_id="boot")
     with filled.store._database.transaction() as db:
-        db.execute(update(tables.runs).where(tables.runs.c.run == f"{3:016x}").values(plan=b"broken"))
+        broken_run = tables.runs.c.run == f"{3:016x}"
+        db.execute(update(tables.runs).where(broken_run).values({column: b"\xc1broken"}))
     good, broken, unknown, last = await _read(reader, 2, 3, 99, 4)
     assert isinstance(good, Run)
     assert isinstance(broken, FormatError)
@@ -115,3 +117,18 @@ async def test_a_caller_that_goes_takes_nothing_from_the_others(filled: StoreFix
         assert (await stays).frontiers.acked == (5, 10)
     assert gone.cancelled()
     await thread.close(lambda: None)
+
+
+async def test_no_read_begins_after_the_store_has_closed(filled: StoreFixture) -> None:
+    """A server that stops while many clients resume ends the reads under way, and begins no other."""
+    thread = StoreThread()
+    reader = RunReader(filled.store, thread, boot_id="boot")
+    reads = [asyncio.create_task(reader.read(run)) for run in range(1, 41)]
+    await asyncio.sleep(0)
+    with _transactions() as begun:
+        async with asyncio.timeout(DEADLINE_S):
+            await thread.close(lambda: begun.append(None))
+            closed_at = len(begun)
+            results = await asyncio.gather(*reads, return_exceptions=True)
+    assert len(begun) == closed_at
+    assert {type(result) for result in results} <= {Run, RuntimeError}
