@@ -148,7 +148,7 @@ class ConnectionManager:
             await asyncio.sleep(STEP_NS / 1e9)
             now_ns = clock.now_ns()
             more = not self._stood_still(now_ns)
-            while more:
+            while more and self._is_group_due(now_ns):
                 more = self._serve_due(now_ns, AT_ONCE_NS)
                 if self._stood_still(clock.now_ns()):
                     break
@@ -159,8 +159,18 @@ class ConnectionManager:
         clients the event loop reads for a tenth of a second before `watch` has its turn."""
         # `ran_ns` stays: frames that the event loop reads in the same turn may have waited since then. If
         # that was long ago, a client would seem silent whose frames are still to be read.
-        if self._due and self._due[0][0] <= now_ns and now_ns - self.ran_ns < UNREAD_NS:
+        if now_ns - self.ran_ns < UNREAD_NS and self._is_group_due(now_ns):
             self._serve_due(now_ns, BETWEEN_READS_NS)
+
+    @property
+    def _group_ns(self) -> int:
+        """How long a due heartbeat may wait, so that with many connections heartbeats and their answers come
+        in groups: one by one they would take half as much processor time again."""
+        interval_ns = self.interval_ns
+        return interval_ns // 8 if interval_ns > limits.HEARTBEAT_NS else 0
+
+    def _is_group_due(self, now_ns: int) -> bool:
+        return bool(self._due) and self._due[0][0] + self._group_ns <= now_ns
 
     def _stood_still(self, now_ns: int) -> bool:
         """Whether the server did not run for a while before `now_ns`. Then no client may count as silent,
@@ -177,6 +187,7 @@ class ConnectionManager:
         """Sends heartbeats due until `until_ns`, oldest first, for `at_once_ns` or a little longer. Stops if
         the server has stood still. Returns whether more are due."""
         interval_ns = self.interval_ns
+        step_ns = interval_ns - self._group_ns
         begun_ns = now_ns = clock.now_ns()
         while self._due and self._due[0][0] <= until_ns and now_ns - self.ran_ns <= PAUSE_NS:
             if now_ns - begun_ns > at_once_ns:
@@ -184,9 +195,9 @@ class ConnectionManager:
             due_ns, number, connection = heappop(self._due)
             if connection in self._connections:
                 self._tick(connection, now_ns, interval_ns)
-                # Late heartbeats stay apart too: the next ones are due whole intervals later, but within one.
-                left_out = (now_ns - due_ns) // interval_ns
-                heappush(self._due, (due_ns + (1 + left_out) * interval_ns, number, connection))
+                # Late heartbeats stay apart too: the next ones are due whole steps later, but within one.
+                left_out = (now_ns - due_ns) // step_ns
+                heappush(self._due, (due_ns + (1 + left_out) * step_ns, number, connection))
             now_ns = clock.now_ns()
         return False
 
