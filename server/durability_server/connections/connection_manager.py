@@ -29,6 +29,7 @@ HEARTBEATS_PER_S = 5_000  # for all connections; with more connections the heart
 STEP_NS = 5_000_000  # interval of checks for due heartbeats
 PAUSE_NS = limits.SILENCE_NS // 2  # after a longer pause of the server no client counts as silent
 AT_ONCE_NS = 20_000_000  # longest time spent on heartbeats before the event loop serves the clients' input
+GROUP_NS = 50_000_000  # longest time that a due heartbeat waits for its group
 BETWEEN_READS_NS = 1_000_000  # longest time spent on heartbeats between two reads
 UNREAD_NS = limits.SILENCE_NS // 5  # after a longer turn of the event loop only `watch` sends heartbeats
 _GOLDEN_RATIO = 0.6180339887  # multiples of it, modulo 1, are spread evenly
@@ -167,7 +168,7 @@ class ConnectionManager:
         """How long a due heartbeat may wait, so that with many connections heartbeats and their answers come
         in groups: one by one they would take half as much processor time again."""
         interval_ns = self.interval_ns
-        return interval_ns // 8 if interval_ns > limits.HEARTBEAT_NS else 0
+        return min(interval_ns // 8, GROUP_NS) if interval_ns > limits.HEARTBEAT_NS else 0
 
     def _is_group_due(self, now_ns: int) -> bool:
         return bool(self._due) and self._due[0][0] + self._group_ns <= now_ns
