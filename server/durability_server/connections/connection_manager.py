@@ -98,7 +98,7 @@ class ConnectionManager:
         self._connections.add(connection)
         self._entered += 1
         # Heartbeats of many connections at the same moment would be a burst that delays the last of them.
-        first_ns = int(self._entered * _GOLDEN_RATIO % 1 * self.interval_ns)
+        first_ns = int(self._entered * _GOLDEN_RATIO % 1 * self._step_ns)
         heappush(self._due, (clock.now_ns() + first_ns, self._entered, connection))
         self._empty.clear()
 
@@ -166,12 +166,19 @@ class ConnectionManager:
     @property
     def _group_ns(self) -> int:
         """How long a due heartbeat may wait, so that with many connections heartbeats and their answers come
-        in groups: one by one they would take half as much processor time again."""
+        in groups: one by one each would wake up both ends."""
         interval_ns = self.interval_ns
         return min(interval_ns // 8, GROUP_NS) if interval_ns > limits.HEARTBEAT_NS else 0
 
+    @property
+    def _step_ns(self) -> int:
+        """Time until the next heartbeat is due, so that it leaves within the interval with its group."""
+        return self.interval_ns - self._group_ns
+
     def _is_group_due(self, now_ns: int) -> bool:
-        return bool(self._due) and self._due[0][0] + self._group_ns <= now_ns
+        if not self._due or self._due[0][0] > now_ns:  # as after most reads
+            return False
+        return self._due[0][0] + self._group_ns <= now_ns
 
     def _stood_still(self, now_ns: int) -> bool:
         """Whether the server did not run for a while before `now_ns`. Then no client may count as silent,
@@ -188,7 +195,7 @@ class ConnectionManager:
         """Sends heartbeats due until `until_ns`, oldest first, for `at_once_ns` or a little longer. Stops if
         the server has stood still. Returns whether more are due."""
         interval_ns = self.interval_ns
-        step_ns = interval_ns - self._group_ns
+        step_ns = self._step_ns
         begun_ns = now_ns = clock.now_ns()
         while self._due and self._due[0][0] <= until_ns and now_ns - self.ran_ns <= PAUSE_NS:
             if now_ns - begun_ns > at_once_ns:

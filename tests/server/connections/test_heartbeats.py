@@ -148,48 +148,6 @@ def test_a_stranger_of_the_pause_has_the_time_of_any_other(monkeypatch: pytest.M
     assert failed == ["timeout"]
 
 
-class _Stander:
-    """A connection in whose first heartbeat the server stands still, and which keeps how long that was."""
-
-    def __init__(self) -> None:
-        self.name = "stander"
-        self.caller: Caller | None = None
-        self.beats = 0
-        self.pauses_ns: list[int] = []
-        self.beats_before: list[int] = []
-
-    def tick(self, now_ns: int, interval_ns: int) -> None:
-        """The heartbeat."""
-        self.beats += 1
-        if self.beats == 1:
-            time.sleep(STOOD_NS / 1e9)
-
-    def stood_still(self, until_ns: int, pause_ns: int) -> None:
-        """The server has seen that it did."""
-        self.pauses_ns.append(pause_ns)
-        self.beats_before.append(self.beats)
-
-    def fail(self, code: str, text: str) -> None:
-        """It never does here."""
-
-    def hang_up(self, end: SessionEnd, text: str) -> None:
-        """It never does here."""
-
-    def abort(self) -> None:
-        """It never does here."""
-
-
-async def test_a_pause_in_the_last_heartbeat_of_a_round_counts() -> None:
-    """The server sees it before the next heartbeat, by which clients would seem silent."""
-    manager, stander = ConnectionManager(), _Stander()
-    manager.enter(stander)
-    watching = asyncio.create_task(manager.watch())
-    await until(lambda: stander.beats >= 2)
-    watching.cancel()
-    assert any(pause_ns >= STOOD_NS for pause_ns in stander.pauses_ns)
-    assert 1 in stander.beats_before
-
-
 class _Beaten:
     """A connection that keeps the times of its heartbeats."""
 
@@ -213,6 +171,37 @@ class _Beaten:
 
     def abort(self) -> None:
         """It never does here."""
+
+
+class _Stander(_Beaten):
+    """A connection in whose first heartbeat the server stands still, and which keeps how long that was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pauses_ns: list[int] = []
+        self.beats_before: list[int] = []
+
+    def tick(self, now_ns: int, interval_ns: int) -> None:
+        """The heartbeat."""
+        super().tick(now_ns, interval_ns)
+        if len(self.beats_ns) == 1:
+            time.sleep(STOOD_NS / 1e9)
+
+    def stood_still(self, until_ns: int, pause_ns: int) -> None:
+        """The server has seen that it did."""
+        self.pauses_ns.append(pause_ns)
+        self.beats_before.append(len(self.beats_ns))
+
+
+async def test_a_pause_in_the_last_heartbeat_of_a_round_counts() -> None:
+    """The server sees it before the next heartbeat, by which clients would seem silent."""
+    manager, stander = ConnectionManager(), _Stander()
+    manager.enter(stander)
+    watching = asyncio.create_task(manager.watch())
+    await until(lambda: len(stander.beats_ns) >= 2)
+    watching.cancel()
+    assert any(pause_ns >= STOOD_NS for pause_ns in stander.pauses_ns)
+    assert 1 in stander.beats_before
 
 
 class _Clock:
@@ -246,7 +235,9 @@ def test_heartbeats_of_many_connections_are_spread(monkeypatch: pytest.MonkeyPat
     interval_ns = heartbeat_interval_ns(len(clients))
     group_ns = manager._group_ns + connection_manager.STEP_NS
     at_once = len(clients) * group_ns / (interval_ns - manager._group_ns)  # if they were spread exactly
-    _serve_until(manager, time, time.ns + 3 * interval_ns)
+    entered_ns = time.ns
+    _serve_until(manager, time, entered_ns + 3 * interval_ns)
+    assert max(one.beats_ns[0] for one in clients) <= entered_ns + interval_ns + connection_manager.STEP_NS
     settled_ns = time.ns
     _serve_until(manager, time, settled_ns + 4 * interval_ns)
     assert _most_together(clients, settled_ns) <= 3 * at_once < len(clients)
