@@ -154,7 +154,8 @@ class Leases:
         if not self._asked:
             return
         new = {run: self._asked[run][0] for run in self._new}
-        answers = await self._thread.call(self._store.want, new, self._asked.keys() - self._new)
+        waiting = {run: self._asked[run][0] for run in self._asked.keys() - self._new}
+        answers = await self._thread.call(self._store.want, new, waiting)
         self._new -= new.keys()
         for run in answers.free:
             self._settle(run, None)

@@ -3,9 +3,10 @@
 The database is SQLite with a write-ahead log and synchronous=FULL, or PostgreSQL with synchronous_commit=on.
 One connection writes. Each thread that reads has its own connection, so that reads do not delay commits.
 Several servers may share a PostgreSQL database; an advisory lock protects what only one of them may do at a
-time. An SQLite file belongs to one process, unless that process lets others read it. A PostgreSQL server with
-fsync=off is refused. So are a file system on which SQLite cannot have its log, and an SQLite file that
-another server has open. Only one thread may use `transaction`; any thread may use `reading`.
+time, and another one shows them which of them still have a session. An SQLite file belongs to one process,
+unless that process lets others read it. A PostgreSQL server with fsync=off is refused. So are a file system
+on which SQLite cannot have its log, and an SQLite file that another server has open. Only one thread may use
+`transaction`; any thread may use `reading`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import secrets
 import select
 import sqlite3
 import threading
@@ -69,12 +71,16 @@ class UnfitError(StoreError):
 
 
 class Database:
-    """A database, `sqlite:///FILE` or `postgresql://USER@HOST/NAME`. The first transaction opens it."""
+    """A database, `sqlite:///FILE` or `postgresql://USER@HOST/NAME`. The first transaction opens it.
+
+    `me` is this object's name among those that share the database: 16 hex digits, never used before.
+    """
 
     def __init__(self, url: str, *, mode: Mode = "alone") -> None:
         """For PostgreSQL `mode` only makes a reader read-only. For SQLite "with readers" becomes "alone" if
         the disk has no room for the shared files: see `is_readable`. Raises UsageError for any other URL."""
         self._mode = mode
+        self.me = secrets.token_hex(8)
         try:
             parsed = make_url(url)
         except (ArgumentError, ValueError):
@@ -187,6 +193,12 @@ class Database:
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise StoreError(f"{self.name}: {_reason(error)}") from error
 
+    def is_gone(self, db: Connection, name: str) -> bool:
+        """Whether PostgreSQL has no session in which the `Database` called `name` writes. If so, that one
+        cannot write until the transaction of `db` ends. PostgreSQL notices at once that a process was killed,
+        but not that a machine lost its power."""
+        return bool(db.exec_driver_sql(f"SELECT pg_try_advisory_xact_lock({_lock_of(name)})").scalar_one())
+
     @property
     def is_readable(self) -> bool:
         """Whether other processes can read the open database at the same time. For an SQLite file only in the
@@ -282,13 +294,22 @@ class Database:
         try:
             if self.file is not None:
                 self._require_same(self.file, _not_in_place)
-            prepare = _prepare_sqlite if self.is_sqlite else _prepare_postgresql
-            prepare(connection, self.name)
+            if self.is_sqlite:
+                _prepare_sqlite(connection, self.name)
+            else:
+                _prepare_postgresql(connection, self.name)
+                # Shared, because PostgreSQL may still have the session of an earlier connection.
+                connection.exec_driver_sql(f"SELECT pg_advisory_lock_shared({_lock_of(self.me)})")
         except BaseException:
             connection.close()
             raise
         connection.rollback()
         return connection
+
+
+def _lock_of(name: str) -> int:
+    """The advisory lock that shows that the `Database` called `name` has a session."""
+    return int.from_bytes(bytes.fromhex(name), signed=True)
 
 
 def _log_of(file: Path) -> Path:

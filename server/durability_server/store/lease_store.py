@@ -3,7 +3,8 @@
 A server's row is its lease. It ends `LEASE_MS` after its renewal, on the database's clock. A run belongs to
 the server that its row names as holder, as long as that server's lease lasts. The lease only says when
 another server may take a run without asking. The run's epoch (`store`), which needs no clock, keeps two
-servers from granting credit for the same run.
+servers from granting credit for the same run. A client whose server has no session with the database any more
+need not wait for the end of the lease to resume its run at another server.
 
 A server that wants a run of another one adds it to `wants`, and repeats that until it has the run or gives
 up. The holder reads `wants` whenever it renews its lease. All calls block and run in the store's thread.
@@ -11,7 +12,6 @@ up. The holder reads `wants` whenever it renews its lease. All calls block and r
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
@@ -94,12 +94,12 @@ class Answers:
 
 
 class LeaseStore:
-    """The leases in `database` for one server. Its id `me` is unique."""
+    """The leases in `database` for one server, whose id is `me`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self.is_shared = database.is_shared
-        self.me = secrets.token_hex(8)
+        self.me = database.me
 
     def held_at(self, holder: ColumnElement[str]) -> Select[Any]:
         """Selects the address of the server `holder`, if that is another server and alive."""
@@ -166,24 +166,36 @@ class LeaseStore:
         with self._database.transaction(alone=False) as db:
             db.execute(delete(tables.wants).where(tables.wants.c.run.in_(map(format_run, runs))))
 
-    def want(self, new: Mapping[int, Purpose], waiting: Collection[int]) -> Answers:
+    def want(self, new: Mapping[int, Purpose], waiting: Mapping[int, Purpose]) -> Answers:
         """Asks for the runs of `new`, and asks again for `waiting`. Runs of both may be free already."""
-        runs, wants = tables.runs.c, tables.wants.c
-        keys = [format_run(run) for run in (*new, *waiting)]
+        wants = tables.wants.c
+        purposes = {format_run(run): purpose for run, purpose in (*new.items(), *waiting.items())}
         until = _NOW + WANT_MS
         with self._database.transaction(alone=False) as db:
-            held = select(runs.run).where(runs.run.in_(keys), self.held_at(runs.holder).exists())
-            still = set(db.execute(held).scalars())
+            still = self._held(db, purposes)
             asked_again = [format_run(run) for run in waiting if format_run(run) in still]
             mine = and_(wants.run.in_(asked_again), wants.server == self.me)
             asked = update(tables.wants).where(mine).values(expires=until).returning(wants.run)
             kept = set(asked_again) - set(db.execute(asked).scalars())
             first = [format_run(run) for run in new if format_run(run) in still]
-            free = set(keys) - still
+            free = purposes.keys() - still
             db.execute(delete(tables.wants).where(wants.run.in_({*first, *free})))
             if first:
-                rows = [
-                    {"run": key, "server": self.me, "purpose": new[parse_run(key)]} for key in sorted(first)
-                ]
+                rows = [{"run": key, "server": self.me, "purpose": purposes[key]} for key in sorted(first)]
                 db.execute(insert(tables.wants).values(expires=until), rows)
         return Answers(free=tuple(map(parse_run, free)), kept=tuple(map(parse_run, kept)))
+
+    def _held(self, db: Connection, purposes: Mapping[str, Purpose]) -> set[str]:
+        """Those of these runs that another server holds. A run to be resumed is first taken from a server
+        without a session. A run to be ended is not: that server may still hear the run's client."""
+        runs = tables.runs.c
+        held = select(runs.run, runs.holder).where(runs.run.in_(purposes), self.held_at(runs.holder).exists())
+        holders = {row.run: row.holder for row in db.execute(held)}
+        resumed = {holder for run, holder in holders.items() if purposes[run] == "resume"}
+        gone = {holder for holder in sorted(resumed) if self._database.is_gone(db, holder)}
+        left = {run for run, holder in holders.items() if holder in gone and purposes[run] == "resume"}
+        if left:
+            # The epoch rises, so that this server, if it is alive after all, cannot save them any more.
+            leave = update(tables.runs).values(holder="", epoch=runs.epoch + 1)
+            db.execute(leave.where(runs.run.in_(left), runs.holder.in_(gone)))
+        return holders.keys() - left
