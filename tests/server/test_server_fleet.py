@@ -40,6 +40,7 @@ from tests.waiting import standstills
 pytestmark = pytest.mark.slow  # starts servers again and again
 
 STEPS = 24
+SPREAD = 24  # clients; all at the same of two servers is a case in 8 million
 KILLS = 8
 SIZE_BYTES = 16 << 20
 RESUMED_S = 5.0
@@ -135,6 +136,24 @@ async def test_a_server_that_stands_still_is_left(fleet: Fleet) -> None:
         assert client.link.outages[0].until_s - begun_s - stood_s() < LEFT_S + RESUMED_S
     first.go_on()
     await client.finish()
+
+
+async def test_runs_of_a_killed_server_are_spread(fleet: Fleet) -> None:
+    """All clients know the servers in the same order, and yet do not all continue at the same one."""
+    where = await fleet.start()
+    first = fleet.servers[0]
+    clients = [AckingClient(number, pace_s=0.01) for number in range(1, SPREAD + 1)]
+    for client in clients:
+        await client.begin(where)
+    await asyncio.to_thread(first.end)
+    async with asyncio.timeout(DEADLINE_S):
+        while not all(client.link.outages for client in clients):  # noqa: ASYNC110 - a link has no event for it
+            await asyncio.sleep(0.02)
+    await until_all_have_a_server(clients)
+    links = (client.link for client in clients)
+    assert {link.server for link in links} == {server.address for server in fleet.servers[1:]}
+    for client in clients:
+        await client.finish()
 
 
 async def test_commands_remember_the_servers(fleet: Fleet, tmp_path: Path) -> None:

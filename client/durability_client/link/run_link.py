@@ -5,13 +5,14 @@ process, and sends unconfirmed messages again. It also keeps trying a server tha
 and `trouble` says what to do: the server may have been started on the wrong store by mistake, and giving up
 would lose the run. The link ends when the server says that the run does not belong to this client any more.
 
-The link can continue at any server of the store: at the last one, else at the next one that answers, also if
+The link can continue at any server of the store: at the last one, else at another one that answers, also if
 that server was started after the run.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -228,7 +229,10 @@ class RunLink:
         """Connect again, resume the run and send unconfirmed messages again. Raises PeerError."""
         assert self._endpoint is not None
         # A run must not write files while it runs: the disk may hang, and a sync may flush the tested drive.
-        connection = await connect(self._endpoint, "run", remember=False)
+        last, *others = self._endpoint.addresses
+        # In random order, so that the runs of a server that is gone do not all go to the same one.
+        several = replace(self._endpoint, addresses=(last, *random.sample(others, len(others))))
+        connection = await connect(several, "run", remember=False)
         self._endpoint = connection.endpoint
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):

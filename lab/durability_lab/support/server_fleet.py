@@ -156,6 +156,11 @@ class _WatchedLink(RunLink):
             self.outages.append(Outage(self._since_s, now_s))
         self._trouble = text
 
+    @property
+    def server(self) -> str:
+        """Address of the server to which the link is connected; "" if there is none."""
+        return self._connection.live[0] if self._connection is not None else ""
+
     def drop(self) -> None:
         """Close the connection, as if a router had lost its table."""
         if self._connection is not None:

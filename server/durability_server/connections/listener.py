@@ -16,6 +16,7 @@ import errno
 import itertools
 import os
 import resource
+import select
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -37,8 +38,9 @@ BEGINNING_MAX = 256  # connections whose handshake has begun and has not ended
 BACKLOG = 4096
 _ACCEPTED_AT_ONCE = 16  # connections accepted before the event loop serves known clients
 _ENDED_AT_ONCE = 64  # overdue strangers dropped at a time
-_TURN_S = 0.005  # pause between handshakes that begin
-_BEGUN_AT_ONCE = 2  # handshakes that begin without a pause
+_HANDSHAKE_S = 0.0025  # handshakes begin at most once in this time, on average
+_TURN_S = 0.005  # pause before the next handshakes begin
+_BEGUN_AT_ONCE = 8  # handshakes that begin without a pause, after a long turn of a busy event loop
 _KEPT_FREE = 64  # descriptors that are freed once none is left
 _PAUSE_S = 0.1  # pause after an accept that found no descriptor
 _PATIENCE_S = 1.0  # a younger handshake is dropped only for an address with fewer handshakes under way
@@ -82,6 +84,7 @@ class Listener:
         self._beginning: dict[str, dict[_Beginner, None]] = {}  # by address, oldest first
         self._beginning_places = AddressPlaces()
         self._turn: asyncio.Handle | None = None
+        self._used_s = 0.0  # the handshakes begun so far have used the time until then
         self._sweep: asyncio.Handle | None = None
 
     def __len__(self) -> int:
@@ -247,17 +250,23 @@ class Listener:
         return stranger
 
     def _begin(self) -> None:
-        """Begins the next handshakes, one address after the other."""
+        """Begins the next handshakes, one address after the other. If many clients of another server come at
+        once, the event loop is busy and turns slowly, so a turn begins as many as the time since the last one
+        allows."""
         loop = asyncio.get_running_loop()
         self._turn = None
-        for _ in range(_BEGUN_AT_ONCE):
-            if not self._speaking:
-                return
+        now_s = loop.time()
+        self._used_s = max(self._used_s, now_s - _BEGUN_AT_ONCE * _HANDSHAKE_S)
+        while self._speaking and self._used_s + _HANDSHAKE_S <= now_s:
+            self._used_s += _HANDSHAKE_S
             address = next(iter(self._speaking))
             if self._beginning_places.taken >= BEGINNING_MAX and not self._make_way(address):
                 self._speaking[address] = self._speaking.pop(address)  # another address may replace one
                 break
             stranger = self._next_of(address)
+            if _has_left(stranger.socket):
+                _reset(stranger.socket)
+                continue
             beginner = _Beginner(address, loop.time())
             self._beginning.setdefault(address, {})[beginner] = None
             self._beginning_places.take(address)
@@ -306,6 +315,13 @@ def _peek(stranger: socket.socket, count: int) -> bytes:
         return stranger.recv(count, socket.MSG_PEEK)
     except OSError:
         return b""
+
+
+def _has_left(stranger: socket.socket) -> bool:
+    """Whether the client has closed the connection, as one does that waits here and finds another server."""
+    looked = select.poll()
+    looked.register(stranger, select.POLLRDHUP)
+    return bool(looked.poll(0))
 
 
 def _reset(stranger: socket.socket) -> None:

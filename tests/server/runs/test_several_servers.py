@@ -125,11 +125,12 @@ async def test_a_run_goes_on_at_another_server(two: tuple[ServerProcess, ServerP
         assert "reboot" not in {event.kind for event in case.events}  # they share a clock
 
 
+@pytest.mark.usefixtures("long_leases")
 async def test_a_killed_servers_runs_are_taken_over(
     two: tuple[ServerProcess, ServerProcess], lab: Lab
 ) -> None:
-    """After a server is killed and its lease has expired, another server takes over its run with everything
-    that was granted."""
+    """After a server is killed, a client resumes its run at another server with everything that was granted.
+    It does not wait for the lease."""
     first, second = two
     plan = lab.plan()
     client = await lab.connect(first.address)
@@ -454,6 +455,34 @@ def test_what_was_saved_since_it_was_loaded_is_never_overwritten(store_url: str,
     finally:
         late.close()
         taker.close()
+
+
+@pytest.mark.usefixtures("long_leases")
+def test_a_run_is_taken_from_a_server_without_a_session(store_url: str, lab: Lab) -> None:
+    """During a lease a run is taken only to be resumed, and only if its server has no session. That server
+    may be alive, and cannot save the run any more. Once it is back, its other runs are its own."""
+    holder, asker = Store(store_url), Store(store_url)
+    holder.open()
+    asker.open()
+    try:
+        snapshots = {}
+        for run in (1, 2):
+            StoreFixture(holder, lab).register(run)
+            snapshots[run] = replace(holder.load(run).snapshot, epoch=1, session_end="live")
+        holder.leases.begin("shelf:7420", "boot")
+        holder.save([*snapshots.values()])
+        assert asker.leases.want({1: "resume"}, {}).free == ()
+        holder._database.close()
+        while not asker.leases.want({1: "resume", 2: "end"}, {}).free:
+            pass  # PostgreSQL ends the session a moment later
+        assert {run: asker.load(run).held_at for run in (1, 2)} == {1: "", 2: "shelf:7420"}
+        assert holder.save([replace(snapshots[run], last_save=1, save=2) for run in (1, 2)]) == {1: "moved"}
+        assert asker.leases.want({2: "resume"}, {}).free == ()
+        taken = asker.load(1).snapshot
+        assert asker.save([replace(taken, epoch=taken.epoch + 1)]) == {}
+    finally:
+        holder.close()
+        asker.close()
 
 
 @pytest.mark.usefixtures("long_leases")

@@ -1,0 +1,80 @@
+"""Which handshakes the listener begins, and at which rate."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import pytest
+
+from durability_lab.support import flood
+from durability_server.connections import listener
+from durability_server.connections.listener import Listener
+from tests.waiting import DEADLINE_S
+
+STRANGERS = 60
+TURN_S = 0.02
+TURNS = -(-STRANGERS // listener._BEGUN_AT_ONCE)  # that begin as many handshakes as one turn may
+
+
+@pytest.mark.parametrize("turn_s", [0.0, TURN_S])
+async def test_a_busy_server_begins_handshakes_at_the_same_rate(turn_s: float) -> None:
+    """Strangers who come at once begin at a bounded rate. It is the same if the event loop turns slowly."""
+    loop = asyncio.get_running_loop()
+    began: list[int] = []  # turn of the event loop in which each handshake began
+    turns = 0
+
+    def admit(stranger: socket.socket, has_begun: Callable[[], None]) -> Callable[[], None]:
+        began.append(turns)
+        stranger.close()
+        has_begun()
+        return lambda: None
+
+    strangers = Listener(admit)
+    address = strangers.open("127.0.0.1", 0, None)
+    with ExitStack() as stack:
+        for _ in range(STRANGERS):
+            stranger = stack.enter_context(socket.create_connection(address))
+            stranger.sendall(bytes.fromhex(flood.client_hello()))
+        begun_s = loop.time()
+        async with asyncio.timeout(DEADLINE_S):
+            while len(began) < STRANGERS:
+                turns += 1
+                time.sleep(turn_s)  # what a busy server does in a turn  # noqa: ASYNC251
+                await asyncio.sleep(0)
+        took_s = loop.time() - begun_s
+        strangers.close()
+    assert took_s >= (STRANGERS - listener._BEGUN_AT_ONCE - 1) * listener._HANDSHAKE_S
+    if turn_s:
+        assert began[-1] - began[0] <= 2 * TURNS
+
+
+async def test_no_handshake_begins_with_a_client_that_has_left() -> None:
+    """A client that found another server meanwhile costs this one no handshake."""
+    admitted: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
+
+    def admit(stranger: socket.socket, has_begun: Callable[[], None]) -> Callable[[], None]:
+        admitted.put_nowait(stranger.getpeername())
+        stranger.close()
+        has_begun()
+        return lambda: None
+
+    strangers = Listener(admit)
+    address = strangers.open("127.0.0.1", 0, None)
+    with ExitStack() as stack:
+        for number in range(STRANGERS):
+            stranger = stack.enter_context(socket.create_connection(address))
+            stranger.sendall(bytes.fromhex(flood.client_hello()))
+            if number % 2:
+                stranger.close()
+            else:
+                stays = stranger.getsockname()
+        async with asyncio.timeout(DEADLINE_S):
+            found = [await admitted.get()]
+            while found[-1] != stays:
+                found.append(await admitted.get())
+    strangers.close()
+    assert len(found) == STRANGERS // 2
