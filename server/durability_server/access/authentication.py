@@ -13,6 +13,7 @@ from durability.errors import AuthenticationError
 from durability.protocol import auth
 from durability.protocol.messages import Hello
 from durability_server.access.caller import OPERATOR, Caller
+from durability_server.store.joint_reads import JointReads
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
 
@@ -22,6 +23,7 @@ class Authentication:
 
     def __init__(self, store: Store, thread: StoreThread) -> None:
         self._clients = store.clients
+        self._known = JointReads(thread, store.clients.find_several)
         self._machines = store.machines
         self._thread = thread
 
@@ -40,7 +42,7 @@ class Authentication:
                 invitation = await self._thread.look_up(self._clients.invitation, hash_, now=now)
                 caller = Caller(client="", name=invitation.name, role=invitation.role, invitation=hash_)
         else:
-            client = await self._thread.look_up(self._clients.find, hello.client)
+            client = await self._known.read(hello.client)
             shown = auth.client_hash(hello.secret)
             if client is None or not auth.equal(client.hash, shown):
                 raise AuthenticationError(

@@ -21,6 +21,7 @@ from durability_server.runs.leases import Leases
 from durability_server.runs.run import Run, was_still
 from durability_server.runs.run_reader import RunReader
 from durability_server.runs.session import Session
+from durability_server.store.joint_reads import JointReads
 from durability_server.store.lease_store import Purpose, WantedRun
 from durability_server.store.records import MovedError, RunHead
 from durability_server.store.store import Store
@@ -35,6 +36,7 @@ class Registry:
         self._thread = thread
         self.boot_id = boot_id
         self._reader = RunReader(store, thread, boot_id=boot_id)
+        self._heads = JointReads(thread, store.heads)
         self._runs: dict[int, Run] = {}
         self._holds: Counter[int] = Counter()  # number of users of each run: sessions and requests under way
         self._sessions: dict[int, Session] = {}
@@ -83,7 +85,7 @@ class Registry:
     async def head(self, run_id: int) -> RunHead:
         """Like `as_it_is`, but only the head of the run."""
         run = self._runs.get(run_id)
-        return run.head if run is not None else await self._thread.look_up(self._store.head, run_id)
+        return run.head if run is not None else await self._heads.read(run_id)
 
     def in_memory(self, run_id: int) -> Run | None:
         """The run for changing it, if it is in memory here."""

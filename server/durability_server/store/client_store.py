@@ -7,12 +7,12 @@ is one transaction. The store has only hashes of secrets.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, cast
 
-from sqlalchemy import Connection, Row, and_, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, or_, select, update
 
 from durability import limits, plain_text
 from durability.errors import RefusedError
@@ -30,6 +30,9 @@ REVOKED_LISTED_MAX = 1000  # revoked clients in a listing; fewer if it has no ro
 _CLOCKS_S = 600  # largest difference between the clocks of servers on one store
 _NOT_CLIENTS = ("serve", "store", "live page")  # other names in the events of `serve`
 _KEPT_S = 86_400  # seconds for which the state of an expired invitation is known
+_CLIENTS = select(tables.clients).where(
+    tables.clients.c.id.in_(bindparam("ids", expanding=True)), tables.clients.c.revoked == ""
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,14 +63,15 @@ class ClientStore:
 
     def find(self, client: str) -> Client | None:
         """The client with this id, None if it is revoked or unknown."""
-        clients = tables.clients.c
+        return self.find_several((client,))[client]
+
+    def find_several(self, clients: Collection[str]) -> dict[str, Client | None]:
+        """The clients with these ids, None for one that is revoked or unknown."""
+        found: dict[str, Client | None] = dict.fromkeys(clients)
         with self._database.reading() as db:
-            row = db.execute(
-                select(tables.clients).where(clients.id == client, clients.revoked == "")
-            ).first()
-        if row is None:
-            return None
-        return Client(id=row.id, name=row.name, role=cast(Role, row.role), hash=row.hash)
+            for row in db.execute(_CLIENTS, {"ids": list(clients)}):
+                found[row.id] = Client(id=row.id, name=row.name, role=cast(Role, row.role), hash=row.hash)
+        return found
 
     def invitation(self, hash_: bytes, *, now: int) -> Invitation:
         """The open invitation with this hash. Raises RefusedError "code-unknown", "code-used" or

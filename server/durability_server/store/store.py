@@ -110,11 +110,11 @@ class Store:
         self.campaigns = CampaignStore(self._database, self.leases, require_room=self._require_room)
         self.results = ResultStore(self._database)
         columns = tables.runs.c
-        self._head: Select[Any] = select(
-            *(columns[name] for name in ("client", "host", "secret", "finish", "session_end", "holder")),
+        self._heads = runs_with(
+            *(columns[n] for n in ("run", "client", "host", "secret", "finish", "session_end", "holder")),
             columns.armed.is_not(None).label("is_armed"),
             self._held_at(),
-        ).where(columns.run == bindparam("key"))
+        )
         self._runs = runs_with(tables.runs, self._held_at(), *map(data_of, PARTS))
         self._marked = False  # whether runs that an earlier server left live are stored as `server-down`
 
@@ -331,20 +331,21 @@ class Store:
                 found[snapshot.run] = replace(stored, snapshot=snapshot, held_at=row.held_at or "")
         return found
 
-    def head(self, run: int) -> RunHead:
-        """The head of a run as it was last saved. Raises RefusedError "run-unknown"."""
+    def heads(self, runs: Collection[int]) -> dict[int, RunHead | Exception]:
+        """The heads of these runs as they were last saved, RefusedError "run-unknown" for an unknown one."""
+        heads: dict[int, RunHead | Exception] = {run: unknown_run(run) for run in runs}
         with self._database.reading() as db:
-            row = db.execute(self._head, {"key": format_run(run)}).first()
-        if row is None:
-            raise unknown_run(run)
-        return RunHead(
-            run=run,
-            client=row.client,
-            host=row.host,
-            secret=bytes(row.secret),
-            state=state_of(row.finish, armed=row.is_armed),
-            session_end=self._seen(row.session_end, row.held_at, row.holder),
-        )
+            for row in db.execute(self._heads, {"keys": [format_run(run) for run in runs]}):
+                run = parse_run(row.run)
+                heads[run] = RunHead(
+                    run=run,
+                    client=row.client,
+                    host=row.host,
+                    secret=bytes(row.secret),
+                    state=state_of(row.finish, armed=row.is_armed),
+                    session_end=self._seen(row.session_end, row.held_at, row.holder),
+                )
+        return heads
 
     def newest_on_target(self, keys: TargetKeys, *, client: str | None) -> int:
         """The newest armed run of `client` on a target; with None, of the only client that has one. Raises

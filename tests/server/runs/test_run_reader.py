@@ -12,8 +12,9 @@ from sqlalchemy import Connection, Engine, event, update
 
 from durability.errors import DurabilityError, FormatError, RefusedError
 from durability_server.runs.run import Run
-from durability_server.runs.run_reader import TOGETHER_MAX, RunReader
+from durability_server.runs.run_reader import RunReader
 from durability_server.store import tables
+from durability_server.store.joint_reads import TOGETHER_MAX
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
 from tests.server.store.conftest import StoreFixture
