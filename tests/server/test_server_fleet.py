@@ -40,7 +40,7 @@ from tests.waiting import standstills
 pytestmark = pytest.mark.slow  # starts servers again and again
 
 STEPS = 24
-SPREAD = 24  # clients; all at the same of two servers is a case in 8 million
+SPREAD = 24  # clients; that all go to the same one of two servers has a chance of 1 in 8 million
 KILLS = 8
 SIZE_BYTES = 16 << 20
 RESUMED_S = 5.0
@@ -141,19 +141,33 @@ async def test_a_server_that_stands_still_is_left(fleet: Fleet) -> None:
 async def test_runs_of_a_killed_server_are_spread(fleet: Fleet) -> None:
     """All clients know the servers in the same order, and yet do not all continue at the same one."""
     where = await fleet.start()
-    first = fleet.servers[0]
+    first, *others = (server.address for server in fleet.servers)
+    await heard_of(fleet.servers[0], set(others))
     clients = [AckingClient(number, pace_s=0.01) for number in range(1, SPREAD + 1)]
     for client in clients:
-        await client.begin(where)
-    await asyncio.to_thread(first.end)
+        await client.begin(alone(where, first))  # the others it knows from the server alone
+    await asyncio.to_thread(fleet.servers[0].end)
     async with asyncio.timeout(DEADLINE_S):
-        while not all(client.link.outages for client in clients):  # noqa: ASYNC110 - a link has no event for it
+        while {client.link.server for client in clients} != set(others):  # noqa: ASYNC110 - no event for it
             await asyncio.sleep(0.02)
     await until_all_have_a_server(clients)
-    links = (client.link for client in clients)
-    assert {link.server for link in links} == {server.address for server in fleet.servers[1:]}
     for client in clients:
         await client.finish()
+
+
+async def test_a_run_without_addresses_survives_its_server(fleet: Fleet) -> None:
+    """A run over the socket of the server's own machine has no other server to try. It waits for this one."""
+    await fleet.start()
+    (server, *_) = fleet.servers
+    client = AckingClient(1, pace_s=0.01)
+    await client.begin(server.local)
+    await asyncio.to_thread(server.end)
+    async with asyncio.timeout(DEADLINE_S):
+        while not client.link.trouble:  # noqa: ASYNC110 - a link has no event for it
+            await asyncio.sleep(0.02)
+    await asyncio.to_thread(server.start)
+    await until_all_have_a_server([client])
+    await client.finish()
 
 
 async def test_commands_remember_the_servers(fleet: Fleet, tmp_path: Path) -> None:

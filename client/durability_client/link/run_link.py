@@ -197,7 +197,7 @@ class RunLink:
                 return
             except RefusedError as error:
                 self.trouble = str(error)
-                self._try_another()
+                self._reorder(refused=True)
                 if error.code == "run-ended" and self._stop_sent:
                     self._stopped.set()  # the answer was lost, but `Stop` has ended the run
                     return
@@ -213,26 +213,27 @@ class RunLink:
                 )
             except PeerError as error:
                 self.trouble = str(error)
+                self._reorder(refused=False)
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
             await asyncio.sleep(_BACKOFF_S[min(self._attempt, len(_BACKOFF_S) - 1)])
             self._attempt += 1
 
-    def _try_another(self) -> None:
-        """Move the current server to the end of the addresses to try."""
+    def _reorder(self, *, refused: bool) -> None:
+        """Try the current server first, or last if it has refused the run. The others come in random order,
+        so that the runs of one server do not all go to the same other one."""
         assert self._endpoint is not None
-        addresses = self._endpoint.addresses
-        self._endpoint = replace(self._endpoint, addresses=(*addresses[1:], *addresses[:1]))
+        here, others = self._endpoint.addresses[:1], list(self._endpoint.addresses[1:])
+        random.shuffle(others)
+        addresses = (*others, *here) if refused else (*here, *others)
+        self._endpoint = replace(self._endpoint, addresses=addresses)
 
     async def _resume(self) -> Connection:
         """Connect again, resume the run and send unconfirmed messages again. Raises PeerError."""
         assert self._endpoint is not None
         # A run must not write files while it runs: the disk may hang, and a sync may flush the tested drive.
-        last, *others = self._endpoint.addresses
-        # In random order, so that the runs of a server that is gone do not all go to the same one.
-        several = replace(self._endpoint, addresses=(last, *random.sample(others, len(others))))
-        connection = await connect(several, "run", remember=False)
+        connection = await connect(self._endpoint, "run", remember=False)
         self._endpoint = connection.endpoint
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):

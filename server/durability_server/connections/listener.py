@@ -38,9 +38,11 @@ BEGINNING_MAX = 256  # connections whose handshake has begun and has not ended
 BACKLOG = 4096
 _ACCEPTED_AT_ONCE = 16  # connections accepted before the event loop serves known clients
 _ENDED_AT_ONCE = 64  # overdue strangers dropped at a time
-_HANDSHAKE_S = 0.0025  # handshakes begin at most once in this time, on average
+_INTERVAL_S = 0.0025  # average time between the begins of two handshakes, or longer
 _TURN_S = 0.005  # pause before the next handshakes begin
-_BEGUN_AT_ONCE = 8  # handshakes that begin without a pause, after a long turn of a busy event loop
+_CATCH_UP_S = 0.05  # at most the handshakes of this time begin at once, after a long turn of the event loop
+_HUNG_UP = getattr(select, "POLLRDHUP", select.POLLHUP)  # only Linux tells a closed connection from a reset
+_LOOKED_AT_ONCE = 64  # strangers at most that are looked at in a turn
 _KEPT_FREE = 64  # descriptors that are freed once none is left
 _PAUSE_S = 0.1  # pause after an accept that found no descriptor
 _PATIENCE_S = 1.0  # a younger handshake is dropped only for an address with fewer handshakes under way
@@ -84,7 +86,7 @@ class Listener:
         self._beginning: dict[str, dict[_Beginner, None]] = {}  # by address, oldest first
         self._beginning_places = AddressPlaces()
         self._turn: asyncio.Handle | None = None
-        self._used_s = 0.0  # the handshakes begun so far have used the time until then
+        self._begun_s = 0.0  # when the latest handshake would have begun at the average rate
         self._sweep: asyncio.Handle | None = None
 
     def __len__(self) -> int:
@@ -251,22 +253,24 @@ class Listener:
 
     def _begin(self) -> None:
         """Begins the next handshakes, one address after the other. If many clients of another server come at
-        once, the event loop is busy and turns slowly, so a turn begins as many as the time since the last one
-        allows."""
+        once, a turn of the event loop takes long, so it begins as many as the time since the last one allows.
+        """
         loop = asyncio.get_running_loop()
         self._turn = None
         now_s = loop.time()
-        self._used_s = max(self._used_s, now_s - _BEGUN_AT_ONCE * _HANDSHAKE_S)
-        while self._speaking and self._used_s + _HANDSHAKE_S <= now_s:
-            self._used_s += _HANDSHAKE_S
+        self._begun_s = max(self._begun_s, now_s - _CATCH_UP_S)
+        for _ in range(_LOOKED_AT_ONCE):
+            if not self._speaking or self._begun_s + _INTERVAL_S > now_s:
+                break
             address = next(iter(self._speaking))
+            if _has_left(self._speaking[address][0].socket):
+                _reset(self._next_of(address).socket)
+                continue
             if self._beginning_places.taken >= BEGINNING_MAX and not self._make_way(address):
                 self._speaking[address] = self._speaking.pop(address)  # another address may replace one
                 break
             stranger = self._next_of(address)
-            if _has_left(stranger.socket):
-                _reset(stranger.socket)
-                continue
+            self._begun_s += _INTERVAL_S
             beginner = _Beginner(address, loop.time())
             self._beginning.setdefault(address, {})[beginner] = None
             self._beginning_places.take(address)
@@ -318,9 +322,9 @@ def _peek(stranger: socket.socket, count: int) -> bytes:
 
 
 def _has_left(stranger: socket.socket) -> bool:
-    """Whether the client has closed the connection, as one does that waits here and finds another server."""
+    """Whether the client has closed the connection. A client does that if another server answers first."""
     looked = select.poll()
-    looked.register(stranger, select.POLLRDHUP)
+    looked.register(stranger, _HUNG_UP)
     return bool(looked.poll(0))
 
 

@@ -1,9 +1,10 @@
 """This server's lease on a shared store, and how servers take runs from each other.
 
 The lease is renewed every `BEAT_S`, and the requests of other servers are answered then. While this server
-wants a run of another server, it asks every `ASK_S`, until the holder gives the run up or its lease ends. All
-messages are rows of the database, so they do not depend on a connection between servers. An SQLite store has
-no other servers, so nothing happens here.
+wants a run of another server, it asks every `ASK_S`, until the holder gives the run up or its lease ends. It
+gets a run that a client resumes as soon as the holder has no session with the database. All messages are rows
+of the database, so they do not depend on a connection between servers. An SQLite store has no other servers,
+so nothing happens here.
 """
 
 from __future__ import annotations

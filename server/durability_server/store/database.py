@@ -27,7 +27,7 @@ from string import ascii_letters
 from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import quote
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
@@ -43,6 +43,12 @@ _LOCK_WAIT_S = 2.0  # longest wait for a server that is ending to release the fi
 _HELD: set[Path] = set()  # SQLite files that servers of this process have open
 _READING = "durability_reading"  # an execution option of a connection
 _ADVISORY_LOCK = 0x6475_7261_6269  # any number, the same for all servers: "durabi"
+# The names of the shared advisory locks in this database: those of `Database.me`.
+_WRITERS = text(
+    "SELECT lpad(to_hex(classid::bigint), 8, '0') || lpad(to_hex(objid::bigint), 8, '0') FROM pg_locks"
+    " WHERE locktype = 'advisory' AND mode = 'ShareLock' AND objsubid = 1 AND granted"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
 _LOCK_NOT_AVAILABLE = "55P03"  # PostgreSQL's SQLSTATE for an exceeded lock_timeout
 _QUERY_CANCELED = "57014"  # PostgreSQL's SQLSTATE for an exceeded statement_timeout
 _LOOK_AFTER = 10_000  # SQLite instructions between checks of the time, a millisecond or less
@@ -193,11 +199,10 @@ class Database:
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise StoreError(f"{self.name}: {_reason(error)}") from error
 
-    def is_gone(self, db: Connection, name: str) -> bool:
-        """Whether PostgreSQL has no session in which the `Database` called `name` writes. If so, that one
-        cannot write until the transaction of `db` ends. PostgreSQL notices at once that a process was killed,
-        but not that a machine lost its power."""
-        return bool(db.exec_driver_sql(f"SELECT pg_try_advisory_xact_lock({_lock_of(name)})").scalar_one())
+    def writers(self, db: Connection) -> set[str]:
+        """Names of those that have a session with PostgreSQL for writing. PostgreSQL soon notices the end of
+        a process, but not that a machine has lost its power or its network."""
+        return set(db.execute(_WRITERS).scalars())
 
     @property
     def is_readable(self) -> bool:
@@ -299,17 +304,13 @@ class Database:
             else:
                 _prepare_postgresql(connection, self.name)
                 # Shared, because PostgreSQL may still have the session of an earlier connection.
-                connection.exec_driver_sql(f"SELECT pg_advisory_lock_shared({_lock_of(self.me)})")
+                lock = int.from_bytes(bytes.fromhex(self.me), signed=True)
+                connection.exec_driver_sql(f"SELECT pg_advisory_lock_shared({lock})")
         except BaseException:
             connection.close()
             raise
         connection.rollback()
         return connection
-
-
-def _lock_of(name: str) -> int:
-    """The advisory lock that shows that the `Database` called `name` has a session."""
-    return int.from_bytes(bytes.fromhex(name), signed=True)
 
 
 def _log_of(file: Path) -> Path:

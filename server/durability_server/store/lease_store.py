@@ -3,8 +3,8 @@
 A server's row is its lease. It ends `LEASE_MS` after its renewal, on the database's clock. A run belongs to
 the server that its row names as holder, as long as that server's lease lasts. The lease only says when
 another server may take a run without asking. The run's epoch (`store`), which needs no clock, keeps two
-servers from granting credit for the same run. A client whose server has no session with the database any more
-need not wait for the end of the lease to resume its run at another server.
+servers from granting credit for the same run. If the holder has no session with the database any more,
+another server may take a run even earlier, but only for the run's client, which resumes it.
 
 A server that wants a run of another one adds it to `wants`, and repeats that until it has the run or gives
 up. The holder reads `wants` whenever it renews its lease. All calls block and run in the store's thread.
@@ -168,11 +168,13 @@ class LeaseStore:
 
     def want(self, new: Mapping[int, Purpose], waiting: Mapping[int, Purpose]) -> Answers:
         """Asks for the runs of `new`, and asks again for `waiting`. Runs of both may be free already."""
-        wants = tables.wants.c
+        runs, wants = tables.runs.c, tables.wants.c
         purposes = {format_run(run): purpose for run, purpose in (*new.items(), *waiting.items())}
         until = _NOW + WANT_MS
         with self._database.transaction(alone=False) as db:
-            still = self._held(db, purposes)
+            self._take(db, [run for run, purpose in purposes.items() if purpose == "resume"])
+            held = select(runs.run).where(runs.run.in_(purposes), self.held_at(runs.holder).exists())
+            still = set(db.execute(held).scalars())
             asked_again = [format_run(run) for run in waiting if format_run(run) in still]
             mine = and_(wants.run.in_(asked_again), wants.server == self.me)
             asked = update(tables.wants).where(mine).values(expires=until).returning(wants.run)
@@ -185,17 +187,15 @@ class LeaseStore:
                 db.execute(insert(tables.wants).values(expires=until), rows)
         return Answers(free=tuple(map(parse_run, free)), kept=tuple(map(parse_run, kept)))
 
-    def _held(self, db: Connection, purposes: Mapping[str, Purpose]) -> set[str]:
-        """Those of these runs that another server holds. A run to be resumed is first taken from a server
-        without a session. A run to be ended is not: that server may still hear the run's client."""
+    def _take(self, db: Connection, resumed: Collection[str]) -> None:
+        """Frees those of these runs whose holder has no session. The holder may live and be without one for a
+        moment, so only a run to be resumed is freed: its client has left the holder. The holder cannot save
+        it any more, because the row does not name it."""
         runs = tables.runs.c
-        held = select(runs.run, runs.holder).where(runs.run.in_(purposes), self.held_at(runs.holder).exists())
+        held = select(runs.run, runs.holder).where(runs.run.in_(resumed), self.held_at(runs.holder).exists())
         holders = {row.run: row.holder for row in db.execute(held)}
-        resumed = {holder for run, holder in holders.items() if purposes[run] == "resume"}
-        gone = {holder for holder in sorted(resumed) if self._database.is_gone(db, holder)}
-        left = {run for run, holder in holders.items() if holder in gone and purposes[run] == "resume"}
+        writers = self._database.writers(db) if holders else set()
+        left = sorted(run for run, holder in holders.items() if holder not in writers)
         if left:
-            # The epoch rises, so that this server, if it is alive after all, cannot save them any more.
-            leave = update(tables.runs).values(holder="", epoch=runs.epoch + 1)
-            db.execute(leave.where(runs.run.in_(left), runs.holder.in_(gone)))
-        return holders.keys() - left
+            free = update(tables.runs).where(runs.run == bindparam("key"), runs.holder == bindparam("from"))
+            db.execute(free.values(holder=""), [{"key": run, "from": holders[run]} for run in left])

@@ -286,6 +286,8 @@ class Store:
                 snapshot.last_save and (row.epoch, row.saves) == (snapshot.follows, snapshot.saves)
             ):
                 unsaved[snapshot.run] = "behind"
+            elif (row.epoch, row.holder) == (snapshot.epoch, "") and row.saves >= snapshot.last_save:
+                unsaved[snapshot.run] = "moved"  # another server has freed it, and not yet saved it
             elif snapshot.last_save and row.epoch <= snapshot.epoch:
                 unsaved[snapshot.run] = "gone"
             else:

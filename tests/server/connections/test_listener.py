@@ -15,9 +15,9 @@ from durability_server.connections import listener
 from durability_server.connections.listener import Listener
 from tests.waiting import DEADLINE_S
 
-STRANGERS = 60
+STRANGERS = 100
 TURN_S = 0.02
-TURNS = -(-STRANGERS // listener._BEGUN_AT_ONCE)  # that begin as many handshakes as one turn may
+AT_ONCE = int(listener._CATCH_UP_S / listener._INTERVAL_S)
 
 
 @pytest.mark.parametrize("turn_s", [0.0, TURN_S])
@@ -36,6 +36,7 @@ async def test_a_busy_server_begins_handshakes_at_the_same_rate(turn_s: float) -
     strangers = Listener(admit)
     address = strangers.open("127.0.0.1", 0, None)
     with ExitStack() as stack:
+        stack.callback(strangers.close)
         for _ in range(STRANGERS):
             stranger = stack.enter_context(socket.create_connection(address))
             stranger.sendall(bytes.fromhex(flood.client_hello()))
@@ -46,10 +47,9 @@ async def test_a_busy_server_begins_handshakes_at_the_same_rate(turn_s: float) -
                 time.sleep(turn_s)  # what a busy server does in a turn  # noqa: ASYNC251
                 await asyncio.sleep(0)
         took_s = loop.time() - begun_s
-        strangers.close()
-    assert took_s >= (STRANGERS - listener._BEGUN_AT_ONCE - 1) * listener._HANDSHAKE_S
-    if turn_s:
-        assert began[-1] - began[0] <= 2 * TURNS
+    assert took_s >= (STRANGERS - AT_ONCE - 1) * listener._INTERVAL_S
+    if turn_s:  # longer turns, as on a loaded machine, are fewer
+        assert (began[-1] - began[0]) * turn_s <= STRANGERS * listener._INTERVAL_S
 
 
 async def test_no_handshake_begins_with_a_client_that_has_left() -> None:
@@ -65,6 +65,7 @@ async def test_no_handshake_begins_with_a_client_that_has_left() -> None:
     strangers = Listener(admit)
     address = strangers.open("127.0.0.1", 0, None)
     with ExitStack() as stack:
+        stack.callback(strangers.close)
         for number in range(STRANGERS):
             stranger = stack.enter_context(socket.create_connection(address))
             stranger.sendall(bytes.fromhex(flood.client_hello()))
@@ -76,5 +77,4 @@ async def test_no_handshake_begins_with_a_client_that_has_left() -> None:
             found = [await admitted.get()]
             while found[-1] != stays:
                 found.append(await admitted.get())
-    strangers.close()
     assert len(found) == STRANGERS // 2

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import create_engine, make_url
+from sqlalchemy import create_engine, make_url, update
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from durability import limits
@@ -28,7 +29,7 @@ from durability.formats.packing import Value
 from durability.protocol import messages
 from durability_server import clock
 from durability_server.runs import leases
-from durability_server.store import lease_store
+from durability_server.store import lease_store, tables
 from durability_server.store.client_store import ClientStore
 from durability_server.store.store import Store
 from tests.server.conftest import SECRET, ServerProcess
@@ -473,13 +474,19 @@ def test_a_run_is_taken_from_a_server_without_a_session(store_url: str, lab: Lab
         holder.save([*snapshots.values()])
         assert asker.leases.want({1: "resume"}, {}).free == ()
         holder._database.close()
-        while not asker.leases.want({1: "resume", 2: "end"}, {}).free:
-            pass  # PostgreSQL ends the session a moment later
+        deadline_s = time.monotonic() + DEADLINE_S
+        while not asker.leases.want({}, {1: "resume", 2: "end"}).free:
+            assert time.monotonic() < deadline_s  # PostgreSQL ends the session a moment later
         assert {run: asker.load(run).held_at for run in (1, 2)} == {1: "", 2: "shelf:7420"}
         assert holder.save([replace(snapshots[run], last_save=1, save=2) for run in (1, 2)]) == {1: "moved"}
         assert asker.leases.want({2: "resume"}, {}).free == ()
-        taken = asker.load(1).snapshot
-        assert asker.save([replace(taken, epoch=taken.epoch + 1)]) == {}
+        found = asker.load(1).snapshot
+        taken = replace(found, epoch=found.epoch + 1)
+        assert asker.save([taken]) == {}
+        with asker._database.transaction() as db:  # a standby takes over, and lacks what the asker did
+            row = {"epoch": found.epoch, "saves": found.saves, "holder": holder.leases.me}
+            db.execute(update(tables.runs).where(tables.runs.c.run == f"{1:016x}").values(row))
+        assert asker.save([replace(taken, last_save=1, save=2)]) == {1: "behind"}
     finally:
         holder.close()
         asker.close()
