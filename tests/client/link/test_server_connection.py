@@ -347,6 +347,20 @@ async def test_the_first_address_that_answers_is_taken(served: Served) -> None:
     query.close()
 
 
+@pytest.mark.parametrize("refused", [True, False])
+async def test_runs_of_one_server_try_the_others_in_any_order(refused: bool) -> None:
+    """The server that the run had comes last if it has refused the run, else first."""
+    here, *others = addresses = tuple((host, 7420) for host in "abc")
+    link = Heard().link
+    tried = set()
+    for _ in range(100):
+        link._endpoint = replace(NOWHERE, addresses=addresses)
+        link._reorder(refused=refused)
+        tried.add(link._endpoint.addresses)
+    orders = [(*others,), (*reversed(others),)]
+    assert tried == {(*order, here) if refused else (here, *order) for order in orders}
+
+
 async def test_nobody_listening_is_said_with_the_address() -> None:
     """A refused connection names the address and what to look at."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
