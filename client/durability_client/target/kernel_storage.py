@@ -21,7 +21,7 @@ from durability.errors import TargetBusyError, TargetError, UnreadableTargetErro
 from durability.formats.facts import Drive, Facts
 from durability.formats.plan import CONTROL, MAIN, Plan, SyncMethod, TargetKind, parse_name
 from durability_client.system import block_devices, encrypted_directories
-from durability_client.system.path_walk import real_path
+from durability_client.system.path_walk import OpenName, place_of, real_path
 from durability_client.target import discovery as facts_module
 from durability_client.target.commit_check import CommitCheck, commit_check, require_alive
 from durability_client.target.drive_watch import KernelDriveWatch
@@ -100,8 +100,9 @@ class KernelDirectory:
 
     __slots__ = ("_fd",)
 
-    def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    def __init__(self, path: Path, *, below: int | None = None) -> None:
+        """`below`: descriptor of the directory in which a relative `path` begins."""
+        self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=below)
 
     def sync(self) -> None:
         """Fsync the directory, then check that its file system still takes changes. Raises OSError."""
@@ -147,18 +148,21 @@ class KernelStorage:
 
     A child process that gets a storage at its start shares its lock, which lasts until the last of these
     processes has ended. Other pickled copies have no lock. Symbolic links are resolved once, in the
-    constructor, and writes never follow them. Raises SetupError for a link that another user made (see
-    `path_walk`).
+    constructor, and writes never follow them. From the lock on, the target's directory is kept open, so that
+    no link that is made later leads writes elsewhere. Raises SetupError for a link that another user made
+    (see `path_walk`).
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = real_path(path)
         self._typed = Path(path).absolute()
         self._lock_fd: int | None = None
+        self._directory_fd: int | None = None  # of the target's directory, as long as the lock is held
 
     def __reduce__(self) -> tuple[Callable[..., KernelStorage], tuple[Any, ...]]:
         if self._lock_fd is not None and get_spawning_popen() is not None:
-            return _sharing_lock, (self.path, DupFd(self._lock_fd))
+            assert self._directory_fd is not None
+            return _sharing_lock, (self.path, DupFd(self._lock_fd), DupFd(self._directory_fd))
         return KernelStorage, (self.path,)
 
     @property
@@ -230,22 +234,25 @@ class KernelStorage:
 
     def unlink(self, suffix: str) -> None:
         """Remove the file. Raises OSError."""
-        self.path_of(suffix).unlink()
+        os.unlink(self._name_of(suffix), dir_fd=self._directory_fd)
 
     def rename(self, old_suffix: str, new_suffix: str) -> None:
         """Rename the file, and replace a file that has the new name. Raises OSError."""
-        self.path_of(old_suffix).rename(self.path_of(new_suffix))
+        directory = self._directory_fd
+        old, new = self._name_of(old_suffix), self._name_of(new_suffix)
+        os.replace(old, new, src_dir_fd=directory, dst_dir_fd=directory)
 
     def open_directory(self) -> KernelDirectory:
         """Open the directory of the target with a new descriptor. Raises OSError."""
-        return KernelDirectory(self.path.parent)
+        below = self._directory_fd
+        return KernelDirectory(self.path.parent if below is None else Path(), below=below)
 
     def sync_directory(self, *, ancestors: bool = False) -> None:
         """Fsync the directory, and with `ancestors` all its parents up to the mount point. Does nothing for a
         device."""
         if self.kind == "device":
             return
-        directory = KernelDirectory(self.path.parent)
+        directory = self.open_directory()
         try:
             directory.sync()
         finally:
@@ -257,14 +264,16 @@ class KernelStorage:
 
     def lock(self, *, create: bool = False) -> None:
         """Lock the target, with flock for a file and O_EXCL for a device. Raises TargetBusyError,
-        UnreadableTargetError, and TargetError for other errors."""
+        UnreadableTargetError, TargetError for other errors, and SetupError for a refused link."""
         assert self._lock_fd is None
         # O_EXCL on a block device excludes mounts, md, dm and all other users that claim the device.
         exclusive = os.O_EXCL if self.kind == "device" else (os.O_CREAT if create else 0)
         try:
             with _damaged_is_missing():
                 flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
-                fd = os.open(self.path, flags | exclusive, _MODE)
+                with _unchanged(self.path) as place:
+                    fd = os.open(place.name, flags | exclusive, _MODE, dir_fd=place.fd)
+                    directory_fd = os.dup(place.fd)
         except FileNotFoundError:
             if create:
                 raise TargetError(f"{self.path}: its directory does not exist; create it first") from None
@@ -278,6 +287,7 @@ class KernelStorage:
             raise of_class(f"{self.path}: cannot be opened: {error.strerror}") from error
         try:
             self._lock_fd = _flocked(fd, self.path) if self.kind == "file" else fd
+            self._directory_fd = directory_fd
         except BlockingIOError:
             raise TargetBusyError(
                 f"{self.path}: another run or verify holds it; wait for its end, or stop it"
@@ -286,12 +296,18 @@ class KernelStorage:
             raise TargetError(
                 f"{self.path}: cannot be locked: {error.strerror}; name a target on another file system"
             ) from error
+        finally:
+            if self._directory_fd is None:
+                os.close(directory_fd)
 
     def unlock(self) -> None:
         """Release the lock, if it is held."""
         if self._lock_fd is not None:
             os.close(self._lock_fd)
             self._lock_fd = None
+        if self._directory_fd is not None:
+            os.close(self._directory_fd)
+            self._directory_fd = None
 
     def facts(self) -> Facts:
         """Current facts of the target and the machine, see `discovery`."""
@@ -325,19 +341,24 @@ class KernelStorage:
         """The path of TARGET + `suffix`."""
         return self.path.with_name(self.path.name + suffix) if suffix else self.path
 
+    def _name_of(self, suffix: str) -> str | Path:
+        """The name of TARGET + `suffix` in the open directory, or its path without the lock."""
+        return self.path_of(suffix) if self._directory_fd is None else self.path.name + suffix
+
     def _open(self, suffix: str, flags: int, *, direct: bool) -> int:
-        path = self.path_of(suffix)
-        flags |= os.O_CLOEXEC | os.O_NOFOLLOW
-        if not direct:
-            return os.open(path, flags, _MODE)
-        if _O_DIRECT is None:
+        if direct and _O_DIRECT is None:
             raise UsageError("--direct needs O_DIRECT, which this system does not have; remove --direct")
+        flags |= os.O_CLOEXEC | os.O_NOFOLLOW | (_O_DIRECT or 0 if direct else 0)
         try:
-            return os.open(path, flags | _O_DIRECT, _MODE)
+            return os.open(self._name_of(suffix), flags, _MODE, dir_fd=self._directory_fd)
         except OSError as error:
-            if error.errno != errno.EINVAL:
-                raise
-            raise UsageError(f"{path}: its file system does not support O_DIRECT; remove --direct") from error
+            path = self.path_of(suffix)
+            if direct and error.errno == errno.EINVAL:
+                raise UsageError(
+                    f"{path}: its file system does not support O_DIRECT; remove --direct"
+                ) from error
+            error.filename = str(path)
+            raise
 
     def _open_reader(self, path: Path) -> KernelFile:
         if _O_DIRECT is not None:
@@ -353,6 +374,16 @@ class KernelStorage:
         else:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         return KernelFile(fd, sync=None, direct=False)
+
+
+@contextmanager
+def _unchanged(path: Path) -> Iterator[OpenName]:
+    """The place of a path without links, open during the block. Raises TargetError if a link leads elsewhere
+    now, and SetupError if another user made that link."""
+    with place_of(path) as place:
+        if place.path != path:
+            raise TargetError(f"{path}: a symbolic link leads to {place.path} now; begin again")
+        yield place
 
 
 @contextmanager
@@ -413,9 +444,11 @@ def _sync_ancestor(path: Path) -> None:
         os.close(fd)
 
 
-def _sharing_lock(path: Path, lock: Any) -> KernelStorage:
+def _sharing_lock(path: Path, lock: Any, directory: Any) -> KernelStorage:
     """A storage with a shared lock, in a new process. A writer that waits for a drive may outlive the run's
     main process. With the shared lock, no later run or `verify` can lock the target until it has ended."""
     storage = KernelStorage(path)
+    storage.path = path
     storage._lock_fd = lock.detach()
+    storage._directory_fd = directory.detach()
     return storage

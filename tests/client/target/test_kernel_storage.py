@@ -338,6 +338,51 @@ def test_symbolic_links_are_resolved(tmp_path: Path) -> None:
     assert storage.path_of(".control") == tmp_path / "elsewhere" / "target.control"
 
 
+@pytest.fixture
+def led_away(tmp_path: Path) -> Callable[[], tuple[Path, Path]]:
+    """A function that replaces the directory "here" by a link to "private". It returns both."""
+    here, private, moved = (tmp_path / name for name in ("here", "private", "moved"))
+    here.mkdir()
+    private.mkdir()
+
+    def lead_away() -> tuple[Path, Path]:
+        here.rename(moved)
+        here.symlink_to(private)
+        return moved, private
+
+    return lead_away
+
+
+def test_no_target_is_locked_behind_a_link_made_since_the_start(
+    tmp_path: Path, led_away: Callable[[], tuple[Path, Path]]
+) -> None:
+    """Between the checks of a path and the lock, a link took the place of its directory."""
+    storage = KernelStorage(tmp_path / "here" / "target")
+    moved, private = led_away()
+    with pytest.raises(TargetError, match=f"leads to {private}"):
+        storage.lock(create=True)
+    assert [*private.iterdir(), *moved.iterdir()] == []
+
+
+def test_a_locked_target_stays_in_its_directory(
+    tmp_path: Path, led_away: Callable[[], tuple[Path, Path]]
+) -> None:
+    """A link that is made later leads nothing away: no new file, no new name, no removal."""
+    storage = KernelStorage(tmp_path / "here" / "target")
+    storage.lock(create=True)
+    for name in (".control", ".n1"):
+        storage.open_bulk(name, create=True).close()
+    moved, private = led_away()
+    (private / "target.control").write_bytes(b"of somebody else")
+    storage.open_bulk(".n2", create=True).close()
+    storage.rename(".n1", ".n3")
+    storage.unlink(".control")
+    storage.sync_directory()
+    storage.unlock()
+    assert {path.name for path in moved.iterdir()} == {"target", "target.n2", "target.n3"}
+    assert [path.name for path in private.iterdir()] == ["target.control"]
+
+
 def test_directories_are_synced_up_to_the_mount_point(make_mount: Callable[..., tuple[Path, Path]]) -> None:
     """Syncing a nested directory with its ancestors works on a real file system, and sends a flush."""
     _, directory = make_mount()
